@@ -1,0 +1,1 @@
+"""Kedge: an AI coding agent for the terminal. Importing this package imports nothing else."""

@@ -1,0 +1,1 @@
+"""The commands, one module each, imported only when used."""
