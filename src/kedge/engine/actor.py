@@ -1,0 +1,162 @@
+"""A session is an actor: one task that takes the oldest open run, works on it, ends it, and takes the next (P5).
+
+Nothing in here decides anything: the rows do. A cancel is written first and then told to the actor; if the word is
+lost, the transaction that ends the turn still finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from kedge import failpoints
+from kedge.engine import processes
+from kedge.engine.errors import TurnFailed
+from kedge.engine.turn import Turn, TurnContext
+from kedge.engine.waiters import Slot
+from kedge.engine.writing import Desk
+from kedge.protocol.errors import KedgeError, StoreUnavailable
+from kedge.store.errors import ClaimLost
+from kedge.store.port import Outcome, Started
+
+if TYPE_CHECKING:
+    from kedge.engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Stop = Literal["cancel", "shutdown"]
+
+# A store that fails is asked again: soon at first, then at this pace, until the disk is back.
+RETRY_FIRST_S = 0.1
+RETRY_MOST_S = 2.0
+
+
+class SessionActor:
+    def __init__(self, engine: Engine, workspace_id: str, session_id: str, *, is_child: bool) -> None:
+        self.workspace_id = workspace_id
+        self.session_id = session_id
+        self.active_run_id: str | None = None
+        self._engine = engine
+        self._is_child = is_child
+        self._has_news = True
+        self._stop: asyncio.Future[Stop] | None = None
+
+    def poke(self) -> None:
+        """There may be a new run."""
+        self._has_news = True
+
+    def stop(self, why: Stop) -> None:
+        """End the active turn. Telling it twice, or when there is none, does nothing."""
+        if self._stop is not None and not self._stop.done():
+            self._stop.set_result(why)
+
+    async def work(self) -> None:
+        """Run turn after turn until nothing is open; then leave, without a gap in which a new run could be missed."""
+        while self._has_news and not self._engine.is_stopping:
+            self._has_news = False
+            async with self._engine.slots.take(is_counted=not self._is_child) as slot:
+                while not self._engine.is_stopping and await self._turn(slot):
+                    pass
+
+    async def _turn(self, slot: Slot) -> bool:
+        started = await persist(lambda: self._engine.store.start(self.workspace_id, self.session_id))
+        if started is None:
+            return False
+        failpoints.hit("turn.begin")
+        self.active_run_id = started.run.run_id
+        self._stop = asyncio.get_running_loop().create_future()
+        if self._engine.is_cancelled(self.workspace_id, started.run.run_id):
+            self.stop("cancel")
+        try:
+            await self._work_on(started, slot, self._stop)
+        finally:
+            self.active_run_id = None
+            self._stop = None
+        return True
+
+    async def _work_on(self, started: Started, slot: Slot, stop: asyncio.Future[Stop]) -> None:
+        engine, claim = self._engine, started.claim
+        desk = Desk(engine.store, engine.feed(claim.workspace_id), claim)
+        ctx = TurnContext(engine, started, desk, slot, engine.env_of(claim.workspace_id, claim.run_id))
+        task = asyncio.create_task(_contained(engine.turns.get(started.run.kind), ctx))
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        is_over = task.done() and not task.cancelled() and task.result().state != "cancelled"
+        survivors = await self._wind_down(task, ctx, desk)
+        failpoints.hit("turn.stopped")
+        if is_over:
+            await self._end(started, task.result())
+        elif stop.done() and stop.result() == "shutdown":
+            await persist(lambda: engine.store.suspend(claim))
+        else:
+            await self._end(started, Outcome("cancelled", survivors=tuple(survivors)))
+
+    async def _wind_down(self, task: asyncio.Task[Outcome], ctx: TurnContext, desk: Desk) -> list[str]:
+        """Take the turn's right to write, stop it and its processes, and go on in time whatever they do (P6)."""
+        desk.is_revoked = True
+        term_s, kill_s = self._engine.term_s, self._engine.kill_s
+        task.cancel()
+        survivors, _ = await asyncio.gather(
+            processes.end_groups(ctx.groups, term_s, kill_s), asyncio.wait({task}, timeout=term_s + kill_s)
+        )
+        if not task.done():
+            log.warning("the turn of run %s ignores its cancellation and was left behind", ctx.run.run_id)
+            self._engine.leave_behind(task)
+        await desk.close()
+        return survivors
+
+    async def _end(self, started: Started, outcome: Outcome) -> None:
+        store, claim = self._engine.store, started.claim
+        try:
+            await persist(lambda: store.finish(claim, outcome))
+        except Exception:
+            # A session must never stay busy because of our own mistake: the plainest end is tried.
+            log.exception("the end of run %s could not be written", claim.run_id)
+            plain = Outcome("failed", "internal error: the end could not be written", "internal")
+            await persist(lambda: store.finish(claim, plain))
+
+
+async def _contained(turn: Turn | None, ctx: TurnContext) -> Outcome:
+    """The boundary between the engine and an agent: whatever happens in there is an outcome of this run alone."""
+    if turn is None:
+        return _failed(f"this server cannot do runs of kind {ctx.run.kind!r}", "unsupported")
+    try:
+        await turn(ctx)
+    except TurnFailed as error:
+        return _failed(error.text, error.code)
+    except ClaimLost:
+        return Outcome("cancelled")
+    except KedgeError as error:
+        return _failed(error.message, error.code)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _failed("the turn was cancelled from inside", "internal")
+    except (Exception, SystemExit) as error:
+        log.exception("the turn of run %s failed", ctx.run.run_id)
+        return _failed(f"internal error: {type(error).__name__}: {error}", "internal")
+    return Outcome("completed")
+
+
+def _failed(text: str, code: str) -> Outcome:
+    """An error's text may hold anything; what is stored and sent must be valid Unicode."""
+    return Outcome("failed", text.encode("utf-8", "replace").decode(), code)
+
+
+async def persist(write: Callable[[], Awaitable[T]]) -> T:
+    """Do a transaction that must happen: a store that fails is waited for."""
+    delay_s = RETRY_FIRST_S
+    while True:
+        try:
+            return await write()
+        except StoreUnavailable as error:
+            log.warning("%s; trying again in %.1f s", error.message, delay_s)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, RETRY_MOST_S)

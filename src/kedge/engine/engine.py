@@ -1,0 +1,326 @@
+"""The engine: the one way in for every prompt, cancel and answer, and the place that turns the log into work.
+
+It acts on what was committed: a new run wakes its session's actor, a cancel stops a turn, an end wakes who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kedge.engine import processes
+from kedge.engine.actor import SessionActor, persist
+from kedge.engine.turn import Turn
+from kedge.engine.waiters import Slots, Waiters
+from kedge.feed.feed import Feed, Feeds
+from kedge.protocol.bounds import MAX_TITLE_CHARS, check_prompt, check_run_id, check_text
+from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
+from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, Submission
+from kedge.protocol.sessions import Session, Workspace
+from kedge.store.port import Committed, Retention, Store
+
+log = logging.getLogger(__name__)
+
+MAX_TURNS = 100  # turns at work at once, over all sessions; more would only wait for the machine
+SHUTDOWN_S = 5.0  # P15
+LEAVE_S = 1.0  # for the last transactions; what a failing disk holds up longer is decided by the next server
+RETENTION_EVERY_S = 3600.0
+
+
+class Engine:
+    """Make it, `await start()` it, and `await shutdown()` it. Reads that change nothing go to `store` directly."""
+
+    def __init__(
+        self,
+        store: Store,
+        turns: Mapping[RunKind, Turn],
+        *,
+        new_id: Callable[[], str],
+        retention: Retention | None = None,
+        max_turns: int = MAX_TURNS,
+        term_s: float = processes.TERM_S,
+        kill_s: float = processes.KILL_S,
+    ) -> None:
+        self.store = store
+        self.turns = turns
+        self.feeds = Feeds(store)
+        self.slots = Slots(max_turns)
+        self.answers: Waiters[str, Answer] = Waiters()
+        self.is_stopping = False
+        self.term_s = term_s
+        self.kill_s = kill_s
+        self._new_id = new_id
+        self._retention = retention or Retention()
+        self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
+        self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
+        self._cancelled: set[tuple[str, str]] = set()
+        self._env: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._hurry: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """P13: end what a dead server left behind, decide its unfinished runs, and go on with them."""
+        for state in await self.store.workspaces():
+            self.feeds.open(state)
+        self.store.on_commit = self._committed
+        if survivors := await processes.end_groups(await self.store.left_processes(), self.term_s, self.kill_s):
+            log.warning("left behind by an earlier server, and cannot be ended: %s", ", ".join(survivors))
+        await self.store.recover()
+        for workspace_id, session_id in await self.store.unfinished_deletes():
+            await self.store.end_delete_session(workspace_id, session_id)
+        for workspace_id, session_id in await self.store.open_sessions():
+            self._wake_actor(workspace_id, session_id, is_child=False)
+        self._own(self._keep_retention())
+
+    async def shutdown(self, grace_s: float = SHUTDOWN_S) -> None:
+        """P15: accept nothing more, give turns a while, leave the rest to the next server. Called again: at once."""
+        if self._hurry is not None:
+            if not self._hurry.done():
+                self._hurry.set_result(None)
+            return
+        self._hurry = asyncio.get_running_loop().create_future()
+        self.is_stopping = True
+        working = {task for _, task in self._actors.values()}
+        if working and grace_s > 0:
+            ended = asyncio.ensure_future(asyncio.wait(working))
+            await asyncio.wait({ended, self._hurry}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+        for actor, _ in list(self._actors.values()):
+            actor.stop("shutdown")
+        await _end_tasks({task for _, task in self._actors.values()}, patience_s=self.term_s + self.kill_s + LEAVE_S)
+        for task in self._tasks:
+            task.cancel()
+        await _end_tasks(set(self._tasks), patience_s=LEAVE_S)
+        self.feeds.close()
+        await self.store.close()
+
+    # workspaces and sessions
+
+    async def open_workspace(self, path: Path) -> Workspace:
+        """Join the workspace of a directory, by its resolved path."""
+        state = await self.store.open_workspace(_resolved(path))
+        self.feeds.open(state)
+        return state.workspace
+
+    async def delete_workspace(self, workspace_id: str) -> None:
+        await self.store.delete_workspace(workspace_id)
+        self.feeds.remove(workspace_id)
+
+    async def create_session(self, workspace_id: str, title: str = "") -> Session:
+        self._check_accepting()
+        return await self.store.create_session(workspace_id, checked_title(title))
+
+    async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session:
+        return await self.store.rename_session(workspace_id, session_id, checked_title(title))
+
+    async def delete_session(self, workspace_id: str, session_id: str) -> None:
+        """Cancel its open runs, wait for their ends, then it is gone. Goes on when the caller leaves."""
+        cancelled = await self.store.begin_delete_session(workspace_id, session_id)
+        await asyncio.shield(self._own(self._finish_delete(workspace_id, session_id, cancelled)))
+
+    # runs
+
+    async def accept(
+        self,
+        workspace_id: str,
+        submission: Submission,
+        *,
+        run_id: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """P1: when this returns the run is durable; when it raises a `KedgeError` there is none."""
+        self._check_accepting()
+        if run_id is None:
+            run_id = self._new_id()
+        check_run_id(run_id)
+        if submission.kind != "summarize":
+            check_prompt(submission.prompt, submission.attachments)
+        self.feed(workspace_id)
+        key = (workspace_id, run_id)
+        is_first = env is not None and key not in self._env
+        if env is not None and is_first:
+            self._env[key] = env
+        try:
+            receipt = await self.store.accept(workspace_id, run_id, submission)
+        except KedgeError:
+            if is_first:
+                self._env.pop(key, None)
+            raise
+        if is_first and receipt.replayed and receipt.state not in ("queued", "running"):
+            self._env.pop(key, None)
+        return receipt
+
+    async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
+        """P6: returns, once it is durable, the runs that it covers."""
+        return await self.store.cancel_session(workspace_id, session_id)
+
+    async def cancel_run(self, workspace_id: str, run_id: str) -> Run:
+        return await self.store.cancel_run(workspace_id, run_id)
+
+    async def clear_queue(self, workspace_id: str, session_id: str) -> list[str]:
+        return await self.store.drop_queued(workspace_id, session_id, None)
+
+    async def drop_queued(self, workspace_id: str, session_id: str, run_id: str) -> None:
+        await self.store.drop_queued(workspace_id, session_id, run_id)
+
+    async def wait(self, workspace_id: str, run_id: str, timeout_s: float | None = None) -> Run:
+        """The run as soon as it has ended, or as it is when the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.wait_end(workspace_id, run_id)
+        return await self.store.run(workspace_id, run_id)
+
+    async def wait_end(self, workspace_id: str, run_id: str) -> RunEnd:
+        with self._ends.waiter((workspace_id, run_id)) as waiter:
+            return await self.store.run_end(workspace_id, run_id) or await waiter
+
+    # requests to a person
+
+    async def answer_permission(
+        self, workspace_id: str, request_id: str, action: PermissionAction, by: str
+    ) -> AnswerReceipt:
+        return await self._answer(workspace_id, "permission", request_id, Answer(action=action, by=by))
+
+    async def answer_question(
+        self, workspace_id: str, request_id: str, answers: list[object] | None, by: str
+    ) -> AnswerReceipt:
+        """Answer a question; with no answers at all, it is cancelled."""
+        action = "cancel" if answers is None else "answer"
+        return await self._answer(workspace_id, "question", request_id, Answer(action=action, by=by, answers=answers))
+
+    # the story
+
+    def feed(self, workspace_id: str) -> Feed:
+        feed = self.feeds.get(workspace_id)
+        if feed is None:
+            raise NotFound("workspace", workspace_id)
+        return feed
+
+    def subscribe(
+        self,
+        workspace_id: str,
+        *,
+        after: int | None = None,
+        log_id: str | None = None,
+        session_id: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        return self.feeds.subscribe(self.feed(workspace_id), after=after, log_id=log_id, session_id=session_id)
+
+    # for actors and turns
+
+    def env_of(self, workspace_id: str, run_id: str) -> Mapping[str, str] | None:
+        return self._env.get((workspace_id, run_id))
+
+    def is_cancelled(self, workspace_id: str, run_id: str) -> bool:
+        return (workspace_id, run_id) in self._cancelled
+
+    def leave_behind(self, task: asyncio.Task[object]) -> None:
+        """Keep a task that ignores its cancellation until it ends by itself; it can write nothing any more."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel_soon(self, workspace_id: str, run_id: str) -> None:
+        self._own(persist(lambda: self.store.cancel_run(workspace_id, run_id)))
+
+    def _own(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """Every task has an owner: these are the engine's, and end with it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _check_accepting(self) -> None:
+        if self.is_stopping:
+            raise Unavailable("shutting_down", "the server is stopping; try again in a few seconds")
+
+    async def _answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt:
+        check_text(answer.by, "client name")
+        return await self.store.answer(workspace_id, kind, request_id, answer)
+
+    async def _finish_delete(self, workspace_id: str, session_id: str, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            await self.wait_end(workspace_id, run_id)
+        await persist(lambda: self.store.end_delete_session(workspace_id, session_id))
+
+    async def _keep_retention(self) -> None:
+        while True:
+            try:
+                await self.store.retain(self._retention)
+            except KedgeError as error:
+                log.warning("retention: %s", error.message)
+            await asyncio.sleep(RETENTION_EVERY_S)
+
+    def _committed(self, events: Sequence[Committed]) -> None:
+        self.feeds.publish(events)
+        for event in events:
+            match event.payload:
+                case Run() as run:
+                    self._run_changed(event.workspace_id, run)
+                case RunEnd() as end:
+                    self._run_ended(event.workspace_id, end)
+                case RequestResolution() as told:
+                    self.answers.tell(told.id, Answer(action=told.action, by=told.by, answers=told.answers))
+                case _:
+                    pass
+
+    def _run_changed(self, workspace_id: str, run: Run) -> None:
+        if run.state == "queued":
+            self._wake_actor(workspace_id, run.session_id, is_child=run.parent_run_id is not None)
+        elif run.state == "running" and run.cancel_requested:
+            self._cancelled.add((workspace_id, run.run_id))
+            self._stop_turn(run.session_id, run.run_id)
+
+    def _run_ended(self, workspace_id: str, end: RunEnd) -> None:
+        key = (workspace_id, end.run_id)
+        self._cancelled.discard(key)
+        self._env.pop(key, None)
+        self._ends.tell(key, end)
+        self._stop_turn(end.session_id, end.run_id)  # if it was ended from elsewhere, with its parent
+
+    def _stop_turn(self, session_id: str, run_id: str) -> None:
+        actor, _ = self._actors.get(session_id, (None, None))
+        if actor is not None and actor.active_run_id == run_id:
+            actor.stop("cancel")
+
+    def _wake_actor(self, workspace_id: str, session_id: str, *, is_child: bool) -> None:
+        if session_id in self._actors:
+            self._actors[session_id][0].poke()
+        elif not self.is_stopping:
+            actor = SessionActor(self, workspace_id, session_id, is_child=is_child)
+            task = asyncio.get_running_loop().create_task(self._run_actor(actor))
+            self._actors[session_id] = (actor, task)
+
+    async def _run_actor(self, actor: SessionActor) -> None:
+        try:
+            await actor.work()
+        finally:
+            del self._actors[actor.session_id]
+
+
+async def _end_tasks(tasks: set[asyncio.Task[Any]], patience_s: float) -> None:
+    """Wait for tasks that were told to end; those that do not are cancelled, and not waited for."""
+    if not tasks:
+        return
+    _, late = await asyncio.wait(tasks, timeout=patience_s)
+    for task in late:
+        task.cancel()
+
+
+def _resolved(path: Path) -> str:
+    check_text(str(path), "path")
+    resolved = path.resolve()
+    if not resolved.is_dir():
+        raise Invalid("invalid_request", f"{path} is not a directory; name an existing one")
+    return str(resolved)
+
+
+def checked_title(title: str) -> str:
+    check_text(title, "title")
+    if len(title) > MAX_TITLE_CHARS:
+        raise Invalid("invalid_request", f"the title is over {MAX_TITLE_CHARS} characters")
+    return title

@@ -1,0 +1,169 @@
+"""A turn that does what its prompt says: the stand-in for an agent in stories and tests.
+
+A prompt is a script, one command a line (or after a `;`):
+
+    say TEXT            an assistant message, streamed word by word
+    tool NAME OUTPUT    a message with a tool call, then the call, which streams OUTPUT
+    ask NAME OUTPUT     the same, after asking for permission
+    question TEXT       asks a person; the answer becomes the result
+    process COMMAND     a tool call that runs a shell command in a process group of its own
+    delegate SCRIPT     a sub-agent with that script (` / ` instead of `;`); its text becomes the result
+    retry TEXT          an attempt that streams TEXT and fails, told as a retry; the script goes on
+    wait GATE           until the gate is opened (a test's)
+    sleep SECONDS · hang · stubborn SECONDS (ignores cancellation)
+    fail TEXT · raise TEXT · exit
+
+Commands that make a message are steps. A resumed turn goes on after the last step that was committed, and never repeats
+a tool call that had started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kedge.engine.errors import TurnFailed
+from kedge.engine.turn import TurnContext
+from kedge.protocol.events import AgentEvent
+from kedge.protocol.messages import Message, Text, ToolCall, ToolResult
+from kedge.protocol.runs import Usage
+
+
+class Gates:
+    """Named places where a scripted turn waits, so that a test can play an exact sequence."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, asyncio.Event] = {}
+        self._reached: dict[str, asyncio.Event] = {}
+
+    def open(self, name: str) -> None:
+        self._open.setdefault(name, asyncio.Event()).set()
+
+    async def reached(self, name: str) -> None:
+        await self._reached.setdefault(name, asyncio.Event()).wait()
+
+    async def wait(self, name: str) -> None:
+        self._reached.setdefault(name, asyncio.Event()).set()
+        await self._open.setdefault(name, asyncio.Event()).wait()
+
+
+class ScriptedTurn:
+    def __init__(self, gates: Gates | None = None, pause: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._gates = gates or Gates()
+        self._pause = pause or (lambda: asyncio.sleep(0))
+
+    async def __call__(self, ctx: TurnContext) -> None:
+        script = [line for run in [ctx.run, *ctx.joined] for line in _lines(run.prompt)]
+        history = await ctx.history()
+        done = [m for m in history if m.run_id == ctx.run.run_id and m.role == "assistant"]
+        steps = 0
+        while script:
+            verb, _, rest = script.pop(0).partition(" ")
+            if verb in _STEPS:
+                steps += 1
+                if steps <= len(done):
+                    await self._complete(ctx, verb, rest, done[steps - 1], history)
+                else:
+                    await self._step(ctx, verb, rest, f"call-{steps}")
+                script += [line for run in await ctx.join() for line in _lines(run.prompt)]
+            elif steps >= len(done):
+                await self._act(ctx, verb, rest)
+
+    async def _step(self, ctx: TurnContext, verb: str, rest: str, call_id: str) -> None:
+        message = await ctx.message(model="scripted")
+        if verb == "say":
+            text = message.open(Text(""))
+            for word in rest.split(" "):
+                text.write(word if not text.text else f" {word}")
+                await self._pause()
+            await message.finish("end_turn", usage=Usage(output_tokens=1))
+            return
+        name = rest.partition(" ")[0] if verb in ("tool", "ask") else verb
+        call = message.open(ToolCall(call_id, name, "", False))
+        call.write(rest)
+        await self._pause()
+        await message.finish("tool_use", usage=Usage(output_tokens=1))
+        await self._call(ctx, verb, rest, message.id, call_id)
+
+    async def _complete(self, ctx: TurnContext, verb: str, rest: str, message: Message, history: list[Message]) -> None:
+        """A step from before a restart: its call is run now if it had not started then."""
+        results = [m for m in history if m.role == "tool" and m.run_id == ctx.run.run_id]
+        answered = {part.tool_call_id for m in results for part in m.parts if isinstance(part, ToolResult)}
+        for part in message.parts:
+            if isinstance(part, ToolCall) and part.id not in answered:
+                await self._call(ctx, verb, rest, message.id, part.id)
+
+    async def _call(self, ctx: TurnContext, verb: str, rest: str, message_id: str, call_id: str) -> None:
+        name, _, output = rest.partition(" ")
+        match verb:
+            case "ask":
+                answer = await ctx.ask_permission(
+                    message_id, call_id, tool=name, action="run", description=f"run {name}", params={"output": output}
+                )
+                is_allowed = answer.action != "deny"
+                tool = await ctx.tool(message_id, call_id, name)
+                await tool.finish(output if is_allowed else "refused", is_error=not is_allowed)
+            case "question":
+                answer = await ctx.ask_question(message_id, call_id, [{"question": rest}])
+                tool = await ctx.tool(message_id, call_id, verb)
+                await tool.finish(f"{answer.action}: {answer.answers}")
+            case "process":
+                tool = await ctx.tool(message_id, call_id, verb)
+                process = await asyncio.create_subprocess_shell(rest, start_new_session=True)
+                group = await ctx.process_started(process.pid)
+                code = await process.wait()
+                await ctx.process_ended(group)
+                await tool.finish(f"exit {code}", is_error=code != 0)
+            case "delegate":
+                tool = await ctx.tool(message_id, call_id, verb)
+                end = await ctx.delegate(rest.replace(" / ", "\n"), title="sub-agent")
+                await tool.finish(end.text or end.error or "cancelled", is_error=bool(end.error or end.cancelled))
+            case _:
+                tool = await ctx.tool(message_id, call_id, name)
+                for word in output.split(" "):
+                    tool.write(f"{word} ")
+                    await self._pause()
+                    if word == "hang":
+                        await asyncio.Event().wait()
+                await tool.finish(f"{output} ")
+
+    async def _act(self, ctx: TurnContext, verb: str, rest: str) -> None:
+        match verb:
+            case "retry":
+                message = await ctx.message(model="scripted")
+                message.open(Text("")).write(rest)
+                await message.finish("interrupted")
+                await ctx.tell(AgentEvent(type="retry", run_id="", session_id="", error="the stream was dropped"))
+            case "wait":
+                await self._gates.wait(rest)
+            case "sleep":
+                await asyncio.sleep(float(rest))
+            case "hang":
+                await asyncio.Event().wait()
+            case "stubborn":
+                await _ignore_cancellation(float(rest))
+            case "fail":
+                raise TurnFailed(rest, "scripted")
+            case "raise":
+                raise RuntimeError(rest)
+            case "exit":
+                raise SystemExit(3)
+            case _:
+                raise TurnFailed(f"the script has no command {verb!r}", "scripted")
+
+
+_STEPS = frozenset({"say", "tool", "ask", "question", "process", "delegate"})
+
+
+def _lines(prompt: str) -> list[str]:
+    return [line.strip() for line in prompt.replace(";", "\n").splitlines() if line.strip()]
+
+
+async def _ignore_cancellation(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        try:
+            await asyncio.sleep(end - loop.time())
+        except asyncio.CancelledError:
+            continue

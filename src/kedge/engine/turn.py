@@ -1,0 +1,149 @@
+"""What the engine asks of an agent (`Turn`), and what it gives it (`TurnContext`).
+
+A turn returns when its run is completed, and raises when it failed. It stops when it is cancelled; whether it does or
+not, from that moment on it can write nothing (`ClaimLost`), and the engine makes the record whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from kedge.engine import processes
+from kedge.engine.waiters import Slot
+from kedge.engine.writing import Desk, MessageWriter, ToolWriter
+from kedge.protocol.events import AgentEvent
+from kedge.protocol.messages import Message, ToolResult
+from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
+from kedge.protocol.runs import Run, RunEnd, Submission
+from kedge.store.port import LeftProcess, Started
+
+if TYPE_CHECKING:
+    from kedge.engine.engine import Engine
+
+
+class Turn(Protocol):
+    def __call__(self, ctx: TurnContext, /) -> Awaitable[None]: ...
+
+
+class TurnContext:
+    """One turn's hands: its run, its history, and every way to write."""
+
+    def __init__(self, engine: Engine, started: Started, desk: Desk, slot: Slot, env: Mapping[str, str] | None) -> None:
+        self.run: Run = started.run
+        self.joined: list[Run] = list(started.joined)
+        self.env = env
+        self.groups: set[LeftProcess] = set()
+        self._engine = engine
+        self._claim = started.claim
+        self._desk = desk
+        self._slot = slot
+
+    async def history(self) -> list[Message]:
+        """The conversation as the model may see it, oldest first, this run's prompt and finished steps included."""
+        return await self._engine.store.history(self._claim.workspace_id, self._claim.session_id)
+
+    async def join(self) -> list[Run]:
+        """Call at every step boundary: prompts steered here join the turn; their messages are in the history."""
+        self._desk.check()
+        joined = await self._engine.store.join(self._claim)
+        self.joined += joined
+        return joined
+
+    async def message(self, *, model: str | None = None, summary: bool = False) -> MessageWriter:
+        """Begin an assistant message: one for each step and attempt."""
+        self._desk.check()
+        raw = await self._engine.store.create_message(self._claim, "assistant", model=model, summary=summary)
+        return MessageWriter(self._desk, raw)
+
+    async def tool(self, message_id: str, call_id: str, name: str) -> ToolWriter:
+        """Begin to run a call of the assistant message `message_id`. After a crash it counts as started (P13)."""
+        self._desk.check()
+        raw = await self._engine.store.create_message(self._claim, "tool", call=(message_id, call_id, name))
+        return ToolWriter(self._desk, raw, ToolResult(call_id, name, "", False))
+
+    async def ask_permission(
+        self,
+        message_id: str,
+        call_id: str,
+        *,
+        tool: str,
+        action: str,
+        description: str,
+        params: dict[str, Any],
+        path: str | None = None,
+    ) -> Answer:
+        """Ask before a call starts; returns when somebody answered, also if that takes a restart of the server."""
+        if self.run.permissions != "ask":
+            return Answer(action=self.run.permissions, by="run")
+        request = PermissionRequest(
+            id="",
+            session_id="",
+            run_id="",
+            tool_call_id=call_id,
+            tool=tool,
+            action=action,
+            description=description,
+            params=params,
+            path=path,
+        )
+        return await self._ask("permission", message_id, request)
+
+    async def ask_question(self, message_id: str, call_id: str, questions: list[dict[str, Any]]) -> Answer:
+        if self.run.permissions == "deny":
+            return Answer(action="cancel", by="run")
+        request = QuestionRequest(id="", session_id="", run_id="", tool_call_id=call_id, questions=questions)
+        return await self._ask("question", message_id, request)
+
+    async def tell(self, event: AgentEvent) -> None:
+        """Put an event about this run into the log: a retry, a summary, a wait for a login."""
+        self._desk.check()
+        ours = msgspec.structs.replace(event, run_id=self.run.run_id, session_id=self.run.session_id)
+        await self._engine.store.append_agent_event(self._claim, ours)
+
+    async def delegate(self, prompt: str, *, title: str = "", model: str | None = None) -> RunEnd:
+        """Run a prompt as a sub-agent in a child session, and wait for its end."""
+        self._desk.check()
+        workspace_id = self._claim.workspace_id
+        child = await self._engine.store.create_session(workspace_id, title, parent_session_id=self.run.session_id)
+        submission = Submission(
+            session_id=child.id,
+            prompt=prompt,
+            kind="agent",
+            permissions=self.run.permissions,
+            model=model,
+            parent_run_id=self.run.run_id,
+        )
+        receipt = await self._engine.accept(workspace_id, submission, env=self.env)
+        try:
+            return await self._engine.wait_end(workspace_id, receipt.run_id)
+        except BaseException:
+            # The call is given up (its own time limit, or our cancel): nobody waits for the sub-agent any more.
+            self._engine.cancel_soon(workspace_id, receipt.run_id)
+            raise
+
+    async def process_started(self, pid: int) -> LeftProcess:
+        """Record a process group (its leader) of this turn: it is ended with the turn, or by the next server."""
+        group = processes.identify(pid)
+        self.groups.add(group)
+        await self._engine.store.record_process(self._claim, group)
+        return group
+
+    async def process_ended(self, group: LeftProcess) -> None:
+        self.groups.discard(group)
+        await self._engine.store.forget_process(group)
+
+    async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
+        self._desk.check()
+        request_id, answer = await self._engine.store.ask(self._claim, kind, message_id, request)
+        if answer is not None:
+            return answer
+        with self._engine.answers.waiter(request_id) as waiter:
+            # Answered before we listened? The row knows.
+            _, answer = await self._engine.store.ask(self._claim, kind, message_id, request)
+            if answer is not None:
+                return answer
+            async with self._slot.lent():
+                return await waiter

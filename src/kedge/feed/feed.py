@@ -1,0 +1,113 @@
+"""One workspace's feed: committed events and live deltas go in once, and every subscriber reads the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from kedge.feed.live import Live
+from kedge.feed.ring import RING_BYTES, Ring
+from kedge.feed.stream import stream
+from kedge.protocol.events import encode, frame
+from kedge.protocol.messages import Delta, Part
+from kedge.store.port import Committed, Store, WorkspaceState
+
+# What all workspaces together may keep in memory; those quiet for longest give up theirs first.
+ALL_RINGS_BYTES = 16 * RING_BYTES
+
+
+class Feed:
+    def __init__(self, state: WorkspaceState, ring_bytes: int = RING_BYTES) -> None:
+        self.workspace_id = state.workspace.id
+        self.log_id = state.log_id
+        self.ring = Ring(state.head, ring_bytes)
+        self.live = Live(state.pending)
+        self.is_closed = False
+        self.subscribers = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def publish(self, event: Committed) -> None:
+        assert event.seq == self.ring.head + 1, f"event {event.seq} after {self.ring.head}: the story has a gap"
+        self.ring.push(event.frame, event.session_id, event.seq)
+        self.live.committed(event)
+
+    def open_part(self, message_id: str, part: int, head: Part) -> None:
+        """A part of a message begins to be written: `head` is the part without its text."""
+        self.live.opened(message_id, part, head)
+
+    def publish_delta(self, delta: Delta) -> None:
+        """Show a piece of text of an open part at once."""
+        self.live.grown(delta)
+        self.ring.push(frame("message_delta", "created", encode(delta)), delta.session_id)
+        self.wake()
+
+    def wake(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, until: float) -> None:
+        """Return when there may be something new, or at `until` (the loop's clock)."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.add(waiter)
+        timer = loop.call_at(until, lambda: waiter.done() or waiter.set_result(None))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
+
+    def close(self) -> None:
+        """End the streams, after what is still to be read."""
+        self.is_closed = True
+        self.wake()
+
+
+class Feeds:
+    """The feeds of all workspaces of a store, within one budget of memory."""
+
+    def __init__(self, store: Store, *, ring_bytes: int = RING_BYTES, all_bytes: int = ALL_RINGS_BYTES) -> None:
+        self._store = store
+        self._ring_bytes = ring_bytes
+        self._all_bytes = all_bytes
+        self._feeds: dict[str, Feed] = {}  # the one that was quiet for longest first
+
+    def open(self, state: WorkspaceState) -> None:
+        if state.workspace.id not in self._feeds:
+            self._feeds[state.workspace.id] = Feed(state, self._ring_bytes)
+
+    def get(self, workspace_id: str) -> Feed | None:
+        return self._feeds.get(workspace_id)
+
+    def publish(self, events: Sequence[Committed]) -> None:
+        touched = {event.workspace_id: self._feeds[event.workspace_id] for event in events}
+        for event in events:
+            touched[event.workspace_id].publish(event)
+        for workspace_id, feed in touched.items():
+            self._feeds[workspace_id] = self._feeds.pop(workspace_id)
+            feed.wake()
+        self._keep_within_budget()
+
+    def subscribe(
+        self, feed: Feed, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """Chunks of whole frames, as fast as they are asked for, in the order of section 4 of the contract."""
+        return stream(feed, self._store, after=after, log_id=log_id, session_id=session_id)
+
+    def remove(self, workspace_id: str) -> None:
+        if feed := self._feeds.pop(workspace_id, None):
+            feed.close()
+
+    def close(self) -> None:
+        for feed in self._feeds.values():
+            feed.close()
+
+    def _keep_within_budget(self) -> None:
+        size = sum(feed.ring.size_bytes for feed in self._feeds.values())
+        for feed in self._feeds.values():
+            if size <= self._all_bytes:
+                return
+            size -= feed.ring.size_bytes
+            feed.ring.clear()

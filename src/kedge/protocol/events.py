@@ -1,0 +1,179 @@
+"""The events of the log and the frames of a stream (section 4 of the contract).
+
+A frame is built from bytes that were encoded once: `frame()` puts the envelope around an encoded payload, the same way
+whether the event comes from a commit or from the log, so that replay is byte for byte what was live.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from kedge.protocol.messages import Delta, Message
+from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
+from kedge.protocol.runs import Run, RunEnd
+from kedge.protocol.sessions import Session
+
+Change = Literal["created", "updated", "deleted"]
+LogType = Literal[
+    "session",
+    "run",
+    "message",
+    "run_complete",
+    "agent_event",
+    "permission_request",
+    "permission_notification",
+    "question_request",
+    "question_notification",
+    "file",
+    "config_changed",
+]
+LiveType = Literal["message_delta", "mcp_event", "lsp_event", "skills_event"]
+ControlType = Literal["connected", "caught_up", "heartbeat", "stream_reset"]
+EventType = LogType | LiveType | ControlType
+ResetReason = Literal["retention", "ahead", "other_log"]
+AgentEventType = Literal["error", "retry", "summarize", "re_authenticate", "notice"]
+
+
+class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    type: AgentEventType
+    run_id: str
+    session_id: str
+    error: str | None = None
+    code: str | None = None
+    provider_id: str | None = None
+    message: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    session_id: str
+    run_id: str
+    path: str
+    version: int
+    added: int
+    removed: int
+
+
+class ConfigChanged(msgspec.Struct, frozen=True):
+    workspace_id: str
+
+
+class ExtensionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The payload of `mcp_event`, `lsp_event` and `skills_event`: the state of one named server or skill."""
+
+    name: str
+    state: str
+    error: str | None = None
+
+
+class Connected(msgspec.Struct, frozen=True):
+    log_id: str
+    head: int
+    after: int
+
+
+class CaughtUp(msgspec.Struct, frozen=True):
+    seq: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    head: int
+
+
+class StreamReset(msgspec.Struct, frozen=True):
+    reason: ResetReason
+    head: int
+
+
+Control = Connected | CaughtUp | Heartbeat | StreamReset
+Payload = (
+    Session
+    | Run
+    | Message
+    | RunEnd
+    | AgentEvent
+    | PermissionRequest
+    | QuestionRequest
+    | RequestResolution
+    | FileChange
+    | ConfigChanged
+    | Delta
+    | ExtensionState
+)
+
+CONTROL_TYPES: dict[str, type[Control]] = {
+    "connected": Connected,
+    "caught_up": CaughtUp,
+    "heartbeat": Heartbeat,
+    "stream_reset": StreamReset,
+}
+PAYLOAD_TYPES: dict[str, Any] = {
+    "session": Session,
+    "run": Run,
+    "message": Message,
+    "run_complete": RunEnd,
+    "agent_event": AgentEvent,
+    "permission_request": PermissionRequest,
+    "permission_notification": RequestResolution,
+    "question_request": QuestionRequest,
+    "question_notification": RequestResolution,
+    "file": FileChange,
+    "config_changed": ConfigChanged,
+    "message_delta": Delta,
+    "mcp_event": ExtensionState,
+    "lsp_event": ExtensionState,
+    "skills_event": ExtensionState,
+}
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event, decoded. `seq` is None for what is not in the log; `change` is None for control frames."""
+
+    type: str
+    seq: int | None
+    change: Change | None
+    payload: Payload | Control
+
+
+class _Body(msgspec.Struct, frozen=True):
+    type: Change
+    payload: msgspec.Raw
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    type: str
+    payload: msgspec.Raw
+    seq: int | None = None
+
+
+encode = msgspec.json.Encoder().encode
+
+
+def envelope(type: str, change: Change, body: bytes, seq: int | None = None) -> bytes:
+    place = b"" if seq is None else b'"seq":%d,' % seq
+    return b'{"type":"%b",%b"payload":{"type":"%b","payload":%b}}' % (type.encode(), place, change.encode(), body)
+
+
+def frame(type: str, change: Change, body: bytes, seq: int | None = None) -> bytes:
+    """One SSE frame around an encoded payload; only events of the log have an `id`."""
+    head = b"" if seq is None else b"id: %d\n" % seq
+    return b"%bdata: %b\n\n" % (head, envelope(type, change, body, seq))
+
+
+def control_frame(type: ControlType, payload: Control) -> bytes:
+    return b'data: {"type":"%b","payload":%b}\n\n' % (type.encode(), encode(payload))
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
+
+
+def decode_event(data: bytes) -> Event:
+    """The typed event of one envelope (the `data:` of a frame)."""
+    env = _decode_envelope(data)
+    if control := CONTROL_TYPES.get(env.type):
+        return Event(env.type, None, None, msgspec.json.decode(env.payload, type=control))
+    body = _decode_body(env.payload)
+    return Event(env.type, env.seq, body.type, msgspec.json.decode(body.payload, type=PAYLOAD_TYPES[env.type]))

@@ -1,0 +1,116 @@
+"""A message and its parts. Parts only grow, and a finished one never changes (P12)."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+Role = Literal["user", "assistant", "tool"]
+FinishReason = Literal[
+    "end_turn", "tool_use", "max_tokens", "content_filter", "canceled", "error", "interrupted", "unknown"
+]
+DeltaKind = Literal["text", "reasoning", "tool_input", "tool_output"]
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True):
+    text: str
+    signature: str | None = None
+
+
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
+    id: str
+    name: str
+    input: str
+    finished: bool
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=True):
+    tool_call_id: str
+    name: str
+    content: str
+    is_error: bool
+    metadata: dict[str, Any] | None = None
+
+
+class Image(msgspec.Struct, frozen=True, tag="image"):
+    mime_type: str
+    data: bytes
+
+
+class File(msgspec.Struct, frozen=True, tag="file"):
+    name: str
+    mime_type: str
+    data: bytes
+
+
+class ShellCommand(msgspec.Struct, frozen=True, tag="shell_command"):
+    command: str
+    output: str
+    exit_code: int | None
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish", omit_defaults=True):
+    reason: FinishReason
+    message: str | None = None
+    details: str | None = None
+
+
+Part = Text | Reasoning | ToolCall | ToolResult | Image | File | ShellCommand | Finish
+
+PartT = TypeVar("PartT")
+
+
+class MessageOf(msgspec.Struct, Generic[PartT], frozen=True, kw_only=True, omit_defaults=True):
+    """A message whose parts are structs, or bytes that were encoded before (the store encodes each part once)."""
+
+    id: str
+    session_id: str
+    run_id: str
+    role: Role
+    parts: list[PartT]
+    created_at: float
+    model: str | None = None
+    summary: bool = False
+
+
+Message = MessageOf[Part]
+RawMessage = MessageOf[msgspec.Raw]
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """The payload of `message_delta`: where a piece of streamed text belongs; `offset` counts code points."""
+
+    message_id: str
+    session_id: str
+    run_id: str
+    part: int
+    kind: DeltaKind
+    offset: int
+    text: str
+
+
+def text_of(parts: list[Part]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, Text))
+
+
+def finish_of(parts: list[Part]) -> Finish | None:
+    last = parts[-1] if parts else None
+    return last if isinstance(last, Finish) else None
+
+
+def with_text(head: Part, text: str) -> Part:
+    """A streamed part with its text: `head` is the same part without it."""
+    match head:
+        case Text() | Reasoning():
+            return msgspec.structs.replace(head, text=text)
+        case ToolCall():
+            return msgspec.structs.replace(head, input=text)
+        case ToolResult():
+            return msgspec.structs.replace(head, content=text)
+        case _:
+            raise AssertionError(f"a {type(head).__name__} is not streamed")

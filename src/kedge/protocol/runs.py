@@ -1,0 +1,95 @@
+"""A run: one accepted prompt, from acceptance to its one end."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+RunKind = Literal["prompt", "shell", "summarize", "agent"]
+RunState = Literal["queued", "running", "completed", "failed", "cancelled"]
+OnBusy = Literal["queue", "steer", "interrupt", "reject"]
+Permissions = Literal["ask", "deny", "allow"]
+
+OPEN_STATES: tuple[RunState, ...] = ("queued", "running")
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    file_name: str
+    mime_type: str
+    content: bytes  # base64 on the wire
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt as it was sent. Two with equal fields are "the same body" (P3): neither `env` nor `run_id` is in it."""
+
+    session_id: str
+    prompt: str
+    kind: RunKind = "prompt"
+    attachments: tuple[Attachment, ...] = ()
+    on_busy: OnBusy = "queue"
+    permissions: Permissions = "ask"
+    model: str | None = None
+    parent_run_id: str | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    run_id: str
+    session_id: str
+    state: RunState
+    seq: int
+    replayed: bool
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The run as it is now; `seq` is the place of its acceptance in the log."""
+
+    run_id: str
+    session_id: str
+    kind: RunKind
+    state: RunState
+    prompt: str
+    on_busy: OnBusy
+    permissions: Permissions
+    model: str | None
+    attempt: int
+    cancel_requested: bool
+    seq: int
+    merged_into: str | None = None
+    parent_run_id: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN_STATES
+
+
+class Usage(msgspec.Struct, frozen=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost: float = 0.0
+    estimated: bool = False
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.cost + other.cost,
+            self.estimated or other.estimated,
+        )
+
+
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The payload of `run_complete`: how a run ended (P2). `error` and `cancelled` are never both set (P8)."""
+
+    session_id: str
+    run_id: str
+    message_id: str | None
+    text: str
+    usage: Usage
+    error: str | None = None
+    code: str | None = None
+    cancelled: bool = False

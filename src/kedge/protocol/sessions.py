@@ -1,0 +1,30 @@
+"""Workspaces, and the sessions in them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kedge.protocol.runs import Run
+
+
+class Workspace(msgspec.Struct, frozen=True):
+    id: str
+    path: str
+    created_at: float
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    title: str
+    created_at: float
+    updated_at: float
+    parent_session_id: str | None = None
+
+
+class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as its agent sees it: busy means that it has open runs."""
+
+    session: Session
+    is_busy: bool
+    active: Run | None
+    queue: list[Run]

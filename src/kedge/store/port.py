@@ -1,0 +1,193 @@
+"""The `Store` protocol: every transaction is named after what happens, and is all or nothing.
+
+A transaction's events are handed to `on_commit` after its commit, in the order of `seq`, before its caller goes on
+(P9). A store of many servers keeps the same promises by adding its lease's epoch to what `Claim` checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from kedge.protocol.events import AgentEvent, Change
+from kedge.protocol.messages import DeltaKind, Message, Part, RawMessage, Role
+from kedge.protocol.requests import (
+    Answer,
+    AnswerReceipt,
+    PermissionRequest,
+    QuestionRequest,
+    RequestKind,
+    RequestResolution,
+)
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, Submission, Usage
+from kedge.protocol.sessions import Session, SessionStatus, Workspace
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right of one turn to write: checked in each of its transactions, and lost at the run's cancel or end."""
+
+    workspace_id: str
+    session_id: str
+    run_id: str
+    epoch: int
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A run that is now running: `joined` are those steered into its turn before a restart."""
+
+    claim: Claim
+    run: Run
+    joined: list[Run]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a turn ended. A cancel that was committed before wins over whatever is said here (P6)."""
+
+    state: Literal["completed", "failed", "cancelled"]
+    error: str | None = None
+    code: str | None = None
+    survivors: tuple[str, ...] = ()  # processes that outlived SIGKILL, named in the tool's result
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """Text in flight of one part: `head` is the part without its text, sent with the first piece."""
+
+    message_id: str
+    part: int
+    kind: DeltaKind
+    text: str
+    head: Part | None = None
+
+
+class LeftProcess(msgspec.Struct, frozen=True):
+    """A process group that a tool started: `started` tells it from a later one with the same number."""
+
+    pgid: int
+    started: str
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """One event of the log, just committed: its frame, and what is told, for those in this process."""
+
+    workspace_id: str
+    seq: int
+    type: str
+    change: Change
+    session_id: str
+    frame: bytes
+    payload: Run | RunEnd | RawMessage | RequestResolution | PermissionRequest | QuestionRequest | None = None
+    is_open: bool = False  # a message still being written, a request still pending
+
+
+class LogEvent(msgspec.Struct, frozen=True):
+    seq: int
+    session_id: str
+    frame: bytes
+
+
+class LogPage(msgspec.Struct, frozen=True):
+    """A piece of the log, complete up to `upto`; retention removed everything up to `floor`."""
+
+    events: list[LogEvent]
+    upto: int
+    head: int
+    floor: int
+    log_id: str
+
+
+class WorkspaceState(msgspec.Struct, frozen=True):
+    workspace: Workspace
+    log_id: str
+    head: int
+    pending: list[PermissionRequest | QuestionRequest]
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    messages: list[Message]
+    as_of_seq: int
+
+
+class Retention(msgspec.Struct, frozen=True):
+    max_age_s: float = 30 * 86_400  # a month of stories; runs and messages stay
+    max_bytes: int = 256 * 1024 * 1024  # of event rows, for each workspace
+    receipts_s: float = 90 * 86_400  # P3: how long a deleted session's run ids are remembered
+
+
+OnCommit = Callable[[Sequence[Committed]], None]
+
+
+class Store(Protocol):
+    @property
+    def on_commit(self) -> OnCommit: ...
+    @on_commit.setter
+    def on_commit(self, listener: OnCommit) -> None: ...
+
+    # workspaces and sessions
+    async def open_workspace(self, path: str) -> WorkspaceState: ...
+    async def workspaces(self) -> list[WorkspaceState]: ...
+    async def delete_workspace(self, workspace_id: str) -> None: ...
+    async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session: ...
+    async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session: ...
+    async def session(self, workspace_id: str, session_id: str) -> Session: ...
+    async def sessions(self, workspace_id: str, query: str = "") -> list[Session]: ...
+    async def session_status(self, workspace_id: str, session_id: str) -> SessionStatus: ...
+    async def begin_delete_session(self, workspace_id: str, session_id: str) -> list[str]: ...
+    async def end_delete_session(self, workspace_id: str, session_id: str) -> None: ...
+    async def unfinished_deletes(self) -> list[tuple[str, str]]: ...
+
+    # runs
+    async def accept(self, workspace_id: str, run_id: str, submission: Submission) -> Receipt: ...
+    async def start(self, workspace_id: str, session_id: str) -> Started | None: ...
+    async def join(self, claim: Claim) -> list[Run]: ...
+    async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]: ...
+    async def cancel_run(self, workspace_id: str, run_id: str) -> Run: ...
+    async def drop_queued(self, workspace_id: str, session_id: str, run_id: str | None) -> list[str]: ...
+    async def finish(self, claim: Claim, outcome: Outcome) -> Run: ...
+    async def suspend(self, claim: Claim) -> None: ...
+    async def recover(self) -> None: ...
+    async def open_sessions(self) -> list[tuple[str, str]]: ...
+    async def run(self, workspace_id: str, run_id: str) -> Run: ...
+    async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None: ...
+    async def runs(
+        self, workspace_id: str, session_id: str | None = None, state: RunState | None = None
+    ) -> list[Run]: ...
+
+    # messages of a turn
+    async def create_message(
+        self,
+        claim: Claim,
+        role: Role,
+        *,
+        model: str | None = None,
+        summary: bool = False,
+        call: tuple[str, str, str] | None = None,
+    ) -> RawMessage: ...
+    async def append_drafts(self, claim: Claim, drafts: Sequence[Draft]) -> None: ...
+    async def finish_parts(
+        self, claim: Claim, message_id: str, first: int, parts: Sequence[Part], usage: Usage | None = None
+    ) -> None: ...
+    async def messages(
+        self, workspace_id: str, session_id: str, after: str | None = None, limit: int = 1000
+    ) -> MessagePage: ...
+    async def history(self, workspace_id: str, session_id: str) -> list[Message]: ...
+    async def append_agent_event(self, claim: Claim, event: AgentEvent) -> None: ...
+
+    # requests to a person
+    async def ask(
+        self, claim: Claim, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest
+    ) -> tuple[str, Answer | None]: ...
+    async def answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt: ...
+    async def pending(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]: ...
+
+    # processes of tools
+    async def record_process(self, claim: Claim, process: LeftProcess) -> None: ...
+    async def forget_process(self, process: LeftProcess) -> None: ...
+    async def left_processes(self) -> list[LeftProcess]: ...
+
+    # the log
+    async def read_log(self, workspace_id: str, after: int, limit: int, session_id: str | None = None) -> LogPage: ...
+    async def retain(self, retention: Retention) -> int: ...
+    async def size_bytes(self) -> int: ...
+    async def close(self) -> None: ...

@@ -1,0 +1,173 @@
+"""How a run ends (P2): its record is made whole, its row is closed once, and `run_complete` is its last event."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from kedge.protocol.bounds import MAX_ERROR_CHARS
+from kedge.protocol.events import AgentEvent, encode
+from kedge.protocol.messages import Finish, text_of
+from kedge.protocol.runs import RunEnd, Usage
+from kedge.store.port import Outcome
+from kedge.store.sqlite import messages, requests
+from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
+from kedge.store.sqlite.rows import get_run, joined_runs, open_children, tell_run
+from kedge.store.sqlite.tx import Tx
+
+MAX_ATTEMPTS = 3  # P13: a run that takes the server down with it three times will do so again
+
+CANCELLED_NOTE = "Cancelled before it finished."
+FAILED_NOTE = "Not finished: the turn failed."
+UNKNOWN_NOTE = "Not finished: the turn ended without a result."
+INTERRUPTED_NOTE = (
+    "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated."
+)
+
+
+def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
+    """End a running turn: its sub-agents first, then the host, then those joined to it, by acceptance."""
+    for child in open_children(tx, host):
+        if child["state"] == "queued":
+            end_unstarted(tx, child, keeps_messages=True)
+        elif child["merged_into"] is None:
+            end_turn(tx, child, Outcome("cancelled"))
+    joined = joined_runs(tx, host)
+    requests.resolve_open(tx, host["workspace_id"], host["run_id"])
+    message_id = _make_whole(tx, host, outcome)
+    tx.execute("DELETE FROM processes WHERE workspace_id = ? AND run_id = ?", host["workspace_id"], host["run_id"])
+    text = _text(tx, message_id)
+    for row in [host, *joined]:
+        # Usage is the host's: a sum over runs counts nothing twice.
+        _end(tx, row, outcome, message_id, text, usage_of(host) if row is host else Usage())
+
+
+def end_unstarted(tx: Tx, row: sqlite3.Row, *, keeps_messages: bool) -> None:
+    """End a queued run as cancelled. Its messages are for people: the model never sees them."""
+    message_id = None
+    if keeps_messages:
+        messages.write_user_message(tx, row, hidden=True)
+        closing = messages.add(
+            tx, row["workspace_id"], row["session_id"], row["run_id"], "assistant", [Finish("canceled")], hidden=True
+        )
+        message_id = closing.id
+    _end(tx, row, Outcome("cancelled"), message_id, "", Usage())
+
+
+def interrupt_turn(tx: Tx, host: sqlite3.Row) -> None:
+    """P13: the server stops or died. What was being written is finished as interrupted; what was asked stays asked."""
+    for child in open_children(tx, host):
+        # A sub-agent lives in a tool call of its parent, and that call is interrupted.
+        if child["state"] == "queued":
+            end_unstarted(tx, child, keeps_messages=True)
+        elif child["merged_into"] is None:
+            end_turn(tx, child, Outcome("cancelled"))
+    messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
+
+
+def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
+    """P15: an orderly stop leaves the run to the next server, and does not count as an attempt."""
+    row = get_run(tx.db, workspace_id, run_id)
+    if row["state"] != "running" or row["epoch"] != epoch:
+        return
+    if row["cancel_requested"]:
+        end_turn(tx, row, Outcome("cancelled"))
+        return
+    interrupt_turn(tx, row)
+    tx.execute(
+        "UPDATE runs SET suspended = 1, epoch = epoch + 1 WHERE workspace_id = ? AND run_id = ?", workspace_id, run_id
+    )
+
+
+def recover(tx: Tx) -> None:
+    """Decide what a dead server left: cancelled runs end, worn-out ones fail, the rest is made ready to resume."""
+    for row in tx.all(
+        "SELECT * FROM runs WHERE state = 'running' AND merged_into IS NULL AND parent_run_id IS NULL ORDER BY seq"
+    ):
+        if row["cancel_requested"]:
+            end_turn(tx, row, Outcome("cancelled"))
+        elif row["attempt"] >= MAX_ATTEMPTS and not row["suspended"]:
+            error = f"the server stopped {row['attempt']} times while this run was working; it is not tried again"
+            messages.close_open(tx, row["workspace_id"], row["run_id"], "interrupted", None, INTERRUPTED_NOTE)
+            end_turn(tx, row, Outcome("failed", error, "interrupted"))
+        else:
+            interrupt_turn(tx, row)
+    tx.execute("DELETE FROM processes")
+
+
+def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | None:
+    """The end of a run as `run_complete` told it, from its row: it does not depend on retention."""
+    row = get_run(db, workspace_id, run_id)
+    if row["state"] in ("queued", "running"):
+        return None
+    parts = parts_of(db, [row["message_id"]]).get(row["message_id"], []) if row["message_id"] else []
+    return RunEnd(
+        session_id=row["session_id"],
+        run_id=run_id,
+        message_id=row["message_id"],
+        text=text_of(decode_parts(parts)),
+        usage=usage_of(row),
+        error=row["error"],
+        code=row["code"],
+        cancelled=row["state"] == "cancelled",
+    )
+
+
+def _make_whole(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> str | None:
+    """P7: nothing is left half written, every call has a result, and the last word says how the turn ended."""
+    workspace_id, run_id = host["workspace_id"], host["run_id"]
+    reason, note = "unknown", UNKNOWN_NOTE
+    if outcome.state == "cancelled":
+        reason, note = "canceled", CANCELLED_NOTE
+    elif outcome.state == "failed":
+        reason, note = "error", FAILED_NOTE
+    if outcome.survivors:
+        note += f" Still running, although killed: {', '.join(outcome.survivors)}."
+    messages.close_open(tx, workspace_id, run_id, reason, outcome.error, note)
+    messages.answer_open_calls(tx, workspace_id, run_id, note)
+    last = tx.one(
+        "SELECT id, reason FROM messages WHERE workspace_id = ? AND run_id = ? AND role = 'assistant' AND summary = 0"
+        " AND reason IS NOT 'interrupted' ORDER BY seq DESC LIMIT 1",
+        *(workspace_id, run_id),
+    )
+    if outcome.state == "completed" or (last is not None and last["reason"] == reason):
+        return None if last is None else last["id"]
+    closing = Finish(reason, outcome.error)
+    return messages.add(tx, workspace_id, host["session_id"], run_id, "assistant", [closing]).id
+
+
+def _text(tx: Tx, message_id: str | None) -> str:
+    return "" if message_id is None else text_of(decode_parts(parts_of(tx.db, [message_id]).get(message_id, [])))
+
+
+def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, text: str, usage: Usage) -> None:
+    workspace_id, session_id, run_id = row["workspace_id"], row["session_id"], row["run_id"]
+    failed = outcome.state == "failed"
+    error = (outcome.error or "the run failed")[:MAX_ERROR_CHARS] if failed else None
+    code = (outcome.code or "failed") if failed else None
+    changed = tx.execute(
+        "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?, attachments = NULL"
+        " WHERE workspace_id = ? AND run_id = ? AND state IN ('queued', 'running')",
+        *(outcome.state, message_id, error, code, encode(usage), workspace_id, run_id),
+    )
+    assert changed == 1, f"run {run_id} would end twice"
+    if error is not None:
+        event = AgentEvent(type="error", run_id=run_id, session_id=session_id, error=error, code=code)
+        messages.tell_agent_event(tx, workspace_id, event)
+    tell_run(tx, workspace_id, run_id, "updated")
+    end = RunEnd(
+        session_id=session_id,
+        run_id=run_id,
+        message_id=message_id,
+        text=text,
+        usage=usage,
+        error=error,
+        code=code,
+        cancelled=outcome.state == "cancelled",
+    )
+    # The text is in the message already; the log refers to it.
+    stored = encode(msgspec.structs.replace(end, text=""))
+    tx.append(
+        "run_complete", "created", workspace_id, session_id, encode(end), told=end, subject=message_id, body=stored
+    )

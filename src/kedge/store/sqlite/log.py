@@ -1,0 +1,226 @@
+"""Reading the log back: each event is built from its row and those it refers to, byte for byte as it was sent."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kedge.protocol.events import encode, frame
+from kedge.protocol.messages import Part, RawMessage, text_of
+from kedge.protocol.runs import Run, RunEnd, RunState, Usage
+from kedge.store.port import LogEvent, LogPage, Retention
+from kedge.store.sqlite.tx import Tx
+
+_decode_part = msgspec.json.Decoder(Part).decode
+# What one read may bring into memory: events refer to messages of any size.
+PAGE_BYTES = 1024 * 1024
+_IDS_IN_ONE_QUERY = 500  # SQLite's smallest limit on variables is 999
+
+
+class RunChange(msgspec.Struct, frozen=True, array_like=True):
+    """What a `run` event tells beyond what never changes in the run's row."""
+
+    state: RunState
+    attempt: int
+    cancel_requested: bool
+    merged_into: str | None
+
+    @classmethod
+    def of(cls, run: Run) -> RunChange:
+        return cls(run.state, run.attempt, run.cancel_requested, run.merged_into)
+
+
+_decode_run_change = msgspec.json.Decoder(RunChange).decode
+_decode_end = msgspec.json.Decoder(RunEnd).decode
+_decode_usage = msgspec.json.Decoder(Usage).decode
+
+
+def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
+    return Run(
+        run_id=row["run_id"],
+        session_id=row["session_id"],
+        kind=row["kind"],
+        state=change.state if change else row["state"],
+        prompt=row["prompt"],
+        on_busy=row["on_busy"],
+        permissions=row["permissions"],
+        model=row["model"],
+        attempt=change.attempt if change else row["attempt"],
+        cancel_requested=change.cancel_requested if change else bool(row["cancel_requested"]),
+        seq=row["seq"],
+        merged_into=change.merged_into if change else row["merged_into"],
+        parent_run_id=row["parent_run_id"],
+    )
+
+
+def usage_of(row: sqlite3.Row) -> Usage:
+    return _decode_usage(row["usage"]) if row["usage"] else Usage()
+
+
+def message_of(row: sqlite3.Row, parts: Iterable[bytes]) -> RawMessage:
+    return RawMessage(
+        id=row["id"],
+        session_id=row["session_id"],
+        run_id=row["run_id"],
+        role=row["role"],
+        parts=[msgspec.Raw(part) for part in parts],
+        created_at=row["created_at"],
+        model=row["model"],
+        summary=bool(row["summary"]),
+    )
+
+
+def decode_parts(parts: Iterable[bytes]) -> list[Part]:
+    return [_decode_part(part) for part in parts]
+
+
+def parts_of(db: sqlite3.Connection, message_ids: Iterable[str]) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for row in _select_in(
+        db, "SELECT message_id, body FROM parts WHERE message_id IN ({}) ORDER BY message_id, idx", message_ids
+    ):
+        found.setdefault(row["message_id"], []).append(row["body"])
+    return found
+
+
+def read_page(
+    db: sqlite3.Connection, workspace_id: str, after: int, limit: int, session_id: str | None = None
+) -> LogPage | None:
+    """The next `limit` events after `after` (of one session, if named), in one snapshot of the store."""
+    place = db.execute("SELECT head, floor, log_id FROM workspaces WHERE id = ?", (workspace_id,)).fetchone()
+    if place is None:
+        return None
+    only = "" if session_id is None else " AND session_id = ?"
+    args: tuple[Any, ...] = (workspace_id, after) if session_id is None else (workspace_id, after, session_id)
+    found = db.execute(
+        f"SELECT * FROM events WHERE workspace_id = ? AND seq > ?{only} ORDER BY seq LIMIT ?", (*args, limit)
+    ).fetchall()
+    rows = found[: _fitting(db, workspace_id, found)]
+    payloads = _Payloads(db, workspace_id, rows)
+    events = [
+        LogEvent(row["seq"], row["session_id"], frame(row["type"], row["change"], payloads.of(row), row["seq"]))
+        for row in rows
+    ]
+    is_cut = len(rows) < len(found) or len(found) == limit
+    upto = rows[-1]["seq"] if is_cut else max(after, place["head"])
+    return LogPage(events, upto, place["head"], place["floor"], place["log_id"])
+
+
+def _fitting(db: sqlite3.Connection, workspace_id: str, rows: list[sqlite3.Row]) -> int:
+    """How many of these events a page may hold: one, or as many as stay within PAGE_BYTES with all they refer to."""
+    texts = {row["subject"] for row in rows if row["type"] in ("message", "run_complete") and row["subject"]}
+    sizes = {
+        row["message_id"]: row["size"]
+        for row in _select_in(
+            db,
+            "SELECT message_id, sum(length(body)) AS size FROM parts WHERE message_id IN ({}) GROUP BY message_id",
+            texts,
+        )
+    }
+    prompts = _select_in(
+        db,
+        "SELECT run_id, length(prompt) AS size FROM runs WHERE workspace_id = ? AND run_id IN ({})",
+        {row["subject"] for row in rows if row["type"] == "run"},
+        workspace_id,
+    )
+    prompt_sizes = {row["run_id"]: row["size"] for row in prompts}
+    total = 0
+    for count, row in enumerate(rows):
+        total += (prompt_sizes if row["type"] == "run" else sizes).get(row["subject"], 0) + len(row["body"] or b"")
+        if total > PAGE_BYTES and count > 0:
+            return count
+    return len(rows)
+
+
+class _Payloads:
+    """The rows that a page of events refers to, each read once."""
+
+    def __init__(self, db: sqlite3.Connection, workspace_id: str, rows: list[sqlite3.Row]) -> None:
+        subjects = {type: {r["subject"] for r in rows if r["type"] == type} for type in {r["type"] for r in rows}}
+        requests = subjects.get("permission_request", set()) | subjects.get("question_request", set())
+        messages = subjects.get("message", set())
+        runs = _select_in(
+            db,
+            "SELECT * FROM runs WHERE workspace_id = ? AND run_id IN ({})",
+            subjects.get("run", set()),
+            workspace_id,
+        )
+        self._runs = {row["run_id"]: row for row in runs}
+        self._messages = {row["id"]: row for row in _select_in(db, "SELECT * FROM messages WHERE id IN ({})", messages)}
+        self._requests = {
+            row["id"]: row["body"] for row in _select_in(db, "SELECT id, body FROM requests WHERE id IN ({})", requests)
+        }
+        self._parts = parts_of(db, messages | (subjects.get("run_complete", set()) - {None}))
+
+    def of(self, row: sqlite3.Row) -> bytes:
+        subject, body = row["subject"], row["body"]
+        match row["type"]:
+            case "run":
+                return encode(run_of(self._runs[subject], _decode_run_change(body)))
+            case "message":
+                parts = self._parts.get(subject, [])[: row["parts"]]
+                return encode(message_of(self._messages[subject], parts if body is None else [*parts, body]))
+            case "run_complete":
+                text = text_of(decode_parts(self._parts.get(subject, [])))
+                return encode(msgspec.structs.replace(_decode_end(body), text=text))
+            case "permission_request" | "question_request":
+                return self._requests[subject]
+            case _:
+                return body
+
+
+def _select_in(db: sqlite3.Connection, sql: str, ids: Iterable[str], *before: str) -> Iterable[sqlite3.Row]:
+    wanted = sorted(ids)
+    for start in range(0, len(wanted), _IDS_IN_ONE_QUERY):
+        some = wanted[start : start + _IDS_IN_ONE_QUERY]
+        yield from db.execute(sql.format(", ".join("?" * len(some))), (*before, *some))
+
+
+def retain(tx: Tx, retention: Retention) -> int:
+    """Remove the prefix of each log that is too old or too much; then what only those events still needed."""
+    return sum(_retain_workspace(tx, row["id"], retention) for row in tx.all("SELECT id FROM workspaces"))
+
+
+def _retain_workspace(tx: Tx, workspace_id: str, retention: Retention) -> int:
+    young = tx.one(
+        "SELECT min(seq) FROM events WHERE workspace_id = ? AND at >= ?", workspace_id, tx.now - retention.max_age_s
+    )
+    fitting = tx.one(
+        # about 100 bytes of columns and index beside each body
+        "SELECT min(seq) FROM (SELECT seq, sum(100 + ifnull(length(body), 0)) OVER (ORDER BY seq DESC) AS size"
+        " FROM events WHERE workspace_id = ?) WHERE size <= ?",
+        workspace_id,
+        retention.max_bytes,
+    )
+    head_row = tx.one("SELECT head FROM workspaces WHERE id = ?", workspace_id)
+    assert young is not None
+    assert fitting is not None
+    assert head_row is not None
+    beyond = head_row["head"] + 1
+    floor = max(beyond if young[0] is None else young[0], beyond if fitting[0] is None else fitting[0]) - 1
+    removed = tx.execute("DELETE FROM events WHERE workspace_id = ? AND seq <= ?", workspace_id, floor)
+    if removed:
+        tx.execute("UPDATE workspaces SET floor = ? WHERE id = ?", floor, workspace_id)
+    _purge_deleted_sessions(tx, workspace_id, retention)
+    return removed
+
+
+def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> None:
+    """The content of deleted sessions goes with their last event; their run ids stay for a while (P3)."""
+    gone = (
+        "SELECT s.id FROM sessions s JOIN workspaces w ON w.id = s.workspace_id"
+        " WHERE s.workspace_id = ? AND s.deleting = 1 AND s.deleted_seq <= w.floor"
+    )
+    messages = f"SELECT id FROM messages WHERE session_id IN ({gone})"
+    tx.execute(f"DELETE FROM parts WHERE message_id IN ({messages})", workspace_id)
+    runs = f"SELECT run_id FROM runs WHERE session_id IN ({gone})"
+    tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN ({runs})", workspace_id, workspace_id)
+    tx.execute(f"DELETE FROM messages WHERE session_id IN ({gone})", workspace_id)
+    tx.execute(f"UPDATE runs SET prompt = '' WHERE session_id IN ({gone})", workspace_id)
+    old = f"{gone} AND s.deleted_at < ?"
+    limit = tx.now - retention.receipts_s
+    tx.execute(f"DELETE FROM runs WHERE session_id IN ({old})", workspace_id, limit)
+    tx.execute(f"DELETE FROM sessions WHERE id IN ({old})", workspace_id, limit)

@@ -1,0 +1,280 @@
+"""Messages: created, grown part by part, finished. Each finished part is stored once and never changes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from kedge.protocol.errors import NotFound
+from kedge.protocol.events import AgentEvent, encode
+from kedge.protocol.messages import (
+    File,
+    Finish,
+    FinishReason,
+    Image,
+    Message,
+    Part,
+    RawMessage,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    with_text,
+)
+from kedge.protocol.runs import Attachment, Usage
+from kedge.store.port import Claim, Draft, MessagePage
+from kedge.store.sqlite.log import decode_parts, message_of, parts_of, usage_of
+from kedge.store.sqlite.rows import claimed_run, get_session
+from kedge.store.sqlite.tx import Tx
+
+_decode_attachments = msgspec.msgpack.Decoder(tuple[Attachment, ...]).decode
+
+
+def create(
+    tx: Tx, claim: Claim, role: Role, model: str | None, summary: bool, call: tuple[str, str, str] | None
+) -> RawMessage:
+    claimed_run(tx, claim)
+    return add(tx, claim.workspace_id, claim.session_id, claim.run_id, role, model=model, summary=summary, call=call)
+
+
+def add(
+    tx: Tx,
+    workspace_id: str,
+    session_id: str,
+    run_id: str,
+    role: Role,
+    parts: Sequence[Part] = (),
+    *,
+    model: str | None = None,
+    summary: bool = False,
+    hidden: bool = False,
+    call: tuple[str, str, str] | None = None,
+) -> RawMessage:
+    """Insert a message with the parts it starts with. A tool message names its call: (message, call id, tool)."""
+    seq = tx.next_seq(workspace_id)
+    message_id = tx.new_id()
+    reason = "end_turn" if role == "user" else _reason(parts)
+    tx.execute(
+        "INSERT INTO messages (id, workspace_id, session_id, run_id, role, model, summary, created_at, seq, reason,"
+        " hidden, call_message_id, call_id, call_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(message_id, workspace_id, session_id, run_id, role, model, summary, tx.now, seq, reason, hidden),
+        *(call or (None, None, None)),
+    )
+    raw = _insert_parts(tx, message_id, 0, parts)
+    # A tool message shows from its first event which call it answers.
+    opening = encode(ToolResult(call[1], call[2], "", False)) if call and not parts else None
+    row = _row(tx, message_id)
+    shown = message_of(row, [*raw, opening] if opening else raw)
+    tx.append(
+        "message",
+        "created",
+        workspace_id,
+        session_id,
+        encode(shown),
+        seq=seq,
+        told=shown,
+        is_open=reason is None,
+        subject=message_id,
+        parts=len(raw),
+        body=opening,
+    )
+    return shown
+
+
+def write_user_message(tx: Tx, row: sqlite3.Row, *, hidden: bool = False) -> None:
+    """The prompt becomes a message when its run starts, joins, or is cancelled before that (P7); once."""
+    attachments = _decode_attachments(row["attachments"]) if row["attachments"] else ()
+    parts: list[Part] = [Text(row["prompt"])] if row["prompt"] else []
+    parts += [_attached(attachment) for attachment in attachments]
+    if row["user_message_id"] is not None or not parts:
+        return
+    message = add(tx, row["workspace_id"], row["session_id"], row["run_id"], "user", parts, hidden=hidden)
+    tx.execute(
+        "UPDATE runs SET user_message_id = ?, attachments = NULL WHERE workspace_id = ? AND run_id = ?",
+        *(message.id, row["workspace_id"], row["run_id"]),
+    )
+
+
+def append_drafts(tx: Tx, claim: Claim, drafts: Sequence[Draft]) -> None:
+    """Keep text in flight. A cancelled turn may still do this, so that what people saw is kept."""
+    claimed_run(tx, claim, even_cancelled=True)
+    for draft in drafts:
+        stored = tx.one("SELECT count(*) AS parts FROM parts WHERE message_id = ?", draft.message_id)
+        if stored is not None and draft.part >= stored["parts"] and _row(tx, draft.message_id)["reason"] is None:
+            tx.execute(
+                "INSERT INTO drafts (message_id, part, kind, head, text) VALUES (?, ?, ?, ?, ?)",
+                *(draft.message_id, draft.part, draft.kind),
+                *(encode(draft.head) if draft.head else None, draft.text.encode()),
+            )
+
+
+def finish_parts(tx: Tx, claim: Claim, message_id: str, first: int, parts: Sequence[Part], usage: Usage | None) -> None:
+    """Store parts that are finished, the first of them at place `first`; a `Finish` among them ends the message."""
+    run = claimed_run(tx, claim)
+    if usage is not None:
+        tx.execute(
+            "UPDATE runs SET usage = ? WHERE workspace_id = ? AND run_id = ?",
+            *(encode(usage_of(run) + usage), claim.workspace_id, claim.run_id),
+        )
+    grow(tx, message_id, first, parts)
+
+
+def grow(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) -> None:
+    tx.execute("DELETE FROM drafts WHERE message_id = ? AND part < ?", message_id, first + len(parts))
+    _insert_parts(tx, message_id, first, parts)
+    reason = _reason(parts)
+    if reason is not None:
+        tx.execute("UPDATE messages SET reason = ? WHERE id = ?", reason, message_id)
+    row = _row(tx, message_id)
+    raw = parts_of(tx.db, [message_id]).get(message_id, [])
+    shown = message_of(row, raw)
+    tx.append(
+        "message",
+        "updated",
+        row["workspace_id"],
+        row["session_id"],
+        encode(shown),
+        told=shown,
+        is_open=reason is None,
+        subject=message_id,
+        parts=len(raw),
+    )
+
+
+def close_open(tx: Tx, workspace_id: str, run_id: str, reason: FinishReason, why: str | None, tool_note: str) -> None:
+    """Finish every message of a run that is still being written, with the text that was in flight."""
+    for row in tx.all(
+        "SELECT * FROM messages WHERE workspace_id = ? AND run_id = ? AND reason IS NULL ORDER BY seq",
+        workspace_id,
+        run_id,
+    ):
+        stored = len(parts_of(tx.db, [row["id"]]).get(row["id"], []))
+        folded = _fold_drafts(tx, row["id"])
+        if row["role"] == "tool":
+            output = "".join(part.content for part in folded if isinstance(part, ToolResult))
+            note = f"{output}\n{tool_note}" if output else tool_note
+            grow(tx, row["id"], stored, [ToolResult(row["call_id"], row["call_name"], note, True)])
+        else:
+            grow(tx, row["id"], stored, [*folded, Finish(reason, why)])
+
+
+def answer_open_calls(tx: Tx, workspace_id: str, run_id: str, note: str) -> None:
+    """Give every tool call of a run that has no result one, so that the session can be continued (P7)."""
+    answered = {
+        (row["call_message_id"], row["call_id"])
+        for row in tx.all(
+            "SELECT call_message_id, call_id FROM messages WHERE workspace_id = ? AND run_id = ? AND role = 'tool'",
+            *(workspace_id, run_id),
+        )
+    }
+    callers = tx.all(
+        "SELECT * FROM messages WHERE workspace_id = ? AND run_id = ? AND role = 'assistant'"
+        " AND reason IS NOT 'interrupted' ORDER BY seq",
+        *(workspace_id, run_id),
+    )
+    for row in callers:
+        for part in decode_parts(parts_of(tx.db, [row["id"]]).get(row["id"], [])):
+            if isinstance(part, ToolCall) and (row["id"], part.id) not in answered:
+                result = ToolResult(part.id, part.name, note, True)
+                call = (row["id"], part.id, part.name)
+                add(tx, workspace_id, row["session_id"], run_id, "tool", [result], call=call)
+
+
+def append_agent_event(tx: Tx, claim: Claim, event: AgentEvent) -> None:
+    claimed_run(tx, claim)
+    tell_agent_event(tx, claim.workspace_id, event)
+
+
+def tell_agent_event(tx: Tx, workspace_id: str, event: AgentEvent) -> None:
+    body = encode(event)
+    tx.append("agent_event", "created", workspace_id, event.session_id, body, body=body)
+
+
+def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str | None, limit: int) -> MessagePage:
+    get_session(db, workspace_id, session_id)
+    head = db.execute("SELECT head FROM workspaces WHERE id = ?", (workspace_id,)).fetchone()
+    start = 0
+    if after is not None:
+        found = db.execute("SELECT seq FROM messages WHERE id = ? AND session_id = ?", (after, session_id)).fetchone()
+        if found is None:
+            raise NotFound("message", after)
+        start = found["seq"]
+    rows = db.execute(
+        "SELECT * FROM messages WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", (session_id, start, limit)
+    ).fetchall()
+    return MessagePage(_decoded(db, rows), head["head"])
+
+
+def history(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[Message]:
+    """What the model may see: neither what was interrupted, nor what was cancelled before it started."""
+    rows = db.execute(
+        "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND hidden = 0"
+        " AND NOT (role = 'assistant' AND reason IS 'interrupted') ORDER BY seq",
+        (session_id, workspace_id),
+    ).fetchall()
+    return _decoded(db, rows)
+
+
+def _decoded(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
+    parts = parts_of(db, [row["id"] for row in rows])
+    return [_message(row, decode_parts(parts.get(row["id"], []))) for row in rows]
+
+
+def _message(row: sqlite3.Row, parts: list[Part]) -> Message:
+    raw = message_of(row, [])
+    return Message(
+        id=raw.id,
+        session_id=raw.session_id,
+        run_id=raw.run_id,
+        role=raw.role,
+        parts=parts,
+        created_at=raw.created_at,
+        model=raw.model,
+        summary=raw.summary,
+    )
+
+
+def _row(tx: Tx, message_id: str) -> sqlite3.Row:
+    row = tx.one("SELECT * FROM messages WHERE id = ?", message_id)
+    assert row is not None, f"no message {message_id}"
+    return row
+
+
+def _insert_parts(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) -> list[bytes]:
+    raw = [encode(part) for part in parts]
+    tx.db.executemany(
+        "INSERT INTO parts (message_id, idx, body) VALUES (?, ?, ?)",
+        [(message_id, first + i, body) for i, body in enumerate(raw)],
+    )
+    return raw
+
+
+def _reason(parts: Sequence[Part]) -> FinishReason | None:
+    """Why the message is finished, if these parts finish it: a tool message ends with its result."""
+    for part in parts:
+        match part:
+            case Finish():
+                return part.reason
+            case ToolResult():
+                return "end_turn"
+            case _:
+                pass
+    return None
+
+
+def _fold_drafts(tx: Tx, message_id: str) -> list[Part]:
+    heads: dict[int, Part] = {}
+    texts: dict[int, list[str]] = {}
+    for row in tx.all("SELECT * FROM drafts WHERE message_id = ? ORDER BY id", message_id):
+        if row["head"] is not None:
+            heads[row["part"]] = decode_parts([row["head"]])[0]
+        texts.setdefault(row["part"], []).append(row["text"].decode())
+    return [with_text(heads[part], "".join(texts[part])) for part in sorted(texts)]
+
+
+def _attached(attachment: Attachment) -> Part:
+    if attachment.mime_type.startswith("image/"):
+        return Image(attachment.mime_type, attachment.content)
+    return File(attachment.file_name, attachment.mime_type, attachment.content)

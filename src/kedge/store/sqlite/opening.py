@@ -1,0 +1,196 @@
+"""Opening a data directory: one owner, a sound file, a known schema. What cannot be opened is not touched."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from kedge.store.errors import StoreDamaged, StoreInUse, StoreOpenError, StoreTooNew
+
+DATABASE = "kedge.db"
+LOCK = "kedge.lock"
+Synchronous = Literal["NORMAL", "FULL"]
+
+# A full check reads the whole file: a tenth of a second for this size. A larger one is checked after a power loss.
+ALWAYS_CHECKED_BYTES = 32 * 1024 * 1024
+# The log in front of the database is moved into it, off the commit path, whenever it is larger than this.
+WAL_BYTES = 4 * 1024 * 1024
+
+
+class Migration(NamedTuple):
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    """The numbered migrations of the package, oldest first."""
+    folder = Path(__file__).parent.parent / "schema"
+    return [Migration(path.stem, path.read_text()) for path in sorted(folder.glob("*.sql"))]
+
+
+def take_lock(directory: Path) -> int:
+    """Own the directory until the returned descriptor is closed, or refuse, naming who does."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreOpenError(f"cannot use {directory} ({error.strerror}); choose another data directory") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(fd, 100, 0).decode("utf-8", "replace").strip() or "another process"
+        os.close(fd)
+        raise StoreInUse(str(directory), owner) from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def open_database(
+    directory: Path, schema: Sequence[Migration], synchronous: Synchronous, new_id: Callable[[], str]
+) -> sqlite3.Connection:
+    path = directory / DATABASE
+    applied = inspect(path, schema)
+    try:
+        db = connect(path, synchronous)
+    except sqlite3.Error as error:
+        raise StoreOpenError(f"cannot open {path} ({error}); check the directory's permissions and space") from error
+    try:
+        _migrate(db, path, schema, applied)
+        _note_opening(db, synchronous, new_id)
+    except (sqlite3.Error, OSError) as error:
+        db.close()
+        raise StoreOpenError(f"cannot prepare {path} ({error}); free some space and check permissions") from error
+    return db
+
+
+def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    db.row_factory = sqlite3.Row
+    path.chmod(0o600)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute(f"PRAGMA synchronous = {synchronous}")
+    db.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints run beside the commits, see store.py
+    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+    db.execute("PRAGMA busy_timeout = 5000")
+    return db
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    db.row_factory = sqlite3.Row
+    db.execute("PRAGMA query_only = ON")
+    db.execute("PRAGMA busy_timeout = 5000")
+    return db
+
+
+def inspect(path: Path, schema: Sequence[Migration]) -> list[str]:
+    """The migrations that the file has, after making sure, without writing to it, that it is sound and ours."""
+    if not path.exists() or path.stat().st_size == 0:
+        return []
+    try:
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise StoreOpenError(f"cannot read {path} ({error}); check its permissions") from error
+    try:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "migrations" not in tables:
+            raise StoreDamaged(f"{path} is no Kedge database; move it away, or choose another data directory")
+        applied = [row[0] for row in db.execute("SELECT name FROM migrations ORDER BY name")]
+        if unknown := sorted(set(applied) - {migration.name for migration in schema}):
+            raise StoreTooNew(
+                f"{path} was written by a newer Kedge (it has {unknown[-1]});"
+                " install that one, or choose another data directory"
+            )
+        if path.stat().st_size <= ALWAYS_CHECKED_BYTES or _lost_power(db):
+            problem = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if problem != "ok":
+                raise StoreDamaged(_damaged(path, problem))
+    except sqlite3.DatabaseError as error:
+        raise StoreDamaged(_damaged(path, str(error))) from error
+    finally:
+        db.close()
+    return applied
+
+
+def note_closing(db: sqlite3.Connection) -> None:
+    """After this, and only then, a changed boot means nothing was lost."""
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('closed_cleanly', 'yes')")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def boot_id() -> str:
+    """Tells one boot of the machine from another; empty where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _damaged(path: Path, problem: str) -> str:
+    return f"{path} is damaged ({problem}); it was left as it is: restore a backup, or choose another data directory"
+
+
+def _migrate(db: sqlite3.Connection, path: Path, schema: Sequence[Migration], applied: list[str]) -> None:
+    due = [migration for migration in schema if migration.name not in applied]
+    if not due:
+        return
+    if applied:
+        _back_up(db, path.with_name(f"{path.name}.before-{due[0].name}"))
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) WITHOUT ROWID")
+        for migration in due:
+            for statement in _statements(migration.sql):
+                db.execute(statement)
+            db.execute("INSERT INTO migrations (name) VALUES (?)", (migration.name,))
+        db.execute("COMMIT")
+    except sqlite3.Error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _back_up(db: sqlite3.Connection, target: Path) -> None:
+    unfinished = target.with_name(f"{target.name}.tmp")
+    unfinished.unlink(missing_ok=True)
+    db.execute("VACUUM INTO ?", (str(unfinished),))
+    unfinished.chmod(0o600)
+    unfinished.replace(target)
+
+
+def _statements(sql: str) -> list[str]:
+    found: list[str] = []
+    pending = ""
+    for line in sql.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return found
+
+
+def _note_opening(db: sqlite3.Connection, synchronous: Synchronous, new_id: Callable[[], str]) -> None:
+    """After a power loss the newest commits may be gone: every log gets a new id, so that no cursor lies (P10)."""
+    lost = _lost_power(db)
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("BEGIN IMMEDIATE")
+    if lost:
+        for row in db.execute("SELECT id FROM workspaces").fetchall():
+            db.execute("UPDATE workspaces SET log_id = ? WHERE id = ?", (new_id(), row[0]))
+    facts = {"boot": boot_id(), "synchronous": synchronous, "closed_cleanly": "no"}
+    db.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", list(facts.items()))
+    db.execute("COMMIT")
+    db.execute(f"PRAGMA synchronous = {synchronous}")
+
+
+def _lost_power(db: sqlite3.Connection) -> bool:
+    meta: dict[str, str] = dict(tuple(row) for row in db.execute("SELECT key, value FROM meta"))
+    if meta.get("closed_cleanly", "yes") == "yes" or meta.get("synchronous") == "FULL":
+        return False
+    return not meta.get("boot") or meta["boot"] != boot_id()

@@ -1,0 +1,113 @@
+"""Requests to a person (P14): stored, asked once for each tool call, answered once."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from kedge.protocol.errors import NotFound
+from kedge.protocol.events import LogType, encode
+from kedge.protocol.requests import (
+    Answer,
+    AnswerReceipt,
+    PermissionRequest,
+    QuestionRequest,
+    RequestKind,
+    RequestResolution,
+)
+from kedge.store.port import Claim
+from kedge.store.sqlite.rows import claimed_run, get_run
+from kedge.store.sqlite.tx import Tx
+
+Request = PermissionRequest | QuestionRequest
+
+_TYPES: dict[RequestKind, type[Request]] = {"permission": PermissionRequest, "question": QuestionRequest}
+_ASKED: dict[RequestKind, LogType] = {"permission": "permission_request", "question": "question_request"}
+_RESOLVED: dict[RequestKind, LogType] = {"permission": "permission_notification", "question": "question_notification"}
+_decode_answer = msgspec.json.Decoder(Answer).decode
+
+
+def ask(tx: Tx, claim: Claim, kind: RequestKind, message_id: str, request: Request) -> tuple[str, Answer | None]:
+    """Store the request, or find the one that this call asked before a restart, with its answer if it has one."""
+    asker = claimed_run(tx, claim)
+    known = tx.one(
+        "SELECT id, answer FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND message_id = ?"
+        " AND tool_call_id = ? AND kind = ?",
+        *(claim.workspace_id, claim.run_id, message_id, request.tool_call_id, kind),
+    )
+    if known is not None:
+        return known["id"], None if known["answer"] is None else _decode_answer(known["answer"])
+    shown_on = asker
+    while shown_on["parent_run_id"] is not None:  # P5: a sub-agent's requests show on the parent
+        shown_on = get_run(tx.db, claim.workspace_id, shown_on["parent_run_id"])
+    seq, request_id = tx.next_seq(claim.workspace_id), tx.new_id()
+    request = msgspec.structs.replace(
+        request, id=request_id, session_id=shown_on["session_id"], run_id=shown_on["run_id"]
+    )
+    body = encode(request)
+    tx.execute(
+        "INSERT INTO requests (id, workspace_id, kind, asker_run_id, message_id, tool_call_id, seq, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        *(request_id, claim.workspace_id, kind, claim.run_id, message_id, request.tool_call_id, seq, body),
+    )
+    tx.append(
+        _ASKED[kind],
+        "created",
+        claim.workspace_id,
+        request.session_id,
+        body,
+        seq=seq,
+        told=request,
+        is_open=True,
+        subject=request_id,
+    )
+    return request_id, None
+
+
+def answer(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, given: Answer) -> AnswerReceipt:
+    row = tx.one(
+        "SELECT * FROM requests WHERE id = ? AND workspace_id = ? AND kind = ?", request_id, workspace_id, kind
+    )
+    if row is None:
+        raise NotFound("request", request_id)
+    if row["answer"] is not None:
+        first = _decode_answer(row["answer"])
+        return AnswerReceipt(resolved=False, by=first.by, action=first.action)
+    _resolve(tx, row, given)
+    return AnswerReceipt(resolved=True, by=given.by, action=given.action)
+
+
+def resolve_open(tx: Tx, workspace_id: str, run_id: str) -> None:
+    """The run ends: nobody needs to answer any more (P7)."""
+    for row in tx.all(
+        "SELECT * FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND answer IS NULL ORDER BY seq",
+        *(workspace_id, run_id),
+    ):
+        _resolve(tx, row, Answer(action="cancel", by="server"))
+
+
+def pending(db: sqlite3.Connection, workspace_id: str, kind: RequestKind | None = None) -> list[Request]:
+    rows = db.execute(
+        "SELECT kind, body FROM requests WHERE workspace_id = ?1 AND answer IS NULL AND (?2 IS NULL OR kind = ?2)"
+        " ORDER BY seq",
+        (workspace_id, kind),
+    ).fetchall()
+    return [msgspec.json.decode(row["body"], type=_TYPES[row["kind"]]) for row in rows]
+
+
+def _resolve(tx: Tx, row: sqlite3.Row, given: Answer) -> None:
+    kind: RequestKind = row["kind"]
+    tx.execute("UPDATE requests SET answer = ? WHERE id = ?", encode(given), row["id"])
+    request = msgspec.json.decode(row["body"], type=_TYPES[kind])
+    told = RequestResolution(
+        id=request.id,
+        session_id=request.session_id,
+        run_id=request.run_id,
+        tool_call_id=request.tool_call_id,
+        action=given.action,
+        by=given.by,
+        answers=given.answers,
+    )
+    body = encode(told)
+    tx.append(_RESOLVED[kind], "created", row["workspace_id"], told.session_id, body, told=told, body=body)

@@ -1,0 +1,86 @@
+"""The rows that every transaction starts from: runs, sessions, and a turn's right to write."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kedge.protocol.errors import NotFound
+from kedge.protocol.events import Change, encode
+from kedge.protocol.sessions import Session
+from kedge.store.errors import ClaimLost
+from kedge.store.port import Claim
+from kedge.store.sqlite.log import RunChange, run_of
+from kedge.store.sqlite.tx import Tx
+
+
+def find_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.Row | None:
+    return db.execute("SELECT * FROM runs WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
+
+
+def get_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.Row:
+    row = find_run(db, workspace_id, run_id)
+    if row is None:
+        raise NotFound("run", run_id)
+    return row
+
+
+def claimed_run(tx: Tx, claim: Claim, *, even_cancelled: bool = False) -> sqlite3.Row:
+    """The run's row, if the turn still has the right to write."""
+    row = find_run(tx.db, claim.workspace_id, claim.run_id)
+    if row is None or row["state"] != "running" or row["epoch"] != claim.epoch:
+        raise ClaimLost(claim.run_id)
+    if row["cancel_requested"] and not even_cancelled:
+        raise ClaimLost(claim.run_id)
+    return row
+
+
+def open_runs(db: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
+    """Open runs of a session: what runs first, then the queue in the order in which it will run."""
+    return db.execute(
+        "SELECT * FROM runs WHERE session_id = ? AND state IN ('queued', 'running')"
+        " ORDER BY state = 'queued', rank, seq",
+        (session_id,),
+    ).fetchall()
+
+
+def joined_runs(tx: Tx, host: sqlite3.Row) -> list[sqlite3.Row]:
+    return tx.all(
+        "SELECT * FROM runs WHERE workspace_id = ? AND merged_into = ? AND state = 'running' ORDER BY seq",
+        *(host["workspace_id"], host["run_id"]),
+    )
+
+
+def open_children(tx: Tx, parent: sqlite3.Row) -> list[sqlite3.Row]:
+    return tx.all(
+        "SELECT * FROM runs WHERE workspace_id = ? AND parent_run_id = ? AND state IN ('queued', 'running')"
+        " ORDER BY seq",
+        *(parent["workspace_id"], parent["run_id"]),
+    )
+
+
+def tell_run(tx: Tx, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> sqlite3.Row:
+    """Append the `run` event of the run as it now is."""
+    row = get_run(tx.db, workspace_id, run_id)
+    run = run_of(row)
+    stored = encode(RunChange.of(run))
+    tx.append("run", change, workspace_id, run.session_id, encode(run), seq=seq, told=run, subject=run_id, body=stored)
+    return row
+
+
+def session_of(row: sqlite3.Row) -> Session:
+    return Session(
+        id=row["id"],
+        title=row["title"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        parent_session_id=row["parent_session_id"],
+    )
+
+
+def get_session(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Session:
+    row = db.execute(
+        "SELECT * FROM sessions WHERE id = ? AND workspace_id = ? AND deleting = 0", (session_id, workspace_id)
+    ).fetchone()
+    if row is None:
+        raise NotFound("session", session_id)
+    return session_of(row)

@@ -1,0 +1,202 @@
+"""What happens to a run before its end: accepted, started, joined, told to stop. How it ends is in ends.py."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+
+import msgspec
+
+from kedge.protocol.bounds import MAX_OPEN_RUNS
+from kedge.protocol.errors import Conflict, NotFound, SessionBusy, TooMany
+from kedge.protocol.runs import Receipt, Run, RunState, Submission
+from kedge.protocol.sessions import SessionStatus
+from kedge.store.errors import ClaimLost
+from kedge.store.port import Claim, Outcome, Started
+from kedge.store.sqlite import ends, messages
+from kedge.store.sqlite.log import run_of
+from kedge.store.sqlite.rows import (
+    claimed_run,
+    find_run,
+    get_run,
+    get_session,
+    joined_runs,
+    open_children,
+    open_runs,
+    tell_run,
+)
+from kedge.store.sqlite.tx import Tx
+
+_encode_body = msgspec.msgpack.Encoder().encode
+
+
+def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
+    """P1, P3, P5: one row and one event; or the receipt of the run that is there already; or an error and no trace."""
+    digest = hashlib.sha256(_encode_body(submission)).digest()
+    if known := find_run(tx.db, workspace_id, run_id):
+        if known["body_hash"] != digest:
+            raise Conflict("run_id_conflict", f"run {run_id} exists with another body; choose another run_id")
+        return Receipt(run_id, known["session_id"], known["state"], known["seq"], replayed=True)
+
+    session_id = submission.session_id
+    get_session(tx.db, workspace_id, session_id)
+    already_open = open_runs(tx.db, session_id)
+    if already_open and submission.on_busy == "reject":
+        raise SessionBusy(already_open[0]["run_id"])
+    if len(already_open) >= MAX_OPEN_RUNS:
+        raise TooMany(
+            "too_many_runs", f"the session has {MAX_OPEN_RUNS} open runs; wait for some to end, or cancel them"
+        )
+    if submission.parent_run_id is not None:
+        _require_working_parent(tx, workspace_id, submission.parent_run_id)
+    if submission.on_busy == "interrupt":
+        for row in already_open:
+            if row["state"] == "running" and row["merged_into"] is None:
+                request_cancel(tx, row)
+
+    seq = tx.next_seq(workspace_id)
+    tx.execute(
+        "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, prompt, attachments, on_busy, permissions,"
+        " model, seq, rank, parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(workspace_id, run_id, session_id, submission.kind, submission.prompt),
+        *(_encode_body(submission.attachments) if submission.attachments else None, submission.on_busy),
+        *(submission.permissions, submission.model, seq, 0 if submission.on_busy == "interrupt" else 1),
+        *(submission.parent_run_id, digest),
+    )
+    tx.execute("UPDATE sessions SET updated_at = ?, last_seq = ? WHERE id = ?", tx.now, seq, session_id)
+    tell_run(tx, workspace_id, run_id, "created", seq)
+    return Receipt(run_id, session_id, "queued", seq, replayed=False)
+
+
+def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
+    """The session's next turn: the one that a dead server left running, else the first of the queue."""
+    rows = [row for row in open_runs(tx.db, session_id) if row["merged_into"] is None]
+    row = next((row for row in rows if row["state"] == "running"), rows[0] if rows else None)
+    if row is None:
+        return None
+    tx.execute(
+        "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1"
+        " WHERE workspace_id = ? AND run_id = ?",
+        *(workspace_id, row["run_id"]),
+    )
+    row = tell_run(tx, workspace_id, row["run_id"], "updated")
+    messages.write_user_message(tx, row)
+    claim = Claim(workspace_id, session_id, row["run_id"], row["epoch"])
+    return Started(claim, run_of(row), [run_of(joined) for joined in joined_runs(tx, row)])
+
+
+def join(tx: Tx, claim: Claim) -> list[Run]:
+    """P5 `steer`: at a step boundary, the prompts that want to join the turn do."""
+    host = claimed_run(tx, claim)
+    joined: list[Run] = []
+    for row in open_runs(tx.db, claim.session_id):
+        fits = row["kind"] == host["kind"] and row["model"] in (None, host["model"])
+        if row["state"] != "queued" or row["on_busy"] != "steer" or not fits:
+            continue
+        tx.execute(
+            "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",
+            *(claim.run_id, claim.workspace_id, row["run_id"]),
+        )
+        row = tell_run(tx, claim.workspace_id, row["run_id"], "updated")
+        messages.write_user_message(tx, row)
+        joined.append(run_of(row))
+    return joined
+
+
+def cancel_session(tx: Tx, workspace_id: str, session_id: str) -> list[str]:
+    """P6: covers what is open now. The queued end here; the active turn is told to stop, and ends in time."""
+    get_session(tx.db, workspace_id, session_id)
+    return cancel_open(tx, session_id)
+
+
+def cancel_open(tx: Tx, session_id: str) -> list[str]:
+    rows = open_runs(tx.db, session_id)
+    for row in rows:
+        if row["state"] == "queued":
+            ends.end_unstarted(tx, row, keeps_messages=True)
+        elif row["merged_into"] is None:
+            request_cancel(tx, row)
+    return [row["run_id"] for row in sorted(rows, key=lambda row: (row["state"] == "queued", row["seq"]))]
+
+
+def cancel_run(tx: Tx, workspace_id: str, run_id: str) -> Run:
+    """Stops this run alone, with those joined with it; one that has ended stays as it is."""
+    row = get_run(tx.db, workspace_id, run_id)
+    if row["state"] == "queued":
+        ends.end_unstarted(tx, row, keeps_messages=True)
+    elif row["state"] == "running":
+        request_cancel(tx, row if row["merged_into"] is None else get_run(tx.db, workspace_id, row["merged_into"]))
+    return run_of(get_run(tx.db, workspace_id, run_id))
+
+
+def drop_queued(tx: Tx, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
+    """Take one run, or all, out of the queue: it ends cancelled and leaves no message (P7)."""
+    get_session(tx.db, workspace_id, session_id)
+    rows = [row for row in open_runs(tx.db, session_id) if row["state"] == "queued"]
+    if run_id is not None:
+        rows = [row for row in rows if row["run_id"] == run_id]
+        if not rows:
+            row = get_run(tx.db, workspace_id, run_id)
+            if row["session_id"] != session_id:
+                raise NotFound("run", run_id)
+            raise Conflict("not_queued", f"run {run_id} is {row['state']}, not queued; cancel it instead")
+    for row in rows:
+        ends.end_unstarted(tx, row, keeps_messages=False)
+    return [row["run_id"] for row in rows]
+
+
+def finish(tx: Tx, claim: Claim, outcome: Outcome) -> Run:
+    """End the turn of `claim`: a cancel that came first wins; one that was ended from elsewhere stays as it is."""
+    row = get_run(tx.db, claim.workspace_id, claim.run_id)
+    if row["state"] == "running" and row["epoch"] == claim.epoch:
+        if row["cancel_requested"]:
+            outcome = Outcome("cancelled", survivors=outcome.survivors)
+        ends.end_turn(tx, row, outcome)
+        row = get_run(tx.db, claim.workspace_id, claim.run_id)
+    return run_of(row)
+
+
+def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
+    """Mark a turn, those joined to it and its sub-agents as cancelled; from here on they can write nothing more."""
+    for row in [host, *joined_runs(tx, host)]:
+        if not row["cancel_requested"]:
+            tx.execute(
+                "UPDATE runs SET cancel_requested = 1 WHERE workspace_id = ? AND run_id = ?",
+                *(row["workspace_id"], row["run_id"]),
+            )
+            tell_run(tx, row["workspace_id"], row["run_id"], "updated")
+        for child in open_children(tx, row):
+            if child["state"] == "queued":
+                ends.end_unstarted(tx, child, keeps_messages=True)
+            else:
+                request_cancel(tx, child)
+
+
+def status(db: sqlite3.Connection, workspace_id: str, session_id: str) -> SessionStatus:
+    session = get_session(db, workspace_id, session_id)
+    rows = open_runs(db, session_id)
+    active = next((run_of(row) for row in rows if row["state"] == "running" and row["merged_into"] is None), None)
+    queue = [run_of(row) for row in rows if row["state"] == "queued"]
+    return SessionStatus(session=session, is_busy=bool(rows), active=active, queue=queue)
+
+
+def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    rows = db.execute(
+        "SELECT DISTINCT workspace_id, session_id FROM runs WHERE state IN ('queued', 'running') ORDER BY seq"
+    ).fetchall()
+    return [(row["workspace_id"], row["session_id"]) for row in rows]
+
+
+def listing(db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None) -> list[Run]:
+    rows = db.execute(
+        "SELECT * FROM runs WHERE workspace_id = ?1 AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR state = ?3)"
+        " ORDER BY seq",
+        (workspace_id, session_id, state),
+    ).fetchall()
+    return [run_of(row) for row in rows]
+
+
+def _require_working_parent(tx: Tx, workspace_id: str, parent_run_id: str) -> None:
+    parent = get_run(tx.db, workspace_id, parent_run_id)
+    if parent["state"] != "running" or parent["cancel_requested"]:
+        raise ClaimLost(parent_run_id)

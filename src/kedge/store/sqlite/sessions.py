@@ -1,0 +1,124 @@
+"""Workspaces and sessions: found by path, created, renamed, deleted when their runs have ended."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kedge.protocol.errors import Conflict, NotFound
+from kedge.protocol.events import Change, encode
+from kedge.protocol.sessions import Session, Workspace
+from kedge.store.port import WorkspaceState
+from kedge.store.sqlite import requests, runs
+from kedge.store.sqlite.rows import get_session, session_of
+from kedge.store.sqlite.tx import Tx
+
+
+def open_workspace(tx: Tx, path: str) -> WorkspaceState:
+    """The workspace of a resolved path; whoever names the same path joins it."""
+    tx.execute(
+        "INSERT INTO workspaces (id, path, log_id, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (path) DO NOTHING",
+        *(tx.new_id(), path, tx.new_id(), tx.now),
+    )
+    row = tx.one("SELECT * FROM workspaces WHERE path = ?", path)
+    assert row is not None
+    return _state(tx.db, row)
+
+
+def delete_workspace(tx: Tx, workspace_id: str) -> None:
+    if tx.one("SELECT 1 FROM workspaces WHERE id = ?", workspace_id) is None:
+        raise NotFound("workspace", workspace_id)
+    busy = tx.one(
+        "SELECT run_id FROM runs WHERE workspace_id = ? AND state IN ('queued', 'running') LIMIT 1", workspace_id
+    )
+    if busy is not None:
+        raise Conflict("workspace_busy", f"run {busy['run_id']} is still open; cancel it first")
+    of_messages = "message_id IN (SELECT id FROM messages WHERE workspace_id = ?)"
+    tx.execute(f"DELETE FROM parts WHERE {of_messages}", workspace_id)
+    for table in ("requests", "messages", "runs", "sessions", "events"):
+        tx.execute(f"DELETE FROM {table} WHERE workspace_id = ?", workspace_id)
+    tx.execute("DELETE FROM workspaces WHERE id = ?", workspace_id)
+
+
+def workspaces(db: sqlite3.Connection) -> list[WorkspaceState]:
+    return [_state(db, row) for row in db.execute("SELECT * FROM workspaces ORDER BY created_at, id").fetchall()]
+
+
+def create(tx: Tx, workspace_id: str, title: str, parent_session_id: str | None) -> Session:
+    if tx.one("SELECT 1 FROM workspaces WHERE id = ?", workspace_id) is None:
+        raise NotFound("workspace", workspace_id)
+    if parent_session_id is not None:
+        get_session(tx.db, workspace_id, parent_session_id)
+    seq, session_id = tx.next_seq(workspace_id), tx.new_id()
+    tx.execute(
+        "INSERT INTO sessions (id, workspace_id, title, parent_session_id, created_at, updated_at, last_seq)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        *(session_id, workspace_id, title, parent_session_id, tx.now, tx.now, seq),
+    )
+    return _tell(tx, workspace_id, session_id, "created", seq)
+
+
+def rename(tx: Tx, workspace_id: str, session_id: str, title: str) -> Session:
+    get_session(tx.db, workspace_id, session_id)
+    tx.execute("UPDATE sessions SET title = ?, updated_at = ? WHERE id = ?", title, tx.now, session_id)
+    return _tell(tx, workspace_id, session_id, "updated")
+
+
+def begin_delete(tx: Tx, workspace_id: str, session_id: str) -> list[str]:
+    """From here on the session and its children accept nothing; their open runs are cancelled."""
+    get_session(tx.db, workspace_id, session_id)
+    cancelled: list[str] = []
+    for each in _family(tx, session_id):
+        tx.execute("UPDATE sessions SET deleting = 1 WHERE id = ?", each)
+        cancelled += runs.cancel_open(tx, each)
+    return cancelled
+
+
+def end_delete(tx: Tx, workspace_id: str, session_id: str) -> None:
+    """All runs have ended: the session is gone for every client. Its rows go when retention passes this event."""
+    for each in reversed(_family(tx, session_id)):
+        row = tx.one("SELECT * FROM sessions WHERE id = ? AND deleted_seq IS NULL", each)
+        if row is not None:
+            seq = tx.next_seq(workspace_id)
+            tx.execute("UPDATE sessions SET deleted_seq = ?, deleted_at = ? WHERE id = ?", seq, tx.now, each)
+            _tell(tx, workspace_id, each, "deleted", seq)
+
+
+def unfinished_deletes(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    rows = db.execute("SELECT workspace_id, id FROM sessions WHERE deleting = 1 AND deleted_seq IS NULL").fetchall()
+    return [(row["workspace_id"], row["id"]) for row in rows]
+
+
+def listing(db: sqlite3.Connection, workspace_id: str, query: str) -> list[Session]:
+    """Newest activity first; `query` is looked for in titles and prompts."""
+    pattern = f"%{query.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
+    rows = db.execute(
+        "SELECT * FROM sessions s WHERE workspace_id = ?1 AND deleted_seq IS NULL AND deleting = 0 AND (?2 = '%%'"
+        " OR title LIKE ?2 ESCAPE '!'"
+        " OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = s.id AND r.prompt LIKE ?2 ESCAPE '!'))"
+        " ORDER BY last_seq DESC",
+        (workspace_id, pattern),
+    ).fetchall()
+    return [session_of(row) for row in rows]
+
+
+def _state(db: sqlite3.Connection, row: sqlite3.Row) -> WorkspaceState:
+    workspace = Workspace(row["id"], row["path"], row["created_at"])
+    return WorkspaceState(workspace, row["log_id"], row["head"], requests.pending(db, row["id"]))
+
+
+def _family(tx: Tx, session_id: str) -> list[str]:
+    rows = tx.all(
+        "WITH RECURSIVE family (id) AS (SELECT ? UNION"
+        " SELECT s.id FROM sessions s JOIN family f ON s.parent_session_id = f.id) SELECT id FROM family",
+        session_id,
+    )
+    return [row["id"] for row in rows]
+
+
+def _tell(tx: Tx, workspace_id: str, session_id: str, change: Change, seq: int | None = None) -> Session:
+    row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
+    assert row is not None
+    session = session_of(row)
+    body = encode(session)
+    tx.append("session", change, workspace_id, session_id, body, seq=seq, body=body)
+    return session

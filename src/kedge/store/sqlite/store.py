@@ -1,0 +1,343 @@
+"""`SqliteStore`: the named transactions, run by the one writer, and the reads, run beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from kedge.protocol.errors import NotFound, StoreUnavailable
+from kedge.protocol.events import AgentEvent
+from kedge.protocol.messages import Message, Part, RawMessage, Role
+from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, Submission, Usage
+from kedge.protocol.sessions import Session, SessionStatus
+from kedge.store.port import (
+    Claim,
+    Committed,
+    Draft,
+    LeftProcess,
+    LogPage,
+    MessagePage,
+    OnCommit,
+    Outcome,
+    Retention,
+    Started,
+    WorkspaceState,
+)
+from kedge.store.sqlite import ends, log, messages, opening, processes, requests, rows, runs, sessions
+from kedge.store.sqlite.writer import Executor, Writer, explain
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+READERS = 4  # replays and listings side by side; more only fight for the interpreter
+
+
+def random_id() -> str:
+    return secrets.token_hex(8)
+
+
+class SqliteStore:
+    """Open with `SqliteStore.open(directory)`. Keeps the promises of `store.port.Store`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        lock: int,
+        db: sqlite3.Connection,
+        write_executor: Executor,
+        read_executor: Executor,
+        now: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._path = directory / opening.DATABASE
+        self._wal = directory / f"{opening.DATABASE}-wal"
+        self._lock = lock
+        self._db = db
+        self._write_executor = write_executor
+        self._read_executor = read_executor
+        self._free_readers: deque[sqlite3.Connection] = deque()
+        self._all_readers: list[sqlite3.Connection] = []
+        self._checkpoint: Future[None] | None = None
+        self._checkpointed_bytes = 0
+        self._listener: OnCommit = lambda _: None
+        self._writer = Writer(db, write_executor, self._committed, now, new_id)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        synchronous: opening.Synchronous = "NORMAL",
+        write_executor: Executor | None = None,
+        read_executor: Executor | None = None,
+        now: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = random_id,
+        schema: Sequence[opening.Migration] | None = None,
+    ) -> SqliteStore:
+        lock = opening.take_lock(directory)
+        try:
+            db = opening.open_database(directory, schema or opening.migrations(), synchronous, new_id)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(
+            directory,
+            lock,
+            db,
+            write_executor or ThreadPoolExecutor(1, thread_name_prefix="kedge-writer"),
+            read_executor or ThreadPoolExecutor(READERS, thread_name_prefix="kedge-reader"),
+            now,
+            new_id,
+        )
+
+    @property
+    def on_commit(self) -> OnCommit:
+        return self._listener
+
+    @on_commit.setter
+    def on_commit(self, listener: OnCommit) -> None:
+        self._listener = listener
+
+    # workspaces and sessions
+
+    async def open_workspace(self, path: str) -> WorkspaceState:
+        return await self._writer.write("open_workspace", sessions.open_workspace, path)
+
+    async def workspaces(self) -> list[WorkspaceState]:
+        return await self._read(sessions.workspaces)
+
+    async def delete_workspace(self, workspace_id: str) -> None:
+        await self._writer.write("delete_workspace", sessions.delete_workspace, workspace_id)
+
+    async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session:
+        return await self._writer.write("create_session", sessions.create, workspace_id, title, parent_session_id)
+
+    async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session:
+        return await self._writer.write("rename_session", sessions.rename, workspace_id, session_id, title)
+
+    async def session(self, workspace_id: str, session_id: str) -> Session:
+        return await self._read(rows.get_session, workspace_id, session_id)
+
+    async def sessions(self, workspace_id: str, query: str = "") -> list[Session]:
+        return await self._read(sessions.listing, workspace_id, query)
+
+    async def session_status(self, workspace_id: str, session_id: str) -> SessionStatus:
+        return await self._read(runs.status, workspace_id, session_id)
+
+    async def begin_delete_session(self, workspace_id: str, session_id: str) -> list[str]:
+        return await self._writer.write("begin_delete", sessions.begin_delete, workspace_id, session_id)
+
+    async def end_delete_session(self, workspace_id: str, session_id: str) -> None:
+        await self._writer.write("end_delete", sessions.end_delete, workspace_id, session_id)
+
+    async def unfinished_deletes(self) -> list[tuple[str, str]]:
+        return await self._read(sessions.unfinished_deletes)
+
+    # runs
+
+    async def accept(self, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
+        return await self._writer.write("accept", runs.accept, workspace_id, run_id, submission)
+
+    async def start(self, workspace_id: str, session_id: str) -> Started | None:
+        return await self._writer.write("start", runs.start, workspace_id, session_id)
+
+    async def join(self, claim: Claim) -> list[Run]:
+        return await self._writer.write("join", runs.join, claim)
+
+    async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
+        return await self._writer.write("cancel", runs.cancel_session, workspace_id, session_id)
+
+    async def cancel_run(self, workspace_id: str, run_id: str) -> Run:
+        return await self._writer.write("cancel", runs.cancel_run, workspace_id, run_id)
+
+    async def drop_queued(self, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
+        return await self._writer.write("drop", runs.drop_queued, workspace_id, session_id, run_id)
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> Run:
+        return await self._writer.write("finish", runs.finish, claim, outcome)
+
+    async def suspend(self, claim: Claim) -> None:
+        await self._writer.write("suspend", ends.suspend, claim.workspace_id, claim.run_id, claim.epoch)
+
+    async def recover(self) -> None:
+        await self._writer.write("recover", ends.recover)
+
+    async def open_sessions(self) -> list[tuple[str, str]]:
+        return await self._read(runs.open_sessions)
+
+    async def run(self, workspace_id: str, run_id: str) -> Run:
+        return log.run_of(await self._read(rows.get_run, workspace_id, run_id))
+
+    async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None:
+        return await self._read(ends.end_of, workspace_id, run_id)
+
+    async def runs(self, workspace_id: str, session_id: str | None = None, state: RunState | None = None) -> list[Run]:
+        return await self._read(runs.listing, workspace_id, session_id, state)
+
+    # messages of a turn
+
+    async def create_message(
+        self,
+        claim: Claim,
+        role: Role,
+        *,
+        model: str | None = None,
+        summary: bool = False,
+        call: tuple[str, str, str] | None = None,
+    ) -> RawMessage:
+        return await self._writer.write("create_message", messages.create, claim, role, model, summary, call)
+
+    async def append_drafts(self, claim: Claim, drafts: Sequence[Draft]) -> None:
+        await self._writer.write("draft", messages.append_drafts, claim, drafts)
+
+    async def finish_parts(
+        self, claim: Claim, message_id: str, first: int, parts: Sequence[Part], usage: Usage | None = None
+    ) -> None:
+        await self._writer.write("checkpoint", messages.finish_parts, claim, message_id, first, parts, usage)
+
+    async def messages(
+        self, workspace_id: str, session_id: str, after: str | None = None, limit: int = 1000
+    ) -> MessagePage:
+        return await self._read(messages.page, workspace_id, session_id, after, limit)
+
+    async def history(self, workspace_id: str, session_id: str) -> list[Message]:
+        return await self._read(messages.history, workspace_id, session_id)
+
+    async def append_agent_event(self, claim: Claim, event: AgentEvent) -> None:
+        await self._writer.write("agent_event", messages.append_agent_event, claim, event)
+
+    # requests to a person
+
+    async def ask(
+        self, claim: Claim, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest
+    ) -> tuple[str, Answer | None]:
+        return await self._writer.write("ask", requests.ask, claim, kind, message_id, request)
+
+    async def answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt:
+        return await self._writer.write("answer", requests.answer, workspace_id, kind, request_id, answer)
+
+    async def pending(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]:
+        return await self._read(requests.pending, workspace_id, kind)
+
+    # processes of tools
+
+    async def record_process(self, claim: Claim, process: LeftProcess) -> None:
+        await self._writer.write("record_process", processes.record, claim, process)
+
+    async def forget_process(self, process: LeftProcess) -> None:
+        await self._writer.write("forget_process", processes.forget, process)
+
+    async def left_processes(self) -> list[LeftProcess]:
+        return await self._read(processes.left)
+
+    # the log
+
+    async def read_log(self, workspace_id: str, after: int, limit: int, session_id: str | None = None) -> LogPage:
+        page = await self._read(log.read_page, workspace_id, after, limit, session_id)
+        if page is None:
+            raise NotFound("workspace", workspace_id)
+        return page
+
+    async def retain(self, retention: Retention) -> int:
+        return await self._writer.write("retain", log.retain, retention)
+
+    # the file
+
+    async def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in (self._path, self._wal) if path.exists())
+
+    async def checkpoint(self) -> None:
+        """Move everything into the database and empty the log in front of it."""
+        await self._writer.drain()
+        await asyncio.wrap_future(self._write_executor.submit(self._truncate_wal))
+
+    async def close(self) -> None:
+        await self._writer.drain()
+        if self._checkpoint is not None:
+            await asyncio.wrap_future(self._checkpoint)
+        if isinstance(self._read_executor, ThreadPoolExecutor):
+            self._read_executor.shutdown(cancel_futures=True)  # reads in flight are short
+        try:
+            await asyncio.wrap_future(self._write_executor.submit(opening.note_closing, self._db))
+        except sqlite3.Error as error:
+            logger.warning("the store could not be closed cleanly: %s", explain(error))
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the directory at once, as a crash would: nothing more is written."""
+        self._db.close()
+        for reader in self._all_readers:
+            reader.close()
+        for executor in (self._write_executor, self._read_executor):
+            if isinstance(executor, ThreadPoolExecutor):
+                executor.shutdown(wait=False)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _committed(self, events: Sequence[Committed]) -> None:
+        self._listener(events)
+        self._checkpoint_if_due()
+
+    def _checkpoint_if_due(self) -> None:
+        if self._checkpoint is not None and not self._checkpoint.done():
+            return
+        try:
+            size = self._wal.stat().st_size
+        except FileNotFoundError:
+            return
+        grown = size < self._checkpointed_bytes or size >= self._checkpointed_bytes + opening.WAL_BYTES // 4
+        if size > opening.WAL_BYTES and grown:
+            self._checkpointed_bytes = size
+            self._checkpoint = self._read_executor.submit(self._move_wal)
+
+    # From here on in other threads.
+
+    def _move_wal(self) -> None:
+        """Copy finished pages beside the commits; SQLite then starts the log anew by itself."""
+        db = opening.connect(self._path, "NORMAL")
+        try:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.OperationalError:
+            pass  # a full disk: the writer meets it too, and says so; the next commit tries this again
+        finally:
+            db.close()
+
+    def _truncate_wal(self) -> None:
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    async def _read(self, fn: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def read(db: sqlite3.Connection) -> T:
+            return fn(db, *args, **kwargs)
+
+        return await asyncio.wrap_future(self._read_executor.submit(self._read_now, read))
+
+    def _read_now(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """All that `fn` reads, it reads from one snapshot."""
+        try:
+            db = self._free_readers.pop()
+        except IndexError:
+            db = opening.connect_reader(self._path)
+            self._all_readers.append(db)
+        try:
+            db.execute("BEGIN")
+            return fn(db)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(explain(error)) from error
+        finally:
+            if db.in_transaction:
+                db.execute("COMMIT")
+            self._free_readers.append(db)

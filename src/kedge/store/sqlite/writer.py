@@ -1,0 +1,159 @@
+"""The one writer: transactions that wait while a group is being committed become the next group.
+
+Each transaction is a savepoint in its group, so that one that fails leaves the others alone. When the disk fails the
+group, each is tried again by itself: a large one that does not fit takes no small one down with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from kedge import failpoints
+from kedge.protocol.errors import StoreUnavailable
+from kedge.store.port import Committed, OnCommit
+from kedge.store.sqlite.tx import Tx
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Executor(Protocol):
+    """Where blocking work runs: threads in a server, the simulator's own loop in a simulation."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any) -> Future[T]: ...
+
+
+class Job(NamedTuple):
+    name: str
+    fn: Callable[[Tx], Any]
+    done: asyncio.Future[Any]
+
+
+class Done(NamedTuple):
+    result: Any
+    error: BaseException | None
+    events: list[Committed]
+
+
+class Writer:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        executor: Executor,
+        on_commit: OnCommit,
+        now: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.on_commit = on_commit
+        self._db = db
+        self._executor = executor
+        self._now = now
+        self._new_id = new_id
+        self._waiting: list[Job] = []
+        self._is_writing = False
+        self._idle: asyncio.Future[None] | None = None
+
+    def write(
+        self, name: str, fn: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run `fn(tx, …)` in the next group. The transaction happens even if nobody waits for it any more."""
+
+        def run(tx: Tx) -> T:
+            return fn(tx, *args, **kwargs)
+
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Job(name, run, done))
+        if not self._is_writing:
+            self._start_group()
+        return done
+
+    async def drain(self) -> None:
+        while self._is_writing:
+            self._idle = self._idle or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def _start_group(self) -> None:
+        jobs, self._waiting = self._waiting, []
+        self._is_writing = True
+        loop = asyncio.get_running_loop()
+        group = self._executor.submit(self._run_group, jobs)
+        group.add_done_callback(lambda done: loop.call_soon_threadsafe(self._group_done, jobs, done))
+
+    def _group_done(self, jobs: list[Job], group: Future[list[Done]]) -> None:
+        outcomes = group.result()
+        if events := [event for outcome in outcomes for event in outcome.events]:
+            self.on_commit(events)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if failpoints.armed and outcome.error is None:
+                failpoints.hit(f"{job.name}.published")
+            if job.done.cancelled():
+                continue
+            if outcome.error is None:
+                job.done.set_result(outcome.result)
+            else:
+                job.done.set_exception(outcome.error)
+        self._is_writing = False
+        if self._waiting:
+            self._start_group()
+        elif self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    # From here on in the writer's thread.
+
+    def _run_group(self, jobs: list[Job]) -> list[Done]:
+        try:
+            outcomes = self._transaction(jobs)
+        except sqlite3.Error as error:
+            if len(jobs) > 1:
+                return [outcome for job in jobs for outcome in self._run_group([job])]
+            return [Done(None, StoreUnavailable(explain(error)), [])]
+        if failpoints.armed:
+            for job in jobs:
+                failpoints.hit(f"{job.name}.committed")
+        return outcomes
+
+    def _transaction(self, jobs: list[Job]) -> list[Done]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            outcomes = [self._savepoint(job) for job in jobs]
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        return outcomes
+
+    def _savepoint(self, job: Job) -> Done:
+        tx = Tx(self._db, self._now(), self._new_id)
+        self._db.execute("SAVEPOINT job")
+        try:
+            if failpoints.armed:
+                failpoints.hit(f"{job.name}.begin")
+            result = job.fn(tx)
+            if failpoints.armed:
+                failpoints.hit(f"{job.name}.done")
+        except sqlite3.OperationalError:
+            raise  # the disk or the file: the whole group is in doubt
+        except Exception as error:  # noqa: BLE001 - the boundary of a transaction: its caller gets what it raised
+            self._db.execute("ROLLBACK TO job")
+            self._db.execute("RELEASE job")
+            return Done(None, error, [])
+        self._db.execute("RELEASE job")
+        return Done(result, None, tx.events)
+
+
+def explain(error: sqlite3.Error) -> str:
+    match getattr(error, "sqlite_errorname", ""):
+        case "SQLITE_FULL":
+            return "the disk is full; free some space and try again"
+        case "SQLITE_READONLY" | "SQLITE_READONLY_DIRECTORY" | "SQLITE_PERM" | "SQLITE_CANTOPEN":
+            return f"the data directory cannot be written ({error}); check its permissions"
+        case "SQLITE_CORRUPT" | "SQLITE_NOTADB":
+            return f"the database is damaged ({error}); restore a backup"
+        case name:
+            return f"the database failed ({name or type(error).__name__}: {error})"
