@@ -1,0 +1,104 @@
+"""Where a server is found: the data directory, the socket derived from it, the token. Shared by servers and clients.
+
+Standard library only, and little of it: every `kedge run` imports this.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+TOKEN_FILE = "token"
+LOG_FILE = "server.log"
+
+
+class AddressError(Exception):
+    """One line: what is wrong with an address or a directory, and what to do."""
+
+
+class UnixAddress(NamedTuple):
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}"
+
+
+class TcpAddress(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.port}"
+
+
+Address = UnixAddress | TcpAddress
+
+
+def data_dir(given: str | None = None) -> str:
+    """The data directory: as given, KEDGE_DATA_DIR, or the user's share."""
+    path = given or os.environ.get("KEDGE_DATA_DIR")
+    if not path:
+        share = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+        path = os.path.join(share, "kedge")
+    return os.path.realpath(path)
+
+
+def parse(host: str) -> Address:
+    """The address that `--host` or KEDGE_HOST names."""
+    scheme, separator, rest = host.partition("://")
+    if separator and scheme == "unix" and rest.startswith("/"):
+        return UnixAddress(rest)
+    if separator and scheme == "tcp":
+        name, colon, port = rest.rpartition(":")
+        if colon and port.isdecimal() and int(port) < 65536 and name:
+            return TcpAddress(name.strip("[]"), int(port))
+    raise AddressError(f"{host!r} is no address; say unix:///path/to.sock or tcp://127.0.0.1:PORT")
+
+
+def default_address(directory: str) -> UnixAddress:
+    """Two data directories are two sockets."""
+    return UnixAddress(os.path.join(runtime_dir(), f"{_digest(directory)}.sock"))
+
+
+def runtime_dir() -> str:
+    """A directory of ours for sockets; made by `make_private_dir`."""
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        return os.path.join(base, "kedge")
+    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"kedge-{os.getuid()}")
+
+
+def make_private_dir(path: str) -> None:
+    """P16: make the directory 0700, or make sure that the one there is ours and closed to others."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        found = os.lstat(path)
+    except OSError as error:
+        raise AddressError(f"cannot make {path} ({error.strerror}); set XDG_RUNTIME_DIR or --host") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise AddressError(f"{path} is not a directory of yours; remove it, or set XDG_RUNTIME_DIR")
+    if found.st_mode & 0o077:
+        os.chmod(path, 0o700)
+
+
+def token_path(directory: str) -> str:
+    return os.path.join(directory, TOKEN_FILE)
+
+
+def read_token(path: str) -> str | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeError) as error:
+        raise AddressError(f"cannot read the token in {path} ({error}); check the file") from error
+
+
+def _digest(text: str) -> str:
+    """FNV-1a, 64 bits: hashlib would cost a fifth of `kedge --version`, and only the user's own directories meet here."""
+    value = 0xCBF29CE484222325
+    for byte in os.fsencode(text):
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
