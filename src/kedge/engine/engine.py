@@ -17,12 +17,12 @@ from kedge.engine.actor import SessionActor, persist
 from kedge.engine.turn import Turn
 from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
-from kedge.protocol.bounds import MAX_TITLE_CHARS, check_prompt, check_run_id, check_text
+from kedge.protocol.bounds import MAX_TITLE_CHARS, check_model, check_prompt, check_run_id, check_text
 from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, Submission
 from kedge.protocol.sessions import Session, Workspace
-from kedge.store.port import Committed, Retention, Store
+from kedge.store.port import Committed, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class Engine:
         max_turns: int = MAX_TURNS,
         term_s: float = processes.TERM_S,
         kill_s: float = processes.KILL_S,
+        observe: OnCommit = lambda _: None,
     ) -> None:
         self.store = store
         self.turns = turns
@@ -55,7 +56,8 @@ class Engine:
         self.term_s = term_s
         self.kill_s = kill_s
         self._new_id = new_id
-        self._retention = retention or Retention()
+        self._observe = observe
+        self.retention = retention or Retention()
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
         self._cancelled: set[tuple[str, str]] = set()
@@ -78,6 +80,11 @@ class Engine:
         self._own(self._keep_retention())
 
     async def shutdown(self, grace_s: float = SHUTDOWN_S) -> None:
+        """Stop, and close the store."""
+        await self.stop(grace_s)
+        await self.store.close()
+
+    async def stop(self, grace_s: float = SHUTDOWN_S) -> None:
         """P15: accept nothing more, give turns a while, leave the rest to the next server. Called again: at once."""
         if self._hurry is not None:
             if not self._hurry.done():
@@ -97,7 +104,14 @@ class Engine:
             task.cancel()
         await _end_tasks(set(self._tasks), patience_s=LEAVE_S)
         self.feeds.close()
-        await self.store.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no run is open."""
+        return not self._actors
+
+    def is_busy(self, workspace_id: str) -> bool:
+        return any(actor.workspace_id == workspace_id for actor, _ in self._actors.values())
 
     # workspaces and sessions
 
@@ -138,6 +152,9 @@ class Engine:
         if run_id is None:
             run_id = self._new_id()
         check_run_id(run_id)
+        if submission.model is not None:
+            check_text(submission.model, "model")
+            check_model(submission.model)
         if submission.kind != "summarize":
             check_prompt(submission.prompt, submission.attachments)
         self.feed(workspace_id)
@@ -250,13 +267,14 @@ class Engine:
     async def _keep_retention(self) -> None:
         while True:
             try:
-                await self.store.retain(self._retention)
+                await self.store.retain(self.retention)
             except KedgeError as error:
                 log.warning("retention: %s", error.message)
             await asyncio.sleep(RETENTION_EVERY_S)
 
     def _committed(self, events: Sequence[Committed]) -> None:
         self.feeds.publish(events)
+        self._observe(events)
         for event in events:
             match event.payload:
                 case Run() as run:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from kedge.feed.live import Live
 from kedge.feed.ring import RING_BYTES, Ring
-from kedge.feed.stream import stream
+from kedge.feed.stream import Reader, stream
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import Delta, Part
 from kedge.store.port import Committed, Store, WorkspaceState
@@ -23,8 +23,13 @@ class Feed:
         self.ring = Ring(state.head, ring_bytes)
         self.live = Live(state.pending)
         self.is_closed = False
-        self.subscribers = 0
+        self.readers: set[Reader] = set()
         self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def lag(self) -> int:
+        """How many events the slowest reader has still to get."""
+        return max((self.ring.head - reader.seq for reader in self.readers), default=0)
 
     def publish(self, event: Committed) -> None:
         assert event.seq == self.ring.head + 1, f"event {event.seq} after {self.ring.head}: the story has a gap"
@@ -77,6 +82,9 @@ class Feeds:
     def open(self, state: WorkspaceState) -> None:
         if state.workspace.id not in self._feeds:
             self._feeds[state.workspace.id] = Feed(state, self._ring_bytes)
+
+    def all(self) -> list[Feed]:
+        return list(self._feeds.values())
 
     def get(self, workspace_id: str) -> Feed | None:
         return self._feeds.get(workspace_id)

@@ -24,15 +24,16 @@ PAGE_EVENTS = 500
 async def stream(
     feed: Feed, store: Store, *, after: int | None, log_id: str | None, session_id: str | None
 ) -> AsyncIterator[bytes]:
-    feed.subscribers += 1
+    reader = Reader(feed, store, session_id)
+    feed.readers.add(reader)
     try:
-        async for chunk in _Reader(feed, store, session_id).frames(after, log_id):
+        async for chunk in reader.frames(after, log_id):
             yield chunk
     finally:
-        feed.subscribers -= 1
+        feed.readers.discard(reader)
 
 
-class _Reader:
+class Reader:
     def __init__(self, feed: Feed, store: Store, session_id: str | None) -> None:
         self.feed = feed
         self.store = store

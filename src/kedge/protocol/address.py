@@ -97,7 +97,7 @@ def read_token(path: str) -> str | None:
 
 
 def _digest(text: str) -> str:
-    """FNV-1a, 64 bits: hashlib would cost a fifth of `kedge --version`, and only the user's own directories meet here."""
+    """FNV-1a, 64 bits: hashlib takes long to import, and only the user's own directories meet here."""
     value = 0xCBF29CE484222325
     for byte in os.fsencode(text):
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

@@ -22,12 +22,18 @@ MAX_ERROR_CHARS = 4_000
 # A title is one line of a list.
 MAX_TITLE_CHARS = 200
 
+_MODEL = re.compile(r"[^\s/]+/\S.{0,250}")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
 def check_run_id(run_id: str) -> None:
     if not _RUN_ID.fullmatch(run_id):
         raise Invalid("invalid_run_id", "run_id must be 1 to 128 of A-Z a-z 0-9 _ - and start with a letter or a digit")
+
+
+def check_model(model: str) -> None:
+    if not _MODEL.fullmatch(model):
+        raise Invalid("invalid_model", f"{model[:100]!r} names no model; say PROVIDER/MODEL, like openai/gpt-5")
 
 
 def check_prompt(prompt: str, attachments: Sequence[Attachment] = ()) -> None:

@@ -21,10 +21,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_session_id: str | None = None
 
 
-class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as its agent sees it: busy means that it has open runs."""
+class SessionStatus(Session, frozen=True, kw_only=True):
+    """A session with what it is doing: busy means that it has open runs."""
 
-    session: Session
     is_busy: bool
     active: Run | None
     queue: list[Run]

@@ -174,10 +174,11 @@ def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
 
 def status(db: sqlite3.Connection, workspace_id: str, session_id: str) -> SessionStatus:
     session = get_session(db, workspace_id, session_id)
+    fields = {field: getattr(session, field) for field in session.__struct_fields__}
     rows = open_runs(db, session_id)
     active = next((run_of(row) for row in rows if row["state"] == "running" and row["merged_into"] is None), None)
     queue = [run_of(row) for row in rows if row["state"] == "queued"]
-    return SessionStatus(session=session, is_busy=bool(rows), active=active, queue=queue)
+    return SessionStatus(**fields, is_busy=bool(rows), active=active, queue=queue)
 
 
 def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -187,13 +188,17 @@ def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(row["workspace_id"], row["session_id"]) for row in rows]
 
 
-def listing(db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None) -> list[Run]:
+def listing(
+    db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None, limit: int
+) -> list[Run]:
+    """The newest `limit` runs, in the order of acceptance."""
+    wanted = {"workspace_id": workspace_id, "session_id": session_id, "state": state}
+    given = {column: value for column, value in wanted.items() if value is not None}
+    conditions = " AND ".join(f"{column} = ?" for column in given)
     rows = db.execute(
-        "SELECT * FROM runs WHERE workspace_id = ?1 AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR state = ?3)"
-        " ORDER BY seq",
-        (workspace_id, session_id, state),
+        f"SELECT * FROM runs WHERE {conditions} ORDER BY seq DESC LIMIT ?", (*given.values(), limit)
     ).fetchall()
-    return [run_of(row) for row in rows]
+    return [run_of(row) for row in reversed(rows)]
 
 
 def _require_working_parent(tx: Tx, workspace_id: str, parent_run_id: str) -> None:

@@ -88,15 +88,15 @@ def unfinished_deletes(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(row["workspace_id"], row["id"]) for row in rows]
 
 
-def listing(db: sqlite3.Connection, workspace_id: str, query: str) -> list[Session]:
+def listing(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -> list[Session]:
     """Newest activity first; `query` is looked for in titles and prompts."""
     pattern = f"%{query.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
     rows = db.execute(
         "SELECT * FROM sessions s WHERE workspace_id = ?1 AND deleted_seq IS NULL AND deleting = 0 AND (?2 = '%%'"
         " OR title LIKE ?2 ESCAPE '!'"
         " OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = s.id AND r.prompt LIKE ?2 ESCAPE '!'))"
-        " ORDER BY last_seq DESC",
-        (workspace_id, pattern),
+        " ORDER BY last_seq DESC LIMIT ?3",
+        (workspace_id, pattern, limit),
     ).fetchall()
     return [session_of(row) for row in rows]
 

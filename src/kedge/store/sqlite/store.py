@@ -130,8 +130,8 @@ class SqliteStore:
     async def session(self, workspace_id: str, session_id: str) -> Session:
         return await self._read(rows.get_session, workspace_id, session_id)
 
-    async def sessions(self, workspace_id: str, query: str = "") -> list[Session]:
-        return await self._read(sessions.listing, workspace_id, query)
+    async def sessions(self, workspace_id: str, query: str = "", limit: int = 1000) -> list[Session]:
+        return await self._read(sessions.listing, workspace_id, query, limit)
 
     async def session_status(self, workspace_id: str, session_id: str) -> SessionStatus:
         return await self._read(runs.status, workspace_id, session_id)
@@ -183,8 +183,10 @@ class SqliteStore:
     async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None:
         return await self._read(ends.end_of, workspace_id, run_id)
 
-    async def runs(self, workspace_id: str, session_id: str | None = None, state: RunState | None = None) -> list[Run]:
-        return await self._read(runs.listing, workspace_id, session_id, state)
+    async def runs(
+        self, workspace_id: str, session_id: str | None = None, state: RunState | None = None, limit: int = 1000
+    ) -> list[Run]:
+        return await self._read(runs.listing, workspace_id, session_id, state, limit)
 
     # messages of a turn
 

@@ -1,0 +1,169 @@
+"""The bodies, queries and answers of section 3 of the contract."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from kedge.protocol.messages import Message
+from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
+from kedge.protocol.runs import Attachment, OnBusy, Permissions, Run, RunState
+from kedge.protocol.sessions import Session, Workspace
+
+Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+MAX_WAIT_S = 600  # longer than any proxy keeps a silent request; the client asks again
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: Literal["ok", "stopping"]
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """P17: what `GET /v1/version` says is the most."""
+
+    body_bytes: int
+    prompt_bytes: int
+    open_runs_per_session: int
+    turns: int
+    title_chars: int
+    error_chars: int
+    page: int
+    wait_seconds: int
+    log_age_seconds: float
+    log_bytes: int
+    receipts_after_deletion_seconds: float
+
+
+class Version(msgspec.Struct, frozen=True):
+    version: str
+    api: Literal["v1"]
+    bounds: Bounds
+
+
+class ControlBody(msgspec.Struct, frozen=True):
+    command: Literal["shutdown", "shutdown_if_idle"]
+
+
+class Controlled(msgspec.Struct, frozen=True):
+    stopping: bool
+
+
+class WorkspaceBody(msgspec.Struct, frozen=True):
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Workspaces(msgspec.Struct, frozen=True):
+    workspaces: list[Workspace]
+
+
+class EventsQuery(msgspec.Struct, frozen=True):
+    after: Seq | None = None
+    log_id: str | None = None
+    session_id: str | None = None
+
+
+class LogQuery(msgspec.Struct, frozen=True):
+    after: Seq = 0
+    limit: Limit = 1000
+
+
+class LogAnswer(msgspec.Struct, frozen=True):
+    events: list[msgspec.Raw]
+    head: int
+    log_id: str
+
+
+class SessionBody(msgspec.Struct, frozen=True):
+    title: str = ""
+
+
+class RenameBody(msgspec.Struct, frozen=True):
+    title: str
+
+
+class SessionsQuery(msgspec.Struct, frozen=True):
+    q: str = ""
+    limit: Limit = 1000
+
+
+class Sessions(msgspec.Struct, frozen=True):
+    sessions: list[Session]
+
+
+class MessagesQuery(msgspec.Struct, frozen=True):
+    after: str | None = None
+    limit: Limit = 1000
+
+
+class Messages(msgspec.Struct, frozen=True):
+    messages: list[Message]
+    as_of_seq: int
+
+
+class AgentState(msgspec.Struct, frozen=True):
+    is_busy: bool
+    is_ready: bool
+    model: str | None
+
+
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: str
+    prompt: str
+    run_id: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    on_busy: OnBusy = "queue"
+    permissions: Permissions = "ask"
+    model: str | None = None
+    env: dict[str, str] | None = None
+
+
+class RunsQuery(msgspec.Struct, frozen=True):
+    session_id: str | None = None
+    state: RunState | None = None
+    limit: Limit = 1000
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """In the order of acceptance; of more than `limit` the newest."""
+
+    runs: list[Run]
+
+
+class RunQuery(msgspec.Struct, frozen=True):
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_S)] | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    cancelled: list[str]
+
+
+class Queue(msgspec.Struct, frozen=True):
+    prompts: list[Run]
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    deleted: bool
+
+
+class PendingPermissions(msgspec.Struct, frozen=True):
+    permissions: list[PermissionRequest]
+
+
+class GrantBody(msgspec.Struct, frozen=True):
+    id: str
+    action: PermissionAction
+
+
+class PendingQuestions(msgspec.Struct, frozen=True):
+    questions: list[QuestionRequest]
+
+
+class AnswerBody(msgspec.Struct, frozen=True):
+    id: str
+    answers: list[Any]
+
+
+class RequestBody(msgspec.Struct, frozen=True):
+    id: str

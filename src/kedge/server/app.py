@@ -1,0 +1,195 @@
+"""The ASGI application: finds the route, decodes, calls, encodes. An error in a handler is that request's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from kedge.protocol.bounds import MAX_BODY_BYTES
+from kedge.protocol.errors import ErrorBody, Invalid, KedgeError
+from kedge.protocol.events import encode
+from kedge.server.context import Context
+from kedge.server.errors import BadRequest, BodyTooLarge, NoRoute, NotAllowed, NotJson, headers_of, status_of
+from kedge.server.operations import Call, Operation, Reply, Stream
+from kedge.version import VERSION
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Router:
+    """Paths are words between slashes; a word in braces matches anything that is not empty."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._by_length: dict[int, list[tuple[list[str], dict[str, Operation]]]] = {}
+        for operation in operations:
+            words = operation.path.split("/")
+            found = self._by_length.setdefault(len(words), [])
+            methods = next((methods for known, methods in found if known == words), None)
+            if methods is None:
+                found.append((words, {operation.method: operation}))
+            else:
+                methods[operation.method] = operation
+
+    def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]]:
+        given = path.split("/")
+        for words, methods in self._by_length.get(len(given), []):
+            values = _match(words, given)
+            if values is None:
+                continue
+            operation = methods.get("GET" if method == "HEAD" else method)
+            if operation is None:
+                raise NotAllowed(method, sorted(methods))
+            return operation, values
+        raise NoRoute(path)
+
+
+def _match(words: list[str], given: list[str]) -> dict[str, str] | None:
+    values: dict[str, str] = {}
+    for word, value in zip(words, given, strict=True):
+        if word.startswith("{") and value:
+            values[word[1:-1]] = value
+        elif word != value:
+            return None
+    return values
+
+
+class Application:
+    def __init__(self, context: Context, operations: Iterable[Operation]) -> None:
+        self._context = context
+        self._router = Router(operations)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # no lifespan, no web sockets
+        self._context.metrics.request_began()
+        try:
+            reply = await self._answer(scope, receive)
+        except KedgeError as error:
+            reply = _error_reply(error)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            reply = Reply(ErrorBody("internal", "internal error; the server's log says more"), 500)
+        finally:
+            self._context.metrics.request_ended()
+        if isinstance(reply, Stream):
+            await _send_stream(reply, receive, send)
+        else:
+            await _send_reply(reply, send, with_body=scope["method"] != "HEAD")
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Reply | Stream:
+        operation, path = self._router.find(scope["method"], scope["path"])
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        query = _decode_query(operation, scope["query_string"])
+        body = await _decode_body(operation, headers, receive)
+        return await operation.handler(Call(self._context, path, headers, query, body))
+
+
+def _decode_query(operation: Operation, query_string: bytes) -> object:
+    if operation.query is None:
+        return None
+    given = dict(parse_qsl(query_string.decode("latin-1")))  # an empty value is as good as none
+    try:
+        return msgspec.convert(given, operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise Invalid("invalid_request", f"query: {error}") from None
+
+
+async def _decode_body(operation: Operation, headers: dict[str, str], receive: Receive) -> object:
+    if operation.body is None:
+        return None
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > MAX_BODY_BYTES:
+        raise BodyTooLarge
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise NotJson
+    data = await _read_body(receive)
+    try:
+        return msgspec.json.decode(data, type=operation.body)
+    except msgspec.ValidationError as error:
+        raise Invalid("invalid_request", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+
+
+async def _read_body(receive: Receive) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the body was cut off")
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise BodyTooLarge
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def send_error(error: KedgeError, send: Send) -> None:
+    await _send_reply(_error_reply(error), send, with_body=True)
+
+
+def _error_reply(error: KedgeError) -> Reply:
+    return Reply(error.body, status_of(error), headers_of(error))
+
+
+async def _send_reply(reply: Reply, send: Send, *, with_body: bool) -> None:
+    body = reply.body if isinstance(reply.body, bytes) else encode(reply.body)
+    headers = {
+        "content-type": reply.media_type,
+        "content-length": str(len(body)),
+        "kedge-version": VERSION,
+        **reply.headers,
+    }
+    await send({"type": "http.response.start", "status": reply.status, "headers": _raw(headers)})
+    await send({"type": "http.response.body", "body": body if with_body else b""})
+
+
+async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:
+    """Pull and send until the story or the client ends. `send` waits for a slow client, and so nothing piles up."""
+    headers = {
+        "content-type": stream.media_type,
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",
+        "kedge-version": VERSION,
+    }
+    await send({"type": "http.response.start", "status": 200, "headers": _raw(headers)})
+    sending = asyncio.ensure_future(_pump(stream, send))
+    leaving = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sending.cancel()
+        leaving.cancel()
+        results = await asyncio.gather(sending, leaving, return_exceptions=True)
+    if isinstance(results[0], Exception):
+        log.error("a stream broke off", exc_info=results[0])
+
+
+async def _pump(stream: Stream, send: Send) -> None:
+    async for chunk in stream.chunks:
+        if chunk:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -1,0 +1,26 @@
+"""What handlers share: the engine, the meters, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from kedge.engine.engine import Engine
+from kedge.engine.turn import Turn
+from kedge.protocol.runs import RunKind
+from kedge.server.metrics import Metrics
+
+
+class Agent(Protocol):
+    """What the server needs of the agent: who works on runs, and the model that a run without one would get."""
+
+    @property
+    def turns(self) -> Mapping[RunKind, Turn]: ...
+    def default_model(self) -> str | None: ...
+
+
+class Context(NamedTuple):
+    engine: Engine
+    agent: Agent
+    metrics: Metrics
+    stop: Callable[[], None]

@@ -1,0 +1,51 @@
+"""The server itself: is it there, what is it, how is it, and please leave."""
+
+from __future__ import annotations
+
+from kedge.engine.engine import MAX_TURNS
+from kedge.protocol import bounds
+from kedge.protocol.api import MAX_WAIT_S, Bounds, ControlBody, Controlled, Health, Version
+from kedge.protocol.errors import Conflict
+from kedge.server.operations import Call, Reply
+from kedge.version import VERSION
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def health(call: Call) -> Reply:
+    return Reply(Health("stopping" if call.engine.is_stopping else "ok"))
+
+
+async def version(call: Call) -> Reply:
+    retention = call.engine.retention
+    return Reply(
+        Version(
+            VERSION,
+            "v1",
+            Bounds(
+                body_bytes=bounds.MAX_BODY_BYTES,
+                prompt_bytes=bounds.MAX_PROMPT_BYTES,
+                open_runs_per_session=bounds.MAX_OPEN_RUNS,
+                turns=MAX_TURNS,
+                title_chars=bounds.MAX_TITLE_CHARS,
+                error_chars=bounds.MAX_ERROR_CHARS,
+                page=1000,
+                wait_seconds=MAX_WAIT_S,
+                log_age_seconds=retention.max_age_s,
+                log_bytes=retention.max_bytes,
+                receipts_after_deletion_seconds=retention.receipts_s,
+            ),
+        )
+    )
+
+
+async def metrics(call: Call) -> Reply:
+    text = await call.context.metrics.text(call.engine)
+    return Reply(text.encode(), media_type=PROMETHEUS)
+
+
+async def control(call: Call) -> Reply:
+    if call.body(ControlBody).command == "shutdown_if_idle" and not call.engine.is_idle:
+        raise Conflict("not_idle", "the server has open runs; wait for them, or send shutdown")
+    call.context.stop()
+    return Reply(Controlled(stopping=True))

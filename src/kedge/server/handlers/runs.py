@@ -1,0 +1,73 @@
+"""Prompts and what becomes of them: submit, follow, cancel, and the queue."""
+
+from __future__ import annotations
+
+import time
+
+from kedge.protocol.api import AgentState, Cancelled, Queue, RunQuery, Runs, RunsQuery, SubmitBody
+from kedge.protocol.runs import Submission
+from kedge.server.operations import Call, Reply
+
+
+async def agent_state(call: Call) -> Reply:
+    call.engine.feed(call["workspace_id"])
+    model = call.context.agent.default_model()
+    is_busy = call.engine.is_busy(call["workspace_id"])
+    return Reply(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
+
+
+async def submit(call: Call) -> Reply:
+    began = time.perf_counter()
+    body = call.body(SubmitBody)
+    submission = Submission(
+        session_id=body.session_id,
+        prompt=body.prompt,
+        attachments=body.attachments,
+        on_busy=body.on_busy,
+        permissions=body.permissions,
+        model=body.model,
+    )
+    receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
+    call.context.metrics.accept.observe(time.perf_counter() - began)
+    location = f"/v1/workspaces/{call['workspace_id']}/runs/{receipt.run_id}"
+    return Reply(receipt, 202, {"location": location})
+
+
+async def list_runs(call: Call) -> Reply:
+    call.engine.feed(call["workspace_id"])
+    query = call.query(RunsQuery)
+    runs = await call.engine.store.runs(call["workspace_id"], query.session_id, query.state, query.limit)
+    return Reply(Runs(runs))
+
+
+async def get_run(call: Call) -> Reply:
+    wait_s = call.query(RunQuery).wait
+    if wait_s:
+        return Reply(await call.engine.wait(call["workspace_id"], call["run_id"], wait_s))
+    return Reply(await call.engine.store.run(call["workspace_id"], call["run_id"]))
+
+
+async def cancel_run(call: Call) -> Reply:
+    return Reply(await call.engine.cancel_run(call["workspace_id"], call["run_id"]))
+
+
+async def cancel_session(call: Call) -> Reply:
+    return Reply(Cancelled(await call.engine.cancel_session(call["workspace_id"], call["session_id"])))
+
+
+async def session_status(call: Call) -> Reply:
+    return Reply(await call.engine.store.session_status(call["workspace_id"], call["session_id"]))
+
+
+async def list_queue(call: Call) -> Reply:
+    status = await call.engine.store.session_status(call["workspace_id"], call["session_id"])
+    return Reply(Queue(status.queue))
+
+
+async def clear_queue(call: Call) -> Reply:
+    return Reply(Cancelled(await call.engine.clear_queue(call["workspace_id"], call["session_id"])))
+
+
+async def drop_queued(call: Call) -> Reply:
+    await call.engine.drop_queued(call["workspace_id"], call["session_id"], call["run_id"])
+    return Reply(Cancelled([call["run_id"]]))

@@ -1,0 +1,36 @@
+"""Sessions: listed, made, renamed, deleted, read."""
+
+from __future__ import annotations
+
+from kedge.protocol.api import Deleted, Messages, MessagesQuery, RenameBody, SessionBody, Sessions, SessionsQuery
+from kedge.server.operations import Call, Reply
+
+
+async def list_sessions(call: Call) -> Reply:
+    call.engine.feed(call["workspace_id"])
+    query = call.query(SessionsQuery)
+    return Reply(Sessions(await call.engine.store.sessions(call["workspace_id"], query.q, query.limit)))
+
+
+async def create_session(call: Call) -> Reply:
+    return Reply(await call.engine.create_session(call["workspace_id"], call.body(SessionBody).title))
+
+
+async def get_session(call: Call) -> Reply:
+    return Reply(await call.engine.store.session(call["workspace_id"], call["session_id"]))
+
+
+async def rename_session(call: Call) -> Reply:
+    title = call.body(RenameBody).title
+    return Reply(await call.engine.rename_session(call["workspace_id"], call["session_id"], title))
+
+
+async def delete_session(call: Call) -> Reply:
+    await call.engine.delete_session(call["workspace_id"], call["session_id"])
+    return Reply(Deleted(deleted=True))
+
+
+async def list_messages(call: Call) -> Reply:
+    query = call.query(MessagesQuery)
+    page = await call.engine.store.messages(call["workspace_id"], call["session_id"], query.after, query.limit)
+    return Reply(Messages(page.messages, page.as_of_seq))

@@ -1,0 +1,53 @@
+"""Workspaces and their story."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from kedge.protocol.api import Deleted, EventsQuery, LogAnswer, LogQuery, WorkspaceBody, Workspaces
+from kedge.protocol.errors import Invalid
+from kedge.server.operations import Call, Reply, Stream
+
+
+async def list_workspaces(call: Call) -> Reply:
+    return Reply(Workspaces([state.workspace for state in await call.engine.store.workspaces()]))
+
+
+async def open_workspace(call: Call) -> Reply:
+    path = Path(call.body(WorkspaceBody).path)
+    if not path.is_absolute() or "\0" in str(path):
+        raise Invalid("invalid_request", "path must be the absolute path of a directory on the server's machine")
+    return Reply(await call.engine.open_workspace(path))
+
+
+async def get_workspace(call: Call) -> Reply:
+    call.engine.feed(call["workspace_id"])
+    states = await call.engine.store.workspaces()
+    return Reply(next(state.workspace for state in states if state.workspace.id == call["workspace_id"]))
+
+
+async def delete_workspace(call: Call) -> Reply:
+    await call.engine.delete_workspace(call["workspace_id"])
+    return Reply(Deleted(deleted=True))
+
+
+async def events(call: Call) -> Stream:
+    query = call.query(EventsQuery)
+    after = query.after
+    last = call.headers.get("last-event-id", "").strip()
+    if last:
+        if not last.isdecimal() or len(last) > 18:
+            raise Invalid("invalid_request", "Last-Event-ID must be the id of an event: a whole number")
+        after = int(last)
+    return Stream(
+        call.engine.subscribe(call["workspace_id"], after=after, log_id=query.log_id, session_id=query.session_id)
+    )
+
+
+async def read_log(call: Call) -> Reply:
+    query = call.query(LogQuery)
+    page = await call.engine.store.read_log(call["workspace_id"], query.after, query.limit)
+    envelopes = [msgspec.Raw(event.frame.partition(b"data: ")[2].rstrip()) for event in page.events]
+    return Reply(LogAnswer(envelopes, page.head, page.log_id))

@@ -1,0 +1,141 @@
+"""The life of a server: open the store, listen, work, and leave in order (P15)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from kedge.engine.engine import Engine
+from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
+from kedge.server.app import App, Application
+from kedge.server.auth import Guard, make_token
+from kedge.server.context import Agent, Context
+from kedge.server.listen import Listener, bind
+from kedge.server.metrics import Metrics
+from kedge.server.table import OPERATIONS
+from kedge.store.sqlite.store import SqliteStore
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 30 * 60.0
+
+
+class Settings(NamedTuple):
+    data_dir: str
+    host: Address | None = None  # beside the data directory's own socket
+    token: str | None = None
+    token_file: str | None = None
+    allow_remote: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    idle_s: float | None = None  # leave after that long without work; None: stay
+
+
+OnReady = Callable[[list[Address]], None]
+
+
+def run(settings: Settings, agent: Agent, on_ready: OnReady) -> None:
+    """Serve until told to leave."""
+    asyncio.run(_serve(settings, agent, on_ready))
+
+
+async def _serve(settings: Settings, agent: Agent, on_ready: OnReady) -> None:
+    store = SqliteStore.open(Path(settings.data_dir))  # owns the directory from here on
+    try:
+        await _serve_from(store, settings, agent, on_ready)
+        await store.close()
+    finally:
+        store.abandon()
+
+
+async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_ready: OnReady) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as sockets:  # gone before the directory is free for another server
+        bound = _bind_all(settings, sockets)
+        leaving = Leaving()
+        metrics = Metrics(loop.time)
+        engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
+        await engine.start()
+        app = Application(Context(engine, agent, metrics, leaving.begin), OPERATIONS)
+        listeners = [Listener(sock, _guarded(app, address, settings)) for address, sock in bound]
+        for listener in listeners:
+            await listener.start()
+        for sig in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(sig, leaving.begin)
+        log.info("listening on %s", ", ".join(str(address) for address, _ in bound))
+        on_ready([address for address, _ in bound])
+        await leaving.wait(lambda: _idle_until(engine, metrics, settings.idle_s))
+        log.info("leaving")
+        leaving.on_again = lambda: asyncio.ensure_future(engine.stop())
+        await engine.stop()
+        for listener in listeners:
+            await listener.close()
+
+
+class Leaving:
+    """The wish to leave: a signal, a command, or a long idle time. Wished twice, it is urgent."""
+
+    def __init__(self) -> None:
+        self.on_again: Callable[[], object] = lambda: None
+        self._wished = asyncio.Event()
+
+    def begin(self) -> None:
+        if self._wished.is_set():
+            self.on_again()
+        self._wished.set()
+
+    async def wait(self, idle_until: Callable[[], float | None]) -> None:
+        """Return when leaving is wished, or nothing happened until `idle_until()`, which is asked again each time."""
+        while not self._wished.is_set() and ((deadline := idle_until()) is None or deadline > _now()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._wished.wait()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _idle_until(engine: Engine, metrics: Metrics, idle_s: float | None) -> float | None:
+    """When the server may leave by itself: never with open runs, nor while somebody is connected."""
+    if idle_s is None:
+        return None
+    is_used = not engine.is_idle or metrics.open_requests or any(feed.readers for feed in engine.feeds.all())
+    return (_now() if is_used else metrics.last_request_at) + idle_s
+
+
+def _bind_all(settings: Settings, sockets: contextlib.ExitStack) -> list[tuple[Address, socket.socket]]:
+    bound: list[tuple[Address, socket.socket]] = []
+    wanted: list[Address] = []
+    if not isinstance(settings.host, UnixAddress):
+        wanted.append(default_address(settings.data_dir))
+    if settings.host is not None:
+        wanted.append(settings.host)
+    for address in wanted:
+        sock = bind(address, allow_remote=settings.allow_remote)
+        sockets.callback(sock.close)
+        if isinstance(address, UnixAddress):
+            sockets.callback(_remove, address.path)
+        else:
+            address = TcpAddress(address.host, sock.getsockname()[1])  # port 0 was a wish for any
+        bound.append((address, sock))
+    return bound
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _guarded(app: App, address: Address, settings: Settings) -> App:
+    if isinstance(address, UnixAddress):
+        return app
+    token = settings.token or make_token(settings.token_file or token_path(settings.data_dir))
+    return Guard(app, token, address, settings.allowed_hosts)

@@ -1,0 +1,106 @@
+"""Every route of the server (section 3 of the contract). A part that is not built yet has no row."""
+
+from __future__ import annotations
+
+from kedge.protocol import api
+from kedge.protocol.requests import AnswerReceipt
+from kedge.protocol.runs import Receipt, Run
+from kedge.protocol.sessions import Session, SessionStatus, Workspace
+from kedge.server.handlers import about, people, runs, sessions, workspaces
+from kedge.server.operations import Operation
+
+W = "/v1/workspaces/{workspace_id}"
+S = W + "/sessions/{session_id}"
+A = W + "/agent/sessions/{session_id}"
+
+OPERATIONS = (
+    Operation("GET", "/v1/health", "Is the server there?", about.health, api.Health),
+    Operation("GET", "/v1/version", "Version and bounds", about.version, api.Version),
+    Operation("GET", "/v1/metrics", "Prometheus metrics", about.metrics, str, media_type=about.PROMETHEUS),
+    Operation(
+        "POST", "/v1/control", "Stop the server", about.control, api.Controlled, body=api.ControlBody, errors=(409,)
+    ),
+    Operation("GET", "/v1/workspaces", "All workspaces", workspaces.list_workspaces, api.Workspaces),
+    Operation(
+        "POST",
+        "/v1/workspaces",
+        "Join the workspace of a directory",
+        workspaces.open_workspace,
+        Workspace,
+        body=api.WorkspaceBody,
+    ),
+    Operation("GET", W, "One workspace", workspaces.get_workspace, Workspace),
+    Operation(
+        "DELETE", W, "Forget a workspace; its files stay", workspaces.delete_workspace, api.Deleted, errors=(409,)
+    ),
+    Operation(
+        "GET",
+        W + "/events",
+        "The story as server-sent events, from a cursor on",
+        workspaces.events,
+        str,
+        query=api.EventsQuery,
+        media_type="text/event-stream; charset=utf-8",
+    ),
+    Operation("GET", W + "/log", "A page of the log", workspaces.read_log, api.LogAnswer, query=api.LogQuery),
+    Operation("GET", W + "/sessions", "Sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
+    Operation("POST", W + "/sessions", "A new session", sessions.create_session, Session, body=api.SessionBody),
+    Operation("GET", S, "One session", sessions.get_session, Session),
+    Operation("PATCH", S, "Rename a session", sessions.rename_session, Session, body=api.RenameBody),
+    Operation("DELETE", S, "Cancel a session's runs, then delete it", sessions.delete_session, api.Deleted),
+    Operation(
+        "GET", S + "/messages", "Messages, oldest first", sessions.list_messages, api.Messages, query=api.MessagesQuery
+    ),
+    Operation("GET", W + "/agent", "Is the agent busy, is it ready?", runs.agent_state, api.AgentState),
+    Operation(
+        "POST",
+        W + "/agent",
+        "Submit a prompt: accepted means durable",
+        runs.submit,
+        Receipt,
+        status=202,
+        body=api.SubmitBody,
+        errors=(409, 429),
+    ),
+    Operation("GET", W + "/runs", "Runs", runs.list_runs, api.Runs, query=api.RunsQuery),
+    Operation("GET", W + "/runs/{run_id}", "One run, now or when it has ended", runs.get_run, Run, query=api.RunQuery),
+    Operation("POST", W + "/runs/{run_id}/cancel", "Cancel one run", runs.cancel_run, Run),
+    Operation("GET", A, "A session with what it is doing", runs.session_status, SessionStatus),
+    Operation("POST", A + "/cancel", "Cancel all that is open in a session", runs.cancel_session, api.Cancelled),
+    Operation("GET", A + "/prompts/list", "The queue", runs.list_queue, api.Queue),
+    Operation("POST", A + "/prompts/clear", "Empty the queue", runs.clear_queue, api.Cancelled),
+    Operation(
+        "DELETE",
+        A + "/prompts/{run_id}",
+        "Take one prompt out of the queue",
+        runs.drop_queued,
+        api.Cancelled,
+        errors=(409,),
+    ),
+    Operation("GET", W + "/permissions", "Pending permissions", people.list_permissions, api.PendingPermissions),
+    Operation(
+        "POST",
+        W + "/permissions/grant",
+        "Answer a permission request; the first answer wins",
+        people.grant_permission,
+        AnswerReceipt,
+        body=api.GrantBody,
+    ),
+    Operation("GET", W + "/questions", "Pending questions", people.list_questions, api.PendingQuestions),
+    Operation(
+        "POST",
+        W + "/questions/answer",
+        "Answer a question; the first answer wins",
+        people.answer_question,
+        AnswerReceipt,
+        body=api.AnswerBody,
+    ),
+    Operation(
+        "POST",
+        W + "/questions/cancel",
+        "Refuse to answer a question",
+        people.cancel_question,
+        AnswerReceipt,
+        body=api.RequestBody,
+    ),
+)
