@@ -23,4 +23,5 @@ class Context(NamedTuple):
     engine: Engine
     agent: Agent
     metrics: Metrics
+    openapi: bytes
     stop: Callable[[], None]

@@ -28,7 +28,12 @@ _REASONS = {
 }
 
 
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
+def document(operations: Iterable[Operation]) -> bytes:
+    """The document as it is served, and as it stands in docs/openapi.json."""
+    return msgspec.json.format(msgspec.json.encode(described(operations)), indent=2) + b"\n"
+
+
+def described(operations: Iterable[Operation]) -> dict[str, Any]:
     rows = list(operations)
     types = [t for row in rows for t in (row.answer, row.body, row.query) if t is not None and t is not str]
     schemas, components = msgspec.json.schema_components(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kedge.protocol import api
 from kedge.protocol.requests import AnswerReceipt
 from kedge.protocol.runs import Receipt, Run
@@ -16,6 +18,7 @@ A = W + "/agent/sessions/{session_id}"
 OPERATIONS = (
     Operation("GET", "/v1/health", "Is the server there?", about.health, api.Health),
     Operation("GET", "/v1/version", "Version and bounds", about.version, api.Version),
+    Operation("GET", "/v1/openapi.json", "This description", about.openapi, dict[str, Any]),
     Operation("GET", "/v1/metrics", "Prometheus metrics", about.metrics, str, media_type=about.PROMETHEUS),
     Operation(
         "POST", "/v1/control", "Stop the server", about.control, api.Controlled, body=api.ControlBody, errors=(409,)

@@ -39,6 +39,10 @@ async def version(call: Call) -> Reply:
     )
 
 
+async def openapi(call: Call) -> Reply:
+    return Reply(call.context.openapi)
+
+
 async def metrics(call: Call) -> Reply:
     text = await call.context.metrics.text(call.engine)
     return Reply(text.encode(), media_type=PROMETHEUS)
