@@ -23,5 +23,5 @@ class Context(NamedTuple):
     engine: Engine
     agent: Agent
     metrics: Metrics
-    openapi: bytes
+    openapi: Callable[[], bytes]
     stop: Callable[[], None]

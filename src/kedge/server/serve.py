@@ -64,7 +64,7 @@ async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_r
         metrics = Metrics(loop.time)
         engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
         await engine.start()
-        app = Application(Context(engine, agent, metrics, document(OPERATIONS), leaving.begin), OPERATIONS)
+        app = Application(Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin), OPERATIONS)
         listeners = [Listener(sock, _guarded(app, address, settings)) for address, sock in bound]
         for listener in listeners:
             await listener.start()

@@ -40,7 +40,7 @@ async def version(call: Call) -> Reply:
 
 
 async def openapi(call: Call) -> Reply:
-    return Reply(call.context.openapi)
+    return Reply(call.context.openapi())
 
 
 async def metrics(call: Call) -> Reply:
