@@ -6,6 +6,7 @@ import sqlite3
 
 import msgspec
 
+from kedge import failpoints
 from kedge.protocol.bounds import MAX_ERROR_CHARS
 from kedge.protocol.events import AgentEvent, encode
 from kedge.protocol.messages import Finish, text_of
@@ -38,6 +39,7 @@ def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
     message_id = _make_whole(tx, host, outcome)
     tx.execute("DELETE FROM processes WHERE workspace_id = ? AND run_id = ?", host["workspace_id"], host["run_id"])
     text = _text(tx, message_id)
+    failpoints.hit("end.whole")
     for row in [host, *joined]:
         # Usage is the host's: a sum over runs counts nothing twice.
         _end(tx, row, outcome, message_id, text, usage_of(host) if row is host else Usage())
