@@ -58,11 +58,11 @@ CREATE TABLE runs (
     usage BLOB,
     PRIMARY KEY (workspace_id, run_id)
 );
-CREATE INDEX runs_open ON runs (session_id, rank, seq) WHERE state IN ('queued', 'running');
+CREATE INDEX runs_open ON runs (session_id, state, rank, seq) WHERE state IN ('queued', 'running');
 CREATE INDEX runs_by_session ON runs (session_id, seq);
 CREATE INDEX runs_by_acceptance ON runs (workspace_id, seq);
-CREATE INDEX runs_joined ON runs (workspace_id, merged_into) WHERE merged_into IS NOT NULL;
-CREATE INDEX runs_children ON runs (workspace_id, parent_run_id) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX runs_joined ON runs (workspace_id, merged_into, seq) WHERE merged_into IS NOT NULL;
+CREATE INDEX runs_children ON runs (workspace_id, parent_run_id, seq) WHERE parent_run_id IS NOT NULL;
 
 CREATE TABLE messages (
     id TEXT PRIMARY KEY,

@@ -85,7 +85,9 @@ def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
 def recover(tx: Tx) -> None:
     """Decide what a dead server left: cancelled runs end, worn-out ones fail, the rest is made ready to resume."""
     for row in tx.all(
-        "SELECT * FROM runs WHERE state = 'running' AND merged_into IS NULL AND parent_run_id IS NULL ORDER BY seq"
+        # Both words on the state: the first is the index's.
+        "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"
+        " AND parent_run_id IS NULL ORDER BY seq"
     ):
         if row["cancel_requested"]:
             end_turn(tx, row, Outcome("cancelled"))
