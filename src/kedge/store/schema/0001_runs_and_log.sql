@@ -115,11 +115,12 @@ CREATE TABLE requests (
 );
 CREATE INDEX requests_pending ON requests (workspace_id, seq) WHERE answer IS NULL;
 
+-- The key comes first: SQLite 3.40's own check calls any other order of a table without rowid damaged.
 CREATE TABLE processes (
-    workspace_id TEXT NOT NULL,
-    run_id TEXT NOT NULL,
     pgid INTEGER NOT NULL,
     started TEXT NOT NULL,
+    workspace_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
     PRIMARY KEY (pgid, started)
 ) WITHOUT ROWID;
 
