@@ -37,8 +37,6 @@ CREATE TABLE runs (
     session_id TEXT NOT NULL,
     kind TEXT NOT NULL,
     state TEXT NOT NULL,
-    prompt TEXT NOT NULL,
-    attachments BLOB,                 -- until the user message is written, which then holds them
     on_busy TEXT NOT NULL,
     permissions TEXT NOT NULL,
     model TEXT,
@@ -63,6 +61,15 @@ CREATE INDEX runs_by_session ON runs (session_id, seq);
 CREATE INDEX runs_by_acceptance ON runs (workspace_id, seq);
 CREATE INDEX runs_joined ON runs (workspace_id, merged_into, seq) WHERE merged_into IS NOT NULL;
 CREATE INDEX runs_children ON runs (workspace_id, parent_run_id, seq) WHERE parent_run_id IS NOT NULL;
+
+-- Beside its run, whose row is written anew at each change of state: a prompt may have megabytes.
+CREATE TABLE prompts (
+    workspace_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    prompt TEXT NOT NULL,
+    attachments BLOB,  -- until the user message is written, which then holds them
+    PRIMARY KEY (workspace_id, run_id)
+) WITHOUT ROWID;
 
 CREATE TABLE messages (
     id TEXT PRIMARY KEY,

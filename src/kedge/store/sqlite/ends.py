@@ -54,6 +54,8 @@ def end_unstarted(tx: Tx, row: sqlite3.Row, *, keeps_messages: bool) -> None:
             tx, row["workspace_id"], row["session_id"], row["run_id"], "assistant", [Finish("canceled")], hidden=True
         )
         message_id = closing.id
+    else:
+        messages.drop_attachments(tx, row)
     _end(tx, row, Outcome("cancelled"), message_id, "", Usage())
 
 
@@ -151,7 +153,7 @@ def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, tex
     error = (outcome.error or "the run failed")[:MAX_ERROR_CHARS] if failed else None
     code = (outcome.code or "failed") if failed else None
     changed = tx.execute(
-        "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?, attachments = NULL"
+        "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?"
         " WHERE workspace_id = ? AND run_id = ? AND state IN ('queued', 'running')",
         *(outcome.state, message_id, error, code, encode(usage), workspace_id, run_id),
     )

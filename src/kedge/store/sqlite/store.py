@@ -180,7 +180,7 @@ class SqliteStore:
         return await self._read(runs.open_sessions)
 
     async def run(self, workspace_id: str, run_id: str) -> Run:
-        return log.run_of(await self._read(rows.get_run, workspace_id, run_id))
+        return await self._read(rows.run_now, workspace_id, run_id)
 
     async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None:
         return await self._read(ends.end_of, workspace_id, run_id)
