@@ -54,8 +54,7 @@ class Kedge:
         self.data = directory / "data"
         self._kind = store_kind
         self._path = directory / "workspace"
-        self._settings = {"term_s": term_s, "kill_s": kill_s}
-        self._max_turns = max_turns
+        self._settings: dict[str, Any] = {"term_s": term_s, "kill_s": kill_s, "max_turns": max_turns}
         self._ids = itertools.count(1)
         self._watching: asyncio.Task[None] | None = None
         self._is_up = False
@@ -83,7 +82,7 @@ class Kedge:
         scripted: Turn = ScriptedTurn(self.gates)
         self.store = self._kind.open(self.data, self.clock)
         turns = ChainMap(self.turns, dict.fromkeys(KINDS, scripted))
-        self.engine = Engine(self.store, turns, new_id=self._new_id, max_turns=self._max_turns, **self._settings)
+        self.engine = Engine(self.store, turns, new_id=self._new_id, **self._settings)
         async with asyncio.timeout(LIMIT_S):
             await self.engine.start()
             self.workspace_id = (await self.engine.open_workspace(self._path)).id
