@@ -1,4 +1,4 @@
-"""Settings for all tests; fixtures live with the tests that use them."""
+"""Settings for all tests, and the fixtures that drive an engine; others live with the tests that use them."""
 
 import pytest
 from hypothesis import settings
@@ -6,6 +6,8 @@ from hypothesis import settings
 # The time limit of pytest bounds each test; a limit for each example would only punish a busy machine.
 settings.register_profile("kedge", deadline=None, print_blob=True)
 settings.load_profile("kedge")
+
+pytest_plugins = ["tests.support.fixtures"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,7 +15,9 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 # name -> (module with `run(argv: list[str]) -> int`, one line of help)
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "story": ("kedge.cli.story", "play a story with a crash in it, and check that nothing was lost"),
+}
 
 USAGE = """\
 usage: kedge [--debug] COMMAND [ARGUMENT ...]

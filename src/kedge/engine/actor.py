@@ -139,7 +139,9 @@ async def _contained(turn: Turn | None, ctx: TurnContext) -> Outcome:
         if task is not None and task.cancelling():
             raise
         return _failed("the turn was cancelled from inside", "internal")
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # SystemExit too, and groups that hold one: a session must never stay busy
         log.exception("the turn of run %s failed", ctx.run.run_id)
         return _failed(f"internal error: {type(error).__name__}: {error}", "internal")
     return Outcome("completed")

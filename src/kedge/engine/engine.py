@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
+from kedge import failpoints
 from kedge.engine import processes
 from kedge.engine.actor import SessionActor, persist
 from kedge.engine.turn import Turn
@@ -72,6 +73,7 @@ class Engine:
         self.store.on_commit = self._committed
         if survivors := await processes.end_groups(await self.store.left_processes(), self.term_s, self.kill_s):
             log.warning("left behind by an earlier server, and cannot be ended: %s", ", ".join(survivors))
+        failpoints.hit("start.processes_ended")
         await self.store.recover()
         for workspace_id, session_id in await self.store.unfinished_deletes():
             await self.store.end_delete_session(workspace_id, session_id)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from kedge import failpoints
 from kedge.store.port import LeftProcess
 
 TERM_S = 2.0  # P6: how long a process may take to end by itself
@@ -28,6 +29,8 @@ async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill
     for sig, patience_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
         for group in left:
             _signal(group, sig)
+        if left:
+            failpoints.hit("processes.told")
         left = await _wait_for_end(left, patience_s)
     return [f"{_name(pid)} (process {pid})" for group in left for pid in _members(group)]
 

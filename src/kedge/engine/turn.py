@@ -7,6 +7,7 @@ not, from that moment on it can write nothing (`ClaimLost`), and the engine make
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -34,6 +35,7 @@ class TurnContext:
     def __init__(self, engine: Engine, started: Started, desk: Desk, slot: Slot, env: Mapping[str, str] | None) -> None:
         self.run: Run = started.run
         self.joined: list[Run] = list(started.joined)
+        self.directory = Path(desk.feed.path)
         self.env = env
         self.groups: set[LeftProcess] = set()
         self._engine = engine

@@ -19,6 +19,7 @@ ALL_RINGS_BYTES = 16 * RING_BYTES
 class Feed:
     def __init__(self, state: WorkspaceState, ring_bytes: int = RING_BYTES) -> None:
         self.workspace_id = state.workspace.id
+        self.path = state.workspace.path
         self.log_id = state.log_id
         self.ring = Ring(state.head, ring_bytes)
         self.live = Live(state.pending)

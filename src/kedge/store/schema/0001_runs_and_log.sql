@@ -37,8 +37,6 @@ CREATE TABLE runs (
     session_id TEXT NOT NULL,
     kind TEXT NOT NULL,
     state TEXT NOT NULL,
-    prompt TEXT NOT NULL,
-    attachments BLOB,                 -- until the user message is written, which then holds them
     on_busy TEXT NOT NULL,
     permissions TEXT NOT NULL,
     model TEXT,
@@ -58,11 +56,20 @@ CREATE TABLE runs (
     usage BLOB,
     PRIMARY KEY (workspace_id, run_id)
 );
-CREATE INDEX runs_open ON runs (session_id, rank, seq) WHERE state IN ('queued', 'running');
+CREATE INDEX runs_open ON runs (session_id, state, rank, seq) WHERE state IN ('queued', 'running');
 CREATE INDEX runs_by_session ON runs (session_id, seq);
 CREATE INDEX runs_by_acceptance ON runs (workspace_id, seq);
-CREATE INDEX runs_joined ON runs (workspace_id, merged_into) WHERE merged_into IS NOT NULL;
-CREATE INDEX runs_children ON runs (workspace_id, parent_run_id) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX runs_joined ON runs (workspace_id, merged_into, seq) WHERE merged_into IS NOT NULL;
+CREATE INDEX runs_children ON runs (workspace_id, parent_run_id, seq) WHERE parent_run_id IS NOT NULL;
+
+-- Beside its run, whose row is written anew at each change of state: a prompt may have megabytes.
+CREATE TABLE prompts (
+    workspace_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    prompt TEXT NOT NULL,
+    attachments BLOB,  -- until the user message is written, which then holds them
+    PRIMARY KEY (workspace_id, run_id)
+) WITHOUT ROWID;
 
 CREATE TABLE messages (
     id TEXT PRIMARY KEY,
@@ -115,11 +122,12 @@ CREATE TABLE requests (
 );
 CREATE INDEX requests_pending ON requests (workspace_id, seq) WHERE answer IS NULL;
 
+-- The key comes first: SQLite 3.40's own check calls any other order of a table without rowid damaged.
 CREATE TABLE processes (
-    workspace_id TEXT NOT NULL,
-    run_id TEXT NOT NULL,
     pgid INTEGER NOT NULL,
     started TEXT NOT NULL,
+    workspace_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
     PRIMARY KEY (pgid, started)
 ) WITHOUT ROWID;
 

@@ -6,6 +6,7 @@ import sqlite3
 
 import msgspec
 
+from kedge import failpoints
 from kedge.protocol.bounds import MAX_ERROR_CHARS
 from kedge.protocol.events import AgentEvent, encode
 from kedge.protocol.messages import Finish, text_of
@@ -38,6 +39,7 @@ def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
     message_id = _make_whole(tx, host, outcome)
     tx.execute("DELETE FROM processes WHERE workspace_id = ? AND run_id = ?", host["workspace_id"], host["run_id"])
     text = _text(tx, message_id)
+    failpoints.hit("end.whole")
     for row in [host, *joined]:
         # Usage is the host's: a sum over runs counts nothing twice.
         _end(tx, row, outcome, message_id, text, usage_of(host) if row is host else Usage())
@@ -52,6 +54,8 @@ def end_unstarted(tx: Tx, row: sqlite3.Row, *, keeps_messages: bool) -> None:
             tx, row["workspace_id"], row["session_id"], row["run_id"], "assistant", [Finish("canceled")], hidden=True
         )
         message_id = closing.id
+    else:
+        messages.drop_attachments(tx, row)
     _end(tx, row, Outcome("cancelled"), message_id, "", Usage())
 
 
@@ -83,7 +87,9 @@ def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
 def recover(tx: Tx) -> None:
     """Decide what a dead server left: cancelled runs end, worn-out ones fail, the rest is made ready to resume."""
     for row in tx.all(
-        "SELECT * FROM runs WHERE state = 'running' AND merged_into IS NULL AND parent_run_id IS NULL ORDER BY seq"
+        # Both words on the state: the first is the index's.
+        "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"
+        " AND parent_run_id IS NULL ORDER BY seq"
     ):
         if row["cancel_requested"]:
             end_turn(tx, row, Outcome("cancelled"))
@@ -147,7 +153,7 @@ def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, tex
     error = (outcome.error or "the run failed")[:MAX_ERROR_CHARS] if failed else None
     code = (outcome.code or "failed") if failed else None
     changed = tx.execute(
-        "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?, attachments = NULL"
+        "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?"
         " WHERE workspace_id = ? AND run_id = ? AND state IN ('queued', 'running')",
         *(outcome.state, message_id, error, code, encode(usage), workspace_id, run_id),
     )

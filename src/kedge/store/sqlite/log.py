@@ -38,6 +38,10 @@ _decode_end = msgspec.json.Decoder(RunEnd).decode
 _decode_usage = msgspec.json.Decoder(Usage).decode
 
 
+# A run's row with its prompt: what `run_of` needs.
+RUNS = "SELECT runs.*, prompts.prompt FROM runs JOIN prompts USING (workspace_id, run_id)"
+
+
 def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
     return Run(
         run_id=row["run_id"],
@@ -122,7 +126,7 @@ def _fitting(db: sqlite3.Connection, workspace_id: str, rows: list[sqlite3.Row])
     }
     prompts = _select_in(
         db,
-        "SELECT run_id, length(prompt) AS size FROM runs WHERE workspace_id = ? AND run_id IN ({})",
+        "SELECT run_id, length(prompt) AS size FROM prompts WHERE workspace_id = ? AND run_id IN ({})",
         {row["subject"] for row in rows if row["type"] == "run"},
         workspace_id,
     )
@@ -144,7 +148,7 @@ class _Payloads:
         messages = subjects.get("message", set())
         runs = _select_in(
             db,
-            "SELECT * FROM runs WHERE workspace_id = ? AND run_id IN ({})",
+            f"{RUNS} WHERE workspace_id = ? AND run_id IN ({{}})",
             subjects.get("run", set()),
             workspace_id,
         )
@@ -217,10 +221,13 @@ def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> 
     messages = f"SELECT id FROM messages WHERE session_id IN ({gone})"
     tx.execute(f"DELETE FROM parts WHERE message_id IN ({messages})", workspace_id)
     runs = f"SELECT run_id FROM runs WHERE session_id IN ({gone})"
-    tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN ({runs})", workspace_id, workspace_id)
+    both = (workspace_id, workspace_id)
+    tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN ({runs})", *both)
     tx.execute(f"DELETE FROM messages WHERE session_id IN ({gone})", workspace_id)
-    tx.execute(f"UPDATE runs SET prompt = '' WHERE session_id IN ({gone})", workspace_id)
+    tx.execute(f"UPDATE prompts SET prompt = '' WHERE workspace_id = ? AND run_id IN ({runs})", *both)
     old = f"{gone} AND s.deleted_at < ?"
     limit = tx.now - retention.receipts_s
+    old_runs = f"SELECT run_id FROM runs WHERE session_id IN ({old})"
+    tx.execute(f"DELETE FROM prompts WHERE workspace_id = ? AND run_id IN ({old_runs})", *both, limit)
     tx.execute(f"DELETE FROM runs WHERE session_id IN ({old})", workspace_id, limit)
     tx.execute(f"DELETE FROM sessions WHERE id IN ({old})", workspace_id, limit)

@@ -85,15 +85,24 @@ def add(
 
 def write_user_message(tx: Tx, row: sqlite3.Row, *, hidden: bool = False) -> None:
     """The prompt becomes a message when its run starts, joins, or is cancelled before that (P7); once."""
-    attachments = _decode_attachments(row["attachments"]) if row["attachments"] else ()
-    parts: list[Part] = [Text(row["prompt"])] if row["prompt"] else []
-    parts += [_attached(attachment) for attachment in attachments]
-    if row["user_message_id"] is not None or not parts:
+    if row["user_message_id"] is not None:
         return
-    message = add(tx, row["workspace_id"], row["session_id"], row["run_id"], "user", parts, hidden=hidden)
+    key = (row["workspace_id"], row["run_id"])
+    given = tx.one("SELECT prompt, attachments FROM prompts WHERE workspace_id = ? AND run_id = ?", *key)
+    assert given is not None, f"run {row['run_id']} has no prompt"
+    parts: list[Part] = [Text(given["prompt"])] if given["prompt"] else []
+    if given["attachments"]:
+        parts += [_attached(attachment) for attachment in _decode_attachments(given["attachments"])]
+        drop_attachments(tx, row)
+    if parts:
+        message = add(tx, row["workspace_id"], row["session_id"], row["run_id"], "user", parts, hidden=hidden)
+        tx.execute("UPDATE runs SET user_message_id = ? WHERE workspace_id = ? AND run_id = ?", message.id, *key)
+
+
+def drop_attachments(tx: Tx, row: sqlite3.Row) -> None:
     tx.execute(
-        "UPDATE runs SET user_message_id = ?, attachments = NULL WHERE workspace_id = ? AND run_id = ?",
-        *(message.id, row["workspace_id"], row["run_id"]),
+        "UPDATE prompts SET attachments = NULL WHERE workspace_id = ? AND run_id = ? AND attachments IS NOT NULL",
+        *(row["workspace_id"], row["run_id"]),
     )
 
 

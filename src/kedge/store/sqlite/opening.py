@@ -6,9 +6,11 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from kedge import failpoints
 from kedge.store.errors import StoreDamaged, StoreInUse, StoreOpenError, StoreTooNew
 
 DATABASE = "kedge.db"
@@ -34,34 +36,41 @@ def migrations() -> list[Migration]:
 
 def take_lock(directory: Path) -> int:
     """Own the directory until the returned descriptor is closed, or refuse, naming who does."""
+    fd = -1
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise StoreOpenError(f"cannot use {directory} ({error.strerror}); choose another data directory") from error
-    try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+    except BlockingIOError as error:
         owner = os.pread(fd, 100, 0).decode("utf-8", "replace").strip() or "another process"
         os.close(fd)
         raise StoreInUse(str(directory), owner) from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        raise StoreOpenError(f"cannot use {directory} ({error.strerror}); choose another data directory") from error
     return fd
 
 
 def open_database(
     directory: Path, schema: Sequence[Migration], synchronous: Synchronous, new_id: Callable[[], str]
 ) -> sqlite3.Connection:
+    """The writer's connection to a sound database with the newest schema."""
     path = directory / DATABASE
+    failpoints.hit("open.locked")
     applied = inspect(path, schema)
     try:
         db = connect(path, synchronous)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise StoreOpenError(f"cannot open {path} ({error}); check the directory's permissions and space") from error
     try:
+        failpoints.hit("open.connected")
         _migrate(db, path, schema, applied)
+        failpoints.hit("open.migrated")
         _note_opening(db, synchronous, new_id)
+        failpoints.hit("open.noted")
     except (sqlite3.Error, OSError) as error:
         db.close()
         raise StoreOpenError(f"cannot prepare {path} ({error}); free some space and check permissions") from error
@@ -69,51 +78,69 @@ def open_database(
 
 
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-    db.row_factory = sqlite3.Row
-    path.chmod(0o600)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute(f"PRAGMA synchronous = {synchronous}")
-    db.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints run beside the commits, see store.py
-    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-    db.execute("PRAGMA busy_timeout = 5000")
-    return db
+    if not path.exists():
+        path.touch(mode=0o600)
+    path.chmod(0o600)  # the files that SQLite puts beside it take its mode
+    return _connected(
+        path,
+        "journal_mode = WAL",
+        f"synchronous = {synchronous}",
+        "wal_autocheckpoint = 0",  # checkpoints run beside the commits, see store.py
+        f"journal_size_limit = {WAL_BYTES}",
+    )
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
+    return _connected(path, "query_only = ON")
+
+
+def _connected(path: Path, *settings: str) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-    db.row_factory = sqlite3.Row
-    db.execute("PRAGMA query_only = ON")
-    db.execute("PRAGMA busy_timeout = 5000")
+    try:
+        db.row_factory = sqlite3.Row
+        for setting in ("busy_timeout = 5000", *settings):
+            db.execute(f"PRAGMA {setting}")
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
 def inspect(path: Path, schema: Sequence[Migration]) -> list[str]:
     """The migrations that the file has, after making sure, without writing to it, that it is sound and ours."""
-    if not path.exists() or path.stat().st_size == 0:
+    wal = path.with_name(f"{path.name}-wal")
+    has_wal = _size(wal) > 0
+    if _size(path) == 0:
+        if has_wal:
+            raise StoreDamaged(_damaged(path, f"it is empty, but {wal.name} is not"))
         return []
+    # Without a log in front of it nobody writes to the file (we own the directory), and nothing is put beside it.
+    mode = "mode=ro" if has_wal else "mode=ro&immutable=1"
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    except sqlite3.Error as error:
-        raise StoreOpenError(f"cannot read {path} ({error}); check its permissions") from error
-    try:
-        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if "migrations" not in tables:
-            raise StoreDamaged(f"{path} is no Kedge database; move it away, or choose another data directory")
-        applied = [row[0] for row in db.execute("SELECT name FROM migrations ORDER BY name")]
-        if unknown := sorted(set(applied) - {migration.name for migration in schema}):
-            raise StoreTooNew(
-                f"{path} was written by a newer Kedge (it has {unknown[-1]});"
-                " install that one, or choose another data directory"
-            )
-        if path.stat().st_size <= ALWAYS_CHECKED_BYTES or _lost_power(db):
-            problem = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if problem != "ok":
-                raise StoreDamaged(_damaged(path, problem))
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as db:
+            return _inspect(db, path, schema)
     except sqlite3.DatabaseError as error:
+        if _is_unreadable(error):
+            raise StoreOpenError(f"cannot read {path} ({error}); check its permissions and its disk") from error
         raise StoreDamaged(_damaged(path, str(error))) from error
-    finally:
-        db.close()
+
+
+def _inspect(db: sqlite3.Connection, path: Path, schema: Sequence[Migration]) -> list[str]:
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return []  # the first opening was cut short
+    if "migrations" not in tables:
+        raise StoreDamaged(f"{path} is no Kedge database; move it away, or choose another data directory")
+    applied = [row[0] for row in db.execute("SELECT name FROM migrations ORDER BY name")]
+    if unknown := sorted(set(applied) - {migration.name for migration in schema}):
+        raise StoreTooNew(
+            f"{path} was written by a newer Kedge (it has {unknown[-1]});"
+            " install that one, or choose another data directory"
+        )
+    if path.stat().st_size <= ALWAYS_CHECKED_BYTES or _lost_power(db):
+        problem = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise StoreDamaged(_damaged(path, problem))
     return applied
 
 
@@ -121,7 +148,9 @@ def note_closing(db: sqlite3.Connection) -> None:
     """After this, and only then, a changed boot means nothing was lost."""
     db.execute("PRAGMA synchronous = FULL")
     db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('closed_cleanly', 'yes')")
+    failpoints.hit("close.noted")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    failpoints.hit("close.moved")
 
 
 def boot_id() -> str:
@@ -136,12 +165,23 @@ def _damaged(path: Path, problem: str) -> str:
     return f"{path} is damaged ({problem}); it was left as it is: restore a backup, or choose another data directory"
 
 
+def _is_unreadable(error: sqlite3.Error) -> bool:
+    """The file may well be sound: it is the disk, or a permission."""
+    family = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return family in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _migrate(db: sqlite3.Connection, path: Path, schema: Sequence[Migration], applied: list[str]) -> None:
     due = [migration for migration in schema if migration.name not in applied]
     if not due:
         return
     if applied:
         _back_up(db, path.with_name(f"{path.name}.before-{due[0].name}"))
+        failpoints.hit("open.backed_up")
     db.execute("BEGIN IMMEDIATE")
     try:
         db.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -149,6 +189,7 @@ def _migrate(db: sqlite3.Connection, path: Path, schema: Sequence[Migration], ap
             for statement in _statements(migration.sql):
                 db.execute(statement)
             db.execute("INSERT INTO migrations (name) VALUES (?)", (migration.name,))
+        failpoints.hit("open.migrating")
         db.execute("COMMIT")
     except sqlite3.Error:
         if db.in_transaction:
@@ -159,9 +200,19 @@ def _migrate(db: sqlite3.Connection, path: Path, schema: Sequence[Migration], ap
 def _back_up(db: sqlite3.Connection, target: Path) -> None:
     unfinished = target.with_name(f"{target.name}.tmp")
     unfinished.unlink(missing_ok=True)
+    unfinished.touch(mode=0o600)
     db.execute("VACUUM INTO ?", (str(unfinished),))
-    unfinished.chmod(0o600)
+    _sync(unfinished)
     unfinished.replace(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _statements(sql: str) -> list[str]:
@@ -172,7 +223,7 @@ def _statements(sql: str) -> list[str]:
         if sqlite3.complete_statement(pending):
             found.append(pending)
             pending = ""
-    return found
+    return [*found, pending]  # what has no end fails, or is a last remark
 
 
 def _note_opening(db: sqlite3.Connection, synchronous: Synchronous, new_id: Callable[[], str]) -> None:

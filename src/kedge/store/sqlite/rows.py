@@ -6,14 +6,16 @@ import sqlite3
 
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import Change, encode
+from kedge.protocol.runs import Run
 from kedge.protocol.sessions import Session
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
-from kedge.store.sqlite.log import RunChange, run_of
+from kedge.store.sqlite.log import RUNS, RunChange, run_of
 from kedge.store.sqlite.tx import Tx
 
 
 def find_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.Row | None:
+    """The row that decides; the prompt lies beside it."""
     return db.execute("SELECT * FROM runs WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
 
 
@@ -22,6 +24,14 @@ def get_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.R
     if row is None:
         raise NotFound("run", run_id)
     return row
+
+
+def run_now(db: sqlite3.Connection, workspace_id: str, run_id: str) -> Run:
+    """The run as clients see it."""
+    row = db.execute(f"{RUNS} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
+    if row is None:
+        raise NotFound("run", run_id)
+    return run_of(row)
 
 
 def claimed_run(tx: Tx, claim: Claim, *, even_cancelled: bool = False) -> sqlite3.Row:
@@ -58,13 +68,12 @@ def open_children(tx: Tx, parent: sqlite3.Row) -> list[sqlite3.Row]:
     )
 
 
-def tell_run(tx: Tx, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> sqlite3.Row:
+def tell_run(tx: Tx, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
     """Append the `run` event of the run as it now is."""
-    row = get_run(tx.db, workspace_id, run_id)
-    run = run_of(row)
+    run = run_now(tx.db, workspace_id, run_id)
     stored = encode(RunChange.of(run))
     tx.append("run", change, workspace_id, run.session_id, encode(run), seq=seq, told=run, subject=run_id, body=stored)
-    return row
+    return run
 
 
 def session_of(row: sqlite3.Row) -> Session:

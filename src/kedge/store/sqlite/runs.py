@@ -14,7 +14,7 @@ from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, Started
 from kedge.store.sqlite import ends, messages
-from kedge.store.sqlite.log import run_of
+from kedge.store.sqlite.log import RUNS, run_of
 from kedge.store.sqlite.rows import (
     claimed_run,
     find_run,
@@ -23,6 +23,7 @@ from kedge.store.sqlite.rows import (
     joined_runs,
     open_children,
     open_runs,
+    run_now,
     tell_run,
 )
 from kedge.store.sqlite.tx import Tx
@@ -56,12 +57,15 @@ def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Re
 
     seq = tx.next_seq(workspace_id)
     tx.execute(
-        "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, prompt, attachments, on_busy, permissions,"
-        " model, seq, rank, parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        *(workspace_id, run_id, session_id, submission.kind, submission.prompt),
-        *(_encode_body(submission.attachments) if submission.attachments else None, submission.on_busy),
-        *(submission.permissions, submission.model, seq, 0 if submission.on_busy == "interrupt" else 1),
-        *(submission.parent_run_id, digest),
+        "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, on_busy, permissions, model, seq, rank,"
+        " parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?)",
+        *(workspace_id, run_id, session_id, submission.kind, submission.on_busy, submission.permissions),
+        *(submission.model, seq, 0 if submission.on_busy == "interrupt" else 1, submission.parent_run_id, digest),
+    )
+    attachments = _encode_body(submission.attachments) if submission.attachments else None
+    tx.execute(
+        "INSERT INTO prompts (workspace_id, run_id, prompt, attachments) VALUES (?, ?, ?, ?)",
+        *(workspace_id, run_id, submission.prompt, attachments),
     )
     tx.execute("UPDATE sessions SET updated_at = ?, last_seq = ? WHERE id = ?", tx.now, seq, session_id)
     tell_run(tx, workspace_id, run_id, "created", seq)
@@ -79,10 +83,10 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
         " WHERE workspace_id = ? AND run_id = ?",
         *(workspace_id, row["run_id"]),
     )
-    row = tell_run(tx, workspace_id, row["run_id"], "updated")
+    run = tell_run(tx, workspace_id, row["run_id"], "updated")
     messages.write_user_message(tx, row)
-    claim = Claim(workspace_id, session_id, row["run_id"], row["epoch"])
-    return Started(claim, run_of(row), [run_of(joined) for joined in joined_runs(tx, row)])
+    claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
+    return Started(claim, run, [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)])
 
 
 def join(tx: Tx, claim: Claim) -> list[Run]:
@@ -97,9 +101,8 @@ def join(tx: Tx, claim: Claim) -> list[Run]:
             "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",
             *(claim.run_id, claim.workspace_id, row["run_id"]),
         )
-        row = tell_run(tx, claim.workspace_id, row["run_id"], "updated")
+        joined.append(tell_run(tx, claim.workspace_id, row["run_id"], "updated"))
         messages.write_user_message(tx, row)
-        joined.append(run_of(row))
     return joined
 
 
@@ -126,7 +129,7 @@ def cancel_run(tx: Tx, workspace_id: str, run_id: str) -> Run:
         ends.end_unstarted(tx, row, keeps_messages=True)
     elif row["state"] == "running":
         request_cancel(tx, row if row["merged_into"] is None else get_run(tx.db, workspace_id, row["merged_into"]))
-    return run_of(get_run(tx.db, workspace_id, run_id))
+    return run_now(tx.db, workspace_id, run_id)
 
 
 def drop_queued(tx: Tx, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
@@ -152,8 +155,7 @@ def finish(tx: Tx, claim: Claim, outcome: Outcome) -> Run:
         if row["cancel_requested"]:
             outcome = Outcome("cancelled", survivors=outcome.survivors)
         ends.end_turn(tx, row, outcome)
-        row = get_run(tx.db, claim.workspace_id, claim.run_id)
-    return run_of(row)
+    return run_now(tx.db, claim.workspace_id, claim.run_id)
 
 
 def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
@@ -176,9 +178,10 @@ def status(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Sessio
     session = get_session(db, workspace_id, session_id)
     fields = {field: getattr(session, field) for field in session.__struct_fields__}
     rows = open_runs(db, session_id)
-    active = next((run_of(row) for row in rows if row["state"] == "running" and row["merged_into"] is None), None)
-    queue = [run_of(row) for row in rows if row["state"] == "queued"]
-    return SessionStatus(**fields, is_busy=bool(rows), active=active, queue=queue)
+    runs = [run_now(db, workspace_id, row["run_id"]) for row in rows]
+    active = next((run for run in runs if run.state == "running" and run.merged_into is None), None)
+    queue = [run for run in runs if run.state == "queued"]
+    return SessionStatus(**fields, is_busy=bool(runs), active=active, queue=queue)
 
 
 def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -195,9 +198,7 @@ def listing(
     wanted = {"workspace_id": workspace_id, "session_id": session_id, "state": state}
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"{column} = ?" for column in given)
-    rows = db.execute(
-        f"SELECT * FROM runs WHERE {conditions} ORDER BY seq DESC LIMIT ?", (*given.values(), limit)
-    ).fetchall()
+    rows = db.execute(f"{RUNS} WHERE {conditions} ORDER BY seq DESC LIMIT ?", (*given.values(), limit)).fetchall()
     return [run_of(row) for row in reversed(rows)]
 
 

@@ -34,7 +34,7 @@ def delete_workspace(tx: Tx, workspace_id: str) -> None:
         raise Conflict("workspace_busy", f"run {busy['run_id']} is still open; cancel it first")
     of_messages = "message_id IN (SELECT id FROM messages WHERE workspace_id = ?)"
     tx.execute(f"DELETE FROM parts WHERE {of_messages}", workspace_id)
-    for table in ("requests", "messages", "runs", "sessions", "events"):
+    for table in ("requests", "messages", "runs", "prompts", "sessions", "events"):
         tx.execute(f"DELETE FROM {table} WHERE workspace_id = ?", workspace_id)
     tx.execute("DELETE FROM workspaces WHERE id = ?", workspace_id)
 
@@ -94,7 +94,8 @@ def listing(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -
     rows = db.execute(
         "SELECT * FROM sessions s WHERE workspace_id = ?1 AND deleted_seq IS NULL AND deleting = 0 AND (?2 = '%%'"
         " OR title LIKE ?2 ESCAPE '!'"
-        " OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = s.id AND r.prompt LIKE ?2 ESCAPE '!'))"
+        " OR EXISTS (SELECT 1 FROM runs r JOIN prompts USING (workspace_id, run_id)"
+        " WHERE r.session_id = s.id AND prompt LIKE ?2 ESCAPE '!'))"
         " ORDER BY last_seq DESC LIMIT ?3",
         (workspace_id, pattern, limit),
     ).fetchall()

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -71,6 +72,7 @@ class SqliteStore:
         self._all_readers: list[sqlite3.Connection] = []
         self._checkpoint: Future[None] | None = None
         self._checkpointed_bytes = 0
+        self._is_bulk_moved = False
         self._listener: OnCommit = lambda _: None
         self._writer = Writer(db, write_executor, self._committed, now, new_id)
 
@@ -178,7 +180,7 @@ class SqliteStore:
         return await self._read(runs.open_sessions)
 
     async def run(self, workspace_id: str, run_id: str) -> Run:
-        return log.run_of(await self._read(rows.get_run, workspace_id, run_id))
+        return await self._read(rows.run_now, workspace_id, run_id)
 
     async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None:
         return await self._read(ends.end_of, workspace_id, run_id)
@@ -266,6 +268,7 @@ class SqliteStore:
         await asyncio.wrap_future(self._write_executor.submit(self._truncate_wal))
 
     async def close(self) -> None:
+        self._writer.close()
         await self._writer.drain()
         if self._checkpoint is not None:
             await asyncio.wrap_future(self._checkpoint)
@@ -280,6 +283,7 @@ class SqliteStore:
 
     def abandon(self) -> None:
         """Let go of the directory at once, as a crash would: nothing more is written."""
+        self._writer.close()
         self._db.close()
         for reader in self._all_readers:
             reader.close()
@@ -291,11 +295,16 @@ class SqliteStore:
             self._lock = -1
 
     def _committed(self, events: Sequence[Committed]) -> None:
-        self._listener(events)
+        if events:
+            self._listener(events)
         self._checkpoint_if_due()
 
     def _checkpoint_if_due(self) -> None:
         if self._checkpoint is not None and not self._checkpoint.done():
+            return
+        if self._is_bulk_moved:
+            self._is_bulk_moved = False
+            self._checkpoint = self._write_executor.submit(self._move_rest)
             return
         try:
             size = self._wal.stat().st_size
@@ -309,14 +318,21 @@ class SqliteStore:
     # From here on in other threads.
 
     def _move_wal(self) -> None:
-        """Copy finished pages beside the commits; SQLite then starts the log anew by itself."""
-        db = opening.connect(self._path, "NORMAL")
+        """Copy finished pages beside the commits."""
         try:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        except sqlite3.OperationalError:
-            pass  # a full disk: the writer meets it too, and says so; the next commit tries this again
-        finally:
-            db.close()
+            with closing(opening.connect(self._path, "NORMAL")) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except (sqlite3.Error, OSError):
+            return  # a full disk: the writer meets it too, and says so; a later commit tries this again
+        self._is_bulk_moved = True
+
+    def _move_rest(self) -> None:
+        """Copy the little that was committed meanwhile. Between two commits the copy is complete, and only then does
+        SQLite start the log anew: under a steady load it would grow for ever."""
+        try:
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error:
+            pass  # as above
 
     def _truncate_wal(self) -> None:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -330,16 +346,21 @@ class SqliteStore:
     def _read_now(self, fn: Callable[[sqlite3.Connection], T]) -> T:
         """All that `fn` reads, it reads from one snapshot."""
         try:
-            db = self._free_readers.pop()
+            db = self._free_reader()
+            try:
+                db.execute("BEGIN")
+                return fn(db)
+            finally:
+                if db.in_transaction:
+                    db.execute("COMMIT")
+                self._free_readers.append(db)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(explain(error)) from error
+
+    def _free_reader(self) -> sqlite3.Connection:
+        try:
+            return self._free_readers.pop()
         except IndexError:
             db = opening.connect_reader(self._path)
             self._all_readers.append(db)
-        try:
-            db.execute("BEGIN")
-            return fn(db)
-        except sqlite3.Error as error:
-            raise StoreUnavailable(explain(error)) from error
-        finally:
-            if db.in_transaction:
-                db.execute("COMMIT")
-            self._free_readers.append(db)
+            return db

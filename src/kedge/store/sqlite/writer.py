@@ -55,12 +55,15 @@ class Writer:
         self._new_id = new_id
         self._waiting: list[Job] = []
         self._is_writing = False
+        self._is_closed = False
         self._idle: asyncio.Future[None] | None = None
 
     def write(
         self, name: str, fn: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """Run `fn(tx, …)` in the next group. The transaction happens even if nobody waits for it any more."""
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
 
         def run(tx: Tx) -> T:
             return fn(tx, *args, **kwargs)
@@ -70,6 +73,10 @@ class Writer:
         if not self._is_writing:
             self._start_group()
         return done
+
+    def close(self) -> None:
+        """Take nothing more; what was taken before is still written (`drain`)."""
+        self._is_closed = True
 
     async def drain(self) -> None:
         while self._is_writing:
@@ -85,23 +92,27 @@ class Writer:
 
     def _group_done(self, jobs: list[Job], group: Future[list[Done]]) -> None:
         outcomes = group.result()
-        if events := [event for outcome in outcomes for event in outcome.events]:
-            self.on_commit(events)
+        try:
+            self.on_commit([event for outcome in outcomes for event in outcome.events])
+        finally:
+            self._tell_callers(jobs, outcomes)
+            self._is_writing = False
+            if self._waiting:
+                self._start_group()
+            elif self._idle is not None:
+                self._idle.set_result(None)
+                self._idle = None
+
+    def _tell_callers(self, jobs: list[Job], outcomes: list[Done]) -> None:
         for job, outcome in zip(jobs, outcomes, strict=True):
-            if failpoints.armed and outcome.error is None:
-                failpoints.hit(f"{job.name}.published")
+            if outcome.error is None:
+                failpoints.hit(job.name, "published")
             if job.done.cancelled():
                 continue
             if outcome.error is None:
                 job.done.set_result(outcome.result)
             else:
                 job.done.set_exception(outcome.error)
-        self._is_writing = False
-        if self._waiting:
-            self._start_group()
-        elif self._idle is not None:
-            self._idle.set_result(None)
-            self._idle = None
 
     # From here on in the writer's thread.
 
@@ -112,15 +123,16 @@ class Writer:
             if len(jobs) > 1:
                 return [outcome for job in jobs for outcome in self._run_group([job])]
             return [Done(None, StoreUnavailable(explain(error)), [])]
-        if failpoints.armed:
-            for job in jobs:
-                failpoints.hit(f"{job.name}.committed")
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if outcome.error is None:
+                failpoints.hit(job.name, "committed")
         return outcomes
 
     def _transaction(self, jobs: list[Job]) -> list[Done]:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             outcomes = [self._savepoint(job) for job in jobs]
+            failpoints.hit("group.commit")
             self._db.execute("COMMIT")
         except sqlite3.Error:
             if self._db.in_transaction:
@@ -132,14 +144,12 @@ class Writer:
         tx = Tx(self._db, self._now(), self._new_id)
         self._db.execute("SAVEPOINT job")
         try:
-            if failpoints.armed:
-                failpoints.hit(f"{job.name}.begin")
+            failpoints.hit(job.name, "begin")
             result = job.fn(tx)
-            if failpoints.armed:
-                failpoints.hit(f"{job.name}.done")
-        except sqlite3.OperationalError:
-            raise  # the disk or the file: the whole group is in doubt
-        except Exception as error:  # noqa: BLE001 - the boundary of a transaction: its caller gets what it raised
+            failpoints.hit(job.name, "done")
+        except Exception as error:  # the boundary of a transaction: its caller gets what it raised
+            if is_of_the_disk(error):
+                raise  # the whole group is in doubt
             self._db.execute("ROLLBACK TO job")
             self._db.execute("RELEASE job")
             return Done(None, error, [])
@@ -147,13 +157,24 @@ class Writer:
         return Done(result, None, tx.events)
 
 
+def is_of_the_disk(error: Exception) -> bool:
+    """Whether the disk or the file failed. Other errors are a mistake in one statement, and harm no other."""
+    if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
+        return False
+    return getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
+
+
 def explain(error: sqlite3.Error) -> str:
-    match getattr(error, "sqlite_errorname", ""):
+    """One line for a person: what failed, and what to do."""
+    name: str = getattr(error, "sqlite_errorname", "")
+    match "_".join(name.split("_")[:2]):  # the family: SQLITE_IOERR_WRITE is an SQLITE_IOERR
         case "SQLITE_FULL":
             return "the disk is full; free some space and try again"
-        case "SQLITE_READONLY" | "SQLITE_READONLY_DIRECTORY" | "SQLITE_PERM" | "SQLITE_CANTOPEN":
-            return f"the data directory cannot be written ({error}); check its permissions"
+        case "SQLITE_IOERR":
+            return f"the disk failed ({name}); check it and its free space, and try again"
+        case "SQLITE_READONLY" | "SQLITE_PERM" | "SQLITE_CANTOPEN":
+            return f"the data directory cannot be used ({error}); check its permissions and its free space"
         case "SQLITE_CORRUPT" | "SQLITE_NOTADB":
             return f"the database is damaged ({error}); restore a backup"
-        case name:
+        case _:
             return f"the database failed ({name or type(error).__name__}: {error})"

@@ -1,0 +1,57 @@
+"""Faults that pass are waited out: a bounded number of attempts, further and further apart, each one told (P8)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from kedge.engine.errors import TurnFailed
+from kedge.engine.turn import TurnContext
+from kedge.models.errors import ModelError, Transient
+from kedge.protocol.events import AgentEvent
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """How often and how soon: about a quarter of a minute in all, which outlasts a restart and most rate limits."""
+
+    attempts: int = 5
+    first_s: float = 0.5
+    most_s: float = 8.0
+    # A provider that asks for more patience than this has a limit that a person should know of.
+    most_asked_s: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    random: Callable[[], float] = random.random
+
+    def delay_s(self, failures: int, asked_s: float | None) -> float:
+        """Twice as long each time, half of it by chance, so that many do not come back together."""
+        backoff_s = min(self.most_s, self.first_s * 2 ** (failures - 1))
+        return max(backoff_s * (0.5 + 0.5 * self.random()), asked_s or 0.0)
+
+
+class Attempts:
+    """The attempts at one thing."""
+
+    def __init__(self, ctx: TurnContext, retry: Retry) -> None:
+        self._ctx = ctx
+        self._retry = retry
+        self._failures = 0
+
+    async def failed(self, error: ModelError) -> None:
+        """Return when it is time for the next attempt, or end the turn because there is none."""
+        self._failures += 1
+        if not isinstance(error, Transient):
+            raise TurnFailed(error.text, error.code) from error
+        asked_s = error.retry_after_s
+        if asked_s is not None and asked_s > self._retry.most_asked_s:
+            raise TurnFailed(f"{error.text}; try again in {asked_s:.0f} s", error.code) from error
+        if self._failures >= self._retry.attempts:
+            raise TurnFailed(f"{error.text} (after {self._failures} attempts)", error.code) from error
+        delay_s = self._retry.delay_s(self._failures, asked_s)
+        details = {"attempt": self._failures + 1, "of": self._retry.attempts, "delay_s": round(delay_s, 3)}
+        await self._ctx.tell(
+            AgentEvent(type="retry", run_id="", session_id="", error=error.text, code=error.code, details=details)
+        )
+        await self._retry.sleep(delay_s)

@@ -1,0 +1,1 @@
+"""Models: pure adapters from history to a request and from events to deltas, over one HTTP client."""

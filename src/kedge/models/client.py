@@ -1,0 +1,187 @@
+"""The way to a model: requests go out, deltas come in as they arrive, and every fault is a `ModelError`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kedge.models import chat
+from kedge.models.errors import ConfigError, ModelError, Refused, Transient
+from kedge.models.faults import fault_of_answer
+from kedge.models.sse import EventTooLarge, SseReader
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepEnd, StreamEnd
+from kedge.protocol.messages import Message
+
+if TYPE_CHECKING:
+    from kedge.models.transport import Answer, Transport
+
+CONNECT_S = 15.0  # a network that takes longer is down
+STALL_S = 300.0  # reasoning models are silent for minutes; one that is for longer has gone
+REST_S = 5.0  # after the model said why it stopped: for the usage and the end of the stream
+DRAIN_S = 0.1  # after the end of the stream: for that of the connection's message, so that it can be used again
+LISTING_S = 60.0  # how long a server's first model is taken to stay the same
+MAX_BODY_BYTES = 256 * 1024  # of an error, or of a list of models
+MAX_ANSWER_BYTES = 512 * 1024 * 1024  # on the wire, where a token is a few hundred bytes
+
+
+class Models:
+    def __init__(
+        self,
+        *,
+        connect_s: float = CONNECT_S,
+        stall_s: float = STALL_S,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
+        self._connect_s = connect_s
+        self._stall_s = stall_s
+        self._clock = clock
+        self._time_of_day = time_of_day
+        self._opening: asyncio.Future[Transport] | None = None
+        self._listings: dict[Endpoint, tuple[float, str]] = {}
+
+    async def warm_up(self) -> None:
+        """Load the HTTP client ahead of the first call, in a thread: it takes a tenth of a second."""
+        await self._transport()
+
+    async def named(self, endpoint: Endpoint) -> Endpoint:
+        """The endpoint with its model: where none was chosen, the first one that the server offers."""
+        if endpoint.model:
+            return endpoint
+        now = self._clock()
+        self._listings = {key: value for key, value in self._listings.items() if now - value[0] < LISTING_S}
+        if endpoint not in self._listings:
+            self._listings[endpoint] = (now, await self._first_model(endpoint))
+        return msgspec.structs.replace(endpoint, model=self._listings[endpoint][1])
+
+    async def stream(
+        self, endpoint: Endpoint, system: str, history: Sequence[Message]
+    ) -> AsyncGenerator[list[Delta], None]:
+        """One step's deltas, in the groups in which they arrive. It ends when the model ended the step, or raises.
+
+        Close it (`contextlib.aclosing`) when leaving early: that closes the connection.
+        """
+        async with self._send(endpoint, chat.prepare_request(endpoint, system, history)) as answer:
+            kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind in ("text/html", "application/json"):
+                problem = f"{endpoint.host} answered with {kind}, not with a stream; check OPENAI_BASE_URL"
+                raise Refused("bad_response", problem)
+            body = _Body(answer, self._stall_s, self._clock)
+            async with contextlib.aclosing(body), contextlib.aclosing(body.groups()) as groups:
+                async for deltas in groups:
+                    yield deltas
+                if rest := await body.rest():
+                    yield rest
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            await (await self._opening).close()
+
+    async def _first_model(self, endpoint: Endpoint) -> str:
+        async with self._send(endpoint, chat.prepare_listing(endpoint)) as answer:
+            names = chat.parse_listing(await _short_body(answer))
+        if not names:
+            raise ConfigError("no_model", f"{endpoint.host} offers no model; name one with -m or KEDGE_MODEL")
+        return names[0]
+
+    @contextlib.asynccontextmanager
+    async def _send(self, endpoint: Endpoint, request: HttpRequest) -> AsyncGenerator[Answer, None]:
+        """The answer, if it is a good one."""
+        transport = await self._transport()
+        async with transport.send(request) as answer:
+            if answer.status != 200:
+                body = await _short_body(answer)
+                raise fault_of_answer(endpoint, answer.status, answer.headers, body, self._time_of_day())
+            yield answer
+
+    async def _transport(self) -> Transport:
+        if self._opening is None:
+            loop = asyncio.get_running_loop()
+            self._opening = loop.run_in_executor(None, _open_transport, self._connect_s, self._stall_s)
+        return await asyncio.shield(self._opening)
+
+
+class _Body:
+    """The stream of one answer."""
+
+    def __init__(self, answer: Answer, stall_s: float, clock: Callable[[], float]) -> None:
+        self._chunks = answer.chunks()
+        self._reader = SseReader()
+        self._stall_s = stall_s
+        self._clock = clock
+        self._size = 0
+        self._is_over = False  # the server said that nothing more comes
+
+    async def groups(self) -> AsyncGenerator[list[Delta], None]:
+        """Deltas up to the one that ends the step."""
+        heard_at = self._clock()
+        has_deltas = False
+        async for chunk in self._chunks:
+            deltas = self._deltas(chunk)
+            if not deltas:
+                if self._clock() - heard_at > self._stall_s:  # kept alive by comments, and yet silent
+                    raise Transient("stalled", f"the model said nothing for {self._stall_s:g} s")
+                continue
+            heard_at = self._clock()
+            yield deltas
+            has_deltas = has_deltas or not isinstance(deltas[0], StreamEnd)
+            if any(isinstance(delta, StepEnd) for delta in deltas) or (self._is_over and has_deltas):
+                return
+            if self._is_over:
+                break
+        raise Transient("dropped", "the stream ended before the answer did")
+
+    async def rest(self) -> list[Delta]:
+        """What comes after the step's end, its usage mostly. The answer is whole: nothing here can spoil it."""
+        loop = asyncio.get_running_loop()
+        deltas: list[Delta] = []
+        try:
+            async with asyncio.timeout(DRAIN_S if self._is_over else REST_S) as limit:
+                async for chunk in self._chunks:
+                    deltas += self._deltas(chunk)
+                    if self._is_over:
+                        limit.reschedule(loop.time() + DRAIN_S)
+        except (TimeoutError, ModelError):
+            pass
+        return deltas
+
+    async def aclose(self) -> None:
+        await self._chunks.aclose()
+
+    def _deltas(self, chunk: bytes) -> list[Delta]:
+        self._size += len(chunk)
+        if self._size > MAX_ANSWER_BYTES:
+            raise Refused("bad_response", f"the answer is over {MAX_ANSWER_BYTES >> 20} MiB")
+        try:
+            events = self._reader.feed(chunk)
+        except EventTooLarge as error:
+            raise Refused("bad_response", "the model's answer is malformed: an event without end") from error
+        deltas: list[Delta] = []
+        for event in events:
+            deltas += chat.parse_event(event)
+        self._is_over = self._is_over or any(isinstance(delta, StreamEnd) for delta in deltas)
+        return deltas
+
+
+def _open_transport(connect_s: float, stall_s: float) -> Transport:
+    from kedge.models.transport import Transport
+
+    return Transport(connect_s, stall_s)
+
+
+async def _short_body(answer: Answer) -> bytes:
+    """As much of a body as matters."""
+    pieces: list[bytes] = []
+    size = 0
+    async with contextlib.aclosing(answer.chunks()) as chunks:
+        async for chunk in chunks:
+            pieces.append(chunk)
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                break
+    return b"".join(pieces)

@@ -1,0 +1,73 @@
+"""The one HTTP client of the server, and its errors in our words. Imported at the first model call: it costs more than
+the rest of the server's start."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Generator, Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx2
+
+from kedge.models.errors import ConfigError, Transient
+from kedge.models.values import HttpRequest
+
+KEEP_IDLE = 20  # connections kept for the next step; a handshake costs more than they do
+KEEP_IDLE_S = 60.0
+
+
+class Answer:
+    """An answer whose body is still to be read."""
+
+    def __init__(self, response: httpx2.Response, host: str) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
+        self._response = response
+        self._host = host
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body's bytes as they arrive, neither decoded nor held back."""
+        with _in_our_words(self._host):
+            async for chunk in self._response.aiter_raw():
+                yield chunk
+
+
+class Transport:
+    def __init__(self, connect_s: float, stall_s: float) -> None:
+        # The client tells of every request, with its address: that is a user's business, not the log's.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(stall_s, connect=connect_s),
+            limits=httpx2.Limits(max_keepalive_connections=KEEP_IDLE, keepalive_expiry=KEEP_IDLE_S),
+            follow_redirects=False,  # a key goes where it was meant to go, and nowhere else
+            # One client serves many callers: nothing is carried from one to another.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
+
+    @contextlib.asynccontextmanager
+    async def send(self, request: HttpRequest) -> AsyncGenerator[Answer, None]:
+        """Leaving it before the body's end closes the connection."""
+        host = request.host
+        with _in_our_words(host):
+            async with self._client.stream(
+                request.method, request.url, headers=request.headers, content=request.body
+            ) as response:
+                yield Answer(response, host)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+@contextlib.contextmanager
+def _in_our_words(host: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+        raise Transient("unreachable", f"cannot reach {host}: {str(error) or 'no answer'}") from error
+    except httpx2.TimeoutException as error:
+        raise Transient("stalled", f"{host} was silent for too long") from error
+    except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+        raise ConfigError("bad_config", f"OPENAI_BASE_URL cannot be used: {error}") from error
+    except httpx2.TransportError as error:
+        raise Transient("dropped", f"{host} broke the connection: {str(error) or type(error).__name__}") from error

@@ -1,0 +1,54 @@
+"""The stores that every contract test runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from kedge.store.port import Committed, Store
+from kedge.store.sqlite.store import SqliteStore
+
+
+class StoreKind(Protocol):
+    """How to open a store, and what tests do to it that no server does."""
+
+    name: str
+
+    def open(self, directory: Path, now: Callable[[], float]) -> Store: ...
+
+    def crash(self, store: Store) -> None:
+        """As `kill -9` would: what was committed is there, nothing else is written, nobody is told."""
+        ...
+
+    async def stored_bytes(self, store: Store) -> int:
+        """What it takes on the disk, without what would be gone by itself a little later."""
+        ...
+
+
+class Sqlite:
+    name = "sqlite"
+
+    def open(self, directory: Path, now: Callable[[], float]) -> Store:
+        return SqliteStore.open(directory, now=now)
+
+    def crash(self, store: Store) -> None:
+        assert isinstance(store, SqliteStore)
+        store.on_commit = _tell_nobody
+        for executor in (store._write_executor, store._read_executor):
+            assert isinstance(executor, ThreadPoolExecutor)
+            executor.shutdown(cancel_futures=True)  # a statement that runs in a thread cannot be torn from it
+        store.abandon()
+
+    async def stored_bytes(self, store: Store) -> int:
+        assert isinstance(store, SqliteStore)
+        await store.checkpoint()
+        return await store.size_bytes()
+
+
+def _tell_nobody(events: Sequence[Committed]) -> None:
+    del events
+
+
+STORES: list[StoreKind] = [Sqlite()]
