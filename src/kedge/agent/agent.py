@@ -1,96 +1,53 @@
-"""The agent: the smallest honest one. A turn is one model step, and one more for each time that prompts joined it."""
+"""The agent, as the server sees it: who works on which kind of run, and with which model."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 
-from kedge.agent.answer import Answer
-from kedge.agent.prompt import system_prompt
-from kedge.agent.retry import Attempts, Retry
+from kedge.agent.retry import Retry
+from kedge.agent.turn import PromptTurn
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import Turn, TurnContext
 from kedge.models.client import Models
-from kedge.models.errors import ModelError
+from kedge.models.errors import ConfigError
 from kedge.models.resolve import resolve
-from kedge.models.values import Endpoint
-from kedge.protocol.messages import Message, finish_of, text_of
 from kedge.protocol.runs import RunKind
-
-_STEP_ENDS = frozenset({"end_turn", "max_tokens", "content_filter", "unknown"})
-
-
-def agent_turns(models: Models) -> Mapping[RunKind, Turn]:
-    """What this server's agent can do, by the kind of the run."""
-    return {"prompt": Agent(models), "summarize": summarize}
 
 
 class Agent:
+    """`environ` serves runs that came without an environment of their own."""
+
     def __init__(
         self,
-        models: Models,
+        models: Models | None = None,
         *,
         environ: Mapping[str, str] = os.environ,
         retry: Retry | None = None,
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
-        self._models = models
+        self._models = models or Models()
         self._environ = environ
-        self._retry = retry or Retry()
-        self._today = today
+        prompt = PromptTurn(self._models, environ=environ, retry=retry or Retry(), today=today)
+        self.turns: Mapping[RunKind, Turn] = {"prompt": prompt, "summarize": summarize}
 
-    async def __call__(self, ctx: TurnContext, /) -> None:
-        endpoint: Endpoint | None = None
-        while True:
-            history = await ctx.history()
-            # A step that was committed before a crash is not taken again (P13).
-            if not _is_answered(history, ctx.run.run_id):
-                endpoint = endpoint or await self._endpoint(ctx)
-                await self._step(ctx, endpoint, history)
-            if not await ctx.join():
-                return
+    def default_model(self) -> str | None:
+        """The model of a run that names none, as `provider/name`; without the name where the provider decides."""
+        try:
+            return resolve(None, self._environ).name
+        except ConfigError:
+            return None
 
-    async def _endpoint(self, ctx: TurnContext) -> Endpoint:
-        attempts = Attempts(ctx, self._retry)
-        while True:
-            try:
-                return await self._models.named(resolve(ctx.run.model, self._environ if ctx.env is None else ctx.env))
-            except ModelError as error:
-                await attempts.failed(error)
+    async def warm_up(self) -> None:
+        """Load what the first run would have to wait for."""
+        await self._models.warm_up()
 
-    async def _step(self, ctx: TurnContext, endpoint: Endpoint, history: list[Message]) -> None:
-        system = system_prompt(ctx.directory, self._today())
-        attempts = Attempts(ctx, self._retry)
-        # The message is there before the model speaks, so that its first word is shown at once. An attempt that fails
-        # without a word leaves it to the next one.
-        answer = Answer(await ctx.message(model=endpoint.name))
-        while True:
-            try:
-                async with contextlib.aclosing(self._models.stream(endpoint, system, history)) as groups:
-                    async for deltas in groups:
-                        await answer.write(deltas)
-                break
-            except ModelError as error:
-                is_spoilt = answer.length > 0
-                if is_spoilt:
-                    await answer.interrupt(error.text)
-                await attempts.failed(error)
-                if is_spoilt:
-                    answer = Answer(await ctx.message(model=endpoint.name))
-        await answer.finish(len(system) + sum(len(text_of(message.parts)) for message in history))
+    async def close(self) -> None:
+        await self._models.close()
 
 
 async def summarize(ctx: TurnContext) -> None:
     """An empty session has nothing to summarise; any other cannot be summarised yet."""
     if await ctx.history():
         raise TurnFailed(f"this server cannot do runs of kind {ctx.run.kind!r} yet", "unsupported")
-
-
-def _is_answered(history: list[Message], run_id: str) -> bool:
-    """Does the conversation end with a whole step of this turn?"""
-    if not history or history[-1].role != "assistant" or history[-1].run_id != run_id:
-        return False
-    finish = finish_of(history[-1].parts)
-    return finish is not None and finish.reason in _STEP_ENDS

@@ -20,7 +20,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return f"{self.provider}/{self.model}"
+        return f"{self.provider}/{self.model}" if self.model else self.provider
 
     @property
     def host(self) -> str:
