@@ -12,11 +12,13 @@ from kedge.server.metrics import Metrics
 
 
 class Agent(Protocol):
-    """What the server needs of the agent: who works on runs, and the model that a run without one would get."""
+    """What the server needs of an agent: who works on runs, and the model that a run without one would get."""
 
     @property
     def turns(self) -> Mapping[RunKind, Turn]: ...
     def default_model(self) -> str | None: ...
+    async def warm_up(self) -> None: ...  # do what the first run would have to wait for
+    async def close(self) -> None: ...
 
 
 class Context(NamedTuple):

@@ -72,10 +72,12 @@ async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_r
             loop.add_signal_handler(sig, leaving.begin)
         log.info("listening on %s", ", ".join(str(address) for address, _ in bound))
         on_ready([address for address, _ in bound])
+        await agent.warm_up()
         await leaving.wait(lambda: _idle_until(engine, metrics, settings.idle_s))
         log.info("leaving")
         leaving.on_again = lambda: asyncio.ensure_future(engine.stop())
         await engine.stop()
+        await agent.close()
         for listener in listeners:
             await listener.close()
 
