@@ -16,6 +16,7 @@ EXIT_INTERRUPTED = 130
 
 # name -> (module with `run(argv: list[str]) -> int`, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("kedge.cli.run", "send a prompt and print the answer"),
     "serve": ("kedge.cli.serve", "run the server in the foreground, or stop it"),
     "story": ("kedge.cli.story", "play a story with a crash in it, and check that nothing was lost"),
 }

@@ -1,36 +1,54 @@
 """Where a server is found: the data directory, the socket derived from it, the token. Shared by servers and clients.
 
-Standard library only, and little of it: every `kedge run` imports this.
+Standard library only, and little of it (`typing` alone would cost a tenth): every `kedge run` imports this.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
 TOKEN_FILE = "token"
 LOG_FILE = "server.log"
+OWNER_FILE = "kedge.lock"  # locked by the server that owns the data directory
 
 
 class AddressError(Exception):
     """One line: what is wrong with an address or a directory, and what to do."""
 
 
-class UnixAddress(NamedTuple):
-    path: str
+class UnixAddress:
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
 
     def __str__(self) -> str:
         return f"unix://{self.path}"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnixAddress) and self.path == other.path
 
-class TcpAddress(NamedTuple):
-    host: str
-    port: int
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+
+class TcpAddress:
+    __slots__ = ("host", "port")
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"tcp://{host}:{self.port}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TcpAddress) and (self.host, self.port) == (other.host, other.port)
+
+    def __hash__(self) -> int:
+        return hash((self.host, self.port))
 
 
 Address = UnixAddress | TcpAddress

@@ -1,0 +1,305 @@
+"""`kedge run`: a prompt in, the answer out, and an exit code that scripts can rely on (section 5 of the contract)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kedge.cli import stdin
+from kedge.cli.console import Console, Stopped, TimeUp, is_terminal, open_standard_streams
+from kedge.cli.options import Options, UsageError, named
+from kedge.cli.printing import JsonPrinter, TextPrinter
+from kedge.client.errors import ClientError, NotAllowed, Refused
+from kedge.client.following import RunFollower
+from kedge.client.policy import GIVE_UP_S
+from kedge.client.sync import Client, submission
+from kedge.protocol.address import AddressError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kedge.cli.printing import Printer
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_REFUSED = 4
+EXIT_TIME_UP = 124
+EXIT_CANCELLED = 130
+EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
+
+USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
+CANCEL_S = 10.0  # the end of a cancelled run is written within 5 s (P6)
+
+HELP = """\
+usage: kedge run [OPTION ...] [PROMPT ...]
+
+Sends a prompt and prints the answer. Standard input that is a pipe or a file comes before the prompt.
+
+  -m, --model NAME        provider/model (KEDGE_MODEL)
+  -s, --session ID        in this session; without it, in a new one
+  -C, --continue          in the session of this directory that was used last
+  -c, --cwd DIR           work in this directory instead of the current one
+  -q, --quiet             only the answer and errors
+      --stream            print what is said while it is said (--no-stream: only the answer, at its end)
+      --json              print the events of the run, one a line; with --stream the text as it grows, too
+      --timeout S         cancel the run after that many seconds
+      --detach            print the run's id and leave; the run goes on
+      --on-busy WAY       if the session is busy: queue, steer, interrupt or reject
+  -y, --yes               allow whatever the agent wants to do in this run
+      --no-stdin          leave standard input alone;  -  as a prompt insists on it
+      --run-id ID         name the run: the same id again is the same run
+      --host ADDRESS      unix:///path/to.sock or tcp://127.0.0.1:PORT (KEDGE_HOST)
+      --token-file FILE   the token for TCP (KEDGE_TOKEN)
+      --data-dir DIR      whose server, if no host is named (KEDGE_DATA_DIR)
+      --connect-timeout S give up when the server cannot be reached for that long (60)
+  -h, --help              show this
+"""
+
+FLAGS = named(
+    "-q --quiet",
+    "-C --continue",
+    "-y --yes",
+    "-h --help",
+    "--stream",
+    "--no-stream",
+    "--json",
+    "--detach",
+    "--no-stdin",
+)
+VALUES = named(
+    "-m --model", "-s --session", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host", "--token-file",
+    "--data-dir", "--connect-timeout",
+)  # fmt: skip
+
+
+def run(argv: list[str]) -> int:
+    open_standard_streams()
+    try:
+        options = Options(argv, flags=FLAGS, values=VALUES)
+        if options.has("help"):
+            print(HELP, end="")
+            return EXIT_OK
+        _check(options)
+        is_moving = is_terminal(2) and not options.has("quiet") and os.environ.get("TERM", "dumb") != "dumb"
+        console = Console(has_spinner=is_moving, timeout_s=options.seconds("timeout"))
+    except UsageError as error:
+        return _complain(f"{error}; 'kedge run --help' explains", EXIT_USAGE)
+    try:
+        return Command(options, console).go()
+    except (UsageError, AddressError) as error:
+        code, why = EXIT_USAGE, str(error)
+    except (NotAllowed, Refused) as error:
+        code, why = _exit_code_of(error), str(error)
+    except ClientError as error:
+        code, why = EXIT_UNREACHABLE, str(error)
+    except TimeUp:
+        code, why = EXIT_TIME_UP, f"not done after {options.get('timeout')} s"
+    except Stopped as stop:
+        console.hide()
+        return 128 + stop.signum
+    except BrokenPipeError:
+        # Whoever reads has seen enough. The run goes on (P4).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        console.hide()
+        return EXIT_PIPE_CLOSED
+    console.hide()
+    return _complain(why, code)
+
+
+class Command:
+    def __init__(self, options: Options, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._is_quiet = options.has("quiet")
+
+    def go(self) -> int:
+        prompt = self._prompt()
+        client = self._connect()
+        body = submission(prompt, self._session_id(client), self._options.get("run-id"), self._fields())
+        if self._options.has("detach"):
+            self._console.may_leave = False
+            client.wire.call("POST", f"{client.path}/agent", body, policy=client.policy())
+            self._console.answer(f"{body['run_id']}\n")
+            self._console.flush()
+            return EXIT_OK
+        return self._follow(client, body)
+
+    def _prompt(self) -> str:
+        words = self._options.words
+        insists = "-" in words
+        prompt = _text(" ".join(word for word in words if word != "-"))
+        given = ""
+        if not self._options.has("no-stdin") or insists:
+            self._console.say("reading standard input")
+            silent_s = stdin.SILENT_S if prompt.strip() else None
+            given = stdin.read(self._console, insists=insists, silent_s=silent_s, note=self._note)
+        whole = stdin.before(prompt, given)
+        if not whole.strip():
+            raise UsageError("the prompt is empty; say what to do: kedge run PROMPT, or pipe it in")
+        return whole
+
+    def _connect(self) -> Client:
+        options = self._options
+        self._console.say("connecting")
+        directory = options.get("cwd") or "."
+        if not os.path.isdir(directory):
+            raise UsageError(f"there is no directory {directory!r}; check --cwd")
+        return Client.connect(
+            directory,
+            host=options.get("host"),
+            data_dir=options.get("data-dir"),
+            token_file=options.get("token-file"),
+            name="kedge run",
+            waiter=self._console,
+            give_up_s=options.seconds("connect-timeout") or GIVE_UP_S,
+        )
+
+    def _session_id(self, client: Client) -> str:
+        if session_id := self._options.get("session"):
+            return session_id
+        if self._options.has("continue"):
+            for session in client.sessions():
+                if not session.get("parent_session_id"):
+                    return session["id"]
+        return client.create_session()["id"]
+
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "permissions": "allow" if self._options.has("yes") else "deny",
+            "env": _environment(),
+        }
+        if model := self._options.get("model") or os.environ.get("KEDGE_MODEL"):
+            fields["model"] = _text(model)
+        if on_busy := self._options.get("on-busy"):
+            fields["on_busy"] = on_busy
+        return fields
+
+    def _follow(self, client: Client, body: dict[str, Any]) -> int:
+        follower = _Follower(self._console, client, body)
+        printer = self._printer(follower)
+        follower.listen = printer.listen
+        self._console.say("sending")
+        for _ in follower.steps():
+            self._console.say(follower.view.doing)
+            printer.news()
+            self._console.flush()
+            follower.heed()
+        end = follower.view.end
+        assert end is not None
+        printer.finish(end)
+        self._console.may_leave = True
+        self._console.flush()
+        self._console.hide()
+        return self._conclude(follower, end)
+
+    def _printer(self, follower: RunFollower) -> Printer:
+        is_asked = self._options.has("stream")
+        if self._options.has("json"):
+            return JsonPrinter(self._console, follower.view, with_deltas=is_asked)
+        is_live = is_asked or (is_terminal(1) and not self._options.has("no-stream"))
+        return TextPrinter(self._console, follower.view, is_live=is_live, is_quiet=self._is_quiet)
+
+    def _conclude(self, follower: _Follower, end: dict[str, Any]) -> int:
+        code = EXIT_OK
+        if end.get("cancelled"):
+            code = _cancelled_code(self._console, follower)
+        elif (error := end.get("error")) is not None:
+            code = EXIT_USAGE if end.get("code") in USAGE_CODES else EXIT_FAILED
+            self._note(" ".join(error.split()) or "the run failed")
+        elif follower.view.is_denied:
+            code = EXIT_REFUSED
+            self._note("a permission was refused in this run; -y allows what it asks for")
+        if code == EXIT_TIME_UP:
+            self._note(f"not done after {self._options.get('timeout')} s; the run was cancelled")
+        if not self._is_quiet:
+            self._note(_summary(self._console.elapsed_s, end.get("usage", {})))
+        return code
+
+    def _note(self, line: str) -> None:
+        self._console.error(f"kedge: {line}\n")
+
+
+class _Follower(RunFollower):
+    """Heeds signals and the deadline: from the moment it is sent, they cancel the run."""
+
+    def __init__(self, console: Console, client: Client, body: dict[str, Any]) -> None:
+        super().__init__(client.wire, client.path, body, policy=client.policy())
+        self._console = console
+        self._client = client
+        self.is_time_up = False
+        self._cancelled_at_s: float | None = None
+
+    def submit(self) -> None:
+        self._console.may_leave = False
+        super().submit()
+
+    def heed(self) -> None:
+        console = self._console
+        if self.receipt is None or self.view.end is not None:
+            return
+        if self._cancelled_at_s is None and (console.signum is not None or console.is_time_up):
+            self.is_time_up = console.signum is None
+            console.is_heard = True
+            console.say("cancelling")
+            self.cancel(self._client.policy())
+            self._cancelled_at_s = console.elapsed_s
+        elif (
+            self.is_time_up and self._cancelled_at_s is not None and console.elapsed_s > self._cancelled_at_s + CANCEL_S
+        ):
+            raise TimeUp
+
+
+def _check(options: Options) -> None:
+    """What can be seen to be wrong without asking anybody."""
+    options.seconds("timeout")
+    options.seconds("connect-timeout")
+    options.choice("on-busy", ("queue", "steer", "interrupt", "reject"))
+    for one, other in (("session", "continue"), ("stream", "no-stream"), ("detach", "timeout"), ("detach", "json")):
+        if options.has(one) and options.has(other):
+            raise UsageError(f"--{one} and --{other} exclude each other")
+
+
+def _exit_code_of(error: NotAllowed | Refused) -> int:
+    if isinstance(error, NotAllowed):
+        return EXIT_USAGE
+    if error.code == "session_busy" or error.status == 429:
+        return EXIT_REFUSED
+    return EXIT_USAGE if 400 <= error.status < 500 else EXIT_FAILED
+
+
+def _cancelled_code(console: Console, follower: _Follower) -> int:
+    if follower.is_time_up:
+        return EXIT_TIME_UP
+    return EXIT_CANCELLED if console.signum is None else 128 + console.signum
+
+
+def _environment() -> dict[str, str]:
+    """Our variables, for the tools and keys of this run; not the token, which opens the server itself."""
+    return {name: value for name, value in os.environ.items() if name != "KEDGE_TOKEN" and _is_text(name + value)}
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(argument: str) -> str:
+    """An argument that is not UTF-8 has its bytes hidden in half surrogates, which no server takes."""
+    return os.fsencode(argument).decode("utf-8", "replace")
+
+
+def _summary(elapsed_s: float, usage: dict[str, Any]) -> str:
+    tokens = f"{usage.get('input_tokens', 0)} tokens in, {usage.get('output_tokens', 0)} out"
+    about = "about " if usage.get("estimated") else ""
+    return f"{elapsed_s:.1f} s, {about}{tokens}"
+
+
+def _complain(why: str, code: int) -> int:
+    print(f"kedge: {' '.join(why.split())}", file=sys.stderr)
+    return code

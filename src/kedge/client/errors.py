@@ -1,0 +1,39 @@
+"""What can go wrong for a client. Each error's text is one line that says what to do.
+
+ClientError
+├── Dropped         the connection broke or fell silent; coming back may help
+├── Unreachable     nothing answered for as long as we were ready to wait
+├── SpawnFailed     a server could not be started
+├── NotAllowed      the server does not let us in
+└── Refused         the server answered with an error: `status`, `code`, `message`
+"""
+
+from __future__ import annotations
+
+
+class ClientError(Exception):
+    """The root: whatever a client raises on purpose."""
+
+
+class Dropped(ClientError):
+    pass
+
+
+class Unreachable(ClientError):
+    pass
+
+
+class SpawnFailed(ClientError):
+    pass
+
+
+class NotAllowed(ClientError):
+    pass
+
+
+class Refused(ClientError):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message

@@ -1,0 +1,127 @@
+"""Starting a server for a data directory: exactly one, however many clients find none at the same moment.
+
+A lock on `spawn.lock` is held around "look again, then start"; the new server says through a pipe when it is ready.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from socket import socket
+
+from kedge.client.endpoint import Endpoint
+from kedge.client.errors import Dropped, SpawnFailed
+from kedge.client.waiting import Waiter
+from kedge.protocol.address import OWNER_FILE
+
+LOCK_FILE = "spawn.lock"
+READY_S = 60.0  # a large store may have to be migrated first
+LEAVING_S = 10.0  # a server that leaves gives its runs 5 s (P15) and then writes what is left
+LOOK_AGAIN_S = 0.02
+
+
+def start(endpoint: Endpoint, waiter: Waiter, connect: Callable[[], socket]) -> socket:
+    """A connection to the server of the data directory, which is started if `connect` still finds none."""
+    with only_one(endpoint.data_dir):
+        try:
+            return connect()
+        except Dropped:
+            await_leaving(endpoint.data_dir, waiter)
+            launch(endpoint, waiter)
+        return connect()
+
+
+@contextmanager
+def only_one(data_dir: str) -> Generator[None]:
+    """Among all clients of this data directory."""
+    try:
+        os.makedirs(data_dir, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(data_dir, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SpawnFailed(
+            f"cannot use the data directory {data_dir} ({error.strerror}); choose another --data-dir"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def await_leaving(data_dir: str, waiter: Waiter) -> None:
+    """A server that left its socket may still be writing. One that stays is named by the server that we start."""
+    try:
+        owner = os.open(os.path.join(data_dir, OWNER_FILE), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    until = time.monotonic() + LEAVING_S
+    try:
+        while time.monotonic() < until and not _is_free(owner):
+            waiter.pause(LOOK_AGAIN_S)
+    finally:
+        os.close(owner)
+
+
+def launch(endpoint: Endpoint, waiter: Waiter) -> None:
+    """Start the server and wait until it is ready; it outlives us."""
+    import subprocess
+    import threading
+
+    reading, writing = os.pipe()
+    try:
+        command = [sys.executable, "-m", "kedge", "serve", "--detached"]
+        command += ["--data-dir", endpoint.data_dir, "--ready-fd", str(writing)]
+        with open(endpoint.log_path, "ab", opener=_private) as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,  # what goes wrong before the server has its own log
+                cwd="/",  # neither holds a directory nor imports from one
+                start_new_session=True,
+                pass_fds=[writing],
+            )
+        # Whoever outlives the server must not keep its remains.
+        threading.Thread(target=process.wait, daemon=True).start()
+        os.close(writing)
+        writing = -1
+        _await_ready(reading, endpoint, waiter)
+    except OSError as error:
+        raise SpawnFailed(f"cannot start a server ({error})") from error
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
+
+
+def _await_ready(fd: int, endpoint: Endpoint, waiter: Waiter) -> None:
+    until = time.monotonic() + READY_S
+    said = b""
+    while b"\n" not in said:
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise SpawnFailed(f"the server is not ready after {READY_S:.0f} s; see {endpoint.log_path}")
+        if waiter.wait(fd, left_s):
+            piece = os.read(fd, 4096)
+            if not piece:
+                raise SpawnFailed(f"the server ended before it was ready; see {endpoint.log_path}")
+            said += piece
+    line = said.partition(b"\n")[0].decode("utf-8", "replace")
+    if line != "ready":
+        raise SpawnFailed(line.removeprefix("error: "))
+
+
+def _is_free(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True  # and freed again when it is closed
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,60 @@
+"""Server-sent events, from bytes: whole frames out, however the bytes were cut.
+
+Lines end at LF, CRLF or CR and nowhere else (U+2028 is text).
+"""
+
+from __future__ import annotations
+
+Frame = tuple[str | None, bytes]  # `id:` of this frame alone, and its `data:`
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseParser:
+    """Make one for each connection; a half frame dies with it."""
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []  # pieces of a line whose end has not come
+        self._data: list[bytes] = []
+        self._id: str | None = None
+        self._is_after_cr = False
+        self._is_first_line = True
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """The frames that this chunk completes."""
+        if self._is_after_cr and chunk:
+            self._is_after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        frames: list[Frame] = []
+        for line in chunk.splitlines(keepends=True):  # of bytes: only LF, CRLF and CR
+            content = line.rstrip(b"\r\n")
+            if len(content) == len(line):
+                self._line.append(line)
+                break
+            if self._line:
+                content = b"".join([*self._line, content])
+                self._line.clear()
+            if frame := self._take(content):
+                frames.append(frame)
+        if chunk:
+            self._is_after_cr = chunk.endswith(b"\r")
+        return frames
+
+    def _take(self, line: bytes) -> Frame | None:
+        if self._is_first_line:
+            self._is_first_line = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            return self._dispatch()
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"id":
+            self._id = value.decode("utf-8", "replace")
+        return None
+
+    def _dispatch(self) -> Frame | None:
+        data, self._data = self._data, []
+        frame_id, self._id = self._id, None
+        return (frame_id, b"\n".join(data)) if data else None

@@ -1,0 +1,182 @@
+"""`Client`: the public face for synchronous programs, on the standard library alone. Answers are plain dicts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from kedge.client.endpoint import find
+from kedge.client.errors import Dropped, Refused
+from kedge.client.following import RunFollower, follow
+from kedge.client.policy import GIVE_UP_S, Reconnect
+from kedge.client.story import Story, escape, query
+from kedge.client.telling import LiveTeller
+from kedge.client.waiting import Waiter
+from kedge.client.wire import Wire
+from kedge.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Self
+
+    from kedge.client.story import Event
+
+GOING_S = 10.0  # what an idle server takes to leave, with room for a slow disk
+
+
+class Client:
+    """A workspace on a server. Not for several threads at once: give each its own."""
+
+    def __init__(self, wire: Wire, workspace: dict[str, Any], *, give_up_s: float = GIVE_UP_S) -> None:
+        self.wire = wire
+        self.workspace = workspace
+        self.path = f"/v1/workspaces/{workspace['id']}"
+        self._give_up_s = give_up_s
+
+    @classmethod
+    def connect(
+        cls,
+        directory: str = ".",
+        *,
+        host: str | None = None,
+        data_dir: str | None = None,
+        token: str | None = None,
+        token_file: str | None = None,
+        name: str = "python",
+        waiter: Waiter | None = None,
+        give_up_s: float = GIVE_UP_S,
+    ) -> Self:
+        """Join the workspace of `directory`. Without a host the data directory's server is found, or started."""
+        endpoint = find(host=host, data_dir=data_dir, token=token, token_file=token_file)
+        wire = Wire(endpoint, waiter or Waiter(), client=name)
+        policy = Reconnect(give_up_s=give_up_s)
+        body = {"path": os.path.abspath(directory)}
+        workspace = wire.call("POST", "/v1/workspaces", body, policy=policy)
+        if endpoint.is_ours and is_older(wire.server_version) and replace(wire):
+            workspace = wire.call("POST", "/v1/workspaces", body, policy=policy)
+        return cls(wire, workspace, give_up_s=give_up_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave. What was submitted goes on (P4)."""
+        self.wire.close()
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """A request below this workspace, like `call("GET", "/agent")`."""
+        return self.wire.call(method, self.path + path, body, policy=self.policy())
+
+    def policy(self) -> Reconnect:
+        return Reconnect(give_up_s=self._give_up_s)
+
+    def sessions(self, search: str | None = None) -> list[dict[str, Any]]:
+        """Newest activity first."""
+        return self.call("GET", f"/sessions{query(q=search)}")["sessions"]
+
+    def create_session(self, title: str = "") -> dict[str, Any]:
+        return self.call("POST", "/sessions", {"title": title})
+
+    def submit(self, prompt: str, *, session_id: str, run_id: str | None = None, **options: Any) -> dict[str, Any]:
+        """Hand in a prompt; when this returns, it is durable (P1). `options` are the fields of `POST W/agent`."""
+        return self.call("POST", "/agent", submission(prompt, session_id, run_id, options))
+
+    def run(self, prompt: str, *, session_id: str | None = None, run_id: str | None = None, **options: Any) -> Running:
+        """Submit a prompt, in a new session if none is named; iterate over the result for its text."""
+        body = submission(prompt, session_id or self.create_session()["id"], run_id, options)
+        return Running(RunFollower(self.wire, self.path, body, policy=self.policy()))
+
+    def events(
+        self, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
+    ) -> Iterator[Event]:
+        """The workspace's story without end: from now on, or everything after a `seq`.
+
+        After a `stream_reset` (P10) something is missing: read what matters again.
+        """
+        story = Story(after=after, log_id=log_id, session_id=session_id)
+        heard: list[Event] = []
+        for _ in follow(self.wire, self.path, story, lambda event, _: heard.append(event), self.policy()):
+            yield from (event for event in heard if event["type"] not in ("connected", "heartbeat"))
+            heard.clear()
+
+    def cancel(self, *, run_id: str | None = None, session_id: str | None = None) -> list[str]:
+        """Cancel one run, or all that a session has accepted so far (P6); returns what was hit."""
+        if run_id is not None:
+            run = self.call("POST", f"/runs/{escape(run_id)}/cancel")
+            return [run_id] if run["cancel_requested"] else []
+        if session_id is None:
+            raise ValueError("say what to cancel: run_id or session_id")
+        return self.call("POST", f"/agent/sessions/{escape(session_id)}/cancel")["cancelled"]
+
+
+class Running:
+    """A run being followed: iterating gives its text as it is written; then `outcome` is the end (`run_complete`)."""
+
+    def __init__(self, follower: RunFollower) -> None:
+        self.run_id = follower.view.run_id
+        self.outcome: dict[str, Any] | None = None
+        self._follower = follower
+
+    def __iter__(self) -> Iterator[str]:
+        view = self._follower.view
+        teller = LiveTeller(view.messages)
+        for _ in self._follower.steps():
+            yield from (text for kind, text in teller.news() if kind == "answer")
+        if view.end is not None:
+            yield from (text for kind, text in teller.finish(view.end) if kind == "answer")
+        self.outcome = view.end
+
+    def wait(self) -> dict[str, Any]:
+        """The end, when it has come."""
+        for _ in self:
+            pass
+        assert self.outcome is not None
+        return self.outcome
+
+
+def submission(prompt: str, session_id: str, run_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The run gets its name before it is sent, so that it can be sent again."""
+    return {"session_id": session_id, "prompt": prompt, "run_id": run_id or new_run_id(), **options}
+
+
+def new_run_id() -> str:
+    return os.urandom(16).hex()
+
+
+def is_older(version: str | None) -> bool:
+    """Whether a server of that version should make room for one of ours."""
+    return version is not None and _numbers(version) < _numbers(VERSION)
+
+
+def replace(wire: Wire) -> bool:
+    """Let an older server go if it has nothing to do; whether it went. A busy one is used as it is."""
+    from kedge.client import spawn
+
+    endpoint = wire.endpoint
+    wire.close()
+    there = Wire(endpoint.as_found(), wire.waiter, client=wire.client)
+    with spawn.only_one(endpoint.data_dir):
+        try:
+            # Somebody else may have replaced it while we waited for the lock.
+            there.request("GET", "/v1/health")
+            if not is_older(there.server_version):
+                return True
+            there.request("POST", "/v1/control", {"command": "shutdown_if_idle"})
+            there.await_gone(GOING_S)
+        except Refused:
+            return False
+        except Dropped:
+            pass  # gone already
+        finally:
+            there.close()
+        spawn.await_leaving(endpoint.data_dir, wire.waiter)
+        spawn.launch(endpoint, wire.waiter)
+        return True
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".") if number.isdecimal()]

@@ -1,0 +1,96 @@
+"""One run as a client sees it: its state, its text, its end. Everything of other runs is ignored."""
+
+from __future__ import annotations
+
+from kedge.client.text import Growth, RunMessages
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kedge.client.story import Event
+
+_ENDED = ("completed", "failed", "cancelled")
+
+
+class RunView:
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.messages = RunMessages(run_id)
+        self.end: dict[str, Any] | None = None  # the payload of run_complete
+        self.is_denied = False  # whether a permission was refused
+        self.doing = "waiting"  # a word or two for people
+
+    def is_about(self, event: Event) -> bool:
+        return event["payload"].get("payload", {}).get("run_id") == self.run_id
+
+    def take(self, event: Event) -> list[Growth]:
+        """Take an event in; returns how its text grew."""
+        payload: dict[str, Any] = event["payload"].get("payload", {})
+        if payload.get("run_id") != self.run_id or self.end is not None:
+            return []
+        match event["type"]:
+            case "message_delta":
+                self.doing = _DELTAS.get(payload["kind"], self.doing)
+                return self.messages.take_delta(payload)
+            case "message":
+                return self._take_message(payload, is_snapshot=event.get("seq") is None)
+            case "run":
+                self.doing = "waiting in the queue" if payload["state"] == "queued" else "thinking"
+            case "agent_event":
+                self._take_agent_event(payload)
+            case "permission_notification":
+                self.is_denied = self.is_denied or payload["action"] == "deny"
+            case "run_complete":
+                self.end = payload
+            case _:
+                pass
+        return []
+
+    def reread(self, run: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+        """After a reset: the run and the messages of its session as the server has them stored."""
+        for message in messages:
+            if message["run_id"] == self.run_id:
+                self._take_message(message, is_snapshot=False)
+        if run["state"] in _ENDED and self.end is None:
+            self.end = self._told_by(run)
+
+    def _take_message(self, payload: dict[str, Any], *, is_snapshot: bool) -> list[Growth]:
+        grown = self.messages.take_whole(payload, is_snapshot=is_snapshot)
+        if payload["role"] == "assistant" and (
+            tools := [p["name"] for p in payload["parts"] if p["type"] == "tool_call"]
+        ):
+            self.doing = f"running {', '.join(tools)}"
+        return grown
+
+    def _take_agent_event(self, payload: dict[str, Any]) -> None:
+        if payload["type"] == "retry":
+            self.doing = f"trying again: {payload.get('error') or 'the model did not answer'}"
+        elif payload["type"] == "re_authenticate":
+            self.doing = f"waiting for a login at {payload.get('provider_id')}"
+        elif payload["type"] == "summarize":
+            self.doing = "summarizing"
+
+    def _told_by(self, run: dict[str, Any]) -> dict[str, Any]:
+        """The end of a run whose `run_complete` is not in the log any more, from its last message."""
+        last = next((m for m in reversed(self.messages.answers) if m.reason != "interrupted"), None)
+        end: dict[str, Any] = {
+            "session_id": run["session_id"],
+            "run_id": self.run_id,
+            "message_id": last.id if last else None,
+            "text": last.text if last else "",
+            "usage": {},
+        }
+        if run["state"] == "cancelled":
+            end["cancelled"] = True
+        if run["state"] == "failed":
+            end["error"] = (last and last.explanation) or "the run failed"
+        return end
+
+
+_DELTAS = {
+    "text": "answering",
+    "reasoning": "thinking",
+    "tool_input": "preparing a tool call",
+    "tool_output": "running a tool",
+}

@@ -1,0 +1,233 @@
+"""The synchronous transport: requests and event streams over a Unix socket or TCP, with nothing but sockets.
+
+What goes wrong is `Dropped` (come back later), `NotAllowed` or `Refused`. A server of our own that is not there is
+started.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+from kedge.client import http1
+from kedge.client.endpoint import Endpoint
+from kedge.client.errors import Dropped, NotAllowed, Refused, SpawnFailed, Unreachable
+from kedge.client.policy import SILENCE_S, Reconnect
+from kedge.client.waiting import Waiter
+from kedge.protocol.address import Address, UnixAddress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CONNECT_S = 10.0  # a machine that does not answer at all
+RECEIVE_BYTES = 256 * 1024
+
+
+class Absent(Dropped):
+    """Nobody listens there."""
+
+
+class Wire:
+    """One connection for requests, kept open; one more for each stream."""
+
+    def __init__(self, endpoint: Endpoint, waiter: Waiter, *, client: str, timeout_s: float = SILENCE_S) -> None:
+        self.endpoint = endpoint
+        self.waiter = waiter
+        self.client = client
+        self.server_version: str | None = None  # None: it was never reached
+        self._timeout_s = timeout_s
+        self._headers = _headers(endpoint, client)
+        self._kept: socket.socket | None = None
+
+    def call(self, method: str, target: str, body: object = None, *, policy: Reconnect) -> Any:
+        """Ask until there is an answer; the request must be one that may arrive twice."""
+        while True:
+            try:
+                answer = self.request(method, target, body)
+                policy.reached()
+                return answer
+            except (Dropped, SpawnFailed) as error:
+                self.back_off(policy, error)
+
+    def back_off(self, policy: Reconnect, error: Exception) -> None:
+        """Wait before the next try, or give up."""
+        if isinstance(error, SpawnFailed) and self.server_version is None:
+            raise error  # what keeps a first server from starting does not pass by itself
+        delay_s = policy.next_delay_s()
+        if delay_s is None:
+            where = self.endpoint.address
+            told = f"the server at {where} could not be reached for {policy.give_up_s:.0f} s ({error})"
+            raise Unreachable(f"{told}; is it running? 'kedge serve' starts one") from error
+        self.waiter.pause(delay_s)
+
+    def request(self, method: str, target: str, body: object = None) -> Any:
+        """One request, once; returns the decoded answer."""
+        data = None if body is None else json.dumps(body).encode()
+        sock, self._kept = self._reusable() or self.connect(), None
+        parser = http1.ResponseParser()
+        try:
+            self._send(sock, method, target, data)
+            pieces: list[bytes] = []
+            while not parser.is_complete:
+                pieces.append(self._receive(sock, parser))
+            self._saw(parser)
+        except BaseException:
+            sock.close()
+            raise
+        if parser.is_reusable:
+            self._kept = sock
+        else:
+            sock.close()
+        return _answer(parser.status, b"".join(pieces), self.endpoint)
+
+    def stream(self, target: str) -> Iterator[bytes]:
+        """The body of an endless answer, as it comes; an empty piece: nothing for now. Ends only by `Dropped`."""
+        sock = self.connect()
+        try:
+            parser = http1.ResponseParser()
+            self._send(sock, "GET", target, None)
+            body = b""
+            while not parser.has_head:
+                body = self._receive(sock, parser)
+            self._saw(parser)
+            if parser.status != 200:
+                while not parser.is_complete:
+                    body += self._receive(sock, parser)
+                _answer(parser.status, body, self.endpoint)
+            if body:
+                yield body
+            silent_since = time.monotonic()
+            while not parser.is_complete:
+                left_s = silent_since + self._timeout_s - time.monotonic()
+                if self.waiter.wait(sock.fileno(), left_s):
+                    yield parser.feed(_received(sock, parser))
+                    silent_since = time.monotonic()
+                elif left_s <= 0:
+                    raise Dropped(f"the stream was silent for {self._timeout_s:.0f} s")
+                else:
+                    yield b""
+        finally:
+            sock.close()
+        raise Dropped("the server ended the stream")
+
+    def connect(self) -> socket.socket:
+        try:
+            return _connected(self.endpoint.address)
+        except Absent:
+            if not self.endpoint.is_ours:
+                raise
+        from kedge.client import spawn
+
+        self.waiter.say("starting the server")
+        return spawn.start(self.endpoint, self.waiter, lambda: _connected(self.endpoint.address))
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def await_gone(self, timeout_s: float) -> None:
+        """Return when the server has closed the connection on which it was asked to stop."""
+        until = time.monotonic() + timeout_s
+        while self._kept is not None and (left_s := until - time.monotonic()) > 0:
+            if self.waiter.wait(self._kept.fileno(), left_s) and not _quietly_received(self._kept):
+                self.close()
+
+    def _reusable(self) -> socket.socket | None:
+        """The kept connection, unless the server has closed it meanwhile."""
+        sock, self._kept = self._kept, None
+        if sock is not None and Waiter().wait(sock.fileno(), 0.0):
+            sock.close()
+            return None
+        return sock
+
+    def _send(self, sock: socket.socket, method: str, target: str, body: bytes | None) -> None:
+        sock.settimeout(self._timeout_s)
+        try:
+            sock.sendall(http1.request(method, target, self._headers, body))
+        except OSError as error:
+            raise Dropped(_reason(error)) from error
+
+    def _receive(self, sock: socket.socket, parser: http1.ResponseParser) -> bytes:
+        until = time.monotonic() + self._timeout_s
+        while not self.waiter.wait(sock.fileno(), left_s := until - time.monotonic()):
+            if left_s <= 0:
+                raise Dropped(f"no answer for {self._timeout_s:.0f} s")
+        return parser.feed(_received(sock, parser))
+
+    def _saw(self, parser: http1.ResponseParser) -> None:
+        self.server_version = parser.headers.get("kedge-version", "")
+
+
+def _headers(endpoint: Endpoint, client: str) -> dict[str, str]:
+    where = endpoint.address
+    host = "localhost" if isinstance(where, UnixAddress) else str(where).removeprefix("tcp://")
+    headers = {"Host": host, "Kedge-Client": client, "Content-Type": "application/json"}
+    if endpoint.token:
+        headers["Authorization"] = f"Bearer {endpoint.token}"
+    return headers
+
+
+def _connected(where: Address) -> socket.socket:
+    try:
+        if not isinstance(where, UnixAddress):
+            sock = socket.create_connection((where.host, where.port), timeout=CONNECT_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.settimeout(CONNECT_S)
+            sock.connect(where.path)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise Absent(_reason(error)) from error
+    except PermissionError as error:
+        raise NotAllowed(f"{where} belongs to somebody else; choose another --data-dir or --host") from error
+    except OSError as error:
+        raise Dropped(_reason(error)) from error
+
+
+def _received(sock: socket.socket, parser: http1.ResponseParser) -> bytes:
+    try:
+        data = sock.recv(RECEIVE_BYTES)
+    except OSError as error:
+        raise Dropped(_reason(error)) from error
+    if not data:
+        parser.eof()
+    return data
+
+
+def _quietly_received(sock: socket.socket) -> bytes:
+    try:
+        return sock.recv(RECEIVE_BYTES)
+    except OSError:
+        return b""
+
+
+def _answer(status: int, body: bytes, endpoint: Endpoint) -> Any:
+    try:
+        decoded: Any = json.loads(body) if body else None
+    except ValueError:
+        decoded = None
+    if 200 <= status < 300:
+        return decoded
+    match decoded:
+        case {"code": str(code), "message": str(message)}:
+            pass
+        case _:
+            code, message = f"http_{status}", f"the server answered {status}"
+    if status in (401, 403):
+        raise NotAllowed(f"{message}; give the server's token with --token-file or KEDGE_TOKEN")
+    if status == 503 and code == "shutting_down":
+        raise Dropped(message)
+    raise Refused(status, code, message)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
