@@ -7,7 +7,7 @@ from hypothesis import settings
 settings.register_profile("kedge", deadline=None, print_blob=True)
 settings.load_profile("kedge")
 
-pytest_plugins = ["tests.support.fixtures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.model_fixture"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

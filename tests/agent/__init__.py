@@ -1,0 +1,1 @@
+"""The agent on a real engine and store, against the scripted model server."""

@@ -1,0 +1,68 @@
+"""`Pilot`: the real agent on a test's engine, with a patience that costs no time and is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import date
+from typing import Any
+
+from kedge.agent.agent import Agent
+from kedge.agent.retry import Retry
+from kedge.models.client import Models
+from kedge.protocol.events import AgentEvent, Event
+from kedge.protocol.messages import Delta, FinishReason, Message, finish_of, text_of
+from kedge.protocol.runs import RunEnd
+from tests.support.harness import Kedge
+
+Sleep = Callable[[float], Awaitable[None]]
+KEY = "sk-secret-0123456789"
+
+
+class Pilot:
+    """Use as `async with Pilot(…) as pilot`: it takes the controls of the engine's turns."""
+
+    def __init__(self, kedge: Kedge, base_url: str, *, stall_s: float = 60.0, sleep: Sleep | None = None) -> None:
+        self.kedge = kedge
+        self.delays: list[float] = []
+        self.agent = Agent(
+            Models(stall_s=stall_s),
+            environ={"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"},
+            retry=Retry(sleep=sleep or self._sleep, random=lambda: 1.0),
+            today=lambda: date(2031, 2, 3),
+        )
+
+    async def __aenter__(self) -> Pilot:
+        self.kedge.turns.update(self.agent.turns)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.agent.close()
+
+    async def ask(self, prompt: str, session_id: str | None = None, **fields: Any) -> RunEnd:
+        receipt = await self.kedge.send(session_id or await self.kedge.session(), prompt, **fields)
+        return await self.kedge.end(receipt.run_id)
+
+    async def assistant_messages(self, session_id: str) -> list[tuple[str, FinishReason | None]]:
+        messages = [m for m in await self.kedge.messages(session_id) if m.role == "assistant"]
+        return [(text_of(message.parts), reason_of(message)) for message in messages]
+
+    async def shown(self, text: str) -> None:
+        """Until a delta with this text was seen by whoever watches."""
+
+        def matches(event: Event) -> bool:
+            return isinstance(event.payload, Delta) and event.payload.text == text
+
+        await self.kedge.seen(matches)
+
+    async def agent_events(self) -> list[AgentEvent]:
+        return [event.payload for event in await self.kedge.log() if isinstance(event.payload, AgentEvent)]
+
+    async def _sleep(self, delay_s: float) -> None:
+        self.delays.append(delay_s)
+        await asyncio.sleep(0)
+
+
+def reason_of(message: Message) -> FinishReason | None:
+    finish = finish_of(message.parts)
+    return None if finish is None else finish.reason

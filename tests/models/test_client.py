@@ -1,0 +1,170 @@
+"""The client against a real server on a real socket: what it sends, and what it makes of what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from kedge.models.client import Models
+from kedge.models.errors import ConfigError, ModelError, Refused, Transient
+from kedge.models.values import Delta, Endpoint, StepEnd, TextDelta, UsageReport
+from kedge.protocol.messages import Message, Text
+from kedge.protocol.runs import Usage
+from tests.support.model_plan import AT_ONCE, Plan
+from tests.support.model_server import HOST, ModelServer
+
+LIMIT_S = 30.0
+KEY = "sk-of-a-test"
+PROMPT = Message(id="m", session_id="s", run_id="r", role="user", parts=[Text("hello")], created_at=0.0)
+
+
+@pytest.fixture
+async def models() -> AsyncGenerator[Models]:
+    async with asyncio.timeout(LIMIT_S):
+        models = Models()
+        yield models
+        await models.close()
+
+
+def endpoint(server: ModelServer, model: str = "m") -> Endpoint:
+    return Endpoint(provider="openai", model=model, base_url=server.base_url, api_key=KEY)
+
+
+async def ask(models: Models, target: Endpoint) -> list[Delta]:
+    async with contextlib.aclosing(models.stream(target, "be brief", [PROMPT])) as groups:
+        return [delta async for deltas in groups for delta in deltas]
+
+
+def text(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_server: ModelServer) -> None:
+    model_server.plan = Plan(text="yes", chunks=3)
+    deltas = await ask(models, endpoint(model_server))
+    assert text(deltas) == "w0 w1 yes"
+    assert StepEnd("end_turn") in deltas
+    assert UsageReport(Usage(input_tokens=10, output_tokens=3)) in deltas
+    [call] = model_server.calls
+    assert call.headers["authorization"] == f"Bearer {KEY}"
+    assert [message["role"] for message in call.body["messages"]] == ["system", "user"]
+
+
+async def test_steps_share_a_connection(models: Models, model_server: ModelServer) -> None:
+    connections: set[str] = set()
+    for _ in range(3):
+        await ask(models, endpoint(model_server))
+        connections |= {call.peer for call in model_server.calls}
+    assert len(connections) == 1
+
+
+@pytest.mark.parametrize("malformed", ["", "no_done"])
+async def test_an_answer_is_over_when_the_model_says_so(
+    models: Models, model_server: ModelServer, malformed: str
+) -> None:
+    model_server.plan = Plan(malformed=malformed, usage=False, comments=True, crlf=True)
+    assert text(await ask(models, endpoint(model_server))) == "FAKE-ANSWER-OK"
+
+
+@pytest.mark.parametrize("malformed", ["no_finish", "empty", "done", "cut"])
+async def test_an_answer_that_nobody_ended_was_dropped(
+    models: Models, model_server: ModelServer, malformed: str
+) -> None:
+    model_server.plan = Plan(malformed=malformed)
+    with pytest.raises(Transient) as caught:
+        await ask(models, endpoint(model_server))
+    assert caught.value.code == "dropped"
+
+
+@pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
+async def test_a_cut_connection_is_told_as_dropped(models: Models, model_server: ModelServer, place: int) -> None:
+    model_server.plan = Plan(drop_after=place, chunks=3)
+    with pytest.raises(Transient) as caught:
+        await ask(models, endpoint(model_server))
+    assert caught.value.code == "dropped"
+
+
+@pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
+async def test_silence_is_bounded(model_server: ModelServer, place: int) -> None:
+    models = Models(stall_s=0.2)
+    model_server.plan = Plan(hang_after=place, chunks=3)
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(Transient) as caught:
+            await ask(models, endpoint(model_server))
+    assert caught.value.code == "stalled"
+    await models.close()
+
+
+async def test_a_stream_of_nothing_but_comments_is_silence_too(model_server: ModelServer) -> None:
+    ticks = iter(range(1000))
+    models = Models(stall_s=1.0, clock=lambda: float(next(ticks)))
+    model_server.plan = Plan(malformed="comments")
+    with pytest.raises(Transient) as caught:
+        await ask(models, endpoint(model_server))
+    assert caught.value.code == "stalled"
+    await models.close()
+
+
+async def test_a_page_is_no_answer(models: Models, model_server: ModelServer) -> None:
+    model_server.plan = Plan(malformed="html")
+    with pytest.raises(Refused, match="OPENAI_BASE_URL"):
+        await ask(models, endpoint(model_server))
+
+
+async def test_a_server_that_is_not_there_is_unreachable(models: Models, model_server: ModelServer) -> None:
+    async with ModelServer() as gone:
+        pass
+    with pytest.raises(Transient) as caught:
+        await ask(models, endpoint(gone))
+    assert caught.value.code == "unreachable"
+    assert HOST in caught.value.text
+
+
+async def test_leaving_early_closes_the_connection(models: Models, model_server: ModelServer) -> None:
+    model_server.plan = Plan(hang_after=1, chunks=3)
+    async with contextlib.aclosing(models.stream(endpoint(model_server), "", [PROMPT])) as groups:
+        async for deltas in groups:
+            if text(deltas):
+                break
+    await model_server.until(lambda calls: calls[0].is_gone)
+
+
+async def test_where_no_model_was_chosen_the_first_one_offered_is_taken(
+    models: Models, model_server: ModelServer
+) -> None:
+    model_server.models = ("first", "second")
+    for _ in range(2):
+        assert (await models.named(endpoint(model_server, ""))).name == "openai/first"
+    assert model_server.listings == 1
+    assert (await models.named(endpoint(model_server, "mine"))).name == "openai/mine"
+
+
+async def test_a_server_that_offers_nothing_is_told(models: Models, model_server: ModelServer) -> None:
+    model_server.models = ()
+    with pytest.raises(ConfigError) as caught:
+        await models.named(endpoint(model_server, ""))
+    assert caught.value.code == "no_model"
+
+
+async def test_the_log_holds_neither_key_nor_address(
+    models: Models, model_server: ModelServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    await ask(models, endpoint(model_server))
+    model_server.plan = Plan(status=401, message=f"no such key: {KEY}")
+    with pytest.raises(ModelError):
+        await ask(models, endpoint(model_server))
+    assert KEY not in caplog.text
+    assert "HTTP Request" not in caplog.text
+
+
+def test_the_http_client_is_not_imported_before_the_first_call() -> None:
+    code = "import sys, kedge.agent.agent as a; a.Agent(); print('httpx2' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    assert found.stdout.strip() == "False"

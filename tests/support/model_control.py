@@ -1,0 +1,96 @@
+"""The scripted model server outside the test's loop, in a thread or a process, and the hand that drives it there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from tests.support.model_chat import Json
+from tests.support.model_server import HOST, LIMIT_S, ModelServer
+
+STOP_S = 10.0
+
+
+class ModelControl:
+    """Drives a model server over HTTP. The fields of a plan are those of `model_plan.Plan`."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{HOST}:{self.port}/v1"
+
+    def stats(self) -> Json:
+        return self._ask("GET", "stats")
+
+    def wait(self, **wanted: Any) -> list[Json]:
+        """The calls, once `calls=N` came, `done=N` ended, `gone=N` were left by the client, or one is `held=GATE`."""
+        return self._ask("GET", f"wait?{urlencode(wanted)}")["calls"]
+
+    def plan(self, **fields: Any) -> None:
+        self._ask("POST", "plan", fields)
+
+    def plan_next(self, *plans: Mapping[str, Any]) -> None:
+        """A plan for each of the next calls; after them the usual one."""
+        self._ask("POST", "plan", plans)
+
+    def release(self, gate: str) -> None:
+        self._ask("POST", "release", {"gate": gate})
+
+    def reset(self) -> None:
+        self._ask("POST", "reset")
+
+    def _ask(self, method: str, what: str, body: Mapping[str, Any] | Sequence[Any] | None = None) -> Json:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=LIMIT_S + STOP_S)
+        with contextlib.closing(connection):
+            connection.request(method, f"/_fake/{what}", json.dumps(body) if body is not None else None)
+            answer = connection.getresponse()
+            told = answer.read()
+            assert answer.status == 200, f"{what}: {answer.status} {told[:2000]!r}"
+            return json.loads(told)
+
+
+@contextlib.contextmanager
+def model_thread() -> Generator[ModelControl]:
+    """A model server on a loop of its own, for tests that block theirs, or end it."""
+    ready = threading.Event()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]] = []
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with ModelServer() as models:
+            running.append((asyncio.get_running_loop(), stop, models.port))
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(LIMIT_S), "the model server did not start"
+    loop, stop, port = running[0]
+    try:
+        yield ModelControl(port)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(STOP_S)
+
+
+@contextlib.contextmanager
+def model_process(*options: str) -> Generator[tuple[ModelControl, subprocess.Popen[str]]]:
+    """A model server in a process of its own, which a benchmark does not share its interpreter with."""
+    command = [sys.executable, "-m", "tests.support.model_server", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield ModelControl(int(process.stdout.readline())), process
+        finally:
+            process.terminate()
+            process.wait(STOP_S)

@@ -1,0 +1,340 @@
+"""A scripted model server for tests: Chat Completions on a loopback port, with nothing but the standard library.
+
+It plays plans (see `model_plan`) and remembers its calls. It lives on the test's own loop (`ModelServer`), or in a
+thread or a process of its own (`model_control`), and is then driven by
+
+    GET  /_fake/stats                          its calls, with their headers and bodies
+    GET  /_fake/wait?calls=&done=&gone=&held=  the same, once so many calls came, ended, were left, or wait at a gate
+    POST /_fake/plan      {field: value}       change the plan; a list of such: one plan for each next call
+    POST /_fake/release   {"gate": name}       let calls pass
+    POST /_fake/reset                          forget everything
+
+`python -m tests.support.model_server --port 0` prints its port, and ends with its parent or after its lifetime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.support.model_chat import ChatWire, Json, Wire, encoded
+from tests.support.model_plan import AT_ONCE, Plan, directive
+
+HOST = "127.0.0.1"
+LIMIT_S = 30.0  # of a wait; generous, because the machine may be busy
+LIFETIME_S = 600.0  # of a process nobody ends
+KEPT_CALLS = 5000
+WIRES: dict[str, Wire] = {"/v1/chat/completions": ChatWire()}
+
+
+@dataclasses.dataclass
+class Call:
+    """One call of a model. Times are those of the monotonic clock, which all processes of a machine share."""
+
+    path: str
+    headers: dict[str, str]
+    body: Json
+    peer: str  # the client's end of the connection
+    arrived: float
+    first: float | None = None
+    done: float | None = None
+    deltas: int = 0
+    held: str = ""  # the gate at which it waits
+    is_gone: bool = False  # the client closed the connection before the end
+
+
+class ModelServer:
+    """Use as `async with ModelServer(…) as models`: it lives on the loop of whoever enters."""
+
+    def __init__(self, plan: Plan | None = None, *, port: int = 0, models: tuple[str, ...] = ("fake-model",)) -> None:
+        self.plan = plan or Plan()
+        self.next_plans: list[Plan] = []
+        self.models = models
+        self.port = port
+        self.calls: deque[Call] = deque(maxlen=KEPT_CALLS)
+        self.count = 0
+        self.listings = 0
+        self._failures: Counter[str] = Counter()
+        self._gates: dict[str, asyncio.Event] = {}
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{HOST}:{self.port}/v1"
+
+    async def __aenter__(self) -> ModelServer:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self._connected), HOST, self.port, backlog=512)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # what a test does
+
+    def release(self, gate: str) -> None:
+        self._gate(gate).set()
+
+    async def until(self, holds: Callable[[Sequence[Call]], bool], limit_s: float = LIMIT_S) -> None:
+        """Until something holds of the calls."""
+        async with asyncio.timeout(limit_s):
+            while not holds(self.calls):
+                await self._news.wait()
+
+    def reset(self) -> None:
+        self.plan, self.next_plans = Plan(), []
+        self.count = self.listings = 0
+        self.calls.clear()
+        self._failures.clear()
+        self._gates.clear()
+
+    # connections
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (request := await _read_request(reader)) and await self._answer(request, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False when the connection is not to be used again."""
+        if wire := WIRES.get(request.path):
+            return await self._call(wire, request, writer)
+        if request.path == "/v1/models":
+            self.listings += 1
+            data = [{"id": name, "object": "model", "owned_by": "tests"} for name in self.models]
+            return await _send_json(writer, 200, {"object": "list", "data": data})
+        if request.path.startswith("/_fake/"):
+            try:
+                return await _send_json(writer, 200, await self._control(request))
+            except TimeoutError:
+                return await _send_json(writer, 408, self._stats())
+        return await _send_json(writer, 404, {"error": {"message": f"no {request.path} here"}})
+
+    async def _control(self, request: _Request) -> Json:
+        body: Any = json.loads(request.body or b"{}")
+        match request.path.removeprefix("/_fake/"):
+            case "plan" if isinstance(body, list):
+                self.next_plans = [Plan().changed(fields) for fields in cast("list[Json]", body)]
+            case "plan":
+                self.plan = self.plan.changed(body)
+                self._failures.clear()
+            case "release":
+                self.release(body["gate"])
+            case "reset":
+                self.reset()
+            case "wait":
+                wanted = request.query
+                await self.until(lambda calls: _are_there(calls, wanted), float(wanted.get("limit_s", LIMIT_S)))
+            case _:
+                pass
+        return self._stats()
+
+    def _stats(self) -> Json:
+        calls = [dataclasses.asdict(call) for call in self.calls]
+        return {"count": self.count, "listings": self.listings, "calls": calls}
+
+    # calls
+
+    async def _call(self, wire: Wire, request: _Request, writer: asyncio.StreamWriter) -> bool:
+        peer = str(writer.get_extra_info("peername"))
+        call = Call(request.path, request.headers, json.loads(request.body), peer, time.monotonic())
+        self.calls.append(call)
+        self.count += 1
+        self._tell()
+        work = asyncio.create_task(self._play(wire, call, writer))
+        connection = writer.transport.get_protocol()
+        assert isinstance(connection, _Connection)
+        gone = asyncio.create_task(connection.gone.wait())
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            call.is_gone = not work.done()
+        finally:
+            work.cancel()
+            gone.cancel()
+            await asyncio.wait({work, gone})
+            call.done = time.monotonic()
+            self._tell()
+        return not work.cancelled() and work.result()
+
+    def _plan_of(self, wire: Wire, call: Call) -> Plan:
+        prompt = wire.last_prompt(call.body)
+        plan = self.next_plans.pop(0) if self.next_plans else self.plan
+        plan = plan.changed(directive(prompt))
+        if plan.echo:
+            plan = dataclasses.replace(plan, text=prompt)
+        self._failures[prompt] += 1
+        return plan.without_faults() if plan.times and self._failures[prompt] > plan.times else plan
+
+    async def _play(self, wire: Wire, call: Call, writer: asyncio.StreamWriter) -> bool:
+        plan = self._plan_of(wire, call)
+        call_id, model = f"call-{self.count}", str(call.body["model"])
+        await asyncio.sleep(plan.first_ms / 1000)
+        if not await self._place(plan, AT_ONCE, call):
+            return False
+        if plan.status:
+            extra = {"Retry-After": plan.retry_after} if plan.retry_after else {}
+            return await _send_json(writer, plan.status, wire.error(plan), extra)
+        if plan.malformed == "html":
+            return await _send(writer, 200, "text/html", b"<html>please log in</html>")
+        if not call.body.get("stream"):
+            return await _send_json(writer, 200, wire.whole(plan, model, call_id))
+        await _write(writer, _head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}))
+        if not await self._place(plan, 0, call):
+            return False
+        for frame in wire.frames(plan, model, call_id):
+            if frame.is_delta and plan.delay_ms and call.deltas:
+                await asyncio.sleep(plan.delay_ms / 1000)
+            size = plan.split or len(frame.data)
+            for start in range(0, len(frame.data), size):
+                piece = frame.data[start : start + size]
+                await _write(writer, b"%x\r\n%b\r\n" % (len(piece), piece))
+            if frame.is_delta:
+                call.first = call.first or time.monotonic()
+                call.deltas += 1
+                self._tell()
+                if not await self._place(plan, call.deltas, call):
+                    return False
+        await _write(writer, b"0\r\n\r\n")
+        return True
+
+    async def _place(self, plan: Plan, place: int, call: Call) -> bool:
+        """Do what the plan wants at this place; False: the connection is to be cut."""
+        if plan.gate and plan.gate_after == place:
+            call.held = plan.gate
+            self._tell()
+            await self._gate(plan.gate).wait()
+            call.held = ""
+        if plan.hang_after == place:
+            await asyncio.Event().wait()
+        return plan.drop_after != place
+
+    def _gate(self, name: str) -> asyncio.Event:
+        return self._gates.setdefault(name, asyncio.Event())
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """Knows when the client left, also while nothing is read."""
+
+    def __init__(self, connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]) -> None:
+        super().__init__(asyncio.StreamReader(), connected)
+        self.gone = asyncio.Event()
+
+    def eof_received(self) -> bool | None:
+        self.gone.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone.set()
+        super().connection_lost(exc)
+
+
+@dataclasses.dataclass
+class _Request:
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+
+async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
+    first = await reader.readline()
+    if not first:
+        return None
+    _, target, _ = first.decode("latin-1").split(" ", 2)
+    headers: dict[str, str] = {}
+    while line := (await reader.readline()).decode("latin-1").strip():
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    url = urlsplit(target)
+    return _Request(url.path, dict(parse_qsl(url.query)), headers, body)
+
+
+def _are_there(calls: Sequence[Call], wanted: Mapping[str, str]) -> bool:
+    return (
+        len(calls) >= int(wanted.get("calls", 0))
+        and sum(call.done is not None for call in calls) >= int(wanted.get("done", 0))
+        and sum(call.is_gone for call in calls) >= int(wanted.get("gone", 0))
+        and ("held" not in wanted or any(call.held == wanted["held"] for call in calls))
+    )
+
+
+def _head(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} Planned", *(f"{name}: {value}" for name, value in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    await writer.drain()
+
+
+async def _send(
+    writer: asyncio.StreamWriter, status: int, kind: str, body: bytes, extra: Mapping[str, str] | None = None
+) -> bool:
+    headers = {"Content-Type": kind, "Content-Length": str(len(body)), **(extra or {})}
+    await _write(writer, _head(status, headers) + body)
+    return True
+
+
+async def _send_json(
+    writer: asyncio.StreamWriter, status: int, body: Json, extra: Mapping[str, str] | None = None
+) -> bool:
+    return await _send(writer, status, "application/json", encoded(body), extra)
+
+
+async def serve(options: argparse.Namespace) -> None:
+    plan = Plan().changed(json.loads(options.plan))
+    parent, loop, over = os.getppid(), asyncio.get_running_loop(), asyncio.Event()
+    end = loop.time() + options.lifetime_s
+
+    def watch() -> None:
+        if os.getppid() != parent or loop.time() >= end:
+            over.set()
+        loop.call_later(0.2, watch)
+
+    async with ModelServer(plan, port=options.port) as models:
+        watch()
+        print(models.port, flush=True)
+        await over.wait()
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="A scripted model server for tests.")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--plan", default="{}", help="fields of the plan, as JSON")
+    parser.add_argument("--lifetime-s", type=float, default=LIFETIME_S)
+    asyncio.run(serve(parser.parse_args(argv)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
