@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,7 @@ class Engine:
         after: int | None = None,
         log_id: str | None = None,
         session_id: str | None = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         return self.feeds.subscribe(self.feed(workspace_id), after=after, log_id=log_id, session_id=session_id)
 
     # for actors and turns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from kedge.feed.live import Live
 from kedge.feed.ring import RING_BYTES, Ring
@@ -101,7 +101,7 @@ class Feeds:
 
     def subscribe(
         self, feed: Feed, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """Chunks of whole frames, as fast as they are asked for, in the order of section 4 of the contract."""
         return stream(feed, self._store, after=after, log_id=log_id, session_id=session_id)
 

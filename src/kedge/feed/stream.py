@@ -7,7 +7,7 @@ reader that fell off the ring goes through the log again, and is told the open t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from kedge.protocol.events import CaughtUp, Connected, Heartbeat, ResetReason, StreamReset, control_frame
@@ -23,7 +23,7 @@ PAGE_EVENTS = 500
 
 async def stream(
     feed: Feed, store: Store, *, after: int | None, log_id: str | None, session_id: str | None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     reader = Reader(feed, store, session_id)
     feed.readers.add(reader)
     try:
@@ -41,7 +41,7 @@ class Reader:
         self.seq = 0  # all events up to here were delivered
         self.position = 0  # in the ring, while live
 
-    async def frames(self, after: int | None, log_id: str | None) -> AsyncIterator[bytes]:
+    async def frames(self, after: int | None, log_id: str | None) -> AsyncGenerator[bytes]:
         yield self._connect(after, log_id)
         while not self.feed.is_closed or self.seq < self.feed.ring.head:
             async for chunk in self._catch_up():
@@ -63,7 +63,7 @@ class Reader:
         self.seq = self.feed.ring.head
         return control_frame("stream_reset", StreamReset(reason, self.seq))
 
-    async def _catch_up(self) -> AsyncIterator[bytes]:
+    async def _catch_up(self) -> AsyncGenerator[bytes]:
         """Events of the log, up to the head; then, at the same moment, what is open. The reader is then live."""
         ring = self.feed.ring
         while self.seq < ring.head:
@@ -87,7 +87,7 @@ class Reader:
         self.seq = min(page.upto, self.feed.ring.head)
         return b"".join(event.frame for event in shown)
 
-    async def _live(self) -> AsyncIterator[bytes]:
+    async def _live(self) -> AsyncGenerator[bytes]:
         """Everything new, until the reader falls off the ring or the feed is closed."""
         ring = self.feed.ring
         loop = asyncio.get_running_loop()
