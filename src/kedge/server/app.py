@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from contextlib import aclosing
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -14,7 +16,7 @@ from kedge.protocol.bounds import MAX_BODY_BYTES
 from kedge.protocol.errors import ErrorBody, Invalid, KedgeError
 from kedge.protocol.events import encode
 from kedge.server.context import Context
-from kedge.server.errors import BadRequest, BodyTooLarge, NoRoute, NotAllowed, NotJson, headers_of, status_of
+from kedge.server.errors import BadRequest, BodyTooLarge, NoRoute, NotAllowed, NotJson, headers_of, status_of, stopping
 from kedge.server.operations import Call, Operation, Reply, Stream
 from kedge.version import VERSION
 
@@ -24,6 +26,15 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+SLICE_BYTES = 64 * 1024  # what one write may add to the buffer of a client that does not read
+LINGER_S = 2.0  # for a client to stop sending what was refused and read why
+
+
+class Encoded(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
 
 class Router:
@@ -42,14 +53,16 @@ class Router:
 
     def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]]:
         given = path.split("/")
+        allowed: set[str] = set()
         for words, methods in self._by_length.get(len(given), []):
             values = _match(words, given)
             if values is None:
                 continue
-            operation = methods.get("GET" if method == "HEAD" else method)
-            if operation is None:
-                raise NotAllowed(method, sorted(methods))
-            return operation, values
+            if operation := methods.get("GET" if method == "HEAD" else method):
+                return operation, values
+            allowed |= methods.keys()  # a path can match twice: `prompts/list` is also the prompt named "list"
+        if allowed:
+            raise NotAllowed(method, sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
         raise NoRoute(path)
 
 
@@ -74,24 +87,35 @@ class Application:
         self._context.metrics.request_began()
         try:
             reply = await self._answer(scope, receive)
-        except KedgeError as error:
-            reply = _error_reply(error)
-        except Exception:
-            log.exception("%s %s failed", scope["method"], scope["path"])
-            reply = Reply(ErrorBody("internal", "internal error; the server's log says more"), 500)
+            if isinstance(reply, Stream):
+                await _send_stream(reply, receive, send, with_body=scope["method"] != "HEAD")
+            else:
+                await _send_reply(reply, receive, send, with_body=scope["method"] != "HEAD")
         finally:
             self._context.metrics.request_ended()
-        if isinstance(reply, Stream):
-            await _send_stream(reply, receive, send)
-        else:
-            await _send_reply(reply, send, with_body=scope["method"] != "HEAD")
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Reply | Stream:
+    async def _answer(self, scope: Scope, receive: Receive) -> Encoded | Stream:
+        """The boundary: whatever a handler raises is the answer to this request, and nobody else's trouble."""
+        try:
+            reply = await self._call(scope, receive)
+            return reply if isinstance(reply, Stream) else _encoded(reply)
+        except KedgeError as error:
+            return _error_reply(error)
+        except asyncio.CancelledError:
+            if not self._context.engine.is_stopping:
+                raise
+            return _error_reply(stopping())  # what the request waited for will not happen in this server any more
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            return _encoded(Reply(ErrorBody("internal", "internal error; the server's log says more"), 500))
+
+    async def _call(self, scope: Scope, receive: Receive) -> Reply | Stream:
         operation, path = self._router.find(scope["method"], scope["path"])
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         query = _decode_query(operation, scope["query_string"])
         body = await _decode_body(operation, headers, receive)
-        return await operation.handler(Call(self._context, path, headers, query, body))
+        gone = functools.partial(_until_disconnect, receive)
+        return await operation.handler(Call(self._context, path, headers, query, body, gone))
 
 
 def _decode_query(operation: Operation, query_string: bytes) -> object:
@@ -120,6 +144,8 @@ async def _decode_body(operation: Operation, headers: dict[str, str], receive: R
         raise Invalid("invalid_request", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
 
 
 async def _read_body(receive: Receive) -> bytes:
@@ -138,15 +164,15 @@ async def _read_body(receive: Receive) -> bytes:
             return b"".join(pieces)
 
 
-async def send_error(error: KedgeError, send: Send) -> None:
-    await _send_reply(_error_reply(error), send, with_body=True)
+async def send_error(error: KedgeError, receive: Receive, send: Send) -> None:
+    await _send_reply(_error_reply(error), receive, send, with_body=True)
 
 
-def _error_reply(error: KedgeError) -> Reply:
-    return Reply(error.body, status_of(error), headers_of(error))
+def _error_reply(error: KedgeError) -> Encoded:
+    return _encoded(Reply(error.body, status_of(error), headers_of(error)))
 
 
-async def _send_reply(reply: Reply, send: Send, *, with_body: bool) -> None:
+def _encoded(reply: Reply) -> Encoded:
     body = reply.body if isinstance(reply.body, bytes) else encode(reply.body)
     headers = {
         "content-type": reply.media_type,
@@ -154,11 +180,31 @@ async def _send_reply(reply: Reply, send: Send, *, with_body: bool) -> None:
         "kedge-version": VERSION,
         **reply.headers,
     }
-    await send({"type": "http.response.start", "status": reply.status, "headers": _raw(headers)})
-    await send({"type": "http.response.body", "body": body if with_body else b""})
+    return Encoded(reply.status, headers, body)
 
 
-async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:
+async def _send_reply(reply: Encoded, receive: Receive, send: Send, *, with_body: bool) -> None:
+    await send({"type": "http.response.start", "status": reply.status, "headers": _raw(reply.headers)})
+    body = {"type": "http.response.body", "body": reply.body if with_body else b""}
+    if reply.headers.get("connection") == "close":
+        await send({**body, "more_body": True})
+        await _linger(receive)
+        body["body"] = b""
+    await send(body)
+
+
+async def _linger(receive: Receive) -> None:
+    """Most clients read the answer only after they sent it all; hung up on at once, they would never learn why."""
+    left = 2 * MAX_BODY_BYTES
+    try:
+        async with asyncio.timeout(LINGER_S):
+            while left > 0 and (message := await receive()).get("more_body", False):
+                left -= len(message["body"])
+    except TimeoutError:
+        pass
+
+
+async def _send_stream(stream: Stream, receive: Receive, send: Send, *, with_body: bool) -> None:
     """Pull and send until the story or the client ends. `send` waits for a slow client, and so nothing piles up."""
     headers = {
         "content-type": stream.media_type,
@@ -167,6 +213,9 @@ async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:
         "kedge-version": VERSION,
     }
     await send({"type": "http.response.start", "status": 200, "headers": _raw(headers)})
+    if not with_body:
+        await send({"type": "http.response.body", "body": b""})
+        return
     sending = asyncio.ensure_future(_pump(stream, send))
     leaving = asyncio.ensure_future(_until_disconnect(receive))
     try:
@@ -180,9 +229,11 @@ async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:
 
 
 async def _pump(stream: Stream, send: Send) -> None:
-    async for chunk in stream.chunks:
-        if chunk:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    async with aclosing(stream.chunks) as chunks:  # so that the feed forgets this reader now, not some time later
+        async for chunk in chunks:
+            for start in range(0, len(chunk), SLICE_BYTES):
+                piece = chunk[start : start + SLICE_BYTES]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

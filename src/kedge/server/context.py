@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -27,3 +28,4 @@ class Context(NamedTuple):
     metrics: Metrics
     openapi: Callable[[], bytes]
     stop: Callable[[], None]
+    over: asyncio.Future[None]  # done when no run makes progress any more: nobody should wait for one

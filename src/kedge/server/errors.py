@@ -40,6 +40,8 @@ class NoRoute(NotFound):
 
 
 class BodyTooLarge(TooLarge):
+    """What is still to come of the body is not read: the connection is closed."""
+
     def __init__(self) -> None:
         super().__init__("body_too_large", f"the body is over {MAX_BODY_BYTES >> 20} MiB")
 
@@ -47,6 +49,10 @@ class BodyTooLarge(TooLarge):
 class NotJson(KedgeError):
     def __init__(self) -> None:
         super().__init__("not_json", "send JSON, and say so: Content-Type: application/json")
+
+
+def stopping() -> Unavailable:
+    return Unavailable("shutting_down", "the server is stopping; try again in a few seconds")
 
 
 _STATUS: dict[type[KedgeError], int] = {
@@ -75,6 +81,8 @@ def headers_of(error: KedgeError) -> Mapping[str, str]:
             return {"www-authenticate": "Bearer"}
         case NotAllowed():
             return {"allow": ", ".join(error.allowed)}
+        case BodyTooLarge():
+            return {"connection": "close"}
         case Unavailable() | TooMany():
             return {"retry-after": str(RETRY_AFTER_S)}
         case _:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kedge.protocol.messages import MessageOf
-from kedge.protocol.runs import Run, RunEnd
-from kedge.store.port import Committed
+from kedge.protocol.runs import OPEN_STATES, Run, RunEnd
+from kedge.store.port import Committed, Store
 
 if TYPE_CHECKING:
     from kedge.engine.engine import Engine
 
+MOST = 1_000_000  # open runs of a workspace that are counted at the start
 # From a commit on a fast disk to a slow model's answer.
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -40,20 +41,26 @@ class Metrics:
     def __init__(self, now: Callable[[], float]) -> None:
         self.accept = Histogram()
         self.step = Histogram()
-        self.last_request_at = now()
-        self.open_requests = 0
+        self.used_at = now()  # when somebody was last served, or a run last ended
+        self.open_requests = 0  # streams included
         self._now = now
         self._ended = {"completed": 0, "failed": 0, "cancelled": 0}
         self._open: dict[tuple[str, str], str] = {}
         self._steps: dict[str, float] = {}
 
+    async def begin(self, store: Store) -> None:
+        """Count what an earlier server left open."""
+        for state in await store.workspaces():
+            for run_state in OPEN_STATES:
+                for run in await store.runs(state.workspace.id, state=run_state, limit=MOST):
+                    self._open[state.workspace.id, run.run_id] = run.state
+
     def request_began(self) -> None:
         self.open_requests += 1
-        self.last_request_at = self._now()
 
     def request_ended(self) -> None:
         self.open_requests -= 1
-        self.last_request_at = self._now()
+        self.used_at = self._now()
 
     def committed(self, events: Sequence[Committed]) -> None:
         for event in events:
@@ -61,6 +68,7 @@ class Metrics:
                 case Run() as run if run.is_open:
                     self._open[event.workspace_id, run.run_id] = run.state
                 case RunEnd() as end:
+                    self.used_at = self._now()
                     self._open.pop((event.workspace_id, end.run_id), None)
                     self._ended["cancelled" if end.cancelled else "failed" if end.error else "completed"] += 1
                 case MessageOf(role="assistant") as message:

@@ -48,7 +48,7 @@ def described(operations: Iterable[Operation]) -> dict[str, Any]:
         "info": {
             "title": "Kedge",
             "version": VERSION,
-            "description": "Durable runs of an AI coding agent. docs/contract.md holds the promises behind these routes.",
+            "description": "Durable runs of an AI coding agent. docs/contract.md holds the promises behind the routes.",
         },
         "paths": paths,
         "components": {

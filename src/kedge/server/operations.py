@@ -5,10 +5,13 @@ The router, the checks of what comes in and the OpenAPI document are all made fr
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
+
+from kedge.server.errors import stopping
 
 if TYPE_CHECKING:
     from kedge.server.context import Context
@@ -26,7 +29,7 @@ class Reply(NamedTuple):
 
 
 class Stream(NamedTuple):
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes]
     media_type: str = "text/event-stream; charset=utf-8"
 
 
@@ -34,7 +37,13 @@ class Call:
     """One request, decoded: the words of its path, its query and its body as structs."""
 
     def __init__(
-        self, context: Context, path: Mapping[str, str], headers: Mapping[str, str], query: object, body: object
+        self,
+        context: Context,
+        path: Mapping[str, str],
+        headers: Mapping[str, str],
+        query: object,
+        body: object,
+        gone: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.context = context
         self.engine = context.engine
@@ -42,6 +51,7 @@ class Call:
         self._path = path
         self._query = query
         self._body = body
+        self._gone = gone
 
     def __getitem__(self, name: str) -> str:
         return self._path[name]
@@ -59,8 +69,20 @@ class Call:
         """Who says so: the name that the client gave itself."""
         return self.headers.get("kedge-client", "")[:100] or "unknown"
 
+    async def while_wanted(self, work: Coroutine[Any, Any, S]) -> S:
+        """Wait for `work` until the client gives up or the server leaves: neither waits for a run that goes on."""
+        working, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone())
+        try:
+            await asyncio.wait({working, gone, self.context.over}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise stopping()
+            return working.result()
+        finally:
+            working.cancel()
+            gone.cancel()
 
-Handler = Callable[[Call], Awaitable[Reply | Stream]]
+
+Handler = Callable[[Call], Coroutine[Any, Any, Reply | Stream]]
 
 
 class Operation(NamedTuple):

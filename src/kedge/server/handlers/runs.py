@@ -43,7 +43,7 @@ async def list_runs(call: Call) -> Reply:
 async def get_run(call: Call) -> Reply:
     wait_s = call.query(RunQuery).wait
     if wait_s:
-        return Reply(await call.engine.wait(call["workspace_id"], call["run_id"], wait_s))
+        return Reply(await call.while_wanted(call.engine.wait(call["workspace_id"], call["run_id"], wait_s)))
     return Reply(await call.engine.store.run(call["workspace_id"], call["run_id"]))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.protocol.api import Deleted, EventsQuery, LogAnswer, LogQuery, WorkspaceBody, Workspaces
-from kedge.protocol.errors import Invalid
+from kedge.protocol.errors import Invalid, NotFound
 from kedge.server.operations import Call, Reply, Stream
 
 
@@ -23,9 +23,10 @@ async def open_workspace(call: Call) -> Reply:
 
 
 async def get_workspace(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"])
-    states = await call.engine.store.workspaces()
-    return Reply(next(state.workspace for state in states if state.workspace.id == call["workspace_id"]))
+    for state in await call.engine.store.workspaces():
+        if state.workspace.id == call["workspace_id"]:
+            return Reply(state.workspace)
+    raise NotFound("workspace", call["workspace_id"])
 
 
 async def delete_workspace(call: Call) -> Reply:
