@@ -18,15 +18,19 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 def make_token(path: str) -> str:
     """The token of a file that only its owner can read; made on first use."""
     if token := read_token(path):
-        if os.stat(path).st_mode & 0o077:
+        found = os.stat(path)
+        if found.st_mode & 0o077 or found.st_uid != os.getuid():
             raise AddressError(f"the token in {path} can be read by others; chmod 600 it, or remove it for a new one")
         return token
     token = secrets.token_urlsafe(32)
-    unfinished = f"{path}.{os.getpid()}"
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(f"{token}\n")
-    os.replace(unfinished, path)
+    unfinished = f"{path}.{secrets.token_hex(4)}"
+    try:
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(f"{token}\n")
+        os.replace(unfinished, path)  # whole or not at all: a client may be waiting for it
+    except OSError as error:
+        raise AddressError(f"cannot write a token to {path} ({error.strerror}); name another --token-file") from error
     return token
 
 
@@ -52,7 +56,7 @@ class Guard:
         try:
             self._check(scope)
         except KedgeError as error:
-            await send_error(error, send)
+            await send_error(error, receive, send)
         else:
             await self._app(scope, receive, send)
 

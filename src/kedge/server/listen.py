@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import stat
@@ -12,15 +13,21 @@ import sys
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir
+from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
+from kedge.protocol.events import encode
 from kedge.server.app import App
 from kedge.server.auth import is_loopback
+from kedge.server.errors import BadRequest
+
+log = logging.getLogger(__name__)
 
 BACKLOG = 1024  # a stampede of clients waits here while the first one is served
 KEEP_ALIVE_S = 75
 CLOSE_S = 1.0  # for answers on their way when the server leaves
+MAX_HEAD_BYTES = 256 * 1024  # of a request's line and headers; a real one has a hundredth of it
 
 
 def bind(address: Address, *, allow_remote: bool = False) -> socket.socket:
@@ -29,19 +36,26 @@ def bind(address: Address, *, allow_remote: bool = False) -> socket.socket:
 
 def _bind_unix(address: UnixAddress) -> socket.socket:
     """A socket that only we can connect to. One that a dead server left is replaced; a living one is not."""
-    make_private_dir(os.path.dirname(address.path))
+    _make_dir(os.path.dirname(address.path))
     _remove_stale(address)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    old_umask = os.umask(0o177)
     try:
         sock.bind(address.path)
+        os.chmod(address.path, 0o600)
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise AddressError(f"cannot listen on {address} ({error.strerror or error}); choose another --host") from error
-    finally:
-        os.umask(old_umask)
-    sock.listen(BACKLOG)
+        raise _cannot_listen(address, error) from error
     return sock
+
+
+def _make_dir(directory: str) -> None:
+    if directory != runtime_dir() and os.path.isdir(directory) and os.stat(directory).st_mode & 0o077:
+        # Not ours to close: it could be /tmp.
+        raise AddressError(
+            f"{directory} is open to others, and so would be a socket in it; name a directory of yours with mode 0700"
+        )
+    make_private_dir(directory)
 
 
 def _remove_stale(address: UnixAddress) -> None:
@@ -65,17 +79,26 @@ def _remove_stale(address: UnixAddress) -> None:
 def _bind_tcp(address: TcpAddress, allow_remote: bool) -> socket.socket:
     if not is_loopback(address.host) and not allow_remote:
         raise AddressError(
-            f"{address} can be reached from other machines, unencrypted; bind to 127.0.0.1, or insist with --allow-remote"
+            f"{address} can be reached from other machines, unencrypted; say 127.0.0.1, or insist with --allow-remote"
         )
     try:
         family, kind, proto, _, name = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, proto)
+    except (OSError, UnicodeError) as error:
+        raise _cannot_listen(address, error) from error
+    try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(name)
+        sock.listen(BACKLOG)
     except OSError as error:
-        raise AddressError(f"cannot listen on {address} ({error.strerror or error}); choose another --host") from error
-    sock.listen(BACKLOG)
+        sock.close()
+        raise _cannot_listen(address, error) from error
     return sock
+
+
+def _cannot_listen(address: Address, error: Exception) -> AddressError:
+    why = (error.strerror if isinstance(error, OSError) else None) or error
+    return AddressError(f"cannot listen on {address} ({why}); choose another --host")
 
 
 class Listener:
@@ -91,6 +114,7 @@ class Listener:
             access_log=False,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             ws="none",
             timeout_keep_alive=KEEP_ALIVE_S,
         )
@@ -98,41 +122,67 @@ class Listener:
 
     async def start(self) -> None:
         self._config.load()
-        protocol: Any = self._config.http_protocol_class
-        if self._sock.family == socket.AF_UNIX:
-            protocol = type("OwnersOnly", (OwnersOnly, protocol), {})
+        connection = OwnersConnection if self._sock.family == socket.AF_UNIX else Connection
         loop = asyncio.get_running_loop()
 
         def connect() -> asyncio.Protocol:
-            return protocol(config=self._config, server_state=self._state, app_state={}, _loop=loop)
+            return connection(config=self._config, server_state=self._state, app_state={}, _loop=loop)
 
         self._server = await loop.create_server(connect, sock=self._sock, backlog=BACKLOG)
 
     async def close(self) -> None:
-        """Take no more connections, let answers on their way go out, then hang up."""
+        """Take no more connections, let answers on their way go out, then hang up, also on those who do not read."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
-        if self._state.tasks:
-            _, late = await asyncio.wait(self._state.tasks, timeout=CLOSE_S)
-            for task in late:
-                task.cancel()
+        await _end(self._state.tasks)
         for connection in list(self._state.connections):
-            transport = getattr(connection, "transport", None)
-            if transport is not None:
-                transport.abort()
+            connection.transport.abort()
+        for task in await _end(self._state.tasks):
+            task.cancel()
 
 
-class OwnersOnly:
+async def _end(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    return (await asyncio.wait(tasks, timeout=CLOSE_S))[1] if tasks else set()
+
+
+class Connection(HttpToolsProtocol):
+    """A client's connection, with two manners that uvicorn leaves to proxies: bounded heads, and errors as JSON."""
+
+    _head_bytes = 0
+    _is_in_head = False
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
+        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("the request's headers are too large")
+
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        body = encode(BadRequest(msg).body)
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
+        self.transport.close()
+
+
+class OwnersConnection(Connection):
     """P16: on a Unix socket the system says who connects; only the server's own user (or root) gets through."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
         uid = peer_uid(transport.get_extra_info("socket"))
         if uid is not None and uid not in (os.getuid(), 0):
+            log.warning("refused a connection of user %d", uid)
             transport.abort()
-            return
-        super().connection_made(transport)  # type: ignore[misc]
 
 
 def peer_uid(sock: Any) -> int | None:

@@ -26,8 +26,6 @@ from kedge.store.sqlite.store import SqliteStore
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 30 * 60.0
-
 
 class Settings(NamedTuple):
     data_dir: str
@@ -58,40 +56,54 @@ async def _serve(settings: Settings, agent: Agent, on_ready: OnReady) -> None:
 
 async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_ready: OnReady) -> None:
     loop = asyncio.get_running_loop()
+    leaving = Leaving()
+    for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(sig, leaving.begin)
     with contextlib.ExitStack() as sockets:  # gone before the directory is free for another server
+        token = _token(settings)  # before anything begins that would have to be stopped again
         bound = _bind_all(settings, sockets)
-        leaving = Leaving()
         metrics = Metrics(loop.time)
+        await metrics.begin(store)
         engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
         await engine.start()
-        app = Application(Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin), OPERATIONS)
-        listeners = [Listener(sock, _guarded(app, address, settings)) for address, sock in bound]
+        over: asyncio.Future[None] = loop.create_future()
+        context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, over)
+        app = Application(context, OPERATIONS)
+        listeners = [Listener(sock, _guarded(app, address, token, settings)) for address, sock in bound]
         for listener in listeners:
             await listener.start()
-        for sig in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(sig, leaving.begin)
         log.info("listening on %s", ", ".join(str(address) for address, _ in bound))
         on_ready([address for address, _ in bound])
-        await agent.warm_up()
+        warming = loop.create_task(agent.warm_up())
         await leaving.wait(lambda: _idle_until(engine, metrics, settings.idle_s))
         log.info("leaving")
-        leaving.on_again = lambda: asyncio.ensure_future(engine.stop())
-        await engine.stop()
+        await _stop(engine, leaving)
+        over.set_result(None)
+        await asyncio.gather(*(listener.close() for listener in listeners))
+        warming.cancel()
+        await asyncio.gather(warming, return_exceptions=True)
         await agent.close()
-        for listener in listeners:
-            await listener.close()
+
+
+async def _stop(engine: Engine, leaving: Leaving) -> None:
+    stopping = asyncio.ensure_future(engine.stop())
+    await asyncio.wait({stopping, leaving.again}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        log.info("in a hurry")
+        await engine.stop()
+    await stopping
 
 
 class Leaving:
     """The wish to leave: a signal, a command, or a long idle time. Wished twice, it is urgent."""
 
     def __init__(self) -> None:
-        self.on_again: Callable[[], object] = lambda: None
+        self.again: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wished = asyncio.Event()
 
     def begin(self) -> None:
-        if self._wished.is_set():
-            self.on_again()
+        if self._wished.is_set() and not self.again.done():
+            self.again.set_result(None)
         self._wished.set()
 
     async def wait(self, idle_until: Callable[[], float | None]) -> None:
@@ -110,8 +122,8 @@ def _idle_until(engine: Engine, metrics: Metrics, idle_s: float | None) -> float
     """When the server may leave by itself: never with open runs, nor while somebody is connected."""
     if idle_s is None:
         return None
-    is_used = not engine.is_idle or metrics.open_requests or any(feed.readers for feed in engine.feeds.all())
-    return (_now() if is_used else metrics.last_request_at) + idle_s
+    is_used = not engine.is_idle or metrics.open_requests > 0
+    return (_now() if is_used else metrics.used_at) + idle_s
 
 
 def _bind_all(settings: Settings, sockets: contextlib.ExitStack) -> list[tuple[Address, socket.socket]]:
@@ -137,8 +149,14 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _guarded(app: App, address: Address, settings: Settings) -> App:
+def _token(settings: Settings) -> str:
+    """What clients must know to come in by TCP; nothing when there is no such way."""
+    if not isinstance(settings.host, TcpAddress):
+        return ""
+    return settings.token or make_token(settings.token_file or token_path(settings.data_dir))
+
+
+def _guarded(app: App, address: Address, token: str, settings: Settings) -> App:
     if isinstance(address, UnixAddress):
         return app
-    token = settings.token or make_token(settings.token_file or token_path(settings.data_dir))
     return Guard(app, token, address, settings.allowed_hosts)
