@@ -3,49 +3,61 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
-import sys
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
+from typing import NoReturn
 
-from kedge.protocol.address import LOG_FILE, Address, AddressError, data_dir, parse
+from kedge.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, one_line
+from kedge.protocol.address import LOG_FILE, Address, AddressError, UnixAddress, data_dir, default_address, parse
 
 LOG_BYTES = 5 * 1024 * 1024
 OLD_LOGS = 3
 IDLE_S = 30 * 60.0  # a detached server leaves after that long without work
+STOP_S = 20.0  # runs get 5 s (P15), their processes 3 s, and a slow disk the rest
+
+
+class WrongUsage(Exception):
+    pass
 
 
 def run(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
+    try:
+        options = _parser().parse_args(argv)
+    except WrongUsage as error:
+        complain(f"serve: {error}; 'kedge serve --help' shows its options")
+        return EXIT_USAGE
     directory = data_dir(options.data_dir)
     if options.stop:
-        return _stop(directory, options.host)
+        return _stop(options, directory)
     report = Report(options.ready_fd)
     try:
         return _serve(options, directory, report)
-    except (AddressError, _open_error()) as error:
-        report.failed(str(error))
-        return 2
+    except (AddressError, WrongUsage, OSError, _open_error()) as error:
+        logging.getLogger(__name__).error("not started: %s", error)  # noqa: TRY400 - one line is all there is to it
+        report.failed(one_line(error))
+        return EXIT_USAGE
 
 
 def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
     from kedge.agent.agent import Agent
     from kedge.server import serve
 
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    _log_to(os.path.join(directory, LOG_FILE), also_stderr=not options.detached)
     host = options.host or (None if options.detached else os.environ.get("KEDGE_HOST"))
     settings = serve.Settings(
         data_dir=directory,
         host=parse(host) if host else None,
-        token=os.environ.get("KEDGE_TOKEN"),
+        token=os.environ.get("KEDGE_TOKEN", "").strip() or None,
         token_file=options.token_file,
         allow_remote=options.allow_remote,
         allowed_hosts=tuple(options.allow_host),
         idle_s=_idle_s(options),
     )
+    _log_to(directory, also_stderr=not options.detached)
     serve.run(settings, Agent(), report.ready)
-    return 0
+    return EXIT_OK
 
 
 class Report:
@@ -62,7 +74,7 @@ class Report:
 
     def failed(self, why: str) -> None:
         if self._fd is None:
-            print(f"kedge: {why}", file=sys.stderr)
+            complain(why)
         else:
             self._say(f"error: {why}")
 
@@ -77,17 +89,51 @@ class Report:
             self._fd = None
 
 
-def _stop(directory: str, host: str | None) -> int:
-    raise NotImplementedError
+def _stop(options: argparse.Namespace, directory: str) -> int:
+    """Ask the server of this data directory to leave, and wait until it is gone. No client starts another meanwhile."""
+    from kedge.client import spawn
+    from kedge.client.endpoint import Endpoint
+    from kedge.client.errors import ClientError, Dropped
+    from kedge.client.waiting import Waiter
+    from kedge.client.wire import Absent, Wire
+
+    host = options.host or os.environ.get("KEDGE_HOST")
+    named = parse(host) if host else None
+    # A server that listens on TCP listens on its own socket too: no token is needed there.
+    where = named if isinstance(named, UnixAddress) else default_address(directory)
+    wire = Wire(Endpoint(where, directory, None, is_ours=False), Waiter(), client="kedge serve --stop")
+    try:
+        if not os.path.isdir(directory):
+            raise Absent("no such directory")
+        with spawn.only_one(directory):
+            wire.request("POST", "/v1/control", {"command": "shutdown"})
+            wire.await_gone(STOP_S)
+            spawn.await_leaving(directory, wire.waiter)
+    except Absent:
+        print(f"kedge: no server is running for {directory}")
+        return EXIT_OK
+    except Dropped as error:
+        complain(f"the server at {where} does not answer ({error}); {os.path.join(directory, LOG_FILE)} says more")
+        return EXIT_FAILED
+    except ClientError as error:
+        complain(one_line(error))
+        return EXIT_FAILED
+    finally:
+        wire.close()
+    print(f"kedge: the server at {where} has stopped")
+    return EXIT_OK
 
 
 def _idle_s(options: argparse.Namespace) -> float | None:
     if options.idle_timeout is not None:
         return options.idle_timeout or None
     given = os.environ.get("KEDGE_IDLE_TIMEOUT")
-    if given is not None and options.detached:
+    if given is None or not options.detached:
+        return IDLE_S if options.detached else None
+    try:
         return _seconds(given) or None
-    return IDLE_S if options.detached else None
+    except argparse.ArgumentTypeError as error:
+        raise WrongUsage(f"KEDGE_IDLE_TIMEOUT: {error}") from error
 
 
 def _seconds(text: str) -> float:
@@ -106,21 +152,44 @@ def _open_error() -> type[Exception]:
     return StoreOpenError
 
 
-def _log_to(path: str, *, also_stderr: bool) -> None:
-    from logging.handlers import RotatingFileHandler
-
-    file = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8")
-    os.chmod(path, 0o600)
-    handlers: list[logging.Handler] = [file]
+def _log_to(directory: str, *, also_stderr: bool) -> None:
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        handlers: list[logging.Handler] = [PrivateLog(os.path.join(directory, LOG_FILE))]
+    except OSError as error:
+        raise AddressError(f"cannot use {directory} ({error.strerror}); choose another data directory") from error
     if also_stderr:
         terminal = logging.StreamHandler()
         terminal.setLevel(logging.WARNING)
         handlers.append(terminal)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=handlers)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what clients send wrong is answered, not logged
+    logging.raiseExceptions = False  # a full disk does not make the server talk about its log
+
+
+class PrivateLog(RotatingFileHandler):
+    """A log that only its owner can read, also after it was rotated."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8", errors="backslashreplace")
+
+    def _open(self) -> io.TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=_private)
+
+
+def _private(path: str, flags: int) -> int:
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    os.fchmod(fd, 0o600)  # one from before may be open to others
+    return fd
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise WrongUsage(message)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kedge serve", description="Run the Kedge server in the foreground.")
+    parser = Parser(prog="kedge serve", description="Run the Kedge server in the foreground.")
     add: Callable[..., object] = parser.add_argument
     add("--host", metavar="ADDRESS", help="unix:///path/to.sock, or tcp://127.0.0.1:PORT beside the default socket")
     add("--data-dir", metavar="DIR", help="where state is kept (KEDGE_DATA_DIR)")
