@@ -40,7 +40,7 @@ class TextPrinter:
 
     def _print(self, told: Iterable[Told]) -> None:
         for kind, text in told:
-            if kind == "answer":
+            if kind in ("answer", "break"):
                 self._console.answer(text)
                 # Between lines there is room for the spinner.
                 self._console.show() if text.endswith("\n") else self._console.hide()
@@ -55,9 +55,8 @@ class TextPrinter:
 class JsonPrinter:
     """The run's envelopes as they came. Text is told from where the last line ended, also after a reconnect."""
 
-    def __init__(self, console: Console, view: RunView, *, with_deltas: bool) -> None:
+    def __init__(self, console: Console, *, with_deltas: bool) -> None:
         self._console = console
-        self._view = view
         self._with_deltas = with_deltas
         self._has_ended = False
 

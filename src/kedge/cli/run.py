@@ -13,6 +13,7 @@ from kedge.client.errors import ClientError, NotAllowed, Refused
 from kedge.client.following import RunFollower
 from kedge.client.policy import GIVE_UP_S
 from kedge.client.sync import Client, submission
+from kedge.client.watching import RunCore, RunView
 from kedge.protocol.address import AddressError
 
 TYPE_CHECKING = False
@@ -179,28 +180,28 @@ class Command:
 
     def _follow(self, client: Client, body: dict[str, Any]) -> int:
         follower = _Follower(self._console, client, body)
-        printer = self._printer(follower)
-        follower.listen = printer.listen
+        view = follower.core.view
+        printer = self._printer(view)
+        follower.core.listen = printer.listen
         self._console.say("sending")
         for _ in follower.steps():
-            self._console.say(follower.view.doing)
+            self._console.say(view.doing)
             printer.news()
             self._console.flush()
             follower.heed()
-        end = follower.view.end
-        assert end is not None
-        printer.finish(end)
+        assert view.end is not None
+        printer.finish(view.end)
         self._console.may_leave = True
         self._console.flush()
         self._console.hide()
-        return self._conclude(follower, end)
+        return self._conclude(follower, view.end)
 
-    def _printer(self, follower: RunFollower) -> Printer:
+    def _printer(self, view: RunView) -> Printer:
         is_asked = self._options.has("stream")
         if self._options.has("json"):
-            return JsonPrinter(self._console, follower.view, with_deltas=is_asked)
+            return JsonPrinter(self._console, with_deltas=is_asked)
         is_live = is_asked or (is_terminal(1) and not self._options.has("no-stream"))
-        return TextPrinter(self._console, follower.view, is_live=is_live, is_quiet=self._is_quiet)
+        return TextPrinter(self._console, view, is_live=is_live, is_quiet=self._is_quiet)
 
     def _conclude(self, follower: _Follower, end: dict[str, Any]) -> int:
         code = EXIT_OK
@@ -209,7 +210,7 @@ class Command:
         elif (error := end.get("error")) is not None:
             code = EXIT_USAGE if end.get("code") in USAGE_CODES else EXIT_FAILED
             self._note(" ".join(error.split()) or "the run failed")
-        elif follower.view.is_denied:
+        elif follower.core.view.is_denied:
             code = EXIT_REFUSED
             self._note("a permission was refused in this run; -y allows what it asks for")
         if code == EXIT_TIME_UP:
@@ -226,7 +227,7 @@ class _Follower(RunFollower):
     """Heeds signals and the deadline: from the moment it is sent, they cancel the run."""
 
     def __init__(self, console: Console, client: Client, body: dict[str, Any]) -> None:
-        super().__init__(client.wire, client.path, body, policy=client.policy())
+        super().__init__(client.wire, RunCore(client.path, body), client.policy())
         self._console = console
         self._client = client
         self.is_time_up = False
@@ -238,7 +239,7 @@ class _Follower(RunFollower):
 
     def heed(self) -> None:
         console = self._console
-        if self.receipt is None or self.view.end is not None:
+        if self.core.receipt is None or self.core.view.end is not None:
             return
         if self._cancelled_at_s is None and (console.signum is not None or console.is_time_up):
             self.is_time_up = console.signum is None

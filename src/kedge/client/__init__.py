@@ -1,12 +1,13 @@
-"""The client's side of the wire: `Client`, on the standard library only. Importing this package imports nothing else."""
+"""The client's side of the wire: `Client`, on the standard library alone, and `AsyncClient`."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers believe otherwise; `typing` would cost every `kedge run` three milliseconds
 if TYPE_CHECKING:
+    from kedge.client.aio import AsyncClient
     from kedge.client.sync import Client
 
-__all__ = ["Client"]
+__all__ = ["AsyncClient", "Client"]
 
 
 def __getattr__(name: str) -> object:
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> object:
         from kedge.client.sync import Client
 
         return Client
+    if name == "AsyncClient":
+        from kedge.client.aio import AsyncClient
+
+        return AsyncClient
     raise AttributeError(name)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from kedge.client.errors import Dropped, SpawnFailed
 from kedge.client.policy import Reconnect
-from kedge.client.story import Story, escape, query
-from kedge.client.watching import RunView
+from kedge.client.story import Story
+from kedge.client.watching import PAGE, RunCore
 from kedge.client.wire import Wire
 
 TYPE_CHECKING = False
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kedge.client.story import Event
-    from kedge.client.text import Growth
-
-PAGE = 200
 
 
 def follow(
@@ -42,66 +39,42 @@ def follow(
 
 
 class RunFollower:
-    """One run: subscribes, submits, and follows it to its end."""
+    """Does what the core of a run asks for, until the run has ended."""
 
-    def __init__(
-        self,
-        wire: Wire,
-        workspace: str,
-        submission: dict[str, Any],
-        *,
-        policy: Reconnect,
-    ) -> None:
-        self.view = RunView(submission["run_id"])
-        self.receipt: dict[str, Any] | None = None
-        self.listen: Callable[[Event, bytes, list[Growth]], None] | None = None  # hears every event of the run
+    def __init__(self, wire: Wire, core: RunCore, policy: Reconnect) -> None:
+        self.core = core
         self._wire = wire
-        self._workspace = workspace
-        self._submission = submission
         self._policy = policy
-        self._story = Story(session_id=submission["session_id"])
-        self._needs_reread = False
 
     def steps(self) -> Iterator[None]:
-        """Yields whenever something may have changed; ends with the run."""
-        for _ in follow(self._wire, self._workspace, self._story, self._take, self._policy):
-            if self.receipt is None and self._story.seq is not None:
+        """Yields whenever something may have changed."""
+        core = self.core
+        for _ in follow(self._wire, core.workspace, core.story, core.take, self._policy):
+            if core.wants_to_submit:
                 self.submit()
-            if self._needs_reread and self.receipt is not None:
+            if core.wants_to_reread:
                 self._reread()
             yield
-            if self.view.end is not None:
+            if core.view.end is not None:
                 return
 
     def submit(self) -> None:
         """Sent again after a drop, it is the same run (P3)."""
-        self.receipt = self._wire.call("POST", f"{self._workspace}/agent", self._submission, policy=self._policy)
-        if self.receipt is not None and self._story.seq is not None and self.receipt["seq"] <= self._story.seq:
-            # The run is older than our subscription: hear its story from the beginning.
-            self._story.rewind(self.receipt["seq"] - 1)
+        target = f"{self.core.workspace}/agent"
+        self.core.accepted(self._wire.call("POST", target, self.core.submission, policy=self._policy))
 
     def cancel(self, policy: Reconnect) -> None:
-        self._wire.call("POST", f"{self._workspace}/runs/{escape(self.view.run_id)}/cancel", policy=policy)
-
-    def _take(self, event: Event, data: bytes) -> None:
-        if event["type"] == "stream_reset":
-            self._needs_reread = True
-        elif self.view.end is None and self.view.is_about(event):
-            grown = self.view.take(event)
-            if self.listen:
-                self.listen(event, data, grown)
+        self._wire.call("POST", f"{self.core.run_target}/cancel", policy=policy)
 
     def _reread(self) -> None:
+        # The run first: of one that has ended, the messages are whole.
+        run = self._wire.call("GET", self.core.run_target, policy=self._policy)
         messages: list[dict[str, Any]] = []
-        session = f"{self._workspace}/sessions/{escape(self._submission['session_id'])}"
         after: str | None = None
         while True:
-            target = f"{session}/messages{query(after=after, limit=PAGE)}"
-            page = self._wire.call("GET", target, policy=self._policy)["messages"]
-            messages += [message for message in page if message["run_id"] == self.view.run_id]
+            page = self._wire.call("GET", self.core.messages_target(after), policy=self._policy)["messages"]
+            messages += page
             if len(page) < PAGE:
                 break
             after = page[-1]["id"]
-        run = self._wire.call("GET", f"{self._workspace}/runs/{escape(self.view.run_id)}", policy=self._policy)
-        self.view.reread(run, messages)
-        self._needs_reread = False
+        self.core.reread(run, messages)

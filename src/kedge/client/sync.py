@@ -10,8 +10,9 @@ from kedge.client.errors import Dropped, Refused
 from kedge.client.following import RunFollower, follow
 from kedge.client.policy import GIVE_UP_S, Reconnect
 from kedge.client.story import Story, escape, query
-from kedge.client.telling import LiveTeller
+from kedge.client.telling import LiveTeller, Speech
 from kedge.client.waiting import Waiter
+from kedge.client.watching import RunCore
 from kedge.client.wire import Wire
 from kedge.version import VERSION
 
@@ -88,7 +89,7 @@ class Client:
     def run(self, prompt: str, *, session_id: str | None = None, run_id: str | None = None, **options: Any) -> Running:
         """Submit a prompt, in a new session if none is named; iterate over the result for its text."""
         body = submission(prompt, session_id or self.create_session()["id"], run_id, options)
-        return Running(RunFollower(self.wire, self.path, body, policy=self.policy()))
+        return Running(RunFollower(self.wire, RunCore(self.path, body), self.policy()))
 
     def events(
         self, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
@@ -117,17 +118,17 @@ class Running:
     """A run being followed: iterating gives its text as it is written; then `outcome` is the end (`run_complete`)."""
 
     def __init__(self, follower: RunFollower) -> None:
-        self.run_id = follower.view.run_id
+        self.run_id = follower.core.view.run_id
         self.outcome: dict[str, Any] | None = None
         self._follower = follower
 
     def __iter__(self) -> Iterator[str]:
-        view = self._follower.view
-        teller = LiveTeller(view.messages)
+        view = self._follower.core.view
+        teller, speech = LiveTeller(view.messages), Speech()
         for _ in self._follower.steps():
-            yield from (text for kind, text in teller.news() if kind == "answer")
-        if view.end is not None:
-            yield from (text for kind, text in teller.finish(view.end) if kind == "answer")
+            yield from speech.of(teller.news())
+        assert view.end is not None
+        yield from speech.of(teller.finish(view.end))
         self.outcome = view.end
 
     def wait(self) -> dict[str, Any]:

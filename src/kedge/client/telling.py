@@ -6,7 +6,7 @@ A teller is asked for news after each event, and once more at the end. Both kind
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kedge.client.text import Message, RunMessages
 
@@ -14,8 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol
 
-    # answer: standard output; aside: what was said on the way; note: a word of ours about what happened
-    Told = tuple[Literal["answer", "aside", "note"], str]
+    # answer: what the assistant says; break: a line break of ours in it
+    # aside: what was said on the way; note: a word of ours about what happened
+    Told = tuple[Literal["answer", "break", "aside", "note"], str]
 
     class Teller(Protocol):
         def news(self) -> Iterator[Told]: ...
@@ -61,7 +62,7 @@ class LiveTeller:
         if self._speaking not in (None, message_id):
             yield from self._end_line()
             if not self._is_restart:
-                yield "answer", "\n"
+                yield "break", "\n"
         self._speaking = message_id
         self._is_restart = False
         self._is_line_open = not text.endswith("\n")
@@ -70,7 +71,7 @@ class LiveTeller:
     def _end_line(self) -> Iterator[Told]:
         if self._is_line_open:
             self._is_line_open = False
-            yield "answer", "\n"
+            yield "break", "\n"
 
 
 class FinalTeller:
@@ -92,13 +93,26 @@ class FinalTeller:
             if message.id != end["message_id"]:
                 yield from self._aside(message)
         if end["text"]:
-            yield "answer", with_newline(end["text"])
+            yield "answer", end["text"]
+            if not end["text"].endswith("\n"):
+                yield "break", "\n"
 
     def _aside(self, message: Message) -> Iterator[Told]:
         text = message.text
         if text and message.reason != "interrupted":
-            yield "aside", with_newline(text)
+            yield "aside", text if text.endswith("\n") else f"{text}\n"
 
 
-def with_newline(text: str) -> str:
-    return text if text.endswith("\n") else f"{text}\n"
+class Speech:
+    """The text alone, for programs: with what separates messages, without the newline that a terminal wants at last."""
+
+    def __init__(self) -> None:
+        self._breaks = ""
+
+    def of(self, told: Iterable[Told]) -> Iterator[str]:
+        for kind, text in told:
+            if kind == "break":
+                self._breaks += text
+            elif kind == "answer":
+                yield self._breaks + text
+                self._breaks = ""

@@ -1,7 +1,13 @@
-"""One run as a client sees it: its state, its text, its end. Everything of other runs is ignored."""
+"""One run as a client sees it: its state, its text, its end. Everything of other runs is ignored.
+
+Pure: `RunView` is what is known of the run, `RunCore` what a transport has to do next to know more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from kedge.client.story import Story, escape, query
 from kedge.client.text import Growth, RunMessages
 
 TYPE_CHECKING = False
@@ -9,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kedge.client.story import Event
+
+PAGE = 200  # messages in one answer
 
 _ENDED = ("completed", "failed", "cancelled")
 
@@ -94,3 +102,50 @@ _DELTAS = {
     "tool_input": "preparing a tool call",
     "tool_output": "running a tool",
 }
+
+
+class RunCore:
+    """The order of things: subscribe, then send; after a reset, read again what the stream did not tell."""
+
+    def __init__(self, workspace: str, submission: dict[str, Any]) -> None:
+        self.workspace = workspace  # the path of its routes
+        self.submission = submission
+        self.view = RunView(submission["run_id"])
+        self.story = Story(session_id=submission["session_id"])
+        self.receipt: dict[str, Any] | None = None
+        self.listen: Callable[[Event, bytes, list[Growth]], None] | None = None  # hears every event of the run
+        self._is_reset = False
+
+    @property
+    def wants_to_submit(self) -> bool:
+        return self.receipt is None and self.story.seq is not None
+
+    @property
+    def wants_to_reread(self) -> bool:
+        return self._is_reset and self.receipt is not None
+
+    @property
+    def run_target(self) -> str:
+        return f"{self.workspace}/runs/{escape(self.view.run_id)}"
+
+    def messages_target(self, after: str | None) -> str:
+        session_id = escape(self.submission["session_id"])
+        return f"{self.workspace}/sessions/{session_id}/messages{query(after=after, limit=PAGE)}"
+
+    def accepted(self, receipt: dict[str, Any]) -> None:
+        self.receipt = receipt
+        if self.story.seq is not None and receipt["seq"] <= self.story.seq:
+            # The run is older than our subscription: hear its story from the beginning.
+            self.story.rewind(receipt["seq"] - 1)
+
+    def take(self, event: Event, data: bytes) -> None:
+        if event["type"] == "stream_reset":
+            self._is_reset = True
+        elif self.view.end is None and self.view.is_about(event):
+            grown = self.view.take(event)
+            if self.listen:
+                self.listen(event, data, grown)
+
+    def reread(self, run: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+        self._is_reset = False
+        self.view.reread(run, messages)

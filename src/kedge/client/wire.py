@@ -39,7 +39,7 @@ class Wire:
         self.client = client
         self.server_version: str | None = None  # None: it was never reached
         self._timeout_s = timeout_s
-        self._headers = _headers(endpoint, client)
+        self._headers = headers_for(endpoint, client)
         self._kept: socket.socket | None = None
 
     def call(self, method: str, target: str, body: object = None, *, policy: Reconnect) -> Any:
@@ -58,9 +58,7 @@ class Wire:
             raise error  # what keeps a first server from starting does not pass by itself
         delay_s = policy.next_delay_s()
         if delay_s is None:
-            where = self.endpoint.address
-            told = f"the server at {where} could not be reached for {policy.give_up_s:.0f} s ({error})"
-            raise Unreachable(f"{told}; is it running? 'kedge serve' starts one") from error
+            raise unreachable(self.endpoint, policy, error) from error
         self.waiter.pause(delay_s)
 
     def request(self, method: str, target: str, body: object = None) -> Any:
@@ -81,7 +79,7 @@ class Wire:
             self._kept = sock
         else:
             sock.close()
-        return _answer(parser.status, b"".join(pieces), self.endpoint)
+        return answer_of(parser.status, b"".join(pieces))
 
     def stream(self, target: str) -> Iterator[bytes]:
         """The body of an endless answer, as it comes; an empty piece: nothing for now. Ends only by `Dropped`."""
@@ -96,7 +94,7 @@ class Wire:
             if parser.status != 200:
                 while not parser.is_complete:
                     body += self._receive(sock, parser)
-                _answer(parser.status, body, self.endpoint)
+                answer_of(parser.status, body)
             if body:
                 yield body
             silent_since = time.monotonic()
@@ -115,14 +113,14 @@ class Wire:
 
     def connect(self) -> socket.socket:
         try:
-            return _connected(self.endpoint.address)
+            return connected(self.endpoint.address)
         except Absent:
             if not self.endpoint.is_ours:
                 raise
         from kedge.client import spawn
 
         self.waiter.say("starting the server")
-        return spawn.start(self.endpoint, self.waiter, lambda: _connected(self.endpoint.address))
+        return spawn.start(self.endpoint, self.waiter, lambda: connected(self.endpoint.address))
 
     def close(self) -> None:
         if self._kept is not None:
@@ -162,7 +160,12 @@ class Wire:
         self.server_version = parser.headers.get("kedge-version", "")
 
 
-def _headers(endpoint: Endpoint, client: str) -> dict[str, str]:
+def unreachable(endpoint: Endpoint, policy: Reconnect, error: Exception) -> Unreachable:
+    told = f"the server at {endpoint.address} could not be reached for {policy.give_up_s:.0f} s ({error})"
+    return Unreachable(f"{told}; is it running? 'kedge serve' starts one")
+
+
+def headers_for(endpoint: Endpoint, client: str) -> dict[str, str]:
     where = endpoint.address
     host = "localhost" if isinstance(where, UnixAddress) else str(where).removeprefix("tcp://")
     headers = {"Host": host, "Kedge-Client": client, "Content-Type": "application/json"}
@@ -171,7 +174,7 @@ def _headers(endpoint: Endpoint, client: str) -> dict[str, str]:
     return headers
 
 
-def _connected(where: Address) -> socket.socket:
+def connected(where: Address) -> socket.socket:
     try:
         if not isinstance(where, UnixAddress):
             sock = socket.create_connection((where.host, where.port), timeout=CONNECT_S)
@@ -210,7 +213,7 @@ def _quietly_received(sock: socket.socket) -> bytes:
         return b""
 
 
-def _answer(status: int, body: bytes, endpoint: Endpoint) -> Any:
+def answer_of(status: int, body: bytes) -> Any:
     try:
         decoded: Any = json.loads(body) if body else None
     except ValueError:
