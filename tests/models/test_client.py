@@ -54,6 +54,9 @@ async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_
     [call] = model_server.calls
     assert call.headers["authorization"] == f"Bearer {KEY}"
     assert [message["role"] for message in call.body["messages"]] == ["system", "user"]
+    assert call.first is not None
+    assert call.done is not None
+    assert call.arrived <= call.first <= call.done
 
 
 async def test_steps_share_a_connection(models: Models, model_server: ModelServer) -> None:

@@ -33,7 +33,7 @@ class PromptTurn:
         self._retry = retry
         self._today = today
 
-    async def __call__(self, ctx: TurnContext, /) -> None:
+    async def __call__(self, ctx: TurnContext) -> None:
         endpoint: Endpoint | None = None
         while True:
             history = await ctx.history()
