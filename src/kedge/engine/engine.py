@@ -18,7 +18,7 @@ from kedge.engine.actor import SessionActor, persist
 from kedge.engine.turn import Turn
 from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
-from kedge.protocol.bounds import MAX_TITLE_CHARS, check_model, check_prompt, check_run_id, check_text
+from kedge.protocol.bounds import MAX_TITLE_CHARS, check_depth, check_model, check_prompt, check_run_id, check_text
 from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, Submission
@@ -209,6 +209,7 @@ class Engine:
         self, workspace_id: str, request_id: str, answers: list[object] | None, by: str
     ) -> AnswerReceipt:
         """Answer a question; with no answers at all, it is cancelled."""
+        check_depth(answers, "answers")
         action = "cancel" if answers is None else "answer"
         return await self._answer(workspace_id, "question", request_id, Answer(action=action, by=by, answers=answers))
 
@@ -333,10 +334,14 @@ async def _end_tasks(tasks: set[asyncio.Task[Any]], patience_s: float) -> None:
 
 def _resolved(path: Path) -> str:
     check_text(str(path), "path")
-    resolved = path.resolve()
-    if not resolved.is_dir():
-        raise Invalid("invalid_request", f"{path} is not a directory; name an existing one")
-    return str(resolved)
+    try:
+        resolved = path.resolve()
+        if resolved.is_dir():
+            return str(resolved)
+        why = "is not a directory"
+    except (OSError, RuntimeError) as error:  # a name too long, a link to itself
+        why = (error.strerror if isinstance(error, OSError) else None) or "cannot be resolved"
+    raise Invalid("invalid_request", f"{str(path)[:200]} {why}; name an existing directory")
 
 
 def checked_title(title: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kedge.protocol.errors import Invalid, TooLarge
 
@@ -21,6 +21,9 @@ MAX_OPEN_RUNS = 100
 MAX_ERROR_CHARS = 4_000
 # A title is one line of a list.
 MAX_TITLE_CHARS = 200
+# No form is nested like this; and what is in the log must be readable for every client, whose JSON readers give up at
+# a thousand or much earlier.
+MAX_DEPTH = 32
 
 _MODEL = re.compile(r"[^\s/]+/\S.{0,250}")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -42,6 +45,21 @@ def check_prompt(prompt: str, attachments: Sequence[Attachment] = ()) -> None:
         raise TooLarge("prompt_too_large", f"the prompt is over {MAX_PROMPT_BYTES >> 20} MiB; attach a file instead")
     if not prompt.strip() and not any(a.mime_type.startswith("text/") for a in attachments):
         raise Invalid("empty_prompt", "the prompt is empty; say what to do")
+
+
+def check_depth(value: Any, what: str, most: int = MAX_DEPTH) -> None:
+    inner: Collection[Any] = ()
+    match value:
+        case {**fields}:
+            inner = fields.values()
+        case [*items]:
+            inner = items
+        case _:
+            pass
+    if inner and most == 0:
+        raise Invalid("invalid_request", f"the {what} are nested more than {MAX_DEPTH} levels deep")
+    for each in inner:
+        check_depth(each, what, most - 1)
 
 
 def check_text(text: str, what: str) -> None:
