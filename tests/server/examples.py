@@ -1,0 +1,48 @@
+"""Every route of the table with something to send: whoever adds a route is made to add its example."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from kedge.protocol import api
+from kedge.server.operations import Operation
+from kedge.server.table import OPERATIONS
+
+BODIES: dict[type, dict[str, Any]] = {
+    api.ControlBody: {"command": "shutdown_if_idle"},
+    api.WorkspaceBody: {"path": "/"},
+    api.SessionBody: {"title": "a title"},
+    api.RenameBody: {"title": "another title"},
+    api.SubmitBody: {"session_id": "SESSION", "prompt": "say hello"},
+    api.GrantBody: {"id": "REQUEST", "action": "allow"},
+    api.AnswerBody: {"id": "REQUEST", "answers": ["yes"]},
+    api.RequestBody: {"id": "REQUEST"},
+}
+
+ALL = [pytest.param(operation, id=f"{operation.method} {operation.path}") for operation in OPERATIONS]
+
+
+def chosen(is_wanted: Any) -> list[Any]:
+    return [each for each in ALL if is_wanted(each.values[0])]
+
+
+WITH_BODY = chosen(lambda operation: operation.body is not None)
+OF_WORKSPACE = chosen(lambda operation: "{workspace_id}" in operation.path)
+
+
+def path_of(operation: Operation, **ids: str) -> str:
+    return re.sub(r"{(\w+)}", lambda found: ids.get(found[1], f"no-{found[1]}"), operation.path)
+
+
+def body_of(operation: Operation, **ids: str) -> dict[str, Any] | None:
+    if operation.body is None:
+        return None
+    return {name: ids.get(value, value) if isinstance(value, str) else value for name, value in _example(operation)}
+
+
+def _example(operation: Operation) -> Any:
+    assert operation.body is not None
+    return BODIES[operation.body].items()

@@ -1,0 +1,37 @@
+"""`kedge serve` with a scripted agent: the whole server, the real command line, and no model.
+
+usage: python -m tests.server.scripted [ARGUMENT of kedge serve ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from unittest import mock
+
+from kedge.cli.main import main
+from kedge.engine.scripted import ScriptedTurn
+from kedge.engine.turn import Turn
+from kedge.protocol.runs import RunKind
+
+
+class ScriptedAgent:
+    """Does what prompts say; `kedge.engine.scripted` lists the commands."""
+
+    def __init__(self) -> None:
+        turn = ScriptedTurn()
+        self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn}
+
+    def default_model(self) -> str | None:
+        return "scripted/any"
+
+    async def warm_up(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    with mock.patch("kedge.agent.agent.Agent", ScriptedAgent):
+        sys.exit(main(["serve", *sys.argv[1:]]))

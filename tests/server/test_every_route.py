@@ -1,0 +1,146 @@
+"""What is true of every route, whatever it does: taken from the table, so that a new one is held to it too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kedge.protocol import errors as protocol_errors
+from kedge.protocol.errors import KedgeError
+from kedge.server import errors as server_errors
+from kedge.server.errors import status_of
+from kedge.server.operations import Operation
+from kedge.server.table import OPERATIONS
+from kedge.version import VERSION
+from tests.server.client import Client, done
+from tests.server.examples import ALL, OF_WORKSPACE, WITH_BODY, body_of, path_of
+from tests.server.process import Server
+
+METHODS = {"GET", "POST", "PATCH", "DELETE", "PUT", "OPTIONS", "TRACE"}
+PATHS = sorted({operation.path for operation in OPERATIONS})
+
+
+@pytest.mark.parametrize("operation", OF_WORKSPACE)
+def test_an_unknown_workspace_is_not_found(client: Client, operation: Operation) -> None:
+    path = path_of(operation, workspace_id="nowhere")
+    answer = client.ask(operation.method, path, body_of(operation))
+    assert answer.status == 404
+    assert answer.code in ("workspace_not_found", "session_not_found", "run_not_found", "request_not_found")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_method_that_is_not_there_is_405_and_says_which_are(client: Client, path: str) -> None:
+    filled = path_of(next(operation for operation in OPERATIONS if operation.path == path))
+    offered = {operation.method for operation in OPERATIONS if matches(operation.path, filled)}
+    for method in METHODS - offered:
+        answer = client.ask(method, filled)
+        assert (answer.status, answer.code) == (405, "method_not_allowed"), method
+        allowed = set(answer.headers["allow"].split(", "))
+        assert allowed == offered | ({"HEAD"} if "GET" in offered else set())
+
+
+def matches(pattern: str, path: str) -> bool:
+    pairs = list(zip(pattern.split("/"), path.split("/"), strict=False))
+    same_length = pattern.count("/") == path.count("/")
+    return same_length and all(word == given or word.startswith("{") for word, given in pairs)
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_a_slash_too_many_is_not_found(client: Client, operation: Operation) -> None:
+    path = path_of(operation)
+    for wrong in (f"{path}/", f"/{path}", path.replace("/v1/", "/v1//")):
+        answer = client.ask(operation.method, wrong, body_of(operation))
+        assert (answer.status, answer.code) == (404, "route_not_found"), wrong
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_body_that_is_not_declared_as_json_is_415(client: Client, operation: Operation) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx", ""):
+        answer = client.ask(operation.method, path_of(operation), b"{}", headers={"Content-Type": kind}, raw=True)
+        assert (answer.status, answer.code) == (415, "not_json"), kind
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/merge-patch+json"]
+)
+def test_json_may_be_declared_in_any_of_its_ways(client: Client, workspace: str, kind: str) -> None:
+    answer = client.ask("POST", f"{workspace}/sessions", {"title": "x"}, headers={"Content-Type": kind})
+    assert done(answer)["title"] == "x"
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_body_that_is_not_json_is_400(client: Client, operation: Operation) -> None:
+    for body in (b"", b"{", b'{"x" 1}', b"\xff", b'{"x": NaN}', b"nul", b"\xef\xbb\xbf{}"):
+        answer = client.ask(operation.method, path_of(operation), body, raw=True)
+        assert (answer.status, answer.code) == (400, "malformed"), body
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_body_of_another_type_is_422(client: Client, operation: Operation) -> None:
+    for body in (b"null", b"[]", b'"text"', b"1", b"true"):
+        answer = client.ask(operation.method, path_of(operation), body, raw=True)
+        assert (answer.status, answer.code) == (422, "invalid_request"), body
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_field_of_another_type_is_422_and_named(client: Client, operation: Operation) -> None:
+    example = body_of(operation) or {}
+    for name in example:
+        answer = client.ask(operation.method, path_of(operation), {**example, name: {"not": "this"}})
+        assert (answer.status, answer.code) == (422, "invalid_request")
+        assert f"$.{name}" in answer.json["message"]
+
+
+@pytest.mark.parametrize("operation", [each for each in WITH_BODY if "/control" not in each.values[0].path])
+def test_unknown_fields_are_ignored(client: Client, operation: Operation, tmp_path: Path) -> None:
+    workspace = client.workspace(tmp_path)
+    session_id = client.session(workspace)
+    ids = {"workspace_id": workspace.rpartition("/")[2], "session_id": session_id, "SESSION": session_id}
+    body = {**(body_of(operation, **ids) or {}), "from_the_future": {"a": [1, None]}}
+    answer = client.ask(operation.method, path_of(operation, **ids), body)
+    expected = 404 if "id" in body else operation.status  # there is no such request
+    assert answer.status == expected, answer.body
+
+
+@pytest.mark.parametrize("operation", [each for each in ALL if each.values[0].method == "GET"])
+def test_head_has_the_headers_of_get_and_no_body(client: Client, operation: Operation, tmp_path: Path) -> None:
+    workspace = client.workspace(tmp_path)
+    session_id = client.session(workspace)
+    run_id = client.submit(workspace, session_id, "say hello")
+    client.ended(workspace, run_id)
+    path = path_of(operation, workspace_id=workspace.rpartition("/")[2], session_id=session_id, run_id=run_id)
+    head = client.ask("HEAD", path)
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-type"] == operation.media_type
+    assert head.headers["kedge-version"] == VERSION
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_over_tcp_nothing_is_answered_without_the_token(server: Server, operation: Operation) -> None:
+    token = server.token
+    for given in (
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        f"Bearer {token}x",
+        f"Bearer {token[:-1]}",
+        f"Basic {token}",
+        token,
+    ):
+        headers = {"Authorization": given} if given else {}
+        answer = Client(server.tcp).ask(operation.method, path_of(operation), body_of(operation), headers=headers)
+        assert (answer.status, answer.code) == (401, "unauthorized"), given
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert token not in answer.body.decode()
+
+
+def test_every_error_has_a_status() -> None:
+    def families(error: type[KedgeError]) -> set[type[KedgeError]]:
+        return {error}.union(*(families(each) for each in error.__subclasses__()))
+
+    modules = (protocol_errors.__name__, server_errors.__name__)
+    for family in families(KedgeError) - {KedgeError}:
+        if family.__module__ in modules:
+            assert 400 <= status_of(family.__new__(family)) < 600
