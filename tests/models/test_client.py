@@ -54,9 +54,8 @@ async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_
     [call] = model_server.calls
     assert call.headers["authorization"] == f"Bearer {KEY}"
     assert [message["role"] for message in call.body["messages"]] == ["system", "user"]
-    assert call.first is not None
-    assert call.done is not None
-    assert call.arrived <= call.first <= call.done
+    await model_server.until(lambda calls: calls[0].done is not None)
+    assert call.arrived <= (call.first or 0) <= (call.done or 0)
 
 
 async def test_steps_share_a_connection(models: Models, model_server: ModelServer) -> None:
@@ -127,6 +126,30 @@ async def test_a_server_that_is_not_there_is_unreachable(models: Models, model_s
         await ask(models, endpoint(gone))
     assert caught.value.code == "unreachable"
     assert HOST in caught.value.text
+
+
+@pytest.mark.parametrize("proxy", ["nonsense://me:secret@host", "http://host:port"])
+async def test_a_proxy_that_cannot_be_used_is_told_at_the_first_call(
+    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    models = Models()
+    await models.warm_up()
+    with pytest.raises(ConfigError, match="ALL_PROXY") as caught:
+        await ask(models, endpoint(model_server))
+    assert "secret" not in caught.value.text
+    await models.close()
+
+
+async def test_a_proxy_is_used_where_the_environment_says_so(
+    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://{HOST}:{model_server.port}")
+    models = Models()
+    target = Endpoint(provider="openai", model="m", base_url="http://models.test/v1")
+    assert text(await ask(models, target)) == "FAKE-ANSWER-OK"
+    assert model_server.calls[0].headers["host"] == "models.test"
+    await models.close()
 
 
 async def test_leaving_early_closes_the_connection(models: Models, model_server: ModelServer) -> None:

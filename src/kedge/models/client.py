@@ -47,7 +47,8 @@ class Models:
 
     async def warm_up(self) -> None:
         """Load the HTTP client ahead of the first call, in a thread: it takes a tenth of a second."""
-        await self._transport()
+        with contextlib.suppress(ModelError):  # the first call tells
+            await self._transport()
 
     async def named(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint with its model: where none was chosen, the first one that the server offers."""
@@ -80,7 +81,8 @@ class Models:
 
     async def close(self) -> None:
         if self._opening is not None:
-            await (await self._opening).close()
+            with contextlib.suppress(ModelError):
+                await (await self._opening).close()
 
     async def _first_model(self, endpoint: Endpoint) -> str:
         async with self._send(endpoint, chat.prepare_listing(endpoint)) as answer:

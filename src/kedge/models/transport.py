@@ -37,13 +37,11 @@ class Transport:
     def __init__(self, connect_s: float, stall_s: float) -> None:
         # The client tells of every request, with its address: that is a user's business, not the log's.
         logging.getLogger("httpx2").setLevel(logging.WARNING)
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(stall_s, connect=connect_s),
-            limits=httpx2.Limits(max_keepalive_connections=KEEP_IDLE, keepalive_expiry=KEEP_IDLE_S),
-            follow_redirects=False,  # a key goes where it was meant to go, and nowhere else
-            # One client serves many callers: nothing is carried from one to another.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        )
+        try:
+            self._client = _new_client(connect_s, stall_s)
+        except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
+            variables = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+            raise ConfigError("bad_config", f"no way out to a model: {error} (check {variables})") from error
 
     @contextlib.asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncGenerator[Answer, None]:
@@ -57,6 +55,16 @@ class Transport:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _new_client(connect_s: float, stall_s: float) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(stall_s, connect=connect_s),
+        limits=httpx2.Limits(max_keepalive_connections=KEEP_IDLE, keepalive_expiry=KEEP_IDLE_S),
+        follow_redirects=False,  # a key goes where it was meant to go, and nowhere else
+        # One client serves many callers: nothing is carried from one to another.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+    )
 
 
 @contextlib.contextmanager
