@@ -219,6 +219,12 @@ class Engine:
         return self._env.get((workspace_id, run_id))
 
     def is_cancelled(self, workspace_id: str, run_id: str) -> bool:
+    async def end_sub_agents(self, workspace_id: str, run_id: str, patience_s: float) -> None:
+        """Stop the turns that a run delegated to, and wait until they, and so their processes, have ended."""
+        actors = [actor for actor, _ in self._actors.values() if actor.workspace_id == workspace_id]
+        if turns := [actor.end_turn() for actor in actors if actor.parent_run_id == run_id]:
+            await asyncio.wait(turns, timeout=patience_s)
+
         return (workspace_id, run_id) in self._cancelled
 
     def leave_behind(self, task: asyncio.Task[object]) -> None:
