@@ -119,7 +119,7 @@ class SessionActor:
         if not task.done():
             log.warning("the turn of run %s ignores its cancellation and was left behind", ctx.run.run_id)
             self._engine.leave_behind(task)
-        await desk.close()
+        await persist(desk.close)
         return survivors
 
     async def _end(self, started: Started, outcome: Outcome) -> None:

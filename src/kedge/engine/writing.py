@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -64,11 +65,12 @@ class Desk:
             await self.store.append_drafts(self.claim, _merged(drafts))
         except StoreUnavailable:
             self._unsaved = drafts + self._unsaved
+            raise
         except ClaimLost:
             pass  # the run ended meanwhile, with what was saved before
 
     async def close(self) -> None:
-        """The turn is over: it writes no more, and what people saw of it is saved."""
+        """The turn is over: it writes no more, and what people saw of it is saved. To be called until it succeeds."""
         self.is_revoked = True
         if self._timer is not None:
             self._timer.cancel()
@@ -78,7 +80,11 @@ class Desk:
 
     def _save_soon(self) -> None:
         self._timer = None
-        self._saving = asyncio.get_running_loop().create_task(self.save())
+        self._saving = asyncio.get_running_loop().create_task(self._save_if_possible())
+
+    async def _save_if_possible(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self.save()
 
 
 class PartWriter:
@@ -186,8 +192,8 @@ class MessageWriter:
     async def _commit(self, parts: list[Part], usage: Usage | None) -> None:
         first = self._committed
         self._committed += len(parts)
-        self._desk.forget(self.id, self._committed)
         await self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage)
+        self._desk.forget(self.id, first + len(parts))  # not before: what could not be stored is still a draft
 
 
 class ToolWriter:
@@ -208,8 +214,8 @@ class ToolWriter:
 
     async def _commit(self) -> None:
         assert self._part.final is not None
-        self._desk.forget(self.id, 1)
         await self._desk.store.finish_parts(self._desk.claim, self.id, 0, [self._part.final])
+        self._desk.forget(self.id, 1)
 
 
 def _kind_of(head: Part) -> DeltaKind:
