@@ -43,6 +43,7 @@ class SessionActor:
         self._engine = engine
         self._is_child = is_child
         self._has_news = True
+        self._is_leaving = False
         self._stop: asyncio.Future[Stop] | None = None
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the active turn
 
@@ -51,7 +52,8 @@ class SessionActor:
         self._has_news = True
 
     def stop(self, why: Stop) -> None:
-        """End the active turn. Telling it twice, or when there is none, does nothing."""
+        """End the active turn. Telling it twice does nothing; a shutdown also ends a turn that is just being started."""
+        self._is_leaving = self._is_leaving or why == "shutdown"
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(why)
 
@@ -78,6 +80,8 @@ class SessionActor:
         self._over = asyncio.get_running_loop().create_future()
         if self._engine.is_cancelled(self.workspace_id, started.run.run_id):
             self.stop("cancel")
+        elif self._is_leaving:
+            self.stop("shutdown")
         try:
             await self._work_on(started, slot, self._stop)
         finally:
