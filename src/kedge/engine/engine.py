@@ -138,7 +138,8 @@ class Engine:
         env: Mapping[str, str] | None = None,
     ) -> Receipt:
         """P1: when this returns the run is durable; when it raises a `KedgeError` there is none."""
-        self._check_accepting()
+        if submission.parent_run_id is None:  # a sub-agent belongs to a run that was accepted, and is left with it
+            self._check_accepting()
         if run_id is None:
             run_id = self._new_id()
         check_run_id(run_id)
@@ -212,18 +213,18 @@ class Engine:
         return self._env.get((workspace_id, run_id))
 
     def is_cancelled(self, workspace_id: str, run_id: str) -> bool:
-    async def end_sub_agents(self, workspace_id: str, run_id: str, patience_s: float) -> None:
-        """Stop the turns that a run delegated to, and wait until they, and so their processes, have ended."""
-        actors = [actor for actor, _ in self._actors.values() if actor.workspace_id == workspace_id]
-        if turns := [actor.end_turn() for actor in actors if actor.parent_run_id == run_id]:
-            await asyncio.wait(turns, timeout=patience_s)
-
         return (workspace_id, run_id) in self._cancelled
 
     def leave_behind(self, task: asyncio.Task[object]) -> None:
         """Keep a task that ignores its cancellation until it ends by itself; it can write nothing any more."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def end_sub_agents(self, workspace_id: str, run_id: str, patience_s: float) -> None:
+        """Stop the turns that a run delegated to, and wait until they, and so their processes, have ended."""
+        actors = [actor for actor, _ in self._actors.values() if actor.workspace_id == workspace_id]
+        if turns := [actor.end_turn() for actor in actors if actor.parent_run_id == run_id]:
+            await asyncio.wait(turns, timeout=patience_s)
 
     def cancel_soon(self, workspace_id: str, run_id: str) -> None:
         self._own(persist(lambda: self.store.cancel_run(workspace_id, run_id)))
