@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,9 @@ import pytest
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.protocol.events import AgentEvent
-from kedge.protocol.messages import ToolResult
 from kedge.protocol.runs import Run, RunEnd
 from tests.support.harness import Kedge, place_of
+from tests.support.processes import StubbornFamily, is_alive
 from tests.support.stores import StoreKind
 
 
@@ -31,7 +30,7 @@ async def test_sub_agent_is_a_run_of_its_own_and_its_text_is_the_result(kedge: K
     assert end.text == "done"
     assert (child.kind, child.permissions) == ("agent", "ask")
     assert (await kedge.store.session(kedge.workspace_id, child.session_id)).parent_session_id == session_id
-    results = [p for m in await kedge.messages(session_id) for p in m.parts if isinstance(p, ToolResult)]
+    results = await kedge.results(session_id)
     assert [result.content for result in results] == ["from below"]
     log = await kedge.log()
     assert place_of(log, RunEnd, run_id=child.run_id) < place_of(log, RunEnd, run_id="parent")
@@ -108,7 +107,7 @@ async def test_failure_of_a_sub_agent_is_a_result_and_its_error_names_it_alone(k
     assert (await kedge.end(child.run_id)).error == "below"
     errors = [e.payload for e in await kedge.log() if isinstance(e.payload, AgentEvent)]
     assert [(error.run_id, error.session_id) for error in errors] == [(child.run_id, child.session_id)]
-    results = [p for m in await kedge.messages(session_id) for p in m.parts if isinstance(p, ToolResult)]
+    results = await kedge.results(session_id)
     assert [(result.content, result.is_error) for result in results] == [("below", True)]
 
 
@@ -148,28 +147,10 @@ async def test_sub_agents_need_no_slot_of_their_own(store_kind: StoreKind, tmp_p
 
 async def test_parent_ends_only_after_the_processes_of_its_sub_agent(kedge: Kedge, tmp_path: Path) -> None:
     """P6 holds for the whole turn: the next run of the session must not meet what the cancelled one left running."""
-    script, pid_file = tmp_path / "stubborn.sh", tmp_path / "pid"
-    script.write_text(
-        f"trap '' TERM\necho $$ > {pid_file}.new\nmv {pid_file}.new {pid_file}\nwhile :; do sleep 1; done\n"
-    )
+    family = StubbornFamily(tmp_path)
     session_id = await kedge.session()
-    await kedge.send(session_id, f"delegate process sh {script}", "parent")
-    await asyncio.to_thread(wait_for_file, pid_file)
+    await kedge.send(session_id, f"delegate process {family.command}", "parent")
+    pids = await family.pids()
     await kedge.cancel(session_id)
     assert (await kedge.end("parent")).cancelled
-    assert not is_alive(int(pid_file.read_text()))
-
-
-def wait_for_file(path: Path) -> None:
-    for _ in range(3000):
-        if path.exists():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError(f"{path} was never written")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert [pid for pid in pids if is_alive(pid)] == []

@@ -16,7 +16,7 @@ from kedge.engine.engine import Engine
 from kedge.engine.scripted import Gates, ScriptedTurn
 from kedge.engine.turn import Turn
 from kedge.protocol.events import Event
-from kedge.protocol.messages import Message
+from kedge.protocol.messages import Message, ToolResult
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, RunState, Submission
 from kedge.store.port import Store
@@ -189,6 +189,9 @@ class Kedge:
 
     async def messages(self, session_id: str) -> list[Message]:
         return (await self.store.messages(self.workspace_id, session_id)).messages
+
+    async def results(self, session_id: str) -> list[ToolResult]:
+        return [p for m in await self.messages(session_id) for p in m.parts if isinstance(p, ToolResult)]
 
     async def history(self, session_id: str) -> list[Message]:
         """What the model may see."""
