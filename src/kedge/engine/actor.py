@@ -68,7 +68,7 @@ class SessionActor:
             self._has_news = False
             async with self._engine.slots.take(is_counted=not self._is_child) as slot:
                 while not self._engine.is_stopping and await self._turn(slot):
-                    pass
+                    await slot.acquire()  # a turn that was cancelled while it lent its slot left without it
 
     async def _turn(self, slot: Slot) -> bool:
         started = await persist(lambda: self._engine.store.start(self.workspace_id, self.session_id))
