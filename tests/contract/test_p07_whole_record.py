@@ -49,9 +49,7 @@ async def test_every_call_of_a_cancelled_turn_has_a_result_and_the_session_goes_
     await kedge.reached("never")
     await kedge.cancel(session_id)
     await kedge.end("r")
-    results = {
-        p.tool_call_id: p for m in await kedge.messages(session_id) for p in m.parts if isinstance(p, ToolResult)
-    }
+    results = {result.tool_call_id: result for result in await kedge.results(session_id)}
     assert (results["call-0"].content, results["call-0"].is_error) == ("done", False)
     assert (results["call-1"].content.startswith("half"), results["call-1"].is_error) == (True, True)
     assert ("Cancelled" in results["call-2"].content, results["call-2"].is_error) == (True, True)
