@@ -80,7 +80,7 @@ class Kedge:
         assert not self._is_up
         self.gates = Gates()
         scripted: Turn = ScriptedTurn(self.gates)
-        self.store = self._kind.open(self.data, self.clock)
+        self.store = self.open_store()
         turns = ChainMap(self.turns, dict.fromkeys(KINDS, scripted))
         self.engine = Engine(self.store, turns, new_id=self._new_id, **self._settings)
         async with asyncio.timeout(LIMIT_S):
@@ -88,6 +88,9 @@ class Kedge:
             self.workspace_id = (await self.engine.open_workspace(self._path)).id
         self._watching = asyncio.create_task(self.read(self.watcher))
         self._is_up = True
+
+    def open_store(self) -> Store:
+        return self._kind.open(self.data, self.clock)
 
     async def shutdown(self, grace_s: float = 5.0) -> None:
         async with asyncio.timeout(LIMIT_S):
