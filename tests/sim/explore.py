@@ -93,7 +93,7 @@ async def play(world: World, steps: int) -> None:
             await trouble(world, clients, what)
         else:
             clients.actions[what][1]()
-        await asyncio.sleep(pause(world))
+        await world.sleep(pause(world))
         if world.has_crashed:
             await world.crash()
             await world.boot()
@@ -146,10 +146,10 @@ async def restart(world: World, clients: Clients) -> None:
             case "again":
                 world.spawn(world.engine.shutdown())
             case "crash":
-                world.has_crashed = True
+                world.kill()
             case _:
                 pass
-        await asyncio.wait({stopping}, timeout=pause(world))
+        await world.sleep(pause(world) * 0.2)
         if world.has_crashed:
             await world.crash()
             break

@@ -78,7 +78,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # What the base class calls, and a loop without files does not need.
 
-    def _process_events(self, event_list: list[Any]) -> None:
+    def _process_events(self, _: list[Any]) -> None:
         pass
 
     def _write_to_self(self) -> None:

@@ -24,6 +24,7 @@ NEVER = 1 << 60
 CANCEL_S = 5.0  # P6
 AFTER_TROUBLE_S = 3.0  # a store that failed is asked again after at most 2 s
 MAX_ATTEMPTS = 3
+DRAFT_S = 1.0  # text in flight is saved every 0.25 s; here a transaction takes a while
 
 LifeEnd = Literal["", "crash", "orderly", "unclear"]
 
@@ -63,12 +64,13 @@ class Model:
     deleted: set[str] = field(default_factory=set[str])
     calls: list[Call] = field(default_factory=list[Call])
     returned: set[str] = field(default_factory=set[str])  # runs whose turn came to its end by itself
-    lossy: set[str] = field(default_factory=set[str])  # messages whose newest text a crash may have taken
+    lossy: dict[str, float] = field(default_factory=dict[str, float])  # messages cut by a crash: text kept up to when
     trouble_at: float = -1.0  # when the disk or the server last failed
     stopping_since: float | None = None
     _tick: int = 0
     _lives: list[LifeEnd] = field(default_factory=list[LifeEnd])
     _started_in: dict[str, int] = field(default_factory=dict[str, int])
+    _created_at: dict[str, float] = field(default_factory=dict[str, float])
     _cancelled_at: dict[str, float] = field(default_factory=dict[str, float])
 
     def tick(self) -> int:
@@ -93,9 +95,12 @@ class Model:
         if self.stopping_since is not None and (how == "crash" or self.trouble_at >= self.stopping_since):
             how = "unclear"
         self._lives[-1] = how
-        self.trouble_at = self.now()
         if how != "orderly":
-            self.lossy |= {message.id for message in self.messages.values() if not is_finished(message)}
+            for message in self.messages.values():
+                if not is_finished(message):
+                    is_safe = self.trouble_at < self._created_at[message.id]
+                    self.lossy.setdefault(message.id, self.now() - DRAFT_S if is_safe else 0.0)
+        self.trouble_at = self.now()
 
     # What is committed.
 
@@ -110,6 +115,7 @@ class Model:
             case RunEnd() as end:
                 self._end(end)
             case MessageOf() as message:
+                self._created_at.setdefault(message.id, self.now())
                 self.messages[message.id] = message
                 self._text(message)
             case PermissionRequest() | QuestionRequest() as request:

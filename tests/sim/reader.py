@@ -12,6 +12,7 @@ from random import Random
 from typing import cast
 
 from kedge.engine.engine import Engine
+from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.events import CaughtUp, Connected, Event, Heartbeat, StreamReset
 from kedge.protocol.messages import Delta, Message, MessageOf
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
@@ -45,6 +46,7 @@ class Reader:
         self._is_attentive = is_attentive
         self._log_id: str | None = None
         self._texts: dict[tuple[str, int], str] = {}
+        self._shown: dict[tuple[str, int], list[tuple[float, int]]] = {}  # when how much of it was streamed
         self._finished: set[str] = set()
         self._asked: tuple[int | None, str | None] = (None, None)
         self._is_connected = False
@@ -71,6 +73,9 @@ class Reader:
                         break
                 else:
                     return
+            except StoreUnavailable:  # it read the log while the server stopped
+                assert self._model.is_stopping, f"{self.name} cannot read"
+                return
             finally:
                 await chunks.aclose()
             await asyncio.sleep(self._rng.choice((0, 0.01, 1, 20)))
@@ -210,8 +215,13 @@ class Reader:
         for index, part in enumerate(message.parts):
             known = self._texts.get((message.id, index), "")
             text = text_in(part)
-            is_kept = text.startswith(known) or message.id in self._model.lossy
-            assert is_kept, f"{self.name}: message {message.id} took text back: {known!r}, now {text!r}"
+            if not text.startswith(known):
+                # Only a crash may take text back, and only the newest.
+                kept_upto = self._model.lossy.get(message.id)
+                shown = self._shown.get((message.id, index), [])
+                kept = max((length for at, length in shown if kept_upto is not None and at <= kept_upto), default=0)
+                is_kept = kept_upto is not None and text.startswith(known[:kept])
+                assert is_kept, f"{self.name}: message {message.id} took text back: {known!r}, now {text!r}"
             self._texts[message.id, index] = text
 
     def _delta(self, delta: Delta) -> None:
@@ -223,7 +233,8 @@ class Reader:
         assert delta.offset <= len(known), f"{where} leaves a gap: {known!r} + {delta.text!r}"
         overlap = known[delta.offset :]
         assert delta.text.startswith(overlap) or overlap.startswith(delta.text), f"{where}: {known!r} + {delta.text!r}"
-        self._texts[delta.message_id, delta.part] = known + delta.text[len(overlap) :]
+        text = self._texts[delta.message_id, delta.part] = known + delta.text[len(overlap) :]
+        self._shown.setdefault((delta.message_id, delta.part), []).append((self._model.now(), len(text)))
 
     def _sees(self, session_id: str) -> bool:
         return self._session_id in (None, session_id)

@@ -100,7 +100,7 @@ class World:
         self.workspace_id = ""
         self.disk = Disk()
         self.fuse = 0  # commits until a crash
-        self.has_crashed = False
+        self._killed: asyncio.Future[None] = self.loop.create_future()
         self._directory = directory
         self._failure: BaseException | None = None
         self._ring_bytes = self.rng.choice((300, 2_000, 20_000))
@@ -166,7 +166,7 @@ class World:
 
     def _open(self) -> None:
         self.model.booted()
-        self.has_crashed = False
+        self._killed = self.loop.create_future()
         self.fuse = 0
         self._writes = SimExecutor(self.loop, self._delay, lanes=1, on_ran=self._group_ran)
         self._reads = SimExecutor(self.loop, self._delay, lanes=4)
@@ -186,9 +186,18 @@ class World:
             self._audit = opening.connect_reader(self._directory / opening.DATABASE)
         self.compare_with_file()
 
+    @property
+    def has_crashed(self) -> bool:
+        return self._killed.done()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let things happen for a while, or until a crash."""
+        await asyncio.wait({self._killed}, timeout=seconds)
+
     def kill(self) -> None:
         """The instant of a crash: from here on nothing reaches the file, and nothing comes from it."""
-        self.has_crashed = True
+        if not self._killed.done():
+            self._killed.set_result(None)
         if self.disk.is_full:
             self.model.trouble_at = self.loop.time()
         self._writes.die()
