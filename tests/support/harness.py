@@ -16,7 +16,7 @@ from kedge.engine.engine import Engine
 from kedge.engine.scripted import Gates, ScriptedTurn
 from kedge.engine.turn import Turn
 from kedge.protocol.events import Event
-from kedge.protocol.messages import Message
+from kedge.protocol.messages import Message, ToolResult
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, RunState, Submission
 from kedge.store.port import Store
@@ -80,7 +80,7 @@ class Kedge:
         assert not self._is_up
         self.gates = Gates()
         scripted: Turn = ScriptedTurn(self.gates)
-        self.store = self._kind.open(self.data, self.clock)
+        self.store = self.open_store()
         turns = ChainMap(self.turns, dict.fromkeys(KINDS, scripted))
         self.engine = Engine(self.store, turns, new_id=self._new_id, **self._settings)
         async with asyncio.timeout(LIMIT_S):
@@ -88,6 +88,9 @@ class Kedge:
             self.workspace_id = (await self.engine.open_workspace(self._path)).id
         self._watching = asyncio.create_task(self.read(self.watcher))
         self._is_up = True
+
+    def open_store(self) -> Store:
+        return self._kind.open(self.data, self.clock)
 
     async def shutdown(self, grace_s: float = 5.0) -> None:
         async with asyncio.timeout(LIMIT_S):
@@ -189,6 +192,9 @@ class Kedge:
 
     async def messages(self, session_id: str) -> list[Message]:
         return (await self.store.messages(self.workspace_id, session_id)).messages
+
+    async def results(self, session_id: str) -> list[ToolResult]:
+        return [p for m in await self.messages(session_id) for p in m.parts if isinstance(p, ToolResult)]
 
     async def history(self, session_id: str) -> list[Message]:
         """What the model may see."""

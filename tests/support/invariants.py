@@ -337,7 +337,8 @@ def _check_answer(end: RunEnd, messages: dict[str, Message], host: str) -> None:
     assert finish.reason != "interrupted", f"run {end.run_id}: an interrupted message as the answer"
     if end.cancelled:
         assert finish.reason == "canceled", f"run {end.run_id} is cancelled, its message says {finish.reason}"
-    later = [m for m in messages.values() if m.run_id == host and m.role == "assistant" and not m.summary]
+    ours = [m for m in messages.values() if m.run_id == host and m.role == "assistant" and not m.summary]
+    later = [m for m in ours if (last := finish_of(m.parts)) is None or last.reason != "interrupted"]
     assert later[-1].id == end.message_id, f"run {end.run_id}: {end.message_id} is not its last message"
 
 

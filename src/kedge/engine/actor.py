@@ -39,19 +39,28 @@ class SessionActor:
         self.workspace_id = workspace_id
         self.session_id = session_id
         self.active_run_id: str | None = None
+        self.parent_run_id: str | None = None  # of the active run, if it is a sub-agent's
         self._engine = engine
         self._is_child = is_child
         self._has_news = True
+        self._is_leaving = False
         self._stop: asyncio.Future[Stop] | None = None
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the active turn
 
     def poke(self) -> None:
         """There may be a new run."""
         self._has_news = True
 
     def stop(self, why: Stop) -> None:
-        """End the active turn. Telling it twice, or when there is none, does nothing."""
+        """End the active turn. Telling it twice does nothing; a shutdown also ends a turn that is just being started."""
+        self._is_leaving = self._is_leaving or why == "shutdown"
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(why)
+
+    def end_turn(self) -> asyncio.Future[None]:
+        """Stop the active turn; done when it is over."""
+        self.stop("cancel")
+        return self._over
 
     async def work(self) -> None:
         """Run turn after turn until nothing is open; then leave, without a gap in which a new run could be missed."""
@@ -59,22 +68,26 @@ class SessionActor:
             self._has_news = False
             async with self._engine.slots.take(is_counted=not self._is_child) as slot:
                 while not self._engine.is_stopping and await self._turn(slot):
-                    pass
+                    await slot.acquire()  # a turn that was cancelled while it lent its slot left without it
 
     async def _turn(self, slot: Slot) -> bool:
         started = await persist(lambda: self._engine.store.start(self.workspace_id, self.session_id))
         if started is None:
             return False
         failpoints.hit("turn.begin")
-        self.active_run_id = started.run.run_id
+        self.active_run_id, self.parent_run_id = started.run.run_id, started.run.parent_run_id
         self._stop = asyncio.get_running_loop().create_future()
+        self._over = asyncio.get_running_loop().create_future()
         if self._engine.is_cancelled(self.workspace_id, started.run.run_id):
             self.stop("cancel")
+        elif self._is_leaving:
+            self.stop("shutdown")
         try:
             await self._work_on(started, slot, self._stop)
         finally:
-            self.active_run_id = None
+            self.active_run_id = self.parent_run_id = None
             self._stop = None
+            self._over.set_result(None)
         return True
 
     async def _work_on(self, started: Started, slot: Slot, stop: asyncio.Future[Stop]) -> None:
@@ -102,13 +115,15 @@ class SessionActor:
         desk.is_revoked = True
         term_s, kill_s = self._engine.term_s, self._engine.kill_s
         task.cancel()
-        survivors, _ = await asyncio.gather(
-            processes.end_groups(ctx.groups, term_s, kill_s), asyncio.wait({task}, timeout=term_s + kill_s)
+        survivors, _, _ = await asyncio.gather(
+            processes.end_groups(ctx.groups, term_s, kill_s),
+            asyncio.wait({task}, timeout=term_s + kill_s),
+            self._engine.end_sub_agents(self.workspace_id, ctx.run.run_id, term_s + kill_s),
         )
         if not task.done():
             log.warning("the turn of run %s ignores its cancellation and was left behind", ctx.run.run_id)
             self._engine.leave_behind(task)
-        await desk.close()
+        await persist(desk.close)
         return survivors
 
     async def _end(self, started: Started, outcome: Outcome) -> None:

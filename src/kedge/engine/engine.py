@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kedge import failpoints
 from kedge.engine import processes
@@ -21,11 +21,13 @@ from kedge.feed.feed import Feed, Feeds
 from kedge.protocol.bounds import MAX_TITLE_CHARS, check_depth, check_model, check_prompt, check_run_id, check_text
 from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, Submission
+from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, Submission
 from kedge.protocol.sessions import Session, Workspace
 from kedge.store.port import Committed, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_TURNS = 100  # turns at work at once, over all sessions; more would only wait for the machine
 SHUTDOWN_S = 5.0  # P15
@@ -63,7 +65,7 @@ class Engine:
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
         self._cancelled: set[tuple[str, str]] = set()
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._hurry: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
@@ -150,7 +152,8 @@ class Engine:
         env: Mapping[str, str] | None = None,
     ) -> Receipt:
         """P1: when this returns the run is durable; when it raises a `KedgeError` there is none."""
-        self._check_accepting()
+        if submission.parent_run_id is None:  # a sub-agent belongs to a run that was accepted, and is left with it
+            self._check_accepting()
         if run_id is None:
             run_id = self._new_id()
         check_run_id(run_id)
@@ -160,19 +163,10 @@ class Engine:
         if submission.kind != "summarize":
             check_prompt(submission.prompt, submission.attachments)
         self.feed(workspace_id)
-        key = (workspace_id, run_id)
-        is_first = env is not None and key not in self._env
-        if env is not None and is_first:
-            self._env[key] = env
-        try:
-            receipt = await self.store.accept(workspace_id, run_id, submission)
-        except KedgeError:
-            if is_first:
-                self._env.pop(key, None)
-            raise
-        if is_first and receipt.replayed and receipt.state not in ("queued", "running"):
-            self._env.pop(key, None)
-        return receipt
+        if env is None:
+            return await self.store.accept(workspace_id, run_id, submission)
+        # Goes on when the caller leaves: who else would forget the variables of a run that is refused or has ended?
+        return await asyncio.shield(self._own(self._accept_with_env(workspace_id, run_id, submission, env)))
 
     async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
         """P6: returns, once it is durable, the runs that it covers."""
@@ -244,19 +238,46 @@ class Engine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def end_sub_agents(self, workspace_id: str, run_id: str, patience_s: float) -> None:
+        """Stop the turns that a run delegated to, and wait until they, and so their processes, have ended."""
+        actors = [actor for actor, _ in self._actors.values() if actor.workspace_id == workspace_id]
+        if turns := [actor.end_turn() for actor in actors if actor.parent_run_id == run_id]:
+            await asyncio.wait(turns, timeout=patience_s)
+
     def cancel_soon(self, workspace_id: str, run_id: str) -> None:
         self._own(persist(lambda: self.store.cancel_run(workspace_id, run_id)))
 
-    def _own(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Every task has an owner: these are the engine's, and end with it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._disown)
         return task
+
+    def _disown(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, KedgeError):  # those are for the caller, who may have left
+            log.error("a task of the engine failed", exc_info=error)
 
     def _check_accepting(self) -> None:
         if self.is_stopping:
             raise Unavailable("shutting_down", "the server is stopping; try again in a few seconds")
+
+    async def _accept_with_env(
+        self, workspace_id: str, run_id: str, submission: Submission, env: Mapping[str, str]
+    ) -> Receipt:
+        """The run may start before we hear of its acceptance, so its variables are there first."""
+        key = (workspace_id, run_id)
+        is_first = self._env.setdefault(key, env) is env
+        is_open = False
+        try:
+            receipt = await self.store.accept(workspace_id, run_id, submission)
+            is_open = receipt.state in OPEN_STATES
+        finally:
+            if is_first and not is_open:
+                self._env.pop(key, None)
+        return receipt
 
     async def _answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt:
         check_text(answer.by, "client name")

@@ -19,8 +19,8 @@ _PROC = Path("/proc")
 
 
 def identify(pid: int) -> LeftProcess:
-    """The group that `pid` leads; call it right after the start, while the process is certainly there."""
-    return LeftProcess(pid, _start_time(pid) or "")
+    """The group that `pid` leads; to be called right after the start. The leader may be gone already, and leave others."""
+    return LeftProcess(pid, _start_time(pid) or f"{_boot()}:")
 
 
 async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:

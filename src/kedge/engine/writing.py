@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,7 @@ class Desk:
         self._unsaved: list[Draft] = []
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Task[None] | None = None
+        self._one_by_one = asyncio.Lock()  # what is saved later comes later in the text
 
     def check(self) -> None:
         if self.is_revoked:
@@ -57,18 +59,20 @@ class Desk:
 
     async def save(self) -> None:
         """Hand everything in flight to the store; what it cannot take now is kept for later."""
-        drafts, self._unsaved = self._unsaved, []
-        if not drafts:
-            return
-        try:
-            await self.store.append_drafts(self.claim, _merged(drafts))
-        except StoreUnavailable:
-            self._unsaved = drafts + self._unsaved
-        except ClaimLost:
-            pass  # the run ended meanwhile, with what was saved before
+        async with self._one_by_one:
+            drafts, self._unsaved = self._unsaved, []
+            if not drafts:
+                return
+            try:
+                await self.store.append_drafts(self.claim, _merged(drafts))
+            except StoreUnavailable:
+                self._unsaved = drafts + self._unsaved
+                raise
+            except ClaimLost:
+                pass  # the run ended meanwhile, with what was saved before
 
     async def close(self) -> None:
-        """The turn is over: it writes no more, and what people saw of it is saved."""
+        """The turn is over: it writes no more, and what people saw of it is saved. To be called until it succeeds."""
         self.is_revoked = True
         if self._timer is not None:
             self._timer.cancel()
@@ -78,7 +82,11 @@ class Desk:
 
     def _save_soon(self) -> None:
         self._timer = None
-        self._saving = asyncio.get_running_loop().create_task(self.save())
+        self._saving = asyncio.get_running_loop().create_task(self._save_if_possible())
+
+    async def _save_if_possible(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self.save()
 
 
 class PartWriter:
@@ -151,6 +159,7 @@ class MessageWriter:
         self._message = message
         self._parts: list[PartWriter] = []
         self._committed = 0
+        self._one_by_one = asyncio.Lock()  # a part is stored after all before it, also when the store fails in between
 
     def open(self, head: Part) -> PartWriter:
         part = PartWriter(self._desk, self._message, len(self._parts), head, self._commit_finished)
@@ -170,24 +179,30 @@ class MessageWriter:
         usage: Usage | None = None,
     ) -> None:
         """End the message; its open parts and its finish are one event."""
-        self._desk.check()
-        last = [part.complete() for part in self._parts[self._committed :]]
-        await self._commit([*last, Finish(reason, message, details)], usage)
+        async with self._one_by_one:
+            self._desk.check()
+            last = [part.complete() for part in self._parts[self._committed :]]
+            await self._commit([*last, Finish(reason, message, details)], usage)
 
     async def _commit_finished(self) -> None:
-        finished: list[Part] = []
-        for part in self._parts[self._committed :]:
-            if part.final is None:
-                break
-            finished.append(part.final)
-        if finished:
-            await self._commit(finished, None)
+        async with self._one_by_one:
+            finished: list[Part] = []
+            for part in self._parts[self._committed :]:
+                if part.final is None:
+                    break
+                finished.append(part.final)
+            if finished:
+                await self._commit(finished, None)
 
     async def _commit(self, parts: list[Part], usage: Usage | None) -> None:
         first = self._committed
-        self._committed += len(parts)
-        self._desk.forget(self.id, self._committed)
-        await self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage)
+        self._committed += len(parts)  # also if nobody waits for the commit to its end: it happens all the same
+        try:
+            await self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage)
+        except StoreUnavailable:
+            self._committed = first
+            raise
+        self._desk.forget(self.id, self._committed)  # not before: what could not be stored is still a draft
 
 
 class ToolWriter:
@@ -208,8 +223,8 @@ class ToolWriter:
 
     async def _commit(self) -> None:
         assert self._part.final is not None
-        self._desk.forget(self.id, 1)
         await self._desk.store.finish_parts(self._desk.claim, self.id, 0, [self._part.final])
+        self._desk.forget(self.id, 1)
 
 
 def _kind_of(head: Part) -> DeltaKind:
@@ -223,7 +238,7 @@ def _kind_of(head: Part) -> DeltaKind:
         case ToolResult():
             return "tool_output"
         case _:
-            raise AssertionError(f"a {type(head).__name__} is not streamed")
+            return "text"  # comes whole: there will be no delta
 
 
 def _completed(part: Part) -> Part:
@@ -231,11 +246,14 @@ def _completed(part: Part) -> Part:
 
 
 def _head_of(part: Part) -> Part:
-    return (
-        with_text(part, "")
-        if not isinstance(part, ToolCall)
-        else msgspec.structs.replace(part, input="", finished=False)
-    )
+    """The part without its text; one that is never streamed, as it is."""
+    match part:
+        case ToolCall():
+            return msgspec.structs.replace(part, input="", finished=False)
+        case Text() | Reasoning() | ToolResult():
+            return with_text(part, "")
+        case _:
+            return part
 
 
 def _merged(drafts: list[Draft]) -> list[Draft]:

@@ -68,7 +68,8 @@ class Reader:
         ring = self.feed.ring
         while self.seq < ring.head:
             if not ring.reaches(self.seq):
-                yield await self._page()
+                if page := await self._page():
+                    yield page
                 continue
             position = ring.position_after(self.seq)
             chunk, position = ring.take(position, CHUNK_BYTES, session_id=self.session_id, logged_only=True)

@@ -112,5 +112,7 @@ def with_text(head: Part, text: str) -> Part:
             return msgspec.structs.replace(head, input=text)
         case ToolResult():
             return msgspec.structs.replace(head, content=text)
+        case _ if not text:
+            return head  # comes whole
         case _:
             raise AssertionError(f"a {type(head).__name__} is not streamed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,8 @@ Synchronous = Literal["NORMAL", "FULL"]
 ALWAYS_CHECKED_BYTES = 32 * 1024 * 1024
 # The log in front of the database is moved into it, off the commit path, whenever it is larger than this.
 WAL_BYTES = 4 * 1024 * 1024
+# Between fork and exec a new process shares its parent's lock; even on a busy machine that takes no longer.
+LAST_GASP_S = 2.0
 
 
 class Migration(NamedTuple):
@@ -40,18 +43,49 @@ def take_lock(directory: Path) -> int:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_locked(fd):
+            raise StoreInUse(str(directory), _owner(fd) or "another process")
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
-    except BlockingIOError as error:
-        owner = os.pread(fd, 100, 0).decode("utf-8", "replace").strip() or "another process"
+    except StoreInUse:
         os.close(fd)
-        raise StoreInUse(str(directory), owner) from error
+        raise
     except OSError as error:
         if fd >= 0:
             os.close(fd)
         raise StoreOpenError(f"cannot use {directory} ({error.strerror}); choose another data directory") from error
     return fd
+
+
+def _is_locked(fd: int) -> bool:
+    """Lock the file. A program that a dead owner was just starting has its lock for a moment more."""
+    deadline = time.monotonic() + LAST_GASP_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _is_alive(_owner(fd)) or time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
+def _owner(fd: int) -> str:
+    return os.pread(fd, 100, 0).decode("utf-8", "replace").strip()
+
+
+def _is_alive(owner: str) -> bool:
+    pid = owner.removeprefix("process ")
+    if not pid.isdecimal():
+        return True  # it is about to write its name
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def open_database(

@@ -78,6 +78,9 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
     row = next((row for row in rows if row["state"] == "running"), rows[0] if rows else None)
     if row is None:
         return None
+    if row["cancel_requested"]:  # after a restart, and before we could go on with it: it is never resumed (P6)
+        ends.end_turn(tx, row, Outcome("cancelled"))
+        return start(tx, workspace_id, session_id)
     tx.execute(
         "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1"
         " WHERE workspace_id = ? AND run_id = ?",

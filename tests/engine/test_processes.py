@@ -1,0 +1,184 @@
+"""The processes of tools: whole groups are ended, gently at first, and nobody else is touched (P6, P13)."""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from kedge.engine import processes
+from kedge.engine.processes import end_groups, identify
+from kedge.store.port import LeftProcess
+from tests.support.reader import LIMIT_S
+
+Spawn = Callable[[str], Awaitable[Process]]
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="start times are read from /proc")
+
+
+@pytest.fixture
+async def spawn() -> AsyncGenerator[Spawn]:
+    """Starts a shell script as the leader of its own group; whatever is left of the group is killed at the end."""
+    started: list[Process] = []
+
+    async def start(script: str) -> Process:
+        process = await asyncio.create_subprocess_shell(script, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        async with asyncio.timeout(LIMIT_S):
+            await process.communicate()
+
+
+async def line(process: Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        return (await process.stdout.readline()).decode().strip()
+
+
+async def exit_code(process: Process) -> int:
+    async with asyncio.timeout(LIMIT_S):
+        return await process.wait()
+
+
+async def output_ends(process: Process) -> str:
+    """What is still said; it ends when nobody is left who could say anything."""
+    assert process.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        return (await process.stdout.read()).decode()
+
+
+def is_alive(pid: int) -> bool:
+    """Dead is also who was not yet collected by its parent."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@needs_proc
+async def test_a_whole_group_is_ended(spawn: Spawn) -> None:
+    leader = await spawn("(sleep 300 & echo $!; sleep 300 & echo $!; wait) & wait")
+    children = [int(await line(leader)), int(await line(leader))]
+    assert await end_groups([identify(leader.pid)], term_s=LIMIT_S) == []
+    assert not any(is_alive(pid) for pid in [leader.pid, *children])
+    assert await exit_code(leader) == -signal.SIGTERM
+
+
+@needs_proc
+async def test_children_are_ended_when_their_leader_left_before(spawn: Spawn) -> None:
+    leader = await spawn("read -r go; sleep 300 >/dev/null & echo $!")
+    group = identify(leader.pid)
+    assert leader.stdin is not None
+    leader.stdin.write(b"go\n")
+    child = int(await line(leader))
+    assert await exit_code(leader) == 0
+    assert is_alive(child)
+    assert await end_groups([group], term_s=LIMIT_S) == []
+    assert not is_alive(child)
+
+
+@needs_proc
+async def test_children_are_ended_when_their_leader_left_before_it_was_even_looked_at(spawn: Spawn) -> None:
+    """`server & exit`: the shell may be gone by the time its number is known."""
+    leader = await spawn("sleep 300 >/dev/null & echo $!")
+    child = int(await line(leader))
+    assert await exit_code(leader) == 0
+    assert await end_groups([identify(leader.pid)], term_s=LIMIT_S) == []
+    assert not is_alive(child)
+
+
+async def test_a_process_may_end_by_itself_when_it_is_told(spawn: Spawn) -> None:
+    polite = await spawn("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done")
+    assert await line(polite) == "ready"
+    assert await end_groups([identify(polite.pid)], term_s=LIMIT_S) == []
+    assert await output_ends(polite) == "bye\n"
+    assert await exit_code(polite) == 7
+
+
+async def test_one_that_ignores_the_word_is_killed(spawn: Spawn) -> None:
+    stubborn = await spawn("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    assert await line(stubborn) == "ready"
+    assert await end_groups([identify(stubborn.pid)], term_s=0.1, kill_s=LIMIT_S) == []
+    assert await exit_code(stubborn) == -signal.SIGKILL
+
+
+async def test_groups_are_ended_side_by_side(spawn: Spawn) -> None:
+    """Each is given its time, but not one after the other: ten stubborn ones are no reason to miss a deadline."""
+    groups: list[LeftProcess] = []
+    for _ in range(6):
+        process = await spawn("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        assert await line(process) == "ready"
+        groups.append(identify(process.pid))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert await end_groups(groups, term_s=1.0, kill_s=LIMIT_S) == []
+    assert loop.time() - began < 6 * 1.0
+
+
+@needs_proc
+async def test_a_number_that_belongs_to_another_process_by_now_is_left_alone(spawn: Spawn) -> None:
+    somebody = await spawn("echo ready; read -r line")
+    assert await line(somebody) == "ready"
+    now = identify(somebody.pid)
+    boot = now.started.partition(":")[0]
+    for recorded in (f"{boot}:1", f"{boot}:", "another-boot:1", ""):
+        assert await end_groups([LeftProcess(now.pgid, recorded)], term_s=0.0, kill_s=0.0) == []
+    assert somebody.returncode is None
+    assert await end_groups([now], term_s=LIMIT_S) == [], "it is still there, and still the one that was recorded"
+    assert await exit_code(somebody) == -signal.SIGTERM
+
+
+@needs_proc
+async def test_a_group_of_another_boot_is_left_alone_even_without_its_leader(spawn: Spawn) -> None:
+    leader = await spawn("sleep 300 >/dev/null & echo $!")
+    child = int(await line(leader))
+    assert await exit_code(leader) == 0
+    assert await end_groups([LeftProcess(leader.pid, "another-boot:77")], term_s=0.0, kill_s=0.0) == []
+    assert is_alive(child)
+
+
+async def test_numbers_that_mean_ourselves_or_everyone_are_never_signalled() -> None:
+    """To the kernel, group 0 is our own, and 1 is where everything hangs."""
+    assert await end_groups([LeftProcess(0, ""), LeftProcess(1, ""), LeftProcess(-1, "")], 0.0, 0.0) == []
+
+
+async def test_what_is_gone_already_is_no_trouble(spawn: Spawn) -> None:
+    quick = await spawn("true")
+    group = identify(quick.pid)
+    await exit_code(quick)
+    assert await end_groups([group], term_s=0.0, kill_s=0.0) == []
+    assert await end_groups([]) == []
+
+
+@needs_proc
+async def test_who_outlives_even_sigkill_is_named(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def signal_is_lost(group: LeftProcess, sig: signal.Signals) -> None:
+        del group, sig
+
+    stuck = await spawn("echo ready; read -r line")
+    assert await line(stuck) == "ready"
+    name = (Path("/proc") / str(stuck.pid) / "comm").read_text().strip()
+    monkeypatch.setattr(processes, "_signal", signal_is_lost)
+    assert await end_groups([identify(stuck.pid)], term_s=0.0, kill_s=0.0) == [f"{name} (process {stuck.pid})"]
+
+
+@needs_proc
+async def test_a_name_may_hold_anything(spawn: Spawn, tmp_path: Path) -> None:
+    """/proc/PID/stat puts the name in the middle: one with blanks and brackets must not move the other fields."""
+    odd = tmp_path / ") 1 (x"
+    odd.write_text("#!/bin/sh\necho ready\nread -r line\n")
+    odd.chmod(0o700)
+    process = await spawn(f"exec '{odd}'")
+    assert await line(process) == "ready"
+    assert await end_groups([identify(process.pid)], term_s=LIMIT_S) == []
+    assert await exit_code(process) == -signal.SIGTERM

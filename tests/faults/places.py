@@ -1,0 +1,84 @@
+"""Every failpoint that the story passes, and how often at least. A test holds this table against a recorded story."""
+
+from __future__ import annotations
+
+# Each transaction of the store has four places.
+OF_EACH = ("begin", "done", "committed", "published")
+TRANSACTIONS = {
+    "accept": 20,
+    "agent_event": 1,
+    "answer": 3,
+    "ask": 7,
+    "begin_delete": 1,
+    "cancel": 6,
+    "checkpoint": 30,
+    "create_message": 35,
+    "create_session": 11,
+    "delete_workspace": 1,
+    "draft": 2,
+    "drop": 1,
+    "end_delete": 1,
+    "finish": 14,
+    "forget_process": 3,
+    "join": 18,
+    "open_workspace": 2,
+    "record_process": 5,
+    "recover": 1,
+    "rename_session": 1,
+    "retain": 1,
+    "start": 20,
+    "suspend": 3,
+}
+# The others name themselves.
+OTHERS = {
+    "close.moved": 1,
+    "close.noted": 1,
+    "end.whole": 14,
+    "group.commit": 60,
+    "open.connected": 1,
+    "open.locked": 1,
+    "open.migrated": 1,
+    "open.migrating": 1,
+    "open.noted": 1,
+    "processes.told": 2,
+    "start.processes_ended": 1,
+    "turn.begin": 16,
+    "turn.stopped": 16,
+}
+
+STORY: dict[str, int] = {
+    **{f"{name}.{place}": hits for name, hits in TRANSACTIONS.items() for place in OF_EACH},
+    **OTHERS,
+}
+
+# What a server passes that takes over from one that was killed in the middle of everything.
+RECOVERY: tuple[str, ...] = (
+    "open.locked",
+    "open.connected",
+    "open.migrated",
+    "open.noted",
+    "processes.told",
+    "start.processes_ended",
+    *(
+        f"{name}.{place}"
+        for name in ("recover", "open_workspace", "start", "retain", "answer", "join", "create_message", "ask")
+        for place in OF_EACH
+    ),
+    *(f"{name}.{place}" for name in ("checkpoint", "finish") for place in OF_EACH),
+    "end.whole",
+    "group.commit",
+    "turn.begin",
+    "turn.stopped",
+    "close.noted",
+    "close.moved",
+)
+
+# What opening passes when the store has an older schema.
+UPGRADE: tuple[str, ...] = (
+    "open.locked",
+    "open.connected",
+    "open.backed_up",
+    "open.migrating",
+    "open.migrated",
+    "open.noted",
+)

@@ -1,0 +1,137 @@
+"""What a late comer is told beside the log: open messages as far as they are, and pending requests."""
+
+import msgspec
+
+from kedge.feed.live import Live
+from kedge.protocol.events import Event, encode
+from kedge.protocol.messages import Delta, Finish, MessageOf, Part, RawMessage, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
+from kedge.store.port import Committed
+from tests.support.reader import split_frames
+
+
+def committed(
+    payload: RawMessage | PermissionRequest | QuestionRequest | RequestResolution, is_open: bool
+) -> Committed:
+    return Committed("w", 1, "", "updated", payload.session_id, b"", payload, is_open)
+
+
+def message(*parts: Part, id: str = "m1", session_id: str = "s1") -> RawMessage:
+    raw = [msgspec.Raw(encode(part)) for part in parts]
+    return RawMessage(id=id, session_id=session_id, run_id="r", role="assistant", parts=raw, created_at=1.0)
+
+
+def delta(text: str, part: int = 0, id: str = "m1") -> Delta:
+    return Delta(id, "s1", "r", part, "text", 0, text)
+
+
+def shown(live: Live, session_id: str | None = None) -> list[Event]:
+    frames = live.frames(session_id)
+    return [frame.event for frame in split_frames(frames)] if frames else []
+
+
+def shown_parts(live: Live) -> list[list[Part]]:
+    return [event.payload.parts for event in shown(live) if isinstance(event.payload, MessageOf)]
+
+
+def permission(id: str, session_id: str = "s1") -> PermissionRequest:
+    return PermissionRequest(
+        id=id, session_id=session_id, run_id="r", tool_call_id="c", tool="t", action="a", description="d", params={}
+    )
+
+
+def question(id: str) -> QuestionRequest:
+    return QuestionRequest(id=id, session_id="s1", run_id="r", tool_call_id="c", questions=[{"question": "why?"}])
+
+
+def resolution(id: str) -> RequestResolution:
+    return RequestResolution(id=id, session_id="s1", run_id="r", tool_call_id="c", action="allow", by="tui")
+
+
+def test_nothing_is_open_at_first() -> None:
+    assert Live([]).frames(None) == b""
+
+
+def test_a_message_is_shown_as_far_as_it_was_streamed() -> None:
+    live = Live([])
+    live.committed(committed(message(), is_open=True))
+    live.opened("m1", 0, Text(""))
+    assert shown_parts(live) == [[Text("")]]
+    live.grown(delta("Hel"))
+    live.grown(delta("lo"))
+    assert shown_parts(live) == [[Text("Hello")]]
+    (event,) = shown(live)
+    assert (event.type, event.seq, event.change) == ("message", None, "updated"), "a snapshot has no place in the log"
+
+
+def test_finished_parts_come_from_the_commit_and_open_ones_from_the_deltas() -> None:
+    live = Live([])
+    live.committed(committed(message(), is_open=True))
+    live.opened("m1", 0, Reasoning(""))
+    live.grown(delta("hm", 0))
+    live.opened("m1", 1, ToolCall("c", "grep", "", False))
+    live.grown(delta('{"a', 1))
+    assert shown_parts(live) == [[Reasoning("hm"), ToolCall("c", "grep", '{"a', False)]]
+    live.committed(committed(message(Reasoning("hm", "signed")), is_open=True))
+    live.grown(delta('":1}', 1))
+    assert shown_parts(live) == [[Reasoning("hm", "signed"), ToolCall("c", "grep", '{"a":1}', False)]]
+
+
+def test_the_output_of_a_tool_takes_the_place_of_its_empty_result() -> None:
+    live = Live([])
+    live.committed(committed(message(ToolResult("c", "make", "", False)), is_open=True))
+    live.opened("m1", 0, ToolResult("c", "make", "", False))
+    live.grown(delta("compiling"))
+    assert shown_parts(live) == [[ToolResult("c", "make", "compiling", False)]]
+
+
+def test_a_finished_message_is_not_shown_any_more() -> None:
+    live = Live([])
+    live.committed(committed(message(), is_open=True))
+    live.opened("m1", 0, Text(""))
+    live.committed(committed(message(Text("x"), Finish("end_turn")), is_open=False))
+    assert shown(live) == []
+
+
+def test_a_message_that_was_never_open_is_not_shown() -> None:
+    live = Live([])
+    live.committed(committed(message(Text("a prompt")), is_open=False))
+    assert shown(live) == []
+
+
+def test_requests_are_shown_until_they_are_resolved() -> None:
+    live = Live([permission("old")])
+    live.committed(committed(permission("p1"), is_open=True))
+    live.committed(committed(question("q1"), is_open=True))
+    told = [(event.type, event.change) for event in shown(live)]
+    assert told == [
+        ("permission_request", "created"),
+        ("permission_request", "created"),
+        ("question_request", "created"),
+    ]
+    live.committed(committed(resolution("old"), is_open=False))
+    live.committed(committed(resolution("q1"), is_open=False))
+    live.committed(committed(resolution("q1"), is_open=False))
+    assert [event.payload for event in shown(live)] == [permission("p1")]
+
+
+def test_requests_come_before_messages() -> None:
+    live = Live([])
+    live.committed(committed(message(), is_open=True))
+    live.committed(committed(permission("p1"), is_open=True))
+    assert [event.type for event in shown(live)] == ["permission_request", "message"]
+
+
+def test_a_reader_of_one_session_is_told_of_that_session_alone() -> None:
+    live = Live([permission("p1", "s1"), permission("p2", "s2")])
+    live.committed(committed(message(id="m1", session_id="s1"), is_open=True))
+    live.committed(committed(message(id="m2", session_id="s2"), is_open=True))
+    told = [event.payload for event in shown(live, "s2")]
+    assert [getattr(payload, "id", "") for payload in told] == ["p2", "m2"]
+    assert shown(live, "s3") == []
+
+
+def test_what_else_is_committed_changes_nothing() -> None:
+    live = Live([])
+    live.committed(Committed("w", 1, "session", "created", "s1", b""))
+    assert shown(live) == []

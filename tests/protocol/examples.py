@@ -1,0 +1,260 @@
+"""One example of every struct of the protocol, with the JSON that stands for it on the wire (sections 3 and 4)."""
+
+import msgspec
+
+from kedge.protocol.errors import ErrorBody
+from kedge.protocol.events import (
+    AgentEvent,
+    CaughtUp,
+    ConfigChanged,
+    Connected,
+    ExtensionState,
+    FileChange,
+    Heartbeat,
+    StreamReset,
+)
+from kedge.protocol.messages import (
+    Delta,
+    File,
+    Finish,
+    Image,
+    Message,
+    Reasoning,
+    ShellCommand,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from kedge.protocol.requests import (
+    Answer,
+    AnswerReceipt,
+    PermissionRequest,
+    QuestionRequest,
+    RequestResolution,
+)
+from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, Submission, Usage
+from kedge.protocol.sessions import Session, SessionStatus, Workspace
+
+RUN = Run(
+    run_id="r1",
+    session_id="s1",
+    kind="prompt",
+    state="queued",
+    prompt="hi",
+    on_busy="queue",
+    permissions="ask",
+    model=None,
+    attempt=0,
+    cancel_requested=False,
+    seq=3,
+)
+RUN_JSON = (
+    '{"run_id":"r1","session_id":"s1","kind":"prompt","state":"queued","prompt":"hi","on_busy":"queue",'
+    '"permissions":"ask","model":null,"attempt":0,"cancel_requested":false,"seq":3}'
+)
+SESSION = Session(id="s1", title="t", created_at=1.5, updated_at=2.5)
+SESSION_JSON = '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5}'
+USAGE_JSON = (
+    '{"input_tokens":1,"output_tokens":2,"cache_read_tokens":3,"cache_write_tokens":4,"cost":0.5,"estimated":true}'
+)
+NO_USAGE_JSON = (
+    '{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0,"cost":0.0,"estimated":false}'
+)
+
+# Each struct with nothing that can be left out, then, where something can be, with everything.
+EXAMPLES: list[tuple[msgspec.Struct, str]] = [
+    (ErrorBody("session_busy", "wait"), '{"code":"session_busy","message":"wait"}'),
+    # runs
+    (Attachment("a.txt", "text/plain", b"hi"), '{"file_name":"a.txt","mime_type":"text/plain","content":"aGk="}'),
+    (
+        Submission(session_id="s1", prompt="hi", attachments=(Attachment("a", "text/plain", b""),)),
+        (
+            '{"session_id":"s1","prompt":"hi","kind":"prompt","attachments":[{"file_name":"a","mime_type":"text/plain",'
+            '"content":""}],"on_busy":"queue","permissions":"ask","model":null,"parent_run_id":null}'
+        ),
+    ),
+    (
+        Receipt("r1", "s1", "queued", 3, replayed=False),
+        '{"run_id":"r1","session_id":"s1","state":"queued","seq":3,"replayed":false}',
+    ),
+    (RUN, RUN_JSON),
+    (
+        msgspec.structs.replace(RUN, state="running", merged_into="r0", parent_run_id="p1", model="a/b"),
+        (
+            '{"run_id":"r1","session_id":"s1","kind":"prompt","state":"running","prompt":"hi","on_busy":"queue",'
+            '"permissions":"ask","model":"a/b","attempt":0,"cancel_requested":false,"seq":3,"merged_into":"r0",'
+            '"parent_run_id":"p1"}'
+        ),
+    ),
+    (Usage(1, 2, 3, 4, 0.5, True), USAGE_JSON),
+    (
+        RunEnd(session_id="s1", run_id="r1", message_id=None, text="", usage=Usage()),
+        f'{{"session_id":"s1","run_id":"r1","message_id":null,"text":"","usage":{NO_USAGE_JSON}}}',
+    ),
+    (
+        RunEnd(session_id="s1", run_id="r1", message_id="m1", text="", usage=Usage(), error="no", code="failed"),
+        (
+            f'{{"session_id":"s1","run_id":"r1","message_id":"m1","text":"","usage":{NO_USAGE_JSON},'
+            '"error":"no","code":"failed"}'
+        ),
+    ),
+    (
+        RunEnd(session_id="s1", run_id="r1", message_id="m1", text="so far", usage=Usage(), cancelled=True),
+        (
+            f'{{"session_id":"s1","run_id":"r1","message_id":"m1","text":"so far","usage":{NO_USAGE_JSON},'
+            '"cancelled":true}'
+        ),
+    ),
+    # sessions
+    (Workspace("w1", "/tmp", 1.5), '{"id":"w1","path":"/tmp","created_at":1.5}'),
+    (SESSION, SESSION_JSON),
+    (
+        msgspec.structs.replace(SESSION, parent_session_id="s0"),
+        '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5,"parent_session_id":"s0"}',
+    ),
+    (
+        SessionStatus(session=SESSION, is_busy=True, active=None, queue=[RUN]),
+        f'{{"session":{SESSION_JSON},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
+    ),
+    # messages
+    (Text("hi"), '{"type":"text","text":"hi"}'),
+    (Reasoning("hm"), '{"type":"reasoning","text":"hm"}'),
+    (Reasoning("hm", "sig"), '{"type":"reasoning","text":"hm","signature":"sig"}'),
+    (
+        ToolCall("c1", "bash", '{"a":1}', True),
+        '{"type":"tool_call","id":"c1","name":"bash","input":"{\\"a\\":1}","finished":true}',
+    ),
+    (
+        ToolResult("c1", "bash", "out", False),
+        '{"type":"tool_result","tool_call_id":"c1","name":"bash","content":"out","is_error":false}',
+    ),
+    (
+        ToolResult("c1", "bash", "out", True, {"exit": 1}),
+        (
+            '{"type":"tool_result","tool_call_id":"c1","name":"bash","content":"out","is_error":true,'
+            '"metadata":{"exit":1}}'
+        ),
+    ),
+    (Image("image/png", b"\x89P"), '{"type":"image","mime_type":"image/png","data":"iVA="}'),
+    (File("a", "text/plain", b"hi"), '{"type":"file","name":"a","mime_type":"text/plain","data":"aGk="}'),
+    (
+        ShellCommand("ls", "a\n", None),
+        '{"type":"shell_command","command":"ls","output":"a\\n","exit_code":null}',
+    ),
+    (Finish("end_turn"), '{"type":"finish","reason":"end_turn"}'),
+    (Finish("error", "no", "why"), '{"type":"finish","reason":"error","message":"no","details":"why"}'),
+    (
+        Message(id="m1", session_id="s1", run_id="r1", role="user", parts=[Text("hi")], created_at=1.5),
+        (
+            '{"id":"m1","session_id":"s1","run_id":"r1","role":"user","parts":[{"type":"text","text":"hi"}],'
+            '"created_at":1.5}'
+        ),
+    ),
+    (
+        Message(
+            id="m1",
+            session_id="s1",
+            run_id="r1",
+            role="assistant",
+            parts=[],
+            created_at=1.5,
+            model="a/b",
+            summary=True,
+        ),
+        (
+            '{"id":"m1","session_id":"s1","run_id":"r1","role":"assistant","parts":[],"created_at":1.5,"model":"a/b",'
+            '"summary":true}'
+        ),
+    ),
+    (
+        Delta("m1", "s1", "r1", 0, "text", 5, "hi"),
+        '{"message_id":"m1","session_id":"s1","run_id":"r1","part":0,"kind":"text","offset":5,"text":"hi"}',
+    ),
+    # requests
+    (
+        PermissionRequest(
+            id="q1",
+            session_id="s1",
+            run_id="r1",
+            tool_call_id="c1",
+            tool="bash",
+            action="run",
+            description="run ls",
+            params={},
+        ),
+        (
+            '{"id":"q1","session_id":"s1","run_id":"r1","tool_call_id":"c1","tool":"bash","action":"run",'
+            '"description":"run ls","params":{}}'
+        ),
+    ),
+    (
+        PermissionRequest(
+            id="q1",
+            session_id="s1",
+            run_id="r1",
+            tool_call_id="c1",
+            tool="edit",
+            action="write",
+            description="d",
+            params={"a": [1]},
+            path="a.py",
+        ),
+        (
+            '{"id":"q1","session_id":"s1","run_id":"r1","tool_call_id":"c1","tool":"edit","action":"write",'
+            '"description":"d","params":{"a":[1]},"path":"a.py"}'
+        ),
+    ),
+    (
+        QuestionRequest(id="q1", session_id="s1", run_id="r1", tool_call_id="c1", questions=[{"question": "why?"}]),
+        '{"id":"q1","session_id":"s1","run_id":"r1","tool_call_id":"c1","questions":[{"question":"why?"}]}',
+    ),
+    (Answer(action="allow", by="tui"), '{"action":"allow","by":"tui"}'),
+    (Answer(action="answer", by="tui", answers=["x"]), '{"action":"answer","by":"tui","answers":["x"]}'),
+    (
+        RequestResolution(id="q1", session_id="s1", run_id="r1", tool_call_id="c1", action="deny", by="tui"),
+        '{"id":"q1","session_id":"s1","run_id":"r1","tool_call_id":"c1","action":"deny","by":"tui"}',
+    ),
+    (
+        RequestResolution(
+            id="q1", session_id="s1", run_id="r1", tool_call_id="c1", action="answer", by="tui", answers=[1]
+        ),
+        '{"id":"q1","session_id":"s1","run_id":"r1","tool_call_id":"c1","action":"answer","by":"tui","answers":[1]}',
+    ),
+    (
+        AnswerReceipt(resolved=False, by="tui", action="deny"),
+        '{"resolved":false,"by":"tui","action":"deny"}',
+    ),
+    # events
+    (
+        AgentEvent(type="error", run_id="r1", session_id="s1", error="no", code="failed"),
+        '{"type":"error","run_id":"r1","session_id":"s1","error":"no","code":"failed"}',
+    ),
+    (
+        AgentEvent(
+            type="re_authenticate",
+            run_id="r1",
+            session_id="s1",
+            provider_id="openai",
+            message="log in",
+            details={"url": "u"},
+        ),
+        (
+            '{"type":"re_authenticate","run_id":"r1","session_id":"s1","provider_id":"openai","message":"log in",'
+            '"details":{"url":"u"}}'
+        ),
+    ),
+    (
+        FileChange("s1", "r1", "a.py", 2, 10, 3),
+        '{"session_id":"s1","run_id":"r1","path":"a.py","version":2,"added":10,"removed":3}',
+    ),
+    (ConfigChanged("w1"), '{"workspace_id":"w1"}'),
+    (ExtensionState(name="git", state="ready"), '{"name":"git","state":"ready"}'),
+    (
+        ExtensionState(name="git", state="failed", error="gone"),
+        '{"name":"git","state":"failed","error":"gone"}',
+    ),
+    (Connected("log1", 9, 4), '{"log_id":"log1","head":9,"after":4}'),
+    (CaughtUp(9), '{"seq":9}'),
+    (Heartbeat(9), '{"head":9}'),
+    (StreamReset("retention", 9), '{"reason":"retention","head":9}'),
+]

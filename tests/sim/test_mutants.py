@@ -1,0 +1,22 @@
+"""A test of the tests: planted bugs are found, by the same episodes that find none in the engine as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim import mutants_of_runs, mutants_of_the_story
+from tests.sim.explore import explore
+
+MUTANTS = {mutant.__name__: mutant for mutant in (*mutants_of_runs.MUTANTS, *mutants_of_the_story.MUTANTS)}
+MAX_EPISODES = 100  # most are found in the first ten
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_simulation_finds(name: str) -> None:
+    for seed in range(1, MAX_EPISODES + 1):
+        with MUTANTS[name]():
+            _, failure = explore(seed)
+        if failure is not None:
+            print(f"found by seed {seed}: {failure}")
+            return
+    pytest.fail(f"{name} was not found in {MAX_EPISODES} episodes")
