@@ -82,7 +82,8 @@ class Console(Waiter):
 
     def pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while self.is_heard and (left_s := until - time.monotonic()) > 0:
+        before = self.signum
+        while self.signum == before and (left_s := until - time.monotonic()) > 0:
             self.wait(None, left_s)
 
     def say(self, doing: str) -> None:
@@ -99,19 +100,26 @@ class Console(Waiter):
         self._pending += line
 
     def flush(self) -> None:
-        """Write what is pending. Returns early, with the rest still pending, when a signal wants to be heard."""
+        """Write what is pending. Returns early, with the rest still pending, when a signal or the deadline is due."""
         if not self._pending:
             return
         self.hide()
         while self._pending and self.is_heard:
-            if self.wait(1, TICK_S * 600, to_write=True):
+            if self.wait(1, 1.0, to_write=True):
                 try:
                     written = os.write(1, self._pending[:PIPE_BYTES])
                 except BlockingIOError:
                     continue
                 del self._pending[:written]
-            elif not self.may_leave and self.is_time_up:
+            elif self.is_time_up:
                 return
+
+    def finish(self) -> None:
+        """The run is over: write the rest, however long its reader takes. A signal now only ends us."""
+        self._deadline = None
+        self.may_leave = self.is_heard = True
+        self.flush()
+        self.hide()
 
     def error(self, text: str) -> None:
         """Text for standard error, whole lines."""
@@ -183,6 +191,8 @@ def open_standard_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def write_all(fd: int, data: bytes) -> None:

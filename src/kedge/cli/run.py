@@ -106,6 +106,8 @@ def run(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         console.hide()
         return EXIT_PIPE_CLOSED
+    except OSError as error:
+        code, why = EXIT_FAILED, f"cannot write the answer ({error.strerror or error}); its session keeps it"
     console.hide()
     return _complain(why, code)
 
@@ -191,9 +193,7 @@ class Command:
             follower.heed()
         assert view.end is not None
         printer.finish(view.end)
-        self._console.may_leave = True
-        self._console.flush()
-        self._console.hide()
+        self._console.finish()
         return self._conclude(follower, view.end)
 
     def _printer(self, view: RunView) -> Printer:
@@ -244,7 +244,6 @@ class _Follower(RunFollower):
         if self._cancelled_at_s is None and (console.signum is not None or console.is_time_up):
             self.is_time_up = console.signum is None
             console.is_heard = True
-            console.say("cancelling")
             self.cancel(self._client.policy())
             self._cancelled_at_s = console.elapsed_s
         elif (

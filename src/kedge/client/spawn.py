@@ -27,11 +27,16 @@ LOOK_AGAIN_S = 0.02
 def start(endpoint: Endpoint, waiter: Waiter, connect: Callable[[], socket]) -> socket:
     """A connection to the server of the data directory, which is started if `connect` still finds none."""
     with only_one(endpoint.data_dir):
-        try:
-            return connect()
-        except Dropped:
-            await_leaving(endpoint.data_dir, waiter)
-            launch(endpoint, waiter)
+        until = time.monotonic() + LEAVING_S
+        while True:
+            try:
+                return connect()
+            except Dropped:
+                # The owner may be on its way out, or still starting for a client that went away.
+                if is_free(endpoint.data_dir) or time.monotonic() > until:
+                    break
+                waiter.pause(LOOK_AGAIN_S)
+        launch(endpoint, waiter)
         return connect()
 
 
@@ -52,18 +57,26 @@ def only_one(data_dir: str) -> Generator[None]:
         os.close(lock)
 
 
-def await_leaving(data_dir: str, waiter: Waiter) -> None:
-    """A server that left its socket may still be writing. One that stays is named by the server that we start."""
+def is_free(data_dir: str) -> bool:
+    """Whether no server owns the data directory."""
     try:
-        owner = os.open(os.path.join(data_dir, OWNER_FILE), os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(os.path.join(data_dir, OWNER_FILE), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return
-    until = time.monotonic() + LEAVING_S
+        return True
     try:
-        while time.monotonic() < until and not _is_free(owner):
-            waiter.pause(LOOK_AGAIN_S)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     finally:
-        os.close(owner)
+        os.close(lock)
+    return True
+
+
+def await_free(data_dir: str, waiter: Waiter) -> None:
+    """Return when the server has left its data directory. One that stays is named by the server that we start."""
+    until = time.monotonic() + LEAVING_S
+    while not is_free(data_dir) and time.monotonic() < until:
+        waiter.pause(LOOK_AGAIN_S)
 
 
 def launch(endpoint: Endpoint, waiter: Waiter) -> None:
@@ -113,14 +126,6 @@ def _await_ready(fd: int, endpoint: Endpoint, waiter: Waiter) -> None:
     line = said.partition(b"\n")[0].decode("utf-8", "replace")
     if line != "ready":
         raise SpawnFailed(line.removeprefix("error: "))
-
-
-def _is_free(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True  # and freed again when it is closed
 
 
 def _private(path: str, flags: int) -> int:

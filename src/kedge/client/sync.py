@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from kedge.client.story import Event
 
-GOING_S = 10.0  # what an idle server takes to leave, with room for a slow disk
-
 
 class Client:
     """A workspace on a server. Not for several threads at once: give each its own."""
@@ -167,14 +165,13 @@ def replace(wire: Wire) -> bool:
             if not is_older(there.server_version):
                 return True
             there.request("POST", "/v1/control", {"command": "shutdown_if_idle"})
-            there.await_gone(GOING_S)
         except Refused:
             return False
         except Dropped:
             pass  # gone already
         finally:
             there.close()
-        spawn.await_leaving(endpoint.data_dir, wire.waiter)
+        spawn.await_free(endpoint.data_dir, wire.waiter)
         spawn.launch(endpoint, wire.waiter)
         return True
 

@@ -45,6 +45,8 @@ class RunView:
                 return self._take_message(payload, is_snapshot=event.get("seq") is None)
             case "run":
                 self.doing = "waiting in the queue" if payload["state"] == "queued" else "thinking"
+                if payload.get("cancel_requested"):
+                    self.doing = "cancelling"
             case "agent_event":
                 self._take_agent_event(payload)
             case "permission_notification":

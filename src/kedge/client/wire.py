@@ -127,13 +127,6 @@ class Wire:
             self._kept.close()
             self._kept = None
 
-    def await_gone(self, timeout_s: float) -> None:
-        """Return when the server has closed the connection on which it was asked to stop."""
-        until = time.monotonic() + timeout_s
-        while self._kept is not None and (left_s := until - time.monotonic()) > 0:
-            if self.waiter.wait(self._kept.fileno(), left_s) and not _quietly_received(self._kept):
-                self.close()
-
     def _reusable(self) -> socket.socket | None:
         """The kept connection, unless the server has closed it meanwhile."""
         sock, self._kept = self._kept, None
@@ -204,13 +197,6 @@ def _received(sock: socket.socket, parser: http1.ResponseParser) -> bytes:
     if not data:
         parser.eof()
     return data
-
-
-def _quietly_received(sock: socket.socket) -> bytes:
-    try:
-        return sock.recv(RECEIVE_BYTES)
-    except OSError:
-        return b""
 
 
 def answer_of(status: int, body: bytes) -> Any:
