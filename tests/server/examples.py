@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,15 +23,19 @@ BODIES: dict[type, dict[str, Any]] = {
     api.RequestBody: {"id": "REQUEST"},
 }
 
+ParameterSet = Any  # pytest keeps its type to itself
+
 ALL = [pytest.param(operation, id=f"{operation.method} {operation.path}") for operation in OPERATIONS]
 
 
-def chosen(is_wanted: Any) -> list[Any]:
-    return [each for each in ALL if is_wanted(each.values[0])]
+def chosen(is_wanted: Callable[[Operation], bool]) -> list[ParameterSet]:
+    return [each for each, operation in zip(ALL, OPERATIONS, strict=True) if is_wanted(operation)]
 
 
-WITH_BODY = chosen(lambda operation: operation.body is not None)
+GETTING = chosen(lambda operation: operation.method == "GET")
 OF_WORKSPACE = chosen(lambda operation: "{workspace_id}" in operation.path)
+WITH_BODY = chosen(lambda operation: operation.body is not None)
+HARMLESS = chosen(lambda operation: operation.body not in (None, api.ControlBody))
 
 
 def path_of(operation: Operation, **ids: str) -> str:

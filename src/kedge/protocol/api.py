@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from kedge.protocol.bounds import MAX_TITLE_CHARS, MODEL, RUN_ID
 from kedge.protocol.messages import Message
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Attachment, OnBusy, Permissions, Run, RunState
@@ -13,6 +14,11 @@ from kedge.protocol.sessions import Session, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+# What is checked below the server, by the function that every way in uses, is only described here.
+Title = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_TITLE_CHARS})]
+RunId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{RUN_ID}$"})]
+Model = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MODEL}$"})]
+AbsolutePath = Annotated[str, msgspec.Meta(description="of a directory", extra_json_schema={"pattern": "^/[^\0]*$"})]
 MAX_WAIT_S = 600  # longer than any proxy keeps a silent request; the client asks again
 
 
@@ -51,7 +57,7 @@ class Controlled(msgspec.Struct, frozen=True):
 
 
 class WorkspaceBody(msgspec.Struct, frozen=True):
-    path: Annotated[str, msgspec.Meta(min_length=1)]
+    path: AbsolutePath
 
 
 class Workspaces(msgspec.Struct, frozen=True):
@@ -76,11 +82,11 @@ class LogAnswer(msgspec.Struct, frozen=True):
 
 
 class SessionBody(msgspec.Struct, frozen=True):
-    title: str = ""
+    title: Title = ""
 
 
 class RenameBody(msgspec.Struct, frozen=True):
-    title: str
+    title: Title
 
 
 class SessionsQuery(msgspec.Struct, frozen=True):
@@ -111,11 +117,11 @@ class AgentState(msgspec.Struct, frozen=True):
 class SubmitBody(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     prompt: str
-    run_id: str | None = None
+    run_id: RunId | None = None
     attachments: tuple[Attachment, ...] = ()
     on_busy: OnBusy = "queue"
     permissions: Permissions = "ask"
-    model: str | None = None
+    model: Model | None = None
     env: dict[str, str] | None = None
 
 

@@ -25,17 +25,18 @@ MAX_TITLE_CHARS = 200
 # a thousand or much earlier.
 MAX_DEPTH = 32
 
-_MODEL = re.compile(r"[^\s/]+/\S.{0,250}")
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+# No `\s` and no `.`: they mean other characters to a client that takes these from the OpenAPI document.
+MODEL = r"[^/\x00-\x20\x7f]+/[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,250}"
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
 
 
 def check_run_id(run_id: str) -> None:
-    if not _RUN_ID.fullmatch(run_id):
+    if not re.fullmatch(RUN_ID, run_id):
         raise Invalid("invalid_run_id", "run_id must be 1 to 128 of A-Z a-z 0-9 _ - and start with a letter or a digit")
 
 
 def check_model(model: str) -> None:
-    if not _MODEL.fullmatch(model):
+    if not re.fullmatch(MODEL, model):
         raise Invalid("invalid_model", f"{model[:100]!r} names no model; say PROVIDER/MODEL, like openai/gpt-5")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -11,13 +11,17 @@ RunState = Literal["queued", "running", "completed", "failed", "cancelled"]
 OnBusy = Literal["queue", "steer", "interrupt", "reject"]
 Permissions = Literal["ask", "deny", "allow"]
 
+# msgspec decodes it; the pattern is what the OpenAPI document says of it.
+_BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+Base64 = Annotated[bytes, msgspec.Meta(extra_json_schema={"pattern": _BASE64})]
+
 OPEN_STATES: tuple[RunState, ...] = ("queued", "running")
 
 
 class Attachment(msgspec.Struct, frozen=True):
     file_name: str
     mime_type: str
-    content: bytes  # base64 on the wire
+    content: Base64
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,16 +53,17 @@ class Router:
 
     def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]]:
         given = path.split("/")
-        allowed: set[str] = set()
+        allowed: list[str] = []
         for words, methods in self._by_length.get(len(given), []):
             values = _match(words, given)
             if values is None:
                 continue
             if operation := methods.get("GET" if method == "HEAD" else method):
                 return operation, values
-            allowed |= methods.keys()  # a path can match twice: `prompts/list` is also the prompt named "list"
+            # A path can match twice: `prompts/list` is also the prompt named "list".
+            allowed = allowed or sorted([*methods, "HEAD"] if "GET" in methods else methods)
         if allowed:
-            raise NotAllowed(method, sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
+            raise NotAllowed(method, allowed)
         raise NoRoute(path)
 
 
@@ -121,7 +122,7 @@ class Application:
 def _decode_query(operation: Operation, query_string: bytes) -> object:
     if operation.query is None:
         return None
-    given = dict(parse_qsl(query_string.decode("latin-1")))  # an empty value is as good as none
+    given = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
     try:
         return msgspec.convert(given, operation.query, strict=False)
     except msgspec.ValidationError as error:

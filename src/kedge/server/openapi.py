@@ -107,3 +107,11 @@ def _query_parameters(row: Operation, components: dict[str, Any]) -> list[dict[s
         return []
     properties: dict[str, Any] = components[row.query.__name__]["properties"]
     return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()]
+
+
+if __name__ == "__main__":
+    import sys
+
+    from kedge.server.table import OPERATIONS
+
+    sys.stdout.buffer.write(document(OPERATIONS))

@@ -1,0 +1,44 @@
+"""Hooks for schemathesis: made-up ids would only ever be not found, so most requests get some that are there.
+
+It is loaded by the command line of schemathesis (`SCHEMATHESIS_HOOKS`), which tests a server whose socket is named by
+`KEDGE_TEST_SOCKET`, with a directory of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from schemathesis.core.parameters import ParameterLocation
+
+from tests.server.client import Client, unix
+
+client = Client(unix(os.environ["KEDGE_TEST_SOCKET"]))
+directory = Path.cwd()
+count = itertools.count()
+MADE_UP = 5  # one in so many requests keeps what was made up
+
+
+@schemathesis.hook
+def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
+    del context, kwargs
+    if case.meta is None:
+        return
+    path: dict[str, Any] = case.path_parameters or {}
+    ids = made(path) if path and next(count) % MADE_UP else {}
+    if not case.meta.is_negative_at(ParameterLocation.PATH):
+        case.path_parameters = {name: ids.get(name, value) for name, value in path.items()}
+    if isinstance(case.body, dict) and not case.meta.is_negative_at(ParameterLocation.BODY):
+        fixed = {"path": str(directory), "prompt": "say hello", **ids, "run_id": None}
+        body: dict[str, Any] = case.body
+        case.body = {name: fixed.get(name) or value for name, value in body.items()}
+
+
+def made(path: dict[str, Any]) -> dict[str, str]:
+    workspace = client.workspace(directory)
+    session_id = client.session(workspace)
+    ids = {"workspace_id": workspace.rpartition("/")[2], "session_id": session_id}
+    return {**ids, "run_id": client.submit(workspace, session_id, "say hello")} if "run_id" in path else ids

@@ -1,0 +1,77 @@
+"""The OpenAPI document tells the truth: about the table, the committed file, and a live server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from kedge.server.openapi import document
+from kedge.server.table import OPERATIONS
+from tests.server.client import Client, done
+from tests.server.conftest import Start
+from tests.server.process import ROOT
+
+REGENERATE = "python -m kedge.server.openapi > docs/openapi.json"
+LIMIT_S = 55  # it takes a third of that
+
+# Each has a reason not to be asked by a machine.
+LEFT_OUT = {
+    "control": "would stop the server",
+    "events": "has no end",
+}
+CHECKS_LEFT_OUT = {
+    "ensure_resource_availability": "takes the id of a request to a person for that of the workspace",
+}
+
+
+def test_the_committed_document_is_the_one_that_is_served(client: Client) -> None:
+    served = client.get("/v1/openapi.json")
+    assert served.headers["content-type"] == "application/json"
+    assert served.body == document(OPERATIONS)
+    assert served.body == (ROOT / "docs/openapi.json").read_bytes(), f"regenerate it: {REGENERATE}"
+
+
+def test_the_document_is_printed_by_its_module() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "kedge.server.openapi"], cwd=ROOT, capture_output=True, check=True, timeout=30
+    )
+    assert printed.stdout == document(OPERATIONS)
+
+
+def test_every_route_is_described_with_its_errors(client: Client) -> None:
+    described = done(client.get("/v1/openapi.json"))
+    assert described["openapi"].startswith("3.1.")
+    names: list[str] = []
+    for operation in OPERATIONS:
+        row: dict[str, Any] = described["paths"][operation.path][operation.method.lower()]
+        names.append(row["operationId"])
+        assert operation.media_type in row["responses"][str(operation.status)]["content"]
+        assert {"401", "403", "503"} <= row["responses"].keys()
+        assert ("404" in row["responses"]) == ("{" in operation.path)
+        assert ({"400", "413", "415", "422"} <= row["responses"].keys()) == (operation.body is not None)
+    assert len(names) == len(set(names)) == sum(len(methods) for methods in described["paths"].values())
+
+
+def test_schemathesis_finds_nothing_against_a_live_server(start: Start, tmp_path: Path) -> None:
+    """Also checks that the document is valid: it refuses one that is not."""
+    server = start("--host", "tcp://127.0.0.1:0")
+    url = f"http://{server.tcp.host}:{server.tcp.port}/v1/openapi.json"
+    command = [sys.executable, "-m", "schemathesis.cli", "run", url]
+    command += [f"--header=Authorization: Bearer {server.token}", "--max-examples=15", "--request-timeout=20"]
+    command += ["--generation-database=none", "--no-color"]
+    command += [f"--exclude-operation-id={name}" for name in LEFT_OUT]
+    command += [f"--exclude-checks={','.join(CHECKS_LEFT_OUT)}"]
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "SCHEMATHESIS_HOOKS": "tests.server.real_ids",
+        "KEDGE_TEST_SOCKET": server.unix.path,
+    }
+    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
+    assert f"Selected: {len(OPERATIONS) - len(LEFT_OUT)}/{len(OPERATIONS)}" in result.stdout
+    assert "Traceback" not in server.place.log
+    assert server.stop() == 0
