@@ -107,8 +107,7 @@ def _stop(options: argparse.Namespace, directory: str) -> int:
             raise Absent("no such directory")
         with spawn.only_one(directory):
             wire.request("POST", "/v1/control", {"command": "shutdown"})
-            wire.await_gone(STOP_S)
-            spawn.await_leaving(directory, wire.waiter)
+            spawn.await_free(directory, wire.waiter, STOP_S)
     except Absent:
         print(f"kedge: no server is running for {directory}")
         return EXIT_OK

@@ -72,9 +72,9 @@ def is_free(data_dir: str) -> bool:
     return True
 
 
-def await_free(data_dir: str, waiter: Waiter) -> None:
-    """Return when the server has left its data directory. One that stays is named by the server that we start."""
-    until = time.monotonic() + LEAVING_S
+def await_free(data_dir: str, waiter: Waiter, timeout_s: float = LEAVING_S) -> None:
+    """Return when the server has left its data directory. One that stays is named by the next that is started."""
+    until = time.monotonic() + timeout_s
     while not is_free(data_dir) and time.monotonic() < until:
         waiter.pause(LOOK_AGAIN_S)
 
