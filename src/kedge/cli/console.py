@@ -47,6 +47,7 @@ class Console(Waiter):
         self._deadline = None if timeout_s is None else self._began + timeout_s
         self._spinner = Spinner(self._began) if has_spinner else None
         self._pending = bytearray()
+        self._is_mid_line = False
         self._woken, waking = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(waking, False)
@@ -76,7 +77,7 @@ class Console(Waiter):
             _drain(self._woken)
         if fd in ready:
             return True
-        if self._spinner:
+        if self._spinner and not self._is_mid_line:
             self._spinner.turn()
         return False
 
@@ -94,10 +95,11 @@ class Console(Waiter):
 
     def answer(self, text: str) -> None:
         """Put text on its way to standard output; `flush` sends it."""
-        self._pending += text.encode("utf-8", "replace")
+        self.answer_bytes(text.encode("utf-8", "replace"))
 
-    def answer_bytes(self, line: bytes) -> None:
-        self._pending += line
+    def answer_bytes(self, data: bytes) -> None:
+        self._pending += data
+        self._is_mid_line = not data.endswith(b"\n")
 
     def flush(self) -> None:
         """Write what is pending. Returns early, with the rest still pending, when a signal or the deadline is due."""
@@ -118,25 +120,23 @@ class Console(Waiter):
         """The run is over: write the rest, however long its reader takes. A signal now only ends us."""
         self._deadline = None
         self.may_leave = self.is_heard = True
-        self.flush()
         self.hide()
+        self._spinner = None
+        self.flush()
 
     def error(self, text: str) -> None:
         """Text for standard error, whole lines."""
         self.hide()
         write_all(2, text.encode("utf-8", "replace"))
 
-    def show(self) -> None:
-        if self._spinner:
-            self._spinner.is_hidden = False
-
     def hide(self) -> None:
+        """Until the next turn, if there is one."""
         if self._spinner:
-            self._spinner.hide()
+            self._spinner.erase()
 
     def _patience_s(self, timeout_s: float) -> float:
         patience_s = max(timeout_s, 0.0)
-        if self._spinner and not self._spinner.is_hidden:
+        if self._spinner and not self._is_mid_line:  # between lines there is room for it
             patience_s = min(patience_s, TICK_S)
         if self._deadline is not None and not self.is_time_up:
             patience_s = min(patience_s, self._deadline - time.monotonic() + 0.001)
@@ -158,7 +158,6 @@ class Spinner:
 
     def __init__(self, began: float) -> None:
         self.doing = "connecting"
-        self.is_hidden = False
         self._began = began
         self._is_drawn = False
         is_unicode = (sys.stderr.encoding or "").lower().startswith("utf")
@@ -166,15 +165,14 @@ class Spinner:
 
     def turn(self) -> None:
         elapsed_s = time.monotonic() - self._began
-        if self.is_hidden or elapsed_s < FIRST_TICK_S:
+        if elapsed_s < FIRST_TICK_S:
             return
         frame = self._frames[int(elapsed_s / TICK_S) % len(self._frames)]
         line = f"{frame} {' '.join(self.doing.split())} {elapsed_s:.0f} s"
         write_all(2, CLEAR_LINE + line[: _width() - 1].encode("utf-8", "replace"))
         self._is_drawn = True
 
-    def hide(self) -> None:
-        self.is_hidden = True
+    def erase(self) -> None:
         if self._is_drawn:
             self._is_drawn = False
             write_all(2, CLEAR_LINE)

@@ -42,14 +42,11 @@ class TextPrinter:
         for kind, text in told:
             if kind in ("answer", "break"):
                 self._console.answer(text)
-                # Between lines there is room for the spinner.
-                self._console.show() if text.endswith("\n") else self._console.hide()
             elif kind == "note":
                 self._console.flush()
                 self._console.error(f"kedge: {text}\n")
             elif not self._is_quiet:
                 self._console.error(text)
-                self._console.show()
 
 
 class JsonPrinter:

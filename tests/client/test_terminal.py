@@ -1,0 +1,76 @@
+"""`kedge run` on a terminal: live text, and a spinner that is gone before the first byte of the answer."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.client.command import Kedge, finish
+
+CLEAR = b"\r\x1b[K"
+
+
+def on_a_terminal(kedge: Kedge, *args: str, shares_output: bool = True, env: dict[str, str] | None = None) -> bytes:
+    """Everything that appeared on a terminal; without `shares_output` standard output is a pipe."""
+    controller, terminal = pty.openpty()
+    env = {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", **(env or {})}
+    options = {"stdout": terminal} if shares_output else {}
+    process = kedge.start("run", *args, stdin=terminal, stderr=terminal, env=env, **options)
+    os.close(terminal)
+    shown = b""
+    try:
+        while piece := os.read(controller, 65536):
+            shown += piece
+    except OSError:
+        pass  # how Linux says that the last one has closed the terminal
+    os.close(controller)
+    assert finish(process).code == 0
+    return shown
+
+
+def test_the_spinner_says_what_is_done_and_is_gone_before_the_answer(kedge: Kedge) -> None:
+    shown = on_a_terminal(kedge, "sleep 0.7; say the answer")
+    moving, _, answer = shown.rpartition(CLEAR)
+    assert b"thinking" in moving
+    assert answer.startswith(b"the answer\r\n")
+    assert re.fullmatch(rb"kedge: \d+\.\d s, \d+ tokens in, \d+ out\r\n", answer.removeprefix(b"the answer\r\n"))
+
+
+def test_quiet_shows_the_answer_alone(kedge: Kedge) -> None:
+    assert on_a_terminal(kedge, "-q", "sleep 0.5; say the answer") == b"the answer\r\n"
+
+
+def test_a_dumb_terminal_shows_nothing_that_moves(kedge: Kedge) -> None:
+    shown = on_a_terminal(kedge, "sleep 0.5; say the answer", env={"TERM": "dumb"})
+    assert b"\x1b" not in shown
+
+
+def test_a_terminal_gets_every_message_and_no_stream_gets_the_answer(kedge: Kedge) -> None:
+    assert on_a_terminal(kedge, "-q", "say one; say two") == b"one\r\n\r\ntwo\r\n"
+    assert on_a_terminal(kedge, "-q", "--no-stream", "say one; say two") == b"two\r\n"
+
+
+def test_with_the_answer_in_a_pipe_the_terminal_has_the_rest(kedge: Kedge) -> None:
+    shown = on_a_terminal(kedge, "say one; sleep 0.5; say two", shares_output=False)
+    assert b"one\r\n" in shown
+    assert b"two" not in shown
+    assert b"tokens in" in shown
+
+
+def test_between_messages_the_spinner_is_back_on_a_line_of_its_own(kedge: Kedge, tmp_path: Path) -> None:
+    shown = on_a_terminal(kedge, "say one; process sleep 0.6; say two")
+    assert re.search(rb"one\r\n\r\x1b\[K.* running process \d+ s", shown)
+    assert re.search(rb"\r\x1b\[K\r\ntwo\r\n", shown)
+
+
+@pytest.mark.parametrize("frames", [("utf-8", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏".encode()), ("ascii", b"|/-\\")])
+def test_the_spinner_uses_what_the_terminal_can_show(kedge: Kedge, frames: tuple[str, bytes]) -> None:
+    encoding, shapes = frames
+    shown = on_a_terminal(kedge, "sleep 0.5; say x", env={"PYTHONIOENCODING": encoding})
+    assert re.search(rb"\x1b\[K([^ ]+) thinking", shown)
+    found = re.findall(rb"\x1b\[K([^ ]+) thinking", shown)
+    assert all(shape in shapes for shape in found)
