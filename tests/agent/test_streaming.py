@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.protocol.messages import Finish, FinishReason, Reasoning, Text
+from kedge.protocol.messages import Finish, FinishReason, MessageOf, Reasoning, Text
 from kedge.protocol.runs import Usage
 from tests.agent.pilot import KEY, Pilot
 from tests.support.harness import Kedge
@@ -34,6 +34,17 @@ async def test_reasoning_and_text_are_parts_of_their_own(pilot: Pilot, model_ser
     message = (await pilot.kedge.messages(session))[-1]
     assert message.parts == [Reasoning("let me think"), Text("42"), Finish("end_turn")]
     assert message.model == "openai/tester"
+
+
+async def test_a_part_is_kept_as_soon_as_the_next_one_begins(pilot: Pilot, model_server: ModelServer) -> None:
+    model_server.plan = Plan(reasoning="let me think", text="42", gate="spoken", gate_after=2)
+    session = await pilot.kedge.session()
+    receipt = await pilot.kedge.send(session, "go")
+    await pilot.kedge.seen(
+        lambda event: isinstance(event.payload, MessageOf) and event.payload.parts == [Reasoning("let me think")]
+    )
+    model_server.release("spoken")
+    assert (await pilot.kedge.end(receipt.run_id)).text == "42"
 
 
 @pytest.mark.parametrize("said", ["stop", "length", "content_filter", "tool_calls"])

@@ -66,7 +66,7 @@ async def test_steps_share_a_connection(models: Models, model_server: ModelServe
     assert len(connections) == 1
 
 
-@pytest.mark.parametrize("malformed", ["", "no_done"])
+@pytest.mark.parametrize("malformed", ["", "no_done", "rest"])
 async def test_an_answer_is_over_when_the_model_says_so(
     models: Models, model_server: ModelServer, malformed: str
 ) -> None:

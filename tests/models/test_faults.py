@@ -70,10 +70,19 @@ def test_an_unreadable_body_is_still_a_fault(body: bytes) -> None:
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500])
 @pytest.mark.parametrize("words", [f"bad key {KEY}", f"Bearer {KEY}", f"provided: {KEY[:9]}********cdef."])
 def test_no_key_is_repeated(status: int, words: str) -> None:
-    texts = [fault(status, {"message": words}).text, fault_of_event(json.dumps({"error": words}).encode()).text]
+    texts = [fault(status, {"message": words}).text, fault_of_event(json.dumps({"error": words}).encode(), None).text]
     for text in texts:
         assert "0123456789" not in text
         assert "cdef" not in text
+
+
+def test_a_key_of_any_shape_is_not_repeated() -> None:
+    endpoint = Endpoint(provider="openai", model="m", base_url="https://models.test/v1", api_key="plain-words")
+    for padding in range(480, 500):  # the words are cut somewhere, and not through a key
+        body = json.dumps({"error": {"message": "x" * padding + " plain-words out of order"}}).encode()
+        for fault in (fault_of_answer(endpoint, 500, {}, body, NOW), fault_of_event(body, endpoint.api_key)):
+            assert "pl" not in fault.text
+            assert "xxx" in fault.text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ STREAM = (
     ": a comment\r\n"
     "data: second \u2028 line \u2029 next \x85 \x0b \x0c\r\n\r\n"
     "event: error\rdata:without a space\rid: 7\rretry: 10\rnonsense\r\r"
-    "data: two\ndata: lines\n\n"
+    "data: two\r\ndata: lines\r\n\r\n"
     "\n\n"
     "event: no data\n\n"
     "data:\n\n"

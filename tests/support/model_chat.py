@@ -46,10 +46,12 @@ class ChatWire:
             yield chunk({"reasoning_content": plan.reasoning}, is_delta=True)
         for piece in plan.pieces():
             yield chunk({"content": piece}, is_delta=True)
-        if plan.malformed and plan.malformed != "no_done":
+        if plan.malformed and plan.malformed not in ("no_done", "rest"):
             yield from malformed_frames(plan)
             return
         yield chunk({}, plan.finish)
+        if plan.malformed == "rest":
+            yield from malformed_frames(plan)
         if plan.usage:
             usage = {"prompt_tokens": 10, "completion_tokens": len(plan.pieces()), "total_tokens": 11}
             yield SentFrame(_data(plan, {"id": call_id, "choices": [], "usage": usage}))
@@ -67,9 +69,9 @@ class ChatWire:
 
 
 def malformed_frames(plan: Plan) -> Iterator[SentFrame]:
-    """What comes in place of the answer's end (`empty`, `done`, `comments`: in place of all of it)."""
+    """What comes in place of the answer's end; `empty`, `done`, `comments`: in place of all of it; `rest`: after it."""
     match plan.malformed:
-        case "json":
+        case "json" | "rest":
             yield SentFrame(b'data: {"choices": [{"index": 0, "delta": {"conte\n\n')
         case "types":
             yield SentFrame(b'data: {"choices": [{"index": 0, "delta": {"content": 42}}]}\n\n')

@@ -70,18 +70,20 @@ def chat_messages(history: Sequence[Message]) -> list[dict[str, Any]]:
     return messages
 
 
-def parse_event(event: SseEvent) -> list[Delta]:
-    """What one event says. Raises the `ModelError` that it tells of, or that it is."""
+def parse_event(event: SseEvent, key: str | None = None) -> list[Delta]:
+    """What one event says. Raises the `ModelError` that it tells of, or that it is; `key` is not to be told."""
     data = event.data.strip()
     if data == _STREAM_END:
         return [StreamEnd()]
     chunk = _decode(data)
     if chunk.error is not None or event.name == "error":
-        raise fault_of_event(data)
+        raise fault_of_event(data, key)
     deltas: list[Delta] = []
     for choice in chunk.choices or ():
+        if choice.finish_reason == "error":
+            raise fault_of_event(data, key)
         if choice.index == 0:  # one answer was asked for
-            deltas += _choice_deltas(choice, data)
+            deltas += _choice_deltas(choice)
     if (usage := _usage(chunk.usage)) is not None:
         deltas.append(UsageReport(usage))
     return deltas
@@ -172,15 +174,13 @@ def _malformed(error: Exception) -> Refused:
     return Refused("bad_response", f"the model's answer is malformed: {error}")
 
 
-def _choice_deltas(choice: _Choice, data: bytes) -> list[Delta]:
+def _choice_deltas(choice: _Choice) -> list[Delta]:
     deltas: list[Delta] = []
     if (said := choice.delta) is not None:
         if thought := said.reasoning_content or said.reasoning:
             deltas.append(ReasoningDelta(thought))
         if text := said.content or said.refusal:
             deltas.append(TextDelta(text))
-    if choice.finish_reason == "error":
-        raise fault_of_event(data)
     if choice.finish_reason:
         deltas.append(StepEnd(_FINISH_REASONS.get(choice.finish_reason, "unknown")))
     return deltas

@@ -72,7 +72,7 @@ class Models:
             if kind in ("text/html", "application/json"):
                 problem = f"{endpoint.host} answered with {kind}, not with a stream; check OPENAI_BASE_URL"
                 raise Refused("bad_response", problem)
-            body = _Body(answer, self._stall_s, self._clock)
+            body = _Body(answer, endpoint.api_key, self._stall_s, self._clock)
             async with contextlib.aclosing(body), contextlib.aclosing(body.groups()) as groups:
                 async for deltas in groups:
                     yield deltas
@@ -111,8 +111,9 @@ class Models:
 class _Body:
     """The stream of one answer."""
 
-    def __init__(self, answer: Answer, stall_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, answer: Answer, key: str | None, stall_s: float, clock: Callable[[], float]) -> None:
         self._chunks = answer.chunks()
+        self._key = key
         self._reader = SseReader()
         self._stall_s = stall_s
         self._clock = clock
@@ -165,7 +166,7 @@ class _Body:
             raise Refused("bad_response", "the model's answer is malformed: an event without end") from error
         deltas: list[Delta] = []
         for event in events:
-            deltas += chat.parse_event(event)
+            deltas += chat.parse_event(event, self._key)
         self._is_over = self._is_over or any(isinstance(delta, StreamEnd) for delta in deltas)
         return deltas
 

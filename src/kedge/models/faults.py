@@ -33,8 +33,7 @@ _HINTS: dict[Code, str] = {
 
 def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, now: float) -> ModelError:
     """The fault of an answer with an error status; `now` is the time of day, for a `Retry-After` that is a date."""
-    codes, words = _explanation(body)
-    words = _without_keys(words, endpoint.api_key)
+    codes, words = _explanation(body, endpoint.api_key)
     code = _code_of_words(codes, words) or _code_of_status(status, words)
     if code == "auth" and status == 401:
         words = ""  # providers repeat half of the key here
@@ -47,10 +46,9 @@ def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str],
     return Refused(code, text)
 
 
-def fault_of_event(data: bytes) -> ModelError:
+def fault_of_event(data: bytes, key: str | None) -> ModelError:
     """The fault that an event in the middle of a stream tells of. Without a known word the provider is at fault."""
-    codes, words = _explanation(data)
-    words = _without_keys(words, None)
+    codes, words = _explanation(data, key)
     code = _code_of_words(codes, words) or _code_of_number(codes) or "provider_error"
     text = f"the provider broke off: {words}" if words else "the provider broke off without saying why"
     if hint := _HINTS.get(code):
@@ -116,7 +114,7 @@ def _code_of_status(status: int, words: str) -> Code:
             return "bad_request"
 
 
-def _explanation(body: bytes) -> tuple[set[str], str]:
+def _explanation(body: bytes, key: str | None) -> tuple[set[str], str]:
     """The codes and the words of an error answer: `{"error": {"message", "type", "code"}}` and its many cousins."""
     try:
         told: Any = msgspec.json.decode(body)
@@ -127,21 +125,18 @@ def _explanation(body: bytes) -> tuple[set[str], str]:
     if isinstance(told, dict):
         told = cast("dict[str, Any]", told).get("error", cast("Any", told))
     if isinstance(told, str):
-        return set(), _one_line(told)
+        return set(), _one_line(told, key)
     if not isinstance(told, dict):
         return set(), ""
     fields = cast("dict[str, Any]", told)
     codes = {str(fields[name]).lower() for name in ("type", "code", "status") if fields.get(name)}
     words = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
-    return codes, _one_line(words)
+    return codes, _one_line(words, key)
 
 
-def _one_line(words: str) -> str:
-    line = " ".join(words.split())
-    return line if len(line) <= MAX_WORDS else line[: MAX_WORDS - 1] + "…"
-
-
-def _without_keys(words: str, key: str | None) -> str:
+def _one_line(words: str, key: str | None) -> str:
+    """Without keys, and only then cut: half a key is one too."""
     if key:
         words = words.replace(key, "[key]")
-    return _KEY_LIKE.sub("[key]", words)
+    line = " ".join(_KEY_LIKE.sub("[key]", words).split())
+    return line if len(line) <= MAX_WORDS else line[: MAX_WORDS - 1] + "…"
