@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ def on_a_terminal(kedge: Kedge, *args: str, shares_output: bool = True, env: dic
     """Everything that appeared on a terminal; without `shares_output` standard output is a pipe."""
     controller, terminal = pty.openpty()
     env = {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", **(env or {})}
-    options = {"stdout": terminal} if shares_output else {}
-    process = kedge.start("run", *args, stdin=terminal, stderr=terminal, env=env, **options)
+    stdout = terminal if shares_output else subprocess.PIPE
+    process = kedge.start("run", *args, stdin=terminal, stdout=stdout, stderr=terminal, env=env)
     os.close(terminal)
     shown = b""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from kedge.client.errors import Dropped, SpawnFailed
 from kedge.client.policy import Reconnect
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def follow(
     wire: Wire, workspace: str, story: Story, take: Callable[[Event, bytes], None], policy: Reconnect
-) -> Iterator[None]:
+) -> Generator[None]:
     """Hand every new event to `take`. Yields after each piece that came, and whenever there is time to look around.
 
     Drops are not seen from outside, and `take` may raise one (`Dropped`) when it finds that something is missing.

@@ -32,12 +32,17 @@ def start(endpoint: Endpoint, waiter: Waiter, connect: Callable[[], socket]) -> 
             try:
                 return connect()
             except Dropped:
-                # The owner may be on its way out, or still starting for a client that went away.
-                if is_free(endpoint.data_dir) or time.monotonic() > until:
-                    break
-                waiter.pause(LOOK_AGAIN_S)
-        launch(endpoint, waiter)
-        return connect()
+                is_over = time.monotonic() > until
+            try:
+                # An owner that we cannot reach is on its way out, or still starting.
+                if is_over or is_free(endpoint.data_dir):
+                    launch(endpoint, waiter)
+                    return connect()
+            except SpawnFailed:
+                # Another one may have been faster: started by hand, or for a client that went away.
+                if is_over or is_free(endpoint.data_dir):
+                    raise
+            waiter.pause(LOOK_AGAIN_S)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from kedge.client.endpoint import find
 from kedge.client.errors import Dropped, Refused
@@ -91,7 +91,7 @@ class Client:
 
     def events(
         self, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """The workspace's story without end: from now on, or everything after a `seq`.
 
         After a `stream_reset` (P10) something is missing: read what matters again.
@@ -148,7 +148,7 @@ def new_run_id() -> str:
 
 def is_older(version: str | None) -> bool:
     """Whether a server of that version should make room for one of ours."""
-    return version is not None and _numbers(version) < _numbers(VERSION)
+    return bool(version) and _numbers(version) < _numbers(VERSION)
 
 
 def replace(wire: Wire) -> bool:

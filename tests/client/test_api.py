@@ -1,0 +1,172 @@
+"""`Client` and `AsyncClient`: the same promises for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Generator
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from kedge.client import AsyncClient, Client
+from kedge.client.errors import Refused, Unreachable
+from kedge.protocol.events import CaughtUp, Event
+from kedge.protocol.runs import RunEnd
+from tests.server.process import Place, Server
+
+LIMIT_S = 30
+
+
+@pytest.fixture
+def client(server: Server, tmp_path: Path) -> Generator[Client]:
+    with Client.connect(str(tmp_path), host=str(server.unix)) as client:
+        yield client
+
+
+@pytest.fixture
+async def aclient(server: Server, tmp_path: Path) -> AsyncGenerator[AsyncClient]:
+    async with await AsyncClient.connect(str(tmp_path), host=str(server.unix)) as client:
+        yield client
+
+
+def test_a_run_yields_its_text_and_has_an_outcome(client: Client) -> None:
+    running = client.run("say one two; say three", run_id="r")
+    assert (running.run_id, running.outcome) == ("r", None)
+    assert "".join(running) == "one two\n\nthree"
+    assert running.outcome is not None
+    assert (running.outcome["text"], running.outcome["run_id"]) == ("three", "r")
+
+
+def test_a_failed_and_a_cancelled_run_say_so(client: Client) -> None:
+    assert client.run("fail no paper").wait()["error"] == "no paper"
+    session_id = client.create_session()["id"]
+    client.submit("hang", session_id=session_id, run_id="c")
+    assert client.cancel(session_id=session_id) == ["c"]
+    assert client.run("hang", session_id=session_id, run_id="c").wait()["cancelled"] is True
+    assert client.cancel(run_id="c") == ["c"]
+
+
+def test_a_run_that_ended_long_ago_is_told_again(client: Client) -> None:
+    session_id = client.create_session()["id"]
+    first = client.run("say once", session_id=session_id, run_id="r")
+    said = list(first)
+    again = client.run("say once", session_id=session_id, run_id="r")
+    assert "".join(again) == "".join(said)
+    assert again.outcome == first.outcome
+
+
+def test_events_are_the_log_and_then_what_happens(client: Client) -> None:
+    client.run("say one").wait()
+    told = list(takewhile(lambda event: event["type"] != "caught_up", client.events(after=0)))
+    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+    live = client.events(after=told[-1]["seq"])
+    assert next(live)["type"] == "caught_up"
+    client.create_session("later")
+    found = next(live)
+    assert (found["seq"], found["payload"]["payload"]["title"]) == (told[-1]["seq"] + 1, "later")
+    live.close()
+
+
+def test_a_cursor_that_cannot_be_served_is_said(client: Client) -> None:
+    events = client.events(after=10_000)
+    assert next(events)["type"] == "stream_reset"
+    events.close()
+
+
+def test_sessions_are_listed_with_the_newest_first_and_searched(client: Client) -> None:
+    client.create_session("old ä&")
+    client.create_session("new")
+    assert [session["title"] for session in client.sessions()] == ["new", "old ä&"]
+    assert [session["title"] for session in client.sessions("ä&")] == ["old ä&"]
+
+
+def test_a_refusal_has_the_code_of_the_contract(client: Client) -> None:
+    with pytest.raises(Refused) as caught:
+        client.submit("say x", session_id="nowhere")
+    assert (caught.value.status, caught.value.code) == (404, "session_not_found")
+    with pytest.raises(ValueError, match="what to cancel"):
+        client.cancel()
+
+
+async def test_async_a_run_yields_its_text_and_has_an_outcome(aclient: AsyncClient) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        running = await aclient.run("say one two; say three")
+        assert "".join([text async for text in running]) == "one two\n\nthree"
+        assert isinstance(running.outcome, RunEnd)
+        assert running.outcome.text == "three"
+
+
+async def test_async_many_runs_at_once_are_kept_apart(aclient: AsyncClient) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        runs = [await aclient.run(f"say number {n}") for n in range(10)]
+        ends = await asyncio.gather(*(run.wait() for run in runs))
+        assert [end.text for end in ends] == [f"number {n}" for n in range(10)]
+
+
+async def test_async_cancel_and_repeat(aclient: AsyncClient) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        session = await aclient.create_session()
+        receipt = await aclient.submit("hang", session_id=session.id, run_id="c")
+        assert not receipt.replayed
+        assert await aclient.cancel(session_id=session.id) == ["c"]
+        end = await (await aclient.run("hang", session_id=session.id, run_id="c")).wait()
+        assert (end.cancelled, end.error) == (True, None)
+        assert await aclient.cancel(run_id="c") == ["c"]
+        with pytest.raises(ValueError, match="what to cancel"):
+            await aclient.cancel()
+
+
+async def test_async_events_are_structs_in_the_order_of_the_log(aclient: AsyncClient) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await (await aclient.run("say one")).wait()
+        seqs: list[int | None] = []
+        events = aclient.events(after=0)
+        async for event in events:
+            if isinstance(event.payload, CaughtUp):
+                assert event.payload.seq == len(seqs)
+                break
+            seqs.append(event.seq)
+        await events.aclose()
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert [session.id for session in await aclient.sessions()] != []
+
+
+async def test_async_a_refusal_has_the_code_of_the_contract(aclient: AsyncClient) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(Refused, match="no session") as caught:
+            await aclient.submit("say x", session_id="nowhere")
+        assert caught.value.code == "session_not_found"
+
+
+async def test_async_a_server_that_is_gone_is_given_up_after_a_while(place: Place, tmp_path: Path) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        server = await asyncio.to_thread(place.start)
+        async with await AsyncClient.connect(str(tmp_path), host=str(server.unix), give_up_s=0.3) as client:
+            await asyncio.to_thread(server.stop)
+            with pytest.raises(Unreachable):
+                await client.sessions()
+
+
+async def test_async_a_killed_server_of_ours_is_started_again(here: Place, tmp_path: Path) -> None:
+    async with asyncio.timeout(LIMIT_S), await AsyncClient.connect(str(tmp_path)) as client:
+        session = await client.create_session("kept")
+        events = client.events(after=0)
+        assert (await anext(events)).seq == 1
+        pid = int((here.data_dir / "kedge.lock").read_text().split()[-1])
+        os.kill(pid, signal.SIGKILL)
+        assert [found.id for found in await client.sessions()] == [session.id]
+        other = await client.create_session("later")
+        seen = [event async for event in take_until(events, 2)]
+        await events.aclose()
+        assert [event.seq for event in seen if event.seq is not None] == [2]
+        assert other.title == "later"
+
+
+async def take_until(events: AsyncGenerator[Event], seq: int) -> AsyncGenerator[Event]:
+    async for event in events:
+        yield event
+        if event.seq == seq:
+            return
