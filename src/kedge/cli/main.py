@@ -17,6 +17,13 @@ EXIT_INTERRUPTED = 130
 # name -> (module with `run(argv: list[str]) -> int`, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("kedge.cli.run", "send a prompt and print the answer"),
+    "runs": ("kedge.cli.runs", "list runs"),
+    "attach": ("kedge.cli.attach", "follow a run that is already there"),
+    "cancel": ("kedge.cli.cancel", "stop a run, or all that a session is doing"),
+    "session": ("kedge.cli.session", "list, show, rename, delete or export conversations"),
+    "logs": ("kedge.cli.logs", "show the log of the server"),
+    "doctor": ("kedge.cli.doctor", "check the set-up, and say how to mend it"),
+    "completion": ("kedge.cli.completion", "let the shell complete commands and options"),
     "serve": ("kedge.cli.serve", "run the server in the foreground, or stop it"),
     "story": ("kedge.cli.story", "play a story with a crash in it, and check that nothing was lost"),
 }

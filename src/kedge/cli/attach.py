@@ -1,0 +1,83 @@
+"""`kedge attach`: follow a run that somebody else began, from its first word to its end."""
+
+from __future__ import annotations
+
+from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, command, complain, connect, one_line
+from kedge.cli.console import Console, Stopped, is_terminal, open_standard_streams
+from kedge.cli.options import Options, UsageError, named
+from kedge.cli.printing import JsonPrinter, TextPrinter
+from kedge.client.following import RunFollower
+from kedge.client.story import escape
+from kedge.client.sync import Client
+from kedge.client.watching import RunCore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """\
+usage: kedge attach [OPTION ...] RUN
+
+Follows a run to its end, wherever it was sent from. Leaving (Ctrl-C) does not stop it.
+
+  -q, --quiet             only the answer and errors
+      --stream            print what is said while it is said (--no-stream: only the answer, at its end)
+      --json              print the events of the run, one a line; with --stream the text as it grows, too
+"""
+FLAGS = named("-q --quiet", "--stream", "--no-stream", "--json")
+
+
+def run(argv: list[str]) -> int:
+    open_standard_streams()
+    return command(argv, usage=HELP, flags=FLAGS, values={}, go=_attach)
+
+
+def _attach(options: Options) -> int:
+    if len(options.words) != 1:
+        raise UsageError("name one run; 'kedge runs' lists them")
+    console = Console(has_spinner=is_terminal(2) and not options.has("quiet"), timeout_s=None)
+    run_id = options.words[0]
+    try:
+        with connect(options, name="kedge attach", waiter=console) as client:
+            follower = Attached(client, client.call("GET", f"/runs/{escape(run_id)}"))
+            end = _follow(options, console, follower)
+    except Stopped as stop:
+        console.hide()
+        return complain(f"left; run {run_id} goes on", 128 + stop.signum)
+    finally:
+        console.hide()
+    if end.get("cancelled"):
+        return EXIT_CANCELLED
+    if (error := end.get("error")) is not None:
+        return complain(one_line(error, 1000) or "the run failed", EXIT_FAILED)
+    return EXIT_OK
+
+
+def _follow(options: Options, console: Console, follower: Attached) -> dict[str, Any]:
+    view = follower.core.view
+    if options.has("json"):
+        printer = JsonPrinter(console, view, with_deltas=options.has("stream"))
+    else:
+        is_live = options.has("stream") or (is_terminal(1) and not options.has("no-stream"))
+        printer = TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"))
+    follower.core.listen = printer.listen
+    for _ in follower.steps():
+        console.say(view.doing)
+        printer.news()
+        console.flush()
+    assert view.end is not None
+    printer.finish(view.end)
+    console.flush()
+    return view.end
+
+
+class Attached(RunFollower):
+    """Follows a run that is there already."""
+
+    def __init__(self, client: Client, run: dict[str, Any]) -> None:
+        names = {"run_id": run["run_id"], "session_id": run["session_id"]}
+        super().__init__(client.wire, RunCore(client.path, names), client.policy())
+        self._run = run
+
+    def submit(self) -> None:
+        self.core.accepted(self._run)

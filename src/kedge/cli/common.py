@@ -1,0 +1,111 @@
+"""What the commands of the client share: how they connect, and what their exit codes mean (section 5)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from kedge.cli.options import Options, UsageError, named
+from kedge.client.errors import ClientError, NotAllowed, Refused
+from kedge.client.sync import Client
+from kedge.protocol.address import AddressError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kedge.client.waiting import Waiter
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_REFUSED = 4
+EXIT_CANCELLED = 130
+
+CONNECT_VALUES = named("-c --cwd", "--host", "--token-file", "--data-dir", "--connect-timeout")
+CONNECT_HELP = """\
+  -c, --cwd DIR           the workspace's directory (the current one)
+      --host ADDRESS      unix:///path/to.sock or tcp://127.0.0.1:PORT (KEDGE_HOST)
+      --token-file FILE   the token for TCP (KEDGE_TOKEN)
+      --data-dir DIR      whose server, if no host is named (KEDGE_DATA_DIR)
+      --connect-timeout S give up when the server cannot be reached for that long (60)
+  -h, --help              show this
+"""
+
+
+def command(
+    argv: list[str], *, usage: str, flags: dict[str, str], values: dict[str, str], go: Callable[[Options], int]
+) -> int:
+    """Read the options, answer `--help`, do it, and make one line of whatever goes wrong."""
+    try:
+        options = Options(argv, flags={**flags, **named("-h --help")}, values={**values, **CONNECT_VALUES})
+        if options.has("help"):
+            print(usage + CONNECT_HELP, end="")
+            return EXIT_OK
+        options.seconds("connect-timeout")
+        return go(options)
+    except UsageError as error:
+        return complain(f"{error}; '{' '.join(usage.split()[1:3])} --help' explains", EXIT_USAGE)
+    except (AddressError, ClientError) as error:
+        return complain(str(error), exit_code_of(error))
+
+
+def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Client:
+    directory = options.get("cwd") or "."
+    if not os.path.isdir(directory):
+        raise UsageError(f"there is no directory {directory!r}; check --cwd")
+    return Client.connect(
+        directory,
+        host=options.get("host"),
+        data_dir=options.get("data-dir"),
+        token_file=options.get("token-file"),
+        name=name,
+        waiter=waiter,
+        **_patience(options),
+    )
+
+
+def _patience(options: Options) -> dict[str, float]:
+    give_up_s = options.seconds("connect-timeout")
+    return {} if give_up_s is None else {"give_up_s": give_up_s}
+
+
+def exit_code_of(error: Exception) -> int:
+    match error:
+        case NotAllowed() | AddressError() | UsageError():
+            return EXIT_USAGE
+        case Refused() if error.code == "session_busy" or error.status == 429:
+            return EXIT_REFUSED
+        case Refused():
+            return EXIT_USAGE if 400 <= error.status < 500 else EXIT_FAILED
+        case _:
+            return EXIT_UNREACHABLE
+
+
+def complain(why: str, code: int) -> int:
+    print(f"kedge: {' '.join(why.split())}", file=sys.stderr)
+    return code
+
+
+def print_json(value: Any) -> None:
+    import json
+
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(rows: list[tuple[str, ...]]) -> None:
+    """Columns as wide as they need; the last one is cut at the terminal's edge, and not in a pipe."""
+    if not rows:
+        return
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    edge = os.get_terminal_size(1).columns if os.isatty(1) else None
+    for row in rows:
+        line = "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])
+        print(line.rstrip()[:edge])
+
+
+def one_line(text: str, length: int = 120) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"

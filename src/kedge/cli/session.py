@@ -1,0 +1,156 @@
+"""`kedge session`: list, show, rename, delete and export conversations."""
+
+from __future__ import annotations
+
+import time
+
+from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table
+from kedge.cli.options import Options, UsageError, named
+from kedge.client.story import escape, query
+from kedge.client.sync import Client
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+HELP = """\
+usage: kedge session list [QUERY] | show ID | rename ID TITLE | delete ID | export ID
+
+Conversations of this workspace; an ID may be cut short as long as it is unique.
+
+  -o, --output FILE       export into this file instead of standard output
+      --json              as the server has it: one session or message a line
+"""
+FLAGS = named("--json")
+VALUES = named("-o --output")
+PAGE = 200
+
+
+def run(argv: list[str]) -> int:
+    return command(argv, usage=HELP, flags=FLAGS, values=VALUES, go=_dispatch)
+
+
+def _dispatch(options: Options) -> int:
+    verb, *words = options.words or [""]
+    action = ACTIONS.get(verb)
+    if action is None:
+        raise UsageError(f"say what to do: {', '.join(ACTIONS)}")
+    with connect(options, name="kedge session") as client:
+        action(client, words, options)
+    return EXIT_OK
+
+
+def _list(client: Client, words: list[str], options: Options) -> None:
+    sessions = client.sessions(" ".join(words) or None)
+    if options.has("json"):
+        for each in sessions:
+            print_json(each)
+    elif sessions:
+        rows = [(s["id"], _when(s["updated_at"]), one_line(s["title"]) or "(untitled)") for s in sessions]
+        print_table([("SESSION", "LAST USED", "TITLE"), *rows])
+
+
+def _show(client: Client, words: list[str], options: Options) -> None:
+    _write(client, _found(client, words)["id"], options, print)
+
+
+def _rename(client: Client, words: list[str], options: Options) -> None:
+    session, title = _found(client, words[:1]), " ".join(words[1:])
+    if not title.strip():
+        raise UsageError("say the new title: kedge session rename ID TITLE")
+    renamed = client.call("PATCH", f"/sessions/{escape(session['id'])}", {"title": title})
+    print_json(renamed) if options.has("json") else print(f"renamed {renamed['id']}")
+
+
+def _delete(client: Client, words: list[str], options: Options) -> None:
+    session = _found(client, words)
+    client.call("DELETE", f"/sessions/{escape(session['id'])}")
+    print_json({"deleted": session["id"]}) if options.has("json") else print(f"deleted {session['id']}")
+
+
+def _export(client: Client, words: list[str], options: Options) -> None:
+    session = _found(client, words)
+    target = options.get("output")
+    if target is None:
+        _write(client, session["id"], options, print, title=session["title"])
+        return
+    with open(target, "w", encoding="utf-8") as file:
+        _write(client, session["id"], options, lambda text: file.write(f"{text}\n"), title=session["title"])
+
+
+def _write(
+    client: Client, session_id: str, options: Options, write: Callable[[str], object], title: str | None = None
+) -> None:
+    import json
+
+    if title is not None and not options.has("json"):
+        write(f"# {title or session_id}\n")
+    for message in _messages(client, session_id):
+        if options.has("json"):
+            write(json.dumps(message, ensure_ascii=False))
+        elif text := _as_markdown(message):
+            write(f"## {message['role']}\n\n{text}\n")
+
+
+def _messages(client: Client, session_id: str) -> Iterator[dict[str, Any]]:
+    after: str | None = None
+    while True:
+        page = client.call("GET", f"/sessions/{escape(session_id)}/messages{query(after=after, limit=PAGE)}")[
+            "messages"
+        ]
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1]["id"]
+
+
+def _as_markdown(message: dict[str, Any]) -> str:
+    return "\n\n".join(text for part in message["parts"] if (text := _part(part)))
+
+
+def _part(part: dict[str, Any]) -> str:
+    match part["type"]:
+        case "text":
+            return part["text"]
+        case "reasoning":
+            return "\n".join(f"> {line}" for line in part["text"].splitlines())
+        case "tool_call":
+            return f"`{part['name']}` {part['input']}"
+        case "tool_result":
+            return _fenced(part["content"])
+        case "shell_command":
+            return _fenced(f"$ {part['command']}\n{part['output']}")
+        case "image" | "file":
+            return f"({part.get('name') or part['type']}, {part['mime_type']})"
+        case "finish" if part["reason"] not in ("end_turn", "tool_use"):
+            return f"*({part['reason']}{': ' + part['message'] if part.get('message') else ''})*"
+        case _:
+            return ""
+
+
+def _fenced(text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+def _found(client: Client, words: list[str]) -> dict[str, Any]:
+    """The session with this id, or the only one whose id begins like that."""
+    if len(words) != 1 or not words[0]:
+        raise UsageError("name one session; 'kedge session list' shows them")
+    sessions = client.sessions()
+    exact = [session for session in sessions if session["id"] == words[0]]
+    matching = exact or [session for session in sessions if session["id"].startswith(words[0])]
+    if len(matching) == 1:
+        return matching[0]
+    problem = f"{len(matching)} sessions begin with" if matching else "there is no session"
+    raise UsageError(f"{problem} {words[0]!r} in this workspace; 'kedge session list' shows them")
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+ACTIONS = {"list": _list, "show": _show, "rename": _rename, "delete": _delete, "export": _export}
