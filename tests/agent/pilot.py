@@ -16,7 +16,7 @@ from kedge.protocol.runs import RunEnd
 from tests.support.harness import Kedge
 
 Sleep = Callable[[float], Awaitable[None]]
-KEY = "sk-secret-0123456789"
+KEY = "secret.of.tests.0123456789"  # in no known shape: it must be hidden because it is the key
 
 
 class Pilot:
