@@ -13,6 +13,9 @@ from typing import NoReturn
 from kedge.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, one_line
 from kedge.protocol.address import LOG_FILE, Address, AddressError, UnixAddress, data_dir, default_address, parse
 
+WORDS = (  # for the shell's completion
+    "--host", "--data-dir", "--token-file", "--allow-remote", "--allow-host", "--idle-timeout", "--stop", "--help",
+)  # fmt: skip
 LOG_BYTES = 5 * 1024 * 1024
 OLD_LOGS = 3
 IDLE_S = 30 * 60.0  # a detached server leaves after that long without work
@@ -36,7 +39,7 @@ def run(argv: list[str]) -> int:
     try:
         return _serve(options, directory, report)
     except (AddressError, WrongUsage, OSError, _open_error()) as error:
-        logging.getLogger(__name__).error("not started: %s", error)  # noqa: TRY400 - one line is all there is to it
+        logging.getLogger(__name__).info("not started: %s", error)
         report.failed(one_line(error))
         return EXIT_USAGE
 

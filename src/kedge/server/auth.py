@@ -81,7 +81,8 @@ class Guard:
 
 def _without_port(host: str) -> str:
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        name, bracket, _ = host[1:].partition("]")
+        return name if bracket else host
     return host.partition(":")[0] if host.count(":") == 1 else host
 
 

@@ -1,0 +1,238 @@
+"""P16 over TCP: a token, always; no web page gets in; nothing is open to other machines by accident."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from kedge.protocol.address import AddressError, TcpAddress
+from kedge.protocol.runs import Run
+from kedge.server.auth import make_token
+from kedge.server.listen import bind
+from tests.server.client import Client
+from tests.server.conftest import Start
+from tests.server.process import Place, Server
+
+
+@pytest.fixture
+def tcp(server: Server) -> Client:
+    """A client that knows the token."""
+    return Client(server.tcp, server.token)
+
+
+def port(server: Server) -> int:
+    return server.tcp.port
+
+
+def test_the_token_is_made_on_first_use_and_kept(place: Place, start: Start) -> None:
+    server = start("--host", "tcp://127.0.0.1:0")
+    path = place.data_dir / "token"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert re.fullmatch(r"[\w-]{40,}", server.token)
+    token = server.token
+    assert server.stop() == 0
+    server = start("--host", "tcp://127.0.0.1:0")
+    assert server.token == token
+    assert Client(server.tcp, token).get("/v1/health").status == 200
+    assert token not in place.log
+    assert [path.name for path in place.data_dir.glob("token*")] == ["token"]
+
+
+def test_without_tcp_no_token_is_made(place: Place, start: Start) -> None:
+    start()
+    assert not (place.data_dir / "token").exists()
+
+
+@pytest.mark.parametrize("source", ["KEDGE_TOKEN", "--token-file"])
+def test_a_token_can_be_given(place: Place, start: Start, tmp_path: Path, source: str) -> None:
+    file = tmp_path / "my-token"
+    file.write_text(" secret\n")
+    file.chmod(0o600)
+    args = ["--token-file", str(file)] if source == "--token-file" else []
+    env = {"KEDGE_TOKEN": " secret\n"} if source == "KEDGE_TOKEN" else {}
+    server = start("--host", "tcp://127.0.0.1:0", *args, env=env)
+    assert Client(server.tcp, "secret").get("/v1/health").status == 200
+    assert Client(server.tcp, "Secret").get("/v1/health").status == 401
+    assert not (place.data_dir / "token").exists()
+    assert "secret" not in place.log
+
+
+def test_a_token_that_others_can_read_is_refused(place: Place) -> None:
+    place.data_dir.mkdir(mode=0o700)
+    path = place.data_dir / "token"
+    path.write_text("secret\n")
+    path.chmod(0o640)
+    why = place.refused("--host", "tcp://127.0.0.1:0")
+    assert f"the token in {path} can be read by others" in why
+    assert "secret" not in why + place.log
+    path.chmod(0o604)
+    with pytest.raises(AddressError, match="can be read by others"):
+        make_token(str(path))
+    path.chmod(0o600)
+    assert make_token(str(path)) == "secret"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_token_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    path.chmod(0o600)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(AddressError, match="can be read by others"):
+        make_token(str(path))
+
+
+@pytest.mark.parametrize("file", ["nowhere/token", ".", "binary"])
+def test_a_token_file_that_cannot_be_used_is_named(tmp_path: Path, file: str) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(AddressError, match=re.escape(str(tmp_path / file))):
+        make_token(str(tmp_path / file))
+
+
+def test_an_empty_token_file_gets_a_token(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.touch(mode=0o644)
+    token = make_token(str(path))
+    assert token == path.read_text().strip()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_refused_token_costs_no_run_an_attempt(place: Place, start: Start, tmp_path: Path) -> None:
+    server = start()
+    workspace = server.client.workspace(tmp_path)
+    run_id = server.client.submit(workspace, server.client.session(workspace), "hang")
+    while server.client.get(f"{workspace}/runs/{run_id}").json["state"] != "running":
+        pass
+    server.kill()
+    (place.data_dir / "token").write_text("open to all")
+    place.refused("--host", "tcp://127.0.0.1:0")
+    client = start().client
+    with client.events(workspace, after=0) as events:
+        attempts = [
+            run.attempt for run in (event.payload for event in events.until("caught_up")) if isinstance(run, Run)
+        ]
+    assert max(attempts) <= 2
+    client.post(f"{workspace}/runs/{run_id}/cancel")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}", "localhost", "127.0.0.1:1", "::1"],
+)
+def test_its_own_names_are_answered_to(server: Server, tcp: Client, host: str) -> None:
+    answer = tcp.ask("GET", "/v1/health", headers={"Host": host.format(port=port(server))})
+    assert answer.status == 200
+
+
+REBOUND = [
+    "evil.example",
+    "evil.example:{port}",
+    "localhost.evil.example:{port}",
+    "127.0.0.1.evil.example",
+    "192.168.0.1:{port}",
+    "0.0.0.0:{port}",
+    "localhost.",
+    "",
+    "[::2]:{port}",
+    "[::1",
+    "127.0.0.1@evil.example",
+    "127.1:{port}",
+    "2130706433",
+]
+
+
+@pytest.mark.parametrize("host", REBOUND)
+def test_a_name_that_was_rebound_to_us_is_refused(server: Server, tcp: Client, host: str) -> None:
+    answer = tcp.ask("GET", "/v1/health", headers={"Host": host.format(port=port(server))})
+    assert (answer.status, answer.code) == (403, "forbidden_host")
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n"])
+def test_exactly_one_host_is_needed(server: Server, tcp: Client, hosts: bytes) -> None:
+    head = b"GET /v1/health HTTP/1.1\r\nAuthorization: Bearer %b\r\nConnection: close\r\n" % server.token.encode()
+    assert tcp.said(head + hosts + b"\r\n")[:12] in (b"HTTP/1.1 403", b"HTTP/1.1 400")
+
+
+ORIGINS = {
+    "http://127.0.0.1:{port}": 200,
+    "HTTP://127.0.0.1:{port}": 200,
+    "null": 403,
+    "": 403,
+    "http://127.0.0.1": 403,
+    "http://127.0.0.1:1": 403,
+    "https://127.0.0.1:{port}": 403,
+    "http://localhost:{port}": 403,  # another origin than the one asked
+    "http://evil.example": 403,
+    "http://127.0.0.1:{port}.evil.example": 403,
+    "http://127.0.0.1:{port}, http://evil.example": 403,
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_pages_of_other_origins_are_refused(server: Server, tcp: Client, origin: str) -> None:
+    answer = tcp.ask("GET", "/v1/health", headers={"Origin": origin.format(port=port(server))})
+    assert answer.status == ORIGINS[origin]
+    if answer.status == 403:
+        assert answer.code == "forbidden_origin"
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_page_that_asks_whether_it_may_is_refused(server: Server) -> None:
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    answer = Client(server.tcp).ask("OPTIONS", "/v1/workspaces", headers=headers)
+    assert answer.status == 403
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_two_authorizations_are_none(server: Server, tcp: Client) -> None:
+    bearer = f"Authorization: Bearer {server.token}\r\n"
+    head = f"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{bearer}{bearer}\r\n"
+    assert tcp.said(head.encode()).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("query", ["token={token}", "access_token={token}", "authorization=Bearer%20{token}"])
+def test_a_token_in_the_address_is_none(server: Server, query: str) -> None:
+    answer = Client(server.tcp).ask("GET", f"/v1/health?{query.format(token=server.token)}")
+    assert answer.status == 401
+    assert server.token not in server.place.log
+
+
+def test_an_address_that_other_machines_reach_is_refused(place: Place) -> None:
+    why = place.refused("--host", "tcp://0.0.0.0:0")
+    assert "can be reached from other machines" in why
+    assert "--allow-remote" in why
+    for host in ("::", "192.0.2.1", "no.such.name.invalid", "127.1"):
+        with pytest.raises(AddressError, match="can be reached from other machines"):
+            bind(TcpAddress(host, 0))
+
+
+def test_who_insists_gets_it_and_still_needs_the_token(start: Start) -> None:
+    remote = start("--host", "tcp://0.0.0.0:0", "--allow-remote", "--allow-host", "build.example")
+    address = f"tcp://127.0.0.1:{remote.tcp.port}"
+    assert Client(address).get("/v1/health").status == 401
+    client = Client(address, remote.token)
+    for host, status in {
+        "192.0.2.7:1": 200,
+        "build.example": 200,
+        "BUILD.example:80": 200,
+        "evil.example": 403,
+    }.items():
+        assert client.ask("GET", "/v1/health", headers={"Host": host}).status == status, host
+
+
+def test_an_address_that_is_taken_is_one_line(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        why = place.refused("--host", f"tcp://127.0.0.1:{taken.getsockname()[1]}")
+    assert "cannot listen on" in why
+    assert list((place.runtime_dir / "kedge").iterdir()) == []  # no socket is left behind either
+
+
+@pytest.mark.parametrize("host", ["no.such.name.invalid", f"{'x' * 70}.example"])
+def test_a_name_that_cannot_be_resolved_is_told(host: str) -> None:
+    with pytest.raises(AddressError, match="cannot listen on"):
+        bind(TcpAddress(host, 0), allow_remote=True)
