@@ -113,7 +113,18 @@ def test_a_server_that_dies_before_it_is_ready_points_to_its_log(
     monkeypatch.setattr(sys, "executable", str(dying))
     with pytest.raises(SpawnFailed, match=r"server\.log"):
         Client.connect(str(tmp_path))
-    assert here.log == "last words\n"
+    assert here.log == "last words\n" * spawn.DEATHS
+
+
+def test_a_server_that_was_killed_while_it_started_is_started_again(
+    kedge: Kedge, here: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fragile = tmp_path / "fragile"
+    fragile.write_text(f'#!/bin/sh\nmkdir {tmp_path}/once && kill -9 $$\nexec {sys.executable} "$@"\n')
+    fragile.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(fragile))
+    Client.connect(str(tmp_path)).close()
+    assert kedge.server_pid() is not None
 
 
 def test_a_named_host_is_never_started(here: Place, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from kedge.client.story import Event
-    from kedge.client.telling import Told
+    from kedge.client.telling import Teller, Told
     from kedge.client.text import Growth
 
     class Printer(Protocol):
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class TextPrinter:
     def __init__(self, console: Console, view: RunView, *, is_live: bool, is_quiet: bool) -> None:
         self._console = console
-        self._teller = LiveTeller(view.messages) if is_live else FinalTeller(view.messages)
+        self._teller: Teller = LiveTeller(view.messages) if is_live else FinalTeller(view.messages)
         self._is_quiet = is_quiet
 
     def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:

@@ -22,12 +22,18 @@ LOCK_FILE = "spawn.lock"
 READY_S = 60.0  # a large store may have to be migrated first
 LEAVING_S = 10.0  # a server that leaves gives its runs 5 s (P15) and then writes what is left
 LOOK_AGAIN_S = 0.02
+DEATHS = 3  # one that was killed while it started is started again; one that dies each time is not
+
+
+class Died(SpawnFailed):
+    """The server ended before it was ready, without a word."""
 
 
 def start(endpoint: Endpoint, waiter: Waiter, connect: Callable[[], socket]) -> socket:
     """A connection to the server of the data directory, which is started if `connect` still finds none."""
     with only_one(endpoint.data_dir):
         until = time.monotonic() + LEAVING_S
+        deaths = 0
         while True:
             try:
                 return connect()
@@ -38,6 +44,10 @@ def start(endpoint: Endpoint, waiter: Waiter, connect: Callable[[], socket]) -> 
                 if is_over or is_free(endpoint.data_dir):
                     launch(endpoint, waiter)
                     return connect()
+            except Died:
+                deaths += 1
+                if deaths == DEATHS:
+                    raise
             except SpawnFailed:
                 # Another one may have been faster: started by hand, or for a client that went away.
                 if is_over or is_free(endpoint.data_dir):
@@ -126,7 +136,7 @@ def _await_ready(fd: int, endpoint: Endpoint, waiter: Waiter) -> None:
         if waiter.wait(fd, left_s):
             piece = os.read(fd, 4096)
             if not piece:
-                raise SpawnFailed(f"the server ended before it was ready; see {endpoint.log_path}")
+                raise Died(f"the server ended before it was ready; see {endpoint.log_path}")
             said += piece
     line = said.partition(b"\n")[0].decode("utf-8", "replace")
     if line != "ready":
