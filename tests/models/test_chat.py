@@ -32,6 +32,7 @@ def test_a_request_streams_with_the_key_in_its_header_only() -> None:
     request = prepare_request(ENDPOINT, "be brief", [message("user", Text("hello \u2028 😀"))])
     assert (request.method, request.url) == ("POST", "http://models.test/v1/chat/completions")
     assert request.headers["Authorization"] == "Bearer sk-secret"
+    assert request.headers["Accept-Encoding"] == "identity"  # a compressed stream comes in blocks, and late
     assert json.loads(request.body) == {
         "model": "some/model",
         "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello \u2028 😀"}],

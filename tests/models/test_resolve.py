@@ -48,6 +48,7 @@ def test_a_run_gets_what_is_configured(model: str | None, env: dict[str, str], e
         (None, {"OPENAI_BASE_URL": "http://host:port/v1"}, "bad_config", "OPENAI_BASE_URL"),
         (None, {"OPENAI_BASE_URL": "http://[::1/v1"}, "bad_config", "OPENAI_BASE_URL"),
         (None, {"OPENAI_BASE_URL": "http://me:secret@host/v1"}, "bad_config", "OPENAI_BASE_URL"),
+        (None, {"OPENAI_BASE_URL": "http://:secret@host/v1"}, "bad_config", "OPENAI_BASE_URL"),
         (None, {"OPENAI_BASE_URL": "http://host/v1?key=secret"}, "bad_config", "OPENAI_BASE_URL"),
         (None, {"OPENAI_API_KEY": "secret\nwith a line"}, "bad_config", "OPENAI_API_KEY"),
         (None, {"OPENAI_API_KEY": "secret\N{EN DASH}dash"}, "bad_config", "OPENAI_API_KEY"),
