@@ -34,7 +34,7 @@ _HINTS: dict[Code, str] = {
 def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, now: float) -> ModelError:
     """The fault of an answer with an error status; `now` is the time of day, for a `Retry-After` that is a date."""
     codes, words = _explanation(body, endpoint.api_key)
-    code = _code_of_words(codes, words) or _code_of_status(status, words)
+    code = _code_of_words(codes, words) or _code_of_status(status)
     if code == "auth" and status == 401:
         words = ""  # providers repeat half of the key here
     said = f"{endpoint.host} answered {status}"
@@ -89,10 +89,10 @@ def _code_of_words(codes: set[str], words: str) -> Code | None:
 
 def _code_of_number(codes: set[str]) -> Code | None:
     numbers = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
-    return _code_of_status(numbers[0], "") if numbers else None
+    return _code_of_status(numbers[0]) if numbers else None
 
 
-def _code_of_status(status: int, words: str) -> Code:
+def _code_of_status(status: int) -> Code:
     match status:
         case 401 | 403:
             return "auth"
