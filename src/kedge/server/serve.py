@@ -40,18 +40,19 @@ class Settings(NamedTuple):
 OnReady = Callable[[list[Address]], None]
 
 
-def run(settings: Settings, agent: Agent, on_ready: OnReady) -> None:
-    """Serve until told to leave."""
-    asyncio.run(_serve(settings, agent, on_ready))
+def run(settings: Settings, agent: Agent, on_ready: OnReady, on_left: Callable[[], None]) -> None:
+    """Serve until told to leave. At `on_left` all is written and closed; what ignores its cancellation may linger."""
+    asyncio.run(_serve(settings, agent, on_ready, on_left))
 
 
-async def _serve(settings: Settings, agent: Agent, on_ready: OnReady) -> None:
+async def _serve(settings: Settings, agent: Agent, on_ready: OnReady, on_left: Callable[[], None]) -> None:
     store = SqliteStore.open(Path(settings.data_dir))  # owns the directory from here on
     try:
         await _serve_from(store, settings, agent, on_ready)
         await store.close()
     finally:
         store.abandon()
+    on_left()
 
 
 async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_ready: OnReady) -> None:
