@@ -56,7 +56,7 @@ def _attach(options: Options) -> int:
 def _follow(options: Options, console: Console, follower: Attached) -> dict[str, Any]:
     view = follower.core.view
     if options.has("json"):
-        printer = JsonPrinter(console, view, with_deltas=options.has("stream"))
+        printer = JsonPrinter(console, with_deltas=options.has("stream"))
     else:
         is_live = options.has("stream") or (is_terminal(1) and not options.has("no-stream"))
         printer = TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"))
