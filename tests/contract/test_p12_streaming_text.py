@@ -17,13 +17,13 @@ from tests.support.reader import LIMIT_S, Reader
 HARD = "a\U0001f600b\u2028c\u2029d\x00e\x85f\r\ng\u0301h\ufeffi\U0010ffffj"
 
 
-def speaking(pieces: Sequence[str], kedge: Kedge | None = None) -> Turn:
+def speaking(pieces: Sequence[str], kedge: Kedge | None = None, pace: asyncio.Semaphore | None = None) -> Turn:
     async def speak(ctx: TurnContext) -> None:
         message = await ctx.message()
         text = message.open(Text(""))
         for piece in pieces:
             text.write(piece)
-            await asyncio.sleep(0)
+            await (asyncio.sleep(0) if pace is None else pace.acquire())
         if kedge is not None:
             await kedge.gates.wait("go")
         await message.finish("end_turn")
@@ -158,8 +158,9 @@ async def test_late_comer_gets_a_snapshot_and_deltas_go_on_from_there(kedge: Ked
 
 async def test_reader_that_reconnects_anywhere_gets_identical_text(kedge: Kedge) -> None:
     choice = random.Random(11)
-    pieces = ["".join(choice.choices(HARD + "xyz ", k=choice.randint(0, 9))) for _ in range(600)]
-    kedge.turns["prompt"] = speaking(pieces, kedge)
+    pieces = ["".join(choice.choices(HARD + "xyz ", k=choice.randint(1, 9))) for _ in range(600)]
+    pace = asyncio.Semaphore(0)
+    kedge.turns["prompt"] = speaking(pieces, kedge, pace)
     reader = Reader()
     await kedge.send(await kedge.session(), "go", "r")
     connections = 0
@@ -169,6 +170,8 @@ async def test_reader_that_reconnects_anywhere_gets_identical_text(kedge: Kedge)
         async with asyncio.timeout(LIMIT_S):
             for _ in range(choice.randint(1, 40)):
                 if "run_complete" not in reader.types:
+                    for _ in range(choice.randint(1, 9)):
+                        pace.release()
                     reader.take(await anext(stream))
                 if any(parts.get(0) == "".join(pieces) for parts in reader.texts.values()):
                     kedge.gates.open("go")
