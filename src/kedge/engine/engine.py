@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -124,8 +125,7 @@ class Engine:
 
     async def delete_session(self, workspace_id: str, session_id: str) -> None:
         """Cancel its open runs, wait for their ends, then it is gone. Goes on when the caller leaves."""
-        cancelled = await self.store.begin_delete_session(workspace_id, session_id)
-        await asyncio.shield(self._own(self._finish_delete(workspace_id, session_id, cancelled)))
+        await asyncio.shield(self._own(self._delete_session(workspace_id, session_id)))
 
     # runs
 
@@ -265,9 +265,9 @@ class Engine:
         check_text(answer.by, "client name")
         return await self.store.answer(workspace_id, kind, request_id, answer)
 
-    async def _finish_delete(self, workspace_id: str, session_id: str, run_ids: list[str]) -> None:
-        for run_id in run_ids:
-            await self.wait_end(workspace_id, run_id)
+    async def _delete_session(self, workspace_id: str, session_id: str) -> None:
+        for run_id in await self.store.begin_delete_session(workspace_id, session_id):
+            await persist(partial(self.wait_end, workspace_id, run_id))
         await persist(lambda: self.store.end_delete_session(workspace_id, session_id))
 
     async def _keep_retention(self) -> None:
