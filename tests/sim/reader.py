@@ -58,6 +58,7 @@ class Reader:
     async def follow(self, engine: Engine, workspace_id: str) -> None:
         """Until the server goes away."""
         while True:
+            began = self._model.now()
             after, log_id = self._choose_cursor()
             self._asked = (after, log_id)
             self._is_connected = self._was_caught_up = False
@@ -73,9 +74,10 @@ class Reader:
                         break
                 else:
                     return
-            except StoreUnavailable:  # it read the log while the server stopped
-                assert self._model.is_stopping, f"{self.name} cannot read"
-                return
+            except StoreUnavailable:  # the log could not be read: it comes back with its cursor
+                assert self._model.is_stopping or self._model.trouble_at >= began, f"{self.name} cannot read"
+                if self._model.is_stopping:
+                    return
             finally:
                 await chunks.aclose()
             await asyncio.sleep(self._rng.choice((0, 0.01, 1, 20)))

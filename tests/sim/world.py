@@ -36,10 +36,11 @@ _READ_ONLY = ("SELECT", "BEGIN", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 
 
 class Disk:
-    """Where a store's writes go: full for a while, or failing one statement."""
+    """Below the store: full or unreadable for a while, or failing one statement."""
 
     def __init__(self) -> None:
         self.is_full = False
+        self.is_unreadable = False
         self.fails_in = 0  # statements
 
     def write(self, sql: str) -> None:
@@ -55,7 +56,7 @@ class Disk:
         self.fails_in, self._armed = statements, True
 
     def heal(self) -> None:
-        self.is_full, self._armed = False, False
+        self.is_full = self.is_unreadable = self._armed = False
 
     _armed = False
 
@@ -169,7 +170,7 @@ class World:
         self._killed = self.loop.create_future()
         self.fuse = 0
         self._writes = SimExecutor(self.loop, self._delay, lanes=1, on_ran=self._group_ran)
-        self._reads = SimExecutor(self.loop, self._delay, lanes=4)
+        self._reads = SimExecutor(self.loop, self._delay, lanes=4, before=self._before_read)
         self.store = SqliteStore.open(
             self._directory,
             write_executor=self._writes,
@@ -198,7 +199,7 @@ class World:
         """The instant of a crash: from here on nothing reaches the file, and nothing comes from it."""
         if not self._killed.done():
             self._killed.set_result(None)
-        if self.disk.is_full:
+        if self.disk.is_full or self.disk.is_unreadable:
             self.model.trouble_at = self.loop.time()
         self._writes.die()
         self._reads.die()
@@ -250,6 +251,11 @@ class World:
         row = self._audit.execute("SELECT floor FROM workspaces WHERE id = ?", (self.workspace_id,)).fetchone()
         return 0 if row is None else row[0]
 
+    def half_deleted(self) -> list[str]:
+        assert self._audit is not None
+        rows = self._audit.execute("SELECT id FROM sessions WHERE deleting = 1 AND deleted_seq IS NULL").fetchall()
+        return [row[0] for row in rows]
+
     def compare_with_file(self) -> None:
         """What was committed is in the file, byte for byte, and nothing else is."""
         if not self.workspace_id:
@@ -261,6 +267,11 @@ class World:
             upto = page.upto
         assert upto == len(self.model.log), f"the file's head is {upto}, not {len(self.model.log)}"
         assert found == self.model.frames[self.floor() :], "the file tells another story"
+
+    def _before_read(self) -> None:
+        if self.disk.is_unreadable:
+            self.model.trouble_at = self.loop.time()
+            raise StoreUnavailable("disk I/O error")
 
     def _group_ran(self, result: object) -> None:
         """A group was committed, and is not told yet."""
