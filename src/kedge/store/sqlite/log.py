@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kedge.protocol.events import encode, frame
-from kedge.protocol.messages import Part, RawMessage, text_of
+from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, text_of
 from kedge.protocol.runs import Run, RunEnd, RunState, Usage
 from kedge.store.port import LogEvent, LogPage, Retention
 from kedge.store.sqlite.tx import Tx
@@ -64,17 +64,21 @@ def usage_of(row: sqlite3.Row) -> Usage:
     return _decode_usage(row["usage"]) if row["usage"] else Usage()
 
 
-def message_of(row: sqlite3.Row, parts: Iterable[bytes]) -> RawMessage:
-    return RawMessage(
+def message_of(row: sqlite3.Row, parts: list[PartT]) -> MessageOf[PartT]:
+    return MessageOf(
         id=row["id"],
         session_id=row["session_id"],
         run_id=row["run_id"],
         role=row["role"],
-        parts=[msgspec.Raw(part) for part in parts],
+        parts=parts,
         created_at=row["created_at"],
         model=row["model"],
         summary=bool(row["summary"]),
     )
+
+
+def raw_message_of(row: sqlite3.Row, parts: Iterable[bytes]) -> RawMessage:
+    return message_of(row, [msgspec.Raw(part) for part in parts])
 
 
 def decode_parts(parts: Iterable[bytes]) -> list[Part]:
@@ -166,7 +170,7 @@ class _Payloads:
                 return encode(run_of(self._runs[subject], _decode_run_change(body)))
             case "message":
                 parts = self._parts.get(subject, [])[: row["parts"]]
-                return encode(message_of(self._messages[subject], parts if body is None else [*parts, body]))
+                return encode(raw_message_of(self._messages[subject], parts if body is None else [*parts, body]))
             case "run_complete":
                 text = text_of(decode_parts(self._parts.get(subject, [])))
                 return encode(msgspec.structs.replace(_decode_end(body), text=text))
