@@ -126,7 +126,7 @@ async def trouble(world: World, clients: Clients, what: str) -> None:
 
 
 def heal(world: World) -> None:
-    if world.disk.is_full or world.disk.is_unreadable:
+    if world.disk.is_failing:
         world.say("the disk is well again")
         world.model.trouble_at = world.loop.time()
     world.disk.heal()
@@ -215,6 +215,7 @@ async def rest(world: World) -> None:
         assert end == told or is_purged, f"{run_id} ended as {end}, but told {told}"
     await engine.shutdown()
     await world.stopped()
+    world.say(f"readers were told: {', '.join(sorted(model.seen_by_readers))}")
 
 
 if __name__ == "__main__":

@@ -152,6 +152,7 @@ class Reader:
     def _reset(self, reset: StreamReset) -> None:
         assert self.seq is not None
         after, log_id = self._asked
+        self._model.seen_by_readers.add(f"reset for {reset.reason}")
         match reset.reason:
             case "other_log":
                 assert log_id == "another", f"{self.name}: this is its log"
@@ -209,6 +210,9 @@ class Reader:
         is_open = {m.id for m in messages.values() if not is_finished(m) and self._sees(m.session_id)}
         assert self._snapshots == is_open, f"{self.name} at {seq}: snapshots of {self._snapshots}, open are {is_open}"
         assert self._requests == requests, f"{self.name} at {seq}: requests {self._requests}, pending are {requests}"
+        self._model.seen_by_readers |= {"snapshots"} if is_open else set()
+        self._model.seen_by_readers |= {"pending requests"} if requests else set()
+        self._model.seen_by_readers |= {"caught up again"} if self._was_caught_up else set()
         self._snapshots, self._requests = set(), set()
         self._was_caught_up = True
 

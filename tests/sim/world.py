@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +23,7 @@ from kedge.protocol.runs import RunKind
 from kedge.store.sqlite import log, opening, runs
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.writer import Done
+from tests.sim.disk import Disk, DiskConnection
 from tests.sim.loop import SimExecutor, SimLoop, SimTask
 from tests.sim.model import Model
 from tests.sim.reader import Reader
@@ -31,58 +32,6 @@ from tests.sim.turns import Scripts, SimTurn
 MAX_TURNS = 3  # few, so that sessions wait for each other
 MAX_OPEN_RUNS = 8
 EPOCH = 1_700_000_000.0
-
-_READ_ONLY = ("SELECT", "BEGIN", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
-
-
-class Disk:
-    """Below the store: full or unreadable for a while, or failing one statement."""
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self.is_unreadable = False
-        self.fails_in = 0  # statements
-
-    def write(self, sql: str) -> None:
-        if sql.lstrip().startswith(_READ_ONLY):
-            return
-        self.fails_in -= self.fails_in > 0
-        if (self.is_full and sql == "COMMIT") or (self.fails_in == 0 and self._is_armed()):
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorname = "SQLITE_FULL"
-            raise error
-
-    def fail_once(self, statements: int) -> None:
-        self.fails_in, self._armed = statements, True
-
-    def heal(self) -> None:
-        self.is_full = self.is_unreadable = self._armed = False
-
-    _armed = False
-
-    def _is_armed(self) -> bool:
-        was, self._armed = self._armed, False
-        return was
-
-
-class DiskConnection:
-    """The writer's connection, with a disk below it that can fail."""
-
-    def __init__(self, db: sqlite3.Connection, disk: Disk) -> None:
-        self._db = db
-        self._disk = disk
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._db.in_transaction
-
-    def execute(self, sql: str, args: Sequence[Any] = ()) -> sqlite3.Cursor:
-        self._disk.write(sql)
-        return self._db.execute(sql, args)
-
-    def executemany(self, sql: str, args: Any) -> sqlite3.Cursor:
-        self._disk.write(sql)
-        return self._db.executemany(sql, args)
 
 
 class Violation(Exception):
@@ -199,7 +148,7 @@ class World:
         """The instant of a crash: from here on nothing reaches the file, and nothing comes from it."""
         if not self._killed.done():
             self._killed.set_result(None)
-        if self.disk.is_full or self.disk.is_unreadable:
+        if self.disk.is_failing:
             self.model.trouble_at = self.loop.time()
         self._writes.die()
         self._reads.die()
