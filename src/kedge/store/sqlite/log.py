@@ -17,7 +17,8 @@ from kedge.store.sqlite.tx import Tx
 _decode_part = msgspec.json.Decoder(Part).decode
 # What one read may bring into memory: events refer to messages of any size.
 PAGE_BYTES = 1024 * 1024
-_IDS_IN_ONE_QUERY = 500  # SQLite's smallest limit on variables is 999
+# Any number of ids as one variable: the statement stays the same, and SQLite prepares it once.
+_IDS = "(SELECT value FROM json_each(?))"
 
 
 class RunChange(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +89,7 @@ def decode_parts(parts: Iterable[bytes]) -> list[Part]:
 def parts_of(db: sqlite3.Connection, message_ids: Iterable[str]) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
     for row in _select_in(
-        db, "SELECT message_id, body FROM parts WHERE message_id IN ({}) ORDER BY message_id, idx", message_ids
+        db, f"SELECT message_id, body FROM parts WHERE message_id IN {_IDS} ORDER BY message_id, idx", message_ids
     ):
         found.setdefault(row["message_id"], []).append(row["body"])
     return found
@@ -124,13 +125,13 @@ def _fitting(db: sqlite3.Connection, workspace_id: str, rows: list[sqlite3.Row])
         row["message_id"]: row["size"]
         for row in _select_in(
             db,
-            "SELECT message_id, sum(length(body)) AS size FROM parts WHERE message_id IN ({}) GROUP BY message_id",
+            f"SELECT message_id, sum(length(body)) AS size FROM parts WHERE message_id IN {_IDS} GROUP BY message_id",
             texts,
         )
     }
     prompts = _select_in(
         db,
-        "SELECT run_id, length(prompt) AS size FROM prompts WHERE workspace_id = ? AND run_id IN ({})",
+        f"SELECT run_id, length(prompt) AS size FROM prompts WHERE workspace_id = ? AND run_id IN {_IDS}",
         {row["subject"] for row in rows if row["type"] == "run"},
         workspace_id,
     )
@@ -152,14 +153,17 @@ class _Payloads:
         messages = subjects.get("message", set())
         runs = _select_in(
             db,
-            f"{RUNS} WHERE workspace_id = ? AND run_id IN ({{}})",
+            f"{RUNS} WHERE workspace_id = ? AND run_id IN {_IDS}",
             subjects.get("run", set()),
             workspace_id,
         )
         self._runs = {row["run_id"]: row for row in runs}
-        self._messages = {row["id"]: row for row in _select_in(db, "SELECT * FROM messages WHERE id IN ({})", messages)}
+        self._messages = {
+            row["id"]: row for row in _select_in(db, f"SELECT * FROM messages WHERE id IN {_IDS}", messages)
+        }
         self._requests = {
-            row["id"]: row["body"] for row in _select_in(db, "SELECT id, body FROM requests WHERE id IN ({})", requests)
+            row["id"]: row["body"]
+            for row in _select_in(db, f"SELECT id, body FROM requests WHERE id IN {_IDS}", requests)
         }
         self._parts = parts_of(db, messages | (subjects.get("run_complete", set()) - {None}))
 
@@ -181,10 +185,7 @@ class _Payloads:
 
 
 def _select_in(db: sqlite3.Connection, sql: str, ids: Iterable[str], *before: str) -> Iterable[sqlite3.Row]:
-    wanted = sorted(ids)
-    for start in range(0, len(wanted), _IDS_IN_ONE_QUERY):
-        some = wanted[start : start + _IDS_IN_ONE_QUERY]
-        yield from db.execute(sql.format(", ".join("?" * len(some))), (*before, *some))
+    return db.execute(sql, (*before, encode(sorted(ids)).decode()))
 
 
 def retain(tx: Tx, retention: Retention) -> int:
