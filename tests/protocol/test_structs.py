@@ -70,7 +70,7 @@ def test_what_may_be_left_out_is_there_all_the_same_when_read() -> None:
     assert msgspec.json.decode(b'{"type":"reasoning","text":"hm"}', type=Reasoning).signature is None
     old = b'{"id":"s","title":"","created_at":1.0,"updated_at":2.0}'
     session = msgspec.json.decode(old, type=Session)
-    assert (session.updated_at, session.parent_session_id) == (2.0, None)
+    assert (session.created_at, session.updated_at, session.parent_session_id) == (1.0, 2.0, None)
 
 
 def test_a_changed_file_is_told_by_its_size_never_by_its_content() -> None:
