@@ -19,27 +19,12 @@ MAX_EPISODES = 200  # to come to every corner; a third of it is enough
 
 CORNERS = (
     *("merged_into=", "attempt=3", "it is not tried again", "state=completed", "state=failed", "state=cancelled"),
-    *(
-        "SessionBusy(",
-        "Conflict('run",
-        "cancel it instead",
-        "TooMany(",
-        "NotFound(",
-        "StoreUnavailable(",
-        "Unavailable(",
-    ),
+    *("SessionBusy(", "Conflict('run", "cancel it instead", "TooMany(", "NotFound(", "StoreUnavailable("),
     *("replayed=True", "resolved=False", "no answer", "session deleted", " interrupted", "the stream was dropped"),
-    *(
-        "Unavailable('the server is stopping",
-        "killed right after the commit",
-        "an orderly shutdown begins",
-        "the server cannot start",
-        "internal error",
-    ),
-    *("reset for retention", "reset for ahead", "reset for other_log"),
+    *("the server is stopping", "killed right after the commit", "an orderly shutdown begins", "internal error"),
+    *("the server cannot start", "reset for retention", "reset for ahead", "reset for other_log"),
     *("snapshots", "pending requests", "caught up again"),
 )
-
 pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer
 
 
