@@ -11,8 +11,7 @@ import msgspec
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, text_of
 from kedge.protocol.runs import Run, RunEnd, RunState, Usage
-from kedge.store.port import LogEvent, LogPage, Retention
-from kedge.store.sqlite.tx import Tx
+from kedge.store.port import LogEvent, LogPage
 
 _decode_part = msgspec.json.Decoder(Part).decode
 # What one read may bring into memory: events refer to messages of any size.
@@ -186,53 +185,3 @@ class _Payloads:
 
 def _select_in(db: sqlite3.Connection, sql: str, ids: Iterable[str], *before: str) -> Iterable[sqlite3.Row]:
     return db.execute(sql, (*before, encode(sorted(ids)).decode()))
-
-
-def retain(tx: Tx, retention: Retention) -> int:
-    """Remove the prefix of each log that is too old or too much; then what only those events still needed."""
-    return sum(_retain_workspace(tx, row["id"], retention) for row in tx.all("SELECT id FROM workspaces"))
-
-
-def _retain_workspace(tx: Tx, workspace_id: str, retention: Retention) -> int:
-    young = tx.one(
-        "SELECT min(seq) FROM events WHERE workspace_id = ? AND at >= ?", workspace_id, tx.now - retention.max_age_s
-    )
-    fitting = tx.one(
-        # about 100 bytes of columns and index beside each body
-        "SELECT min(seq) FROM (SELECT seq, sum(100 + ifnull(length(body), 0)) OVER (ORDER BY seq DESC) AS size"
-        " FROM events WHERE workspace_id = ?) WHERE size <= ?",
-        workspace_id,
-        retention.max_bytes,
-    )
-    head_row = tx.one("SELECT head FROM workspaces WHERE id = ?", workspace_id)
-    assert young is not None
-    assert fitting is not None
-    assert head_row is not None
-    beyond = head_row["head"] + 1
-    floor = max(beyond if young[0] is None else young[0], beyond if fitting[0] is None else fitting[0]) - 1
-    removed = tx.execute("DELETE FROM events WHERE workspace_id = ? AND seq <= ?", workspace_id, floor)
-    if removed:
-        tx.execute("UPDATE workspaces SET floor = ? WHERE id = ?", floor, workspace_id)
-    _purge_deleted_sessions(tx, workspace_id, retention)
-    return removed
-
-
-def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> None:
-    """The content of deleted sessions goes with their last event; their run ids stay for a while (P3)."""
-    gone = (
-        "SELECT s.id FROM sessions s JOIN workspaces w ON w.id = s.workspace_id"
-        " WHERE s.workspace_id = ? AND s.deleting = 1 AND s.deleted_seq <= w.floor"
-    )
-    messages = f"SELECT id FROM messages WHERE session_id IN ({gone})"
-    tx.execute(f"DELETE FROM parts WHERE message_id IN ({messages})", workspace_id)
-    runs = f"SELECT run_id FROM runs WHERE session_id IN ({gone})"
-    both = (workspace_id, workspace_id)
-    tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN ({runs})", *both)
-    tx.execute(f"DELETE FROM messages WHERE session_id IN ({gone})", workspace_id)
-    tx.execute(f"UPDATE prompts SET prompt = '' WHERE workspace_id = ? AND run_id IN ({runs})", *both)
-    old = f"{gone} AND s.deleted_at < ?"
-    limit = tx.now - retention.receipts_s
-    old_runs = f"SELECT run_id FROM runs WHERE session_id IN ({old})"
-    tx.execute(f"DELETE FROM prompts WHERE workspace_id = ? AND run_id IN ({old_runs})", *both, limit)
-    tx.execute(f"DELETE FROM runs WHERE session_id IN ({old})", workspace_id, limit)
-    tx.execute(f"DELETE FROM sessions WHERE id IN ({old})", workspace_id, limit)
