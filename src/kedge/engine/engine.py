@@ -58,7 +58,7 @@ class Engine:
         self.is_stopping = False
         self.term_s = term_s
         self.kill_s = kill_s
-        self._new_id = new_id
+        self.new_id = new_id
         self._retention = retention or Retention()
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
@@ -141,7 +141,7 @@ class Engine:
         if submission.parent_run_id is None:  # a sub-agent belongs to a run that was accepted, and is left with it
             self._check_accepting()
         if run_id is None:
-            run_id = self._new_id()
+            run_id = self.new_id()
         check_run_id(run_id)
         if submission.kind != "summarize":
             check_prompt(submission.prompt, submission.attachments)
@@ -227,7 +227,11 @@ class Engine:
             await asyncio.wait(turns, timeout=patience_s)
 
     def cancel_soon(self, workspace_id: str, run_id: str) -> None:
-        self._own(persist(lambda: self.store.cancel_run(workspace_id, run_id)))
+        self._own(self._cancel_if_there(workspace_id, run_id))
+
+    async def _cancel_if_there(self, workspace_id: str, run_id: str) -> None:
+        with contextlib.suppress(NotFound):
+            await persist(lambda: self.store.cancel_run(workspace_id, run_id))
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Every task has an owner: these are the engine's, and end with it."""
