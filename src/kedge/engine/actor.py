@@ -52,7 +52,7 @@ class SessionActor:
         self._has_news = True
 
     def stop(self, why: Stop) -> None:
-        """End the active turn. Telling it twice does nothing; a shutdown also ends a turn that is just being started."""
+        """End the active turn. Telling it twice does nothing. A shutdown also ends a turn that is being started."""
         self._is_leaving = self._is_leaving or why == "shutdown"
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(why)
