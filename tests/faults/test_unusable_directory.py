@@ -1,4 +1,4 @@
-"""A data directory that cannot be used is refused in one line that says why. An ordinary user opens it, in a process."""
+"""A data directory that cannot be used is refused in one line that says why, to an ordinary user in a process."""
 
 from __future__ import annotations
 
