@@ -10,7 +10,9 @@ import pytest
 
 from kedge.engine import writing
 from kedge.engine.turn import Turn, TurnContext
+from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Delta, Finish, MessageOf, Reasoning, Text, ToolCall, finish_of, text_of
+from kedge.protocol.requests import PermissionRequest
 from tests.support.harness import Kedge
 from tests.support.reader import LIMIT_S, Reader
 
@@ -78,6 +80,35 @@ async def test_any_text_arrives_exactly(kedge: Kedge, pieces: list[str], text: s
         assert not any("\ud800" <= char <= "\udfff" for char in delta.text)
         offset += len(delta.text)
     assert offset == len(text)
+
+
+async def test_half_a_character_anywhere_else_is_mended_too_and_fails_nothing(kedge: Kedge) -> None:
+    """Names of files need not be valid Unicode, and tools speak of them."""
+    name = "caf\udce9"
+
+    async def listing(ctx: TurnContext) -> None:
+        message = await ctx.message()
+        await message.add(Text(name))
+        await message.add(ToolCall("call-0", "ls", name, True))
+        await message.finish("tool_use", message=name)
+        await ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=name))
+        await ctx.ask_permission(
+            *(message.id, "call-0"), tool="ls", action="read", description=name, params={name: [name]}, path=name
+        )
+        tool = await ctx.tool(message.id, "call-0", "ls")
+        tool.write(name)
+        await tool.finish(name, metadata={"files": [name]})
+
+    kedge.turns["prompt"] = listing
+    session_id = await kedge.session()
+    await kedge.send(session_id, "go", "r")
+    request = await kedge.asked()
+    assert isinstance(request, PermissionRequest)
+    assert (request.path, request.params) == ("caf\ufffd", {"caf\ufffd": ["caf\ufffd"]})
+    await kedge.engine.answer_permission(kedge.workspace_id, request.id, "allow", "tui")
+    end = await kedge.end("r")
+    assert (end.text, end.error) == ("caf\ufffd", None)
+    assert [result.content for result in await kedge.results(session_id)] == ["caf\ufffd"]
 
 
 async def test_parts_of_every_kind_are_streamed_side_by_side_and_only_grow(kedge: Kedge) -> None:
