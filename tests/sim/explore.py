@@ -206,7 +206,6 @@ async def rest(world: World) -> None:
         assert reader.seq == len(model.log), f"{reader.name} is at {reader.seq} of {len(model.log)}"
     assert not engine._actors, f"actors are left: {list(engine._actors)}"
     assert not engine._env, f"environments are left: {list(engine._env)}"
-    assert not engine._cancelled, f"cancels are left: {engine._cancelled}"
     assert not engine._ends._waiting, f"waiters are left: {list(engine._ends._waiting)}"
     assert not engine.answers._waiting, f"waiters are left: {list(engine.answers._waiting)}"
     for run_id, told in model.ends.items():

@@ -62,7 +62,6 @@ class Engine:
         self._retention = retention or Retention()
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
-        self._cancelled: set[tuple[str, str]] = set()
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._hurry: asyncio.Future[None] | None = None
@@ -212,9 +211,6 @@ class Engine:
     def env_of(self, workspace_id: str, run_id: str) -> Mapping[str, str] | None:
         return self._env.get((workspace_id, run_id))
 
-    def is_cancelled(self, workspace_id: str, run_id: str) -> bool:
-        return (workspace_id, run_id) in self._cancelled
-
     def leave_behind(self, task: asyncio.Task[object]) -> None:
         """Keep a task that ignores its cancellation until it ends by itself; it can write nothing any more."""
         self._tasks.add(task)
@@ -299,20 +295,17 @@ class Engine:
         if run.state == "queued":
             self._wake_actor(workspace_id, run.session_id, is_child=run.parent_run_id is not None)
         elif run.state == "running" and run.cancel_requested:
-            self._cancelled.add((workspace_id, run.run_id))
             self._stop_turn(run.session_id, run.run_id)
 
     def _run_ended(self, workspace_id: str, end: RunEnd) -> None:
         key = (workspace_id, end.run_id)
-        self._cancelled.discard(key)
         self._env.pop(key, None)
         self._ends.tell(key, end)
         self._stop_turn(end.session_id, end.run_id)  # if it was ended from elsewhere, with its parent
 
     def _stop_turn(self, session_id: str, run_id: str) -> None:
-        actor, _ = self._actors.get(session_id, (None, None))
-        if actor is not None and actor.active_run_id == run_id:
-            actor.stop("cancel")
+        if session_id in self._actors:
+            self._actors[session_id][0].stop_run(run_id)
 
     def _wake_actor(self, workspace_id: str, session_id: str, *, is_child: bool) -> None:
         if session_id in self._actors:
