@@ -107,7 +107,8 @@ async def test_an_answer_and_a_cancel_that_cannot_be_stored_are_refused(kedge: K
     session = await kedge.session()
     await kedge.send(session, "ask deploy done; say thanks", "r1")
     request = await kedge.asked()
-    failpoints.arm("group.commit", fail)
+    failpoints.arm("answer.done", fail)
+    failpoints.arm("cancel.done", fail)
     with pytest.raises(StoreUnavailable):
         await kedge.engine.answer_permission(kedge.workspace_id, request.id, "deny", by="one")
     with pytest.raises(StoreUnavailable):
