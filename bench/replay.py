@@ -8,48 +8,64 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-import time
 from contextlib import closing
 from pathlib import Path
 
-from measure import MIB, answer, forget_peak, noise_told, peak_rss_bytes, play, print_table, rss_bytes, running_engine
+from measure import (
+    MIB,
+    Samples,
+    answer,
+    forget_peak,
+    noise_told,
+    peak_rss_bytes,
+    play,
+    print_table,
+    rss_bytes,
+    running_engine,
+)
 
 from kedge.engine.engine import Engine
 
 EVENTS = 100_000
 SESSIONS = 50
 ROUNDS = 3
+TABLE = ["", "best s", "events/s", "MB/s", "x baseline"]
 
 
 async def main() -> None:
+    database, file = Samples("the bytes, bare SELECT (baseline)"), Samples("the bytes, plain file")
+    replayed = Samples("subscribe(after=0)")
     with noise_told(), tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         await write_log(directory)
         # A new engine: its ring is empty, so that all comes from the store.
         async with running_engine(answer, directory) as (engine, workspace):
-            rows: list[list[str]] = []
-            for i in range(ROUNDS):
-                copy = directory / "frames" if i == 0 else None
-                if copy:
-                    await replay(engine, workspace.id, copy)  # warm, and the bytes for the baselines
-                    make_bare_database(directory)
-                rows += [
-                    told("the bytes, plain file (baseline)", *read_file(directory / "frames")),
-                    told("the bytes, bare SELECT", *read_database(directory / "bare.db")),
-                ]
-                before = rss_bytes()
-                forget_peak()
-                began = time.perf_counter()
-                size = await replay(engine, workspace.id)
-                seconds = time.perf_counter() - began
-                rows.append([*told("subscribe(after=0)", size, seconds), f"+{(peak_rss_bytes() - before) / MIB:.1f}"])
-                base = float(rows[-3][3])
-                for row in rows[-3:]:
-                    row.insert(4, f"{float(row[3]) / base:.0f}")
-        by_speed = sorted(rows, key=lambda row: (row[0], float(row[3])))
-        best = [next(row for row in by_speed if row[0] == name) for name in dict.fromkeys(row[0] for row in rows)]
-        header = ["", "events/s", "MB/s", "s", "x baseline", "MiB peak"]
-        print_table(f"replay of {EVENTS:,} events, best of {ROUNDS}", header, [[*row, ""][:6] for row in best])
+            before = rss_bytes()
+            forget_peak()
+            await replay(engine, workspace.id, keeps=False)
+            grown = peak_rss_bytes() - before
+            frames = await replay(engine, workspace.id)
+            (directory / "frames").write_bytes(frames)
+            make_bare_database(directory / "bare.db", frames)
+            size = len(frames)
+            del frames
+            for _ in range(ROUNDS):
+                with database.timed():
+                    read_database(directory / "bare.db")
+                with file.timed():
+                    read_file(directory / "frames")
+                with replayed.timed():
+                    await replay(engine, workspace.id, keeps=False)
+        rows = [
+            [s.name, f"{s.best:.3f}", f"{EVENTS / s.best:,.0f}", f"{size / 1e6 / s.best:,.0f}", ratio(s, database)]
+            for s in (database, file, replayed)
+        ]
+        title = f"replay of {EVENTS:,} events ({size / 1e6:.0f} MB), {ROUNDS} rounds"
+        print_table(f"{title}; memory grew by {grown / MIB:.1f} MiB at most", TABLE, rows)
+
+
+def ratio(samples: Samples, base: Samples) -> str:
+    return f"{samples.best / base.best:.2f}"
 
 
 async def write_log(directory: Path) -> None:
@@ -63,45 +79,33 @@ async def write_log(directory: Path) -> None:
         await asyncio.gather(*(talk() for _ in range(SESSIONS)))
 
 
-async def replay(engine: Engine, workspace_id: str, copy: Path | None = None) -> int:
-    """Read all there is, up to `caught_up`; returns how many bytes that was."""
-    size = 0
-    with copy.open("wb") if copy else tempfile.TemporaryFile() as file:
-        async for chunk in engine.subscribe(workspace_id, after=0):
-            if copy:
-                file.write(chunk)
-            size += len(chunk)
-            if b'"type":"caught_up"' in chunk:
-                break
-    return size
+async def replay(engine: Engine, workspace_id: str, *, keeps: bool = True) -> bytes:
+    """Read all there is, up to `caught_up`."""
+    chunks: list[bytes] = []
+    async for chunk in engine.subscribe(workspace_id, after=0):
+        if keeps:
+            chunks.append(chunk)
+        if b'"type":"caught_up"' in chunk:
+            break
+    return b"".join(chunks)
 
 
-def make_bare_database(directory: Path) -> None:
-    with closing(sqlite3.connect(directory / "bare.db")) as db:
+def make_bare_database(path: Path, frames: bytes) -> None:
+    with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, frame BLOB NOT NULL)")
-        frames = (directory / "frames").read_bytes().split(b"\n\n")
-        db.executemany("INSERT INTO events (frame) VALUES (?)", [(frame,) for frame in frames])
+        rows = [(frame + b"\n\n",) for frame in frames.split(b"\n\n")[:-1]]
+        db.executemany("INSERT INTO events (frame) VALUES (?)", rows)
         db.commit()
 
 
-def read_file(path: Path) -> tuple[int, float]:
-    began = time.perf_counter()
-    size = 0
-    with path.open("rb") as file:
-        while chunk := file.read(256 * 1024):
-            size += len(chunk)
-    return size, time.perf_counter() - began
-
-
-def read_database(path: Path) -> tuple[int, float]:
+def read_database(path: Path) -> int:
     with closing(sqlite3.connect(path)) as db:
-        began = time.perf_counter()
-        size = sum(len(row[0]) for row in db.execute("SELECT frame FROM events ORDER BY seq"))
-        return size, time.perf_counter() - began
+        return sum(len(row[0]) for row in db.execute("SELECT frame FROM events ORDER BY seq"))
 
 
-def told(name: str, size: int, seconds: float) -> list[str]:
-    return [name, f"{EVENTS / seconds:,.0f}", f"{size / 1e6 / seconds:,.0f}", f"{seconds:.4f}"]
+def read_file(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(len(chunk) for chunk in iter(lambda: file.read(256 * 1024), b""))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -72,6 +73,27 @@ async def test_steer_that_comes_too_late_stays_queued_in_its_place(kedge: Kedge)
     assert [end.text for end in ends] == ["one", "", "late", "after"]
     running = [run_id for run_id, state in states(await kedge.log()) if state == "running"]
     assert running == ["host", "before", "late", "after"]
+
+
+async def test_steer_that_came_too_late_joins_no_other_turn_either(kedge: Kedge) -> None:
+    session_id = await host_at_gate(kedge, "sleep 0")
+    await kedge.send(session_id, "say before; say before still", "before")
+    await kedge.send(session_id, "say between", "between")
+    await kedge.send(session_id, "say late", "late", on_busy="steer")
+    kedge.gates.open("go")
+    ends = await kedge.ends("before", "between", "late")
+    assert [end.text for end in ends] == ["before still", "between", "late"]
+    assert (await kedge.run("late")).merged_into is None
+
+
+async def test_steer_sent_while_the_turn_before_it_has_not_started_joins_that(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    await asyncio.gather(
+        kedge.send(session_id, "say one; say two", "host"),
+        kedge.send(session_id, "say three", "joined", on_busy="steer"),
+    )
+    host, joined = await kedge.ends("host", "joined")
+    assert (host.text, joined.text) == ("three", "three")
 
 
 async def test_steer_at_an_idle_session_runs_by_itself(kedge: Kedge) -> None:

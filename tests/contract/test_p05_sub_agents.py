@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
-import pytest
-
+from kedge import failpoints
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.runs import Run, RunEnd
 from tests.support.harness import Kedge, place_of
 from tests.support.processes import StubbornFamily, is_alive
+from tests.support.reader import LIMIT_S
 from tests.support.stores import StoreKind
 
 
@@ -85,17 +86,44 @@ async def test_child_is_cancelled_when_its_parent_fails_and_ends_before_it(kedge
     assert place_of(log, RunEnd, run_id=child.run_id) < place_of(log, RunEnd, run_id="parent")
 
 
-async def test_delegating_that_runs_out_of_time_cancels_the_sub_agent_and_the_parent_goes_on(kedge: Kedge) -> None:
-    async def limited(ctx: TurnContext) -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await ctx.delegate("wait never")
-        await kedge.end((await child_of(kedge, ctx.run.run_id)).run_id)
+async def test_delegating_that_is_given_up_cancels_the_sub_agent_and_the_parent_goes_on(kedge: Kedge) -> None:
+    async def impatient(ctx: TurnContext) -> None:
+        delegated = asyncio.create_task(ctx.delegate("wait at work"))
+        await kedge.gates.reached("at work")
+        delegated.cancel()
+        await kedge.gates.wait("go")
 
-    kedge.turns["prompt"] = limited
+    kedge.turns["prompt"] = impatient
     await kedge.send(await kedge.session(), "go", "parent")
+    child = await child_of(kedge, "parent")
+    assert (await kedge.end(child.run_id)).cancelled
+    kedge.gates.open("go")
     assert (await kedge.end("parent")).error is None
-    assert (await kedge.end((await child_of(kedge, "parent")).run_id)).cancelled
+
+
+async def test_delegating_that_is_given_up_while_it_is_being_accepted_leaves_no_sub_agent_at_work(kedge: Kedge) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        entered.set()
+        release.wait(LIMIT_S)
+
+    async def impatient(ctx: TurnContext) -> None:
+        failpoints.arm("accept.done", stall)
+        delegated = asyncio.create_task(ctx.delegate("wait never"))
+        await asyncio.to_thread(entered.wait, LIMIT_S)
+        delegated.cancel()
+        await asyncio.wait({delegated})
+        failpoints.disarm()
+        release.set()
+        await kedge.gates.wait("go")
+
+    kedge.turns["prompt"] = impatient
+    await kedge.send(await kedge.session(), "go", "parent")
+    child = await child_of(kedge, "parent")
+    assert (await kedge.end(child.run_id)).cancelled
+    kedge.gates.open("go")
+    assert (await kedge.end("parent")).error is None
 
 
 async def test_failure_of_a_sub_agent_is_a_result_and_its_error_names_it_alone(kedge: Kedge) -> None:

@@ -10,20 +10,22 @@ import pytest
 
 from kedge.engine import writing
 from kedge.engine.turn import Turn, TurnContext
+from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Delta, Finish, MessageOf, Reasoning, Text, ToolCall, finish_of, text_of
+from kedge.protocol.requests import PermissionRequest
 from tests.support.harness import Kedge
 from tests.support.reader import LIMIT_S, Reader
 
 HARD = "a\U0001f600b\u2028c\u2029d\x00e\x85f\r\ng\u0301h\ufeffi\U0010ffffj"
 
 
-def speaking(pieces: Sequence[str], kedge: Kedge | None = None) -> Turn:
+def speaking(pieces: Sequence[str], kedge: Kedge | None = None, pace: asyncio.Semaphore | None = None) -> Turn:
     async def speak(ctx: TurnContext) -> None:
         message = await ctx.message()
         text = message.open(Text(""))
         for piece in pieces:
             text.write(piece)
-            await asyncio.sleep(0)
+            await (asyncio.sleep(0) if pace is None else pace.acquire())
         if kedge is not None:
             await kedge.gates.wait("go")
         await message.finish("end_turn")
@@ -78,6 +80,35 @@ async def test_any_text_arrives_exactly(kedge: Kedge, pieces: list[str], text: s
         assert not any("\ud800" <= char <= "\udfff" for char in delta.text)
         offset += len(delta.text)
     assert offset == len(text)
+
+
+async def test_half_a_character_anywhere_else_is_mended_too_and_fails_nothing(kedge: Kedge) -> None:
+    """Names of files need not be valid Unicode, and tools speak of them."""
+    name = "caf\udce9"
+
+    async def listing(ctx: TurnContext) -> None:
+        message = await ctx.message()
+        await message.add(Text(name))
+        await message.add(ToolCall("call-0", "ls", name, True))
+        await message.finish("tool_use", message=name)
+        await ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=name))
+        await ctx.ask_permission(
+            *(message.id, "call-0"), tool="ls", action="read", description=name, params={name: [name]}, path=name
+        )
+        tool = await ctx.tool(message.id, "call-0", "ls")
+        tool.write(name)
+        await tool.finish(name, metadata={"files": [name]})
+
+    kedge.turns["prompt"] = listing
+    session_id = await kedge.session()
+    await kedge.send(session_id, "go", "r")
+    request = await kedge.asked()
+    assert isinstance(request, PermissionRequest)
+    assert (request.path, request.params) == ("caf\ufffd", {"caf\ufffd": ["caf\ufffd"]})
+    await kedge.engine.answer_permission(kedge.workspace_id, request.id, "allow", "tui")
+    end = await kedge.end("r")
+    assert (end.text, end.error) == ("caf\ufffd", None)
+    assert [result.content for result in await kedge.results(session_id)] == ["caf\ufffd"]
 
 
 async def test_parts_of_every_kind_are_streamed_side_by_side_and_only_grow(kedge: Kedge) -> None:
@@ -158,8 +189,9 @@ async def test_late_comer_gets_a_snapshot_and_deltas_go_on_from_there(kedge: Ked
 
 async def test_reader_that_reconnects_anywhere_gets_identical_text(kedge: Kedge) -> None:
     choice = random.Random(11)
-    pieces = ["".join(choice.choices(HARD + "xyz ", k=choice.randint(0, 9))) for _ in range(600)]
-    kedge.turns["prompt"] = speaking(pieces, kedge)
+    pieces = ["".join(choice.choices(HARD + "xyz ", k=choice.randint(1, 9))) for _ in range(600)]
+    pace = asyncio.Semaphore(0)
+    kedge.turns["prompt"] = speaking(pieces, kedge, pace)
     reader = Reader()
     await kedge.send(await kedge.session(), "go", "r")
     connections = 0
@@ -169,6 +201,8 @@ async def test_reader_that_reconnects_anywhere_gets_identical_text(kedge: Kedge)
         async with asyncio.timeout(LIMIT_S):
             for _ in range(choice.randint(1, 40)):
                 if "run_complete" not in reader.types:
+                    for _ in range(choice.randint(1, 9)):
+                        pace.release()
                     reader.take(await anext(stream))
                 if any(parts.get(0) == "".join(pieces) for parts in reader.texts.values()):
                     kedge.gates.open("go")

@@ -139,7 +139,8 @@ async def test_open_requests_survive(kedge: Kedge) -> None:
     assert (await kedge.end("r")).text == "after"
 
 
-async def test_cancelled_run_is_ended_not_suspended(kedge: Kedge) -> None:
+@pytest.mark.parametrize("first", ["cancel", "shutdown"])
+async def test_cancelled_run_is_ended_not_suspended(kedge: Kedge, first: str) -> None:
     released = asyncio.Event()
 
     async def slow_to_stop(_: TurnContext) -> None:
@@ -152,10 +153,14 @@ async def test_cancelled_run_is_ended_not_suspended(kedge: Kedge) -> None:
     session_id = await kedge.session()
     await kedge.send(session_id, "go", "r")
     await kedge.reached("never")
-    await kedge.cancel(session_id)
+    if first == "cancel":
+        await kedge.cancel(session_id)
     shutdown = await stopping(kedge, grace_s=0)
+    if first == "shutdown":
+        await kedge.cancel(session_id)
     released.set()
     await shutdown
+    assert kedge.watcher.types[-1] == "run_complete"  # before the streams ended
     await kedge.start()
     assert ((await kedge.end("r")).cancelled, (await kedge.run("r")).attempt) == (True, 1)
 

@@ -127,13 +127,15 @@ async def test_groups_are_ended_side_by_side(spawn: Spawn) -> None:
 
 @needs_proc
 async def test_a_number_that_belongs_to_another_process_by_now_is_left_alone(spawn: Spawn) -> None:
-    somebody = await spawn("echo ready; read -r line")
+    somebody = await spawn("echo ready; read -r line; echo $line; read -r line")
     assert await line(somebody) == "ready"
     now = identify(somebody.pid)
     boot = now.started.partition(":")[0]
     for recorded in (f"{boot}:1", f"{boot}:", "another-boot:1", ""):
         assert await end_groups([LeftProcess(now.pgid, recorded)], term_s=0.0, kill_s=0.0) == []
-    assert somebody.returncode is None
+    assert somebody.stdin is not None
+    somebody.stdin.write(b"alive\n")
+    assert await line(somebody) == "alive"
     assert await end_groups([now], term_s=LIMIT_S) == [], "it is still there, and still the one that was recorded"
     assert await exit_code(somebody) == -signal.SIGTERM
 

@@ -37,6 +37,7 @@ LONG_PROCESS = '[ -n "$KEDGE_SETTLE" ] || exec sleep 60'
 
 def acknowledge(what: str, **facts: Any) -> None:
     os.write(1, json.dumps({"ack": what, **facts}).encode() + b"\n")
+    failpoints.hit("acknowledged", what)  # a kill right after the answer: it must have been durable before
 
 
 class Server:

@@ -31,6 +31,16 @@ TRANSACTIONS = {
 }
 # The others name themselves.
 OTHERS = {
+    "acknowledged.answer": 3,
+    "acknowledged.asked": 4,
+    "acknowledged.cancel": 6,
+    "acknowledged.deleted": 1,
+    "acknowledged.drop": 1,
+    "acknowledged.end": 15,
+    "acknowledged.receipt": 20,
+    "acknowledged.renamed": 1,
+    "acknowledged.session": 9,
+    "acknowledged.stopped": 1,
     "close.moved": 1,
     "close.noted": 1,
     "end.whole": 14,
@@ -53,6 +63,10 @@ STORY: dict[str, int] = {
 
 # What a server passes that takes over from one that was killed in the middle of everything.
 RECOVERY: tuple[str, ...] = (
+    "acknowledged.asked",
+    "acknowledged.answer",
+    "acknowledged.end",
+    "acknowledged.stopped",
     "open.locked",
     "open.connected",
     "open.migrated",

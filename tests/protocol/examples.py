@@ -113,8 +113,8 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5,"parent_session_id":"s0"}',
     ),
     (
-        SessionStatus(session=SESSION, is_busy=True, active=None, queue=[RUN]),
-        f'{{"session":{SESSION_JSON},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
+        SessionStatus(id="s1", title="t", created_at=1.5, updated_at=2.5, is_busy=True, active=None, queue=[RUN]),
+        f'{SESSION_JSON[:-1]},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
     ),
     # messages
     (Text("hi"), '{"type":"text","text":"hi"}'),

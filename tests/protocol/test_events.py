@@ -15,6 +15,7 @@ from kedge.protocol.events import (
     Control,
     ControlType,
     Event,
+    EventType,
     Heartbeat,
     LiveType,
     LogType,
@@ -147,6 +148,7 @@ def test_every_type_of_event_can_be_read() -> None:
 def test_the_tables_of_types_are_complete() -> None:
     assert set(PAYLOAD_TYPES) == {*get_args(LogType), *get_args(LiveType)}
     assert set(CONTROL_TYPES) == set(get_args(ControlType))
+    assert {*PAYLOAD_TYPES, *CONTROL_TYPES} == {name for kind in get_args(EventType) for name in get_args(kind)}
 
 
 def test_a_frame_is_one_line_of_data_whatever_the_text() -> None:

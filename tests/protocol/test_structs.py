@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import kedge.protocol
-from kedge.protocol.events import encode
+from kedge.protocol.events import FileChange, encode
 from kedge.protocol.messages import (
     Delta,
     File,
@@ -27,6 +27,7 @@ from kedge.protocol.messages import (
     with_text,
 )
 from kedge.protocol.runs import Run, RunState, Usage
+from kedge.protocol.sessions import Session
 from tests.protocol.examples import EXAMPLES, RUN
 
 IDS = [f"{type(value).__name__}-{i}" for i, (value, _) in enumerate(EXAMPLES)]
@@ -63,6 +64,19 @@ def test_an_unknown_field_is_ignored(value: msgspec.Struct, literal: str) -> Non
     wanted = Message if isinstance(value, MessageOf) else type(value)
     longer = literal[:-1] + ("," if len(literal) > 2 else "") + '"from_the_future":[1]}'
     assert msgspec.json.decode(longer, type=wanted) == value
+
+
+def test_what_may_be_left_out_is_there_all_the_same_when_read() -> None:
+    assert msgspec.json.decode(b'{"type":"reasoning","text":"hm"}', type=Reasoning).signature is None
+    old = b'{"id":"s","title":"","created_at":1.0,"updated_at":2.0}'
+    session = msgspec.json.decode(old, type=Session)
+    assert (session.created_at, session.updated_at, session.parent_session_id) == (1.0, 2.0, None)
+
+
+def test_a_changed_file_is_told_by_its_size_never_by_its_content() -> None:
+    change = FileChange("s", "r", "a.py", version=2, added=10, removed=3)
+    assert (change.added, change.removed) == (10, 3)
+    assert set(change.__struct_fields__) == {"session_id", "run_id", "path", "version", "added", "removed"}
 
 
 def test_values_cannot_be_changed() -> None:

@@ -85,7 +85,7 @@ async def play(world: World, steps: int) -> None:
     # Each episode leaves some things out and does others more: so rare combinations become common in some.
     weights = {name: weight * world.rng.choice((0, 1, 1, 3)) for name, (weight, _) in clients.actions.items()}
     weights["submit"] = clients.actions["submit"][0]
-    troubles = {"crash": 2, "crash at commit": 2, "restart": 2, "full disk": 2, "one bad write": 2}
+    troubles = {"crash": 2, "crash at commit": 2, "restart": 2, "full disk": 2, "bad reads": 1, "one bad write": 2}
     weights |= {name: weight * world.rng.choice((0, 0, 1, 2)) for name, weight in troubles.items()}
     for step in range(steps):
         what = world.rng.choices(list(weights), list(weights.values()))[0]
@@ -115,9 +115,10 @@ async def trouble(world: World, clients: Clients, what: str) -> None:
             world.fuse = rng.randint(1, 4)
         case "restart":
             await restart(world, clients)
-        case "full disk":
-            world.say("the disk is full")
-            world.disk.is_full = True
+        case "full disk" | "bad reads":
+            world.say(f"the disk fails: {what}")
+            world.disk.is_full |= what == "full disk"
+            world.disk.is_unreadable |= what == "bad reads"
             world.model.trouble_at = world.loop.time()
             world.loop.call_later(rng.choice((0.05, 1, 5)), heal, world)
         case _:
@@ -125,8 +126,8 @@ async def trouble(world: World, clients: Clients, what: str) -> None:
 
 
 def heal(world: World) -> None:
-    if world.disk.is_full:
-        world.say("the disk has room again")
+    if world.disk.is_failing:
+        world.say("the disk is well again")
         world.model.trouble_at = world.loop.time()
     world.disk.heal()
 
@@ -200,11 +201,11 @@ async def rest(world: World) -> None:
     check_log(model.log)
     check_all_ended(model.log)
     world.compare_with_file()
+    assert not world.half_deleted(), f"deleted and still there: {world.half_deleted()}"
     for reader in world.readers:
         assert reader.seq == len(model.log), f"{reader.name} is at {reader.seq} of {len(model.log)}"
     assert not engine._actors, f"actors are left: {list(engine._actors)}"
     assert not engine._env, f"environments are left: {list(engine._env)}"
-    assert not engine._cancelled, f"cancels are left: {engine._cancelled}"
     assert not engine._ends._waiting, f"waiters are left: {list(engine._ends._waiting)}"
     assert not engine.answers._waiting, f"waiters are left: {list(engine.answers._waiting)}"
     for run_id, told in model.ends.items():
@@ -213,6 +214,7 @@ async def rest(world: World) -> None:
         assert end == told or is_purged, f"{run_id} ended as {end}, but told {told}"
     await engine.shutdown()
     await world.stopped()
+    world.say(f"readers were told: {', '.join(sorted(model.seen_by_readers))}")
 
 
 if __name__ == "__main__":

@@ -93,11 +93,18 @@ class SimExecutor:
     """
 
     def __init__(
-        self, loop: SimLoop, delay: Callable[[], float], *, lanes: int, on_ran: Callable[[Any], None] | None = None
+        self,
+        loop: SimLoop,
+        delay: Callable[[], float],
+        *,
+        lanes: int,
+        before: Callable[[], None] | None = None,
+        on_ran: Callable[[Any], None] | None = None,
     ) -> None:
         self._loop = loop
         self._delay = delay
         self._free = lanes
+        self._before = before  # may raise, as the job would
         self._on_ran = on_ran
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_dead = False
@@ -114,6 +121,8 @@ class SimExecutor:
                 return
             result, error = None, None
             try:
+                if self._before is not None:
+                    self._before()
                 result = fn(*args)
             except Exception as raised:  # noqa: BLE001 - the boundary of an executor: the caller gets it
                 error = raised

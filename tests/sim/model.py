@@ -65,6 +65,7 @@ class Model:
     calls: list[Call] = field(default_factory=list[Call])
     returned: set[str] = field(default_factory=set[str])  # runs whose turn came to its end by itself
     lossy: dict[str, float] = field(default_factory=dict[str, float])  # messages cut by a crash: text kept up to when
+    seen_by_readers: set[str] = field(default_factory=set[str])
     trouble_at: float = -1.0  # when the disk or the server last failed
     stopping_since: float | None = None
     _tick: int = 0

@@ -56,7 +56,7 @@ def cancel_is_acknowledged_and_not_written() -> Generator[None]:
 
 @contextmanager
 def cancel_is_written_and_the_turn_not_told() -> Generator[None]:
-    with patch.object(Engine, "_stop_turn", nothing), patch.object(Engine, "is_cancelled", nothing):
+    with patch.object(Engine, "_stop_turn", nothing):
         yield
 
 

@@ -14,7 +14,7 @@ from kedge.engine.writing import Desk
 from kedge.feed.feed import Feed
 from kedge.feed.live import Live
 from kedge.feed.ring import Ring
-from kedge.feed.stream import _Reader
+from kedge.feed.stream import Reader
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Delta
 from kedge.protocol.runs import Receipt, Submission
@@ -76,14 +76,14 @@ def gap_on_reconnect() -> Generator[None]:
 
 @contextmanager
 def gap_between_two_pages_of_the_log() -> Generator[None]:
-    page = _Reader._page
+    page = Reader._page
 
-    async def page_and_one_more(self: _Reader) -> bytes:
+    async def page_and_one_more(self: Reader) -> bytes:
         shown = await page(self)
         self.seq = min(self.seq + 1, self.feed.ring.head)
         return shown
 
-    with patch.object(_Reader, "_page", page_and_one_more):
+    with patch.object(Reader, "_page", page_and_one_more):
         yield
 
 
@@ -100,11 +100,11 @@ def duplicate_on_reconnect() -> Generator[None]:
 
 @contextmanager
 def reset_is_not_told() -> Generator[None]:
-    def reset_in_silence(self: _Reader, _: str) -> bytes:
+    def reset_in_silence(self: Reader, _: str) -> bytes:
         self.seq = self.feed.ring.head
         return b""
 
-    with patch.object(_Reader, "_reset", reset_in_silence):
+    with patch.object(Reader, "_reset", reset_in_silence):
         yield
 
 

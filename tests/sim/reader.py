@@ -7,9 +7,8 @@ exactly, and each gap by name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from random import Random
-from typing import cast
 
 from kedge.engine.engine import Engine
 from kedge.protocol.errors import StoreUnavailable
@@ -58,14 +57,12 @@ class Reader:
     async def follow(self, engine: Engine, workspace_id: str) -> None:
         """Until the server goes away."""
         while True:
+            began = self._model.now()
             after, log_id = self._choose_cursor()
             self._asked = (after, log_id)
             self._is_connected = self._was_caught_up = False
             self._snapshots, self._requests = set(), set()
-            chunks = cast(
-                "AsyncGenerator[bytes]",
-                engine.subscribe(workspace_id, after=after, log_id=log_id, session_id=self._session_id),
-            )
+            chunks = engine.subscribe(workspace_id, after=after, log_id=log_id, session_id=self._session_id)
             try:
                 async for chunk in chunks:
                     self.take(chunk)
@@ -73,9 +70,10 @@ class Reader:
                         break
                 else:
                     return
-            except StoreUnavailable:  # it read the log while the server stopped
-                assert self._model.is_stopping, f"{self.name} cannot read"
-                return
+            except StoreUnavailable:  # the log could not be read: it comes back with its cursor
+                assert self._model.is_stopping or self._model.trouble_at >= began, f"{self.name} cannot read"
+                if self._model.is_stopping:
+                    return
             finally:
                 await chunks.aclose()
             await asyncio.sleep(self._rng.choice((0, 0.01, 1, 20)))
@@ -150,6 +148,7 @@ class Reader:
     def _reset(self, reset: StreamReset) -> None:
         assert self.seq is not None
         after, log_id = self._asked
+        self._model.seen_by_readers.add(f"reset for {reset.reason}")
         match reset.reason:
             case "other_log":
                 assert log_id == "another", f"{self.name}: this is its log"
@@ -207,6 +206,9 @@ class Reader:
         is_open = {m.id for m in messages.values() if not is_finished(m) and self._sees(m.session_id)}
         assert self._snapshots == is_open, f"{self.name} at {seq}: snapshots of {self._snapshots}, open are {is_open}"
         assert self._requests == requests, f"{self.name} at {seq}: requests {self._requests}, pending are {requests}"
+        self._model.seen_by_readers |= {"snapshots"} if is_open else set()
+        self._model.seen_by_readers |= {"pending requests"} if requests else set()
+        self._model.seen_by_readers |= {"caught up again"} if self._was_caught_up else set()
         self._snapshots, self._requests = set(), set()
         self._was_caught_up = True
 

@@ -10,6 +10,8 @@ from tests.sim.explore import explore
 MUTANTS = {mutant.__name__: mutant for mutant in (*mutants_of_runs.MUTANTS, *mutants_of_the_story.MUTANTS)}
 MAX_EPISODES = 100  # most are found in the first ten
 
+pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer
+
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_simulation_finds(name: str) -> None:

@@ -15,6 +15,17 @@ from tests.sim.explore import STEPS, command, explore
 ROOT = Path(__file__).resolve().parents[2]
 EPISODES = 10  # in one test: a few seconds, so that a hang shows long before the time limit
 RANDOM_EPISODES = 20
+MAX_EPISODES = 200  # to come to every corner; a third of it is enough
+
+CORNERS = (
+    *("merged_into=", "attempt=3", "it is not tried again", "state=completed", "state=failed", "state=cancelled"),
+    *("SessionBusy(", "Conflict('run", "cancel it instead", "TooMany(", "NotFound(", "StoreUnavailable("),
+    *("replayed=True", "resolved=False", "no answer", "session deleted", " interrupted", "the stream was dropped"),
+    *("the server is stopping", "killed right after the commit", "an orderly shutdown begins", "internal error"),
+    *("the server cannot start", "reset for retention", "reset for ahead", "reset for other_log"),
+    *("snapshots", "pending requests", "caught up again"),
+)
+pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer
 
 
 def hold(seeds: range) -> None:
@@ -43,6 +54,17 @@ def test_the_contract_holds_over_a_long_episode() -> None:
     if failure is not None:
         print(*trace, sep="\n")
         pytest.fail(f"seed {seed}: {failure}\nto play it again: {command(seed, steps)}")
+
+
+def test_episodes_come_to_every_corner() -> None:
+    """What is never reached is never tested: each of these happens in some of the known episodes."""
+    missing = set(CORNERS)
+    for seed in range(1, MAX_EPISODES + 1):
+        told = "\n".join(explore(seed)[0])
+        missing = {corner for corner in missing if corner not in told}
+        if not missing:
+            return
+    pytest.fail(f"not reached in {MAX_EPISODES} episodes: {missing}")
 
 
 def test_a_seed_plays_the_same_episode_in_every_process() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +23,7 @@ from kedge.protocol.runs import RunKind
 from kedge.store.sqlite import log, opening, runs
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.writer import Done
+from tests.sim.disk import Disk, DiskConnection
 from tests.sim.loop import SimExecutor, SimLoop, SimTask
 from tests.sim.model import Model
 from tests.sim.reader import Reader
@@ -31,57 +32,6 @@ from tests.sim.turns import Scripts, SimTurn
 MAX_TURNS = 3  # few, so that sessions wait for each other
 MAX_OPEN_RUNS = 8
 EPOCH = 1_700_000_000.0
-
-_READ_ONLY = ("SELECT", "BEGIN", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
-
-
-class Disk:
-    """Where a store's writes go: full for a while, or failing one statement."""
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self.fails_in = 0  # statements
-
-    def write(self, sql: str) -> None:
-        if sql.lstrip().startswith(_READ_ONLY):
-            return
-        self.fails_in -= self.fails_in > 0
-        if (self.is_full and sql == "COMMIT") or (self.fails_in == 0 and self._is_armed()):
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorname = "SQLITE_FULL"
-            raise error
-
-    def fail_once(self, statements: int) -> None:
-        self.fails_in, self._armed = statements, True
-
-    def heal(self) -> None:
-        self.is_full, self._armed = False, False
-
-    _armed = False
-
-    def _is_armed(self) -> bool:
-        was, self._armed = self._armed, False
-        return was
-
-
-class DiskConnection:
-    """The writer's connection, with a disk below it that can fail."""
-
-    def __init__(self, db: sqlite3.Connection, disk: Disk) -> None:
-        self._db = db
-        self._disk = disk
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._db.in_transaction
-
-    def execute(self, sql: str, args: Sequence[Any] = ()) -> sqlite3.Cursor:
-        self._disk.write(sql)
-        return self._db.execute(sql, args)
-
-    def executemany(self, sql: str, args: Any) -> sqlite3.Cursor:
-        self._disk.write(sql)
-        return self._db.executemany(sql, args)
 
 
 class Violation(Exception):
@@ -169,7 +119,7 @@ class World:
         self._killed = self.loop.create_future()
         self.fuse = 0
         self._writes = SimExecutor(self.loop, self._delay, lanes=1, on_ran=self._group_ran)
-        self._reads = SimExecutor(self.loop, self._delay, lanes=4)
+        self._reads = SimExecutor(self.loop, self._delay, lanes=4, before=self._before_read)
         self.store = SqliteStore.open(
             self._directory,
             write_executor=self._writes,
@@ -198,7 +148,7 @@ class World:
         """The instant of a crash: from here on nothing reaches the file, and nothing comes from it."""
         if not self._killed.done():
             self._killed.set_result(None)
-        if self.disk.is_full:
+        if self.disk.is_failing:
             self.model.trouble_at = self.loop.time()
         self._writes.die()
         self._reads.die()
@@ -250,6 +200,11 @@ class World:
         row = self._audit.execute("SELECT floor FROM workspaces WHERE id = ?", (self.workspace_id,)).fetchone()
         return 0 if row is None else row[0]
 
+    def half_deleted(self) -> list[str]:
+        assert self._audit is not None
+        rows = self._audit.execute("SELECT id FROM sessions WHERE deleting = 1 AND deleted_seq IS NULL").fetchall()
+        return [row[0] for row in rows]
+
     def compare_with_file(self) -> None:
         """What was committed is in the file, byte for byte, and nothing else is."""
         if not self.workspace_id:
@@ -261,6 +216,11 @@ class World:
             upto = page.upto
         assert upto == len(self.model.log), f"the file's head is {upto}, not {len(self.model.log)}"
         assert found == self.model.frames[self.floor() :], "the file tells another story"
+
+    def _before_read(self) -> None:
+        if self.disk.is_unreadable:
+            self.model.trouble_at = self.loop.time()
+            raise StoreUnavailable("disk I/O error")
 
     def _group_ran(self, result: object) -> None:
         """A group was committed, and is not told yet."""

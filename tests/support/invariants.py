@@ -143,6 +143,22 @@ def check_order_of_turns(log: Log) -> None:
         assert not ahead, f"seq {seq}: run {run.run_id} starts before {ahead}"
 
 
+def check_steered_join_their_turn(log: Log) -> None:
+    """P5: a run joins the turn that it found, or the first one after it; once a turn has ended, it is queued."""
+    accepted: dict[str, int] = {}
+    last_end: dict[str, int] = {}
+    for seq, run in run_events(log):
+        if accepted.setdefault(run.run_id, seq) == seq:
+            continue
+        if run.merged_into is None:
+            if run.state in ("completed", "failed", "cancelled") and run.attempt > 0:
+                last_end[run.session_id] = seq
+        elif run.state == "running":
+            assert run.on_busy == "steer", f"seq {seq}: run {run.run_id} joined, but asked for {run.on_busy}"
+            ended = last_end.get(run.session_id, 0)
+            assert ended < accepted[run.run_id], f"seq {seq}: {run.run_id} joined after a turn had ended, at {ended}"
+
+
 def check_errors_name_their_run(log: Log) -> None:
     """P8: a failed run has exactly one `error` event, with the same text, before its end; no other run has one."""
     errors: dict[str, list[AgentEvent]] = {}
@@ -277,6 +293,7 @@ CHECKS: list[Callable[[Log], None]] = [
     check_states,
     check_one_turn_at_a_time,
     check_order_of_turns,
+    check_steered_join_their_turn,
     check_errors_name_their_run,
     check_messages_only_grow,
     check_record_is_whole,

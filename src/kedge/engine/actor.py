@@ -44,6 +44,7 @@ class SessionActor:
         self._is_child = is_child
         self._has_news = True
         self._is_leaving = False
+        self._stopped: set[str] = set()  # told to stop while we were still waiting to hear that they had started
         self._stop: asyncio.Future[Stop] | None = None
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the active turn
 
@@ -52,10 +53,17 @@ class SessionActor:
         self._has_news = True
 
     def stop(self, why: Stop) -> None:
-        """End the active turn. Telling it twice does nothing; a shutdown also ends a turn that is just being started."""
+        """End the active turn. Telling it twice does nothing. A shutdown also ends a turn that is being started."""
         self._is_leaving = self._is_leaving or why == "shutdown"
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(why)
+
+    def stop_run(self, run_id: str) -> None:
+        """Stop this run's turn, if it is the active one or the one that is being started."""
+        if self.active_run_id == run_id:
+            self.stop("cancel")
+        elif self.active_run_id is None:
+            self._stopped.add(run_id)
 
     def end_turn(self) -> asyncio.Future[None]:
         """Stop the active turn; done when it is over."""
@@ -78,10 +86,11 @@ class SessionActor:
         self.active_run_id, self.parent_run_id = started.run.run_id, started.run.parent_run_id
         self._stop = asyncio.get_running_loop().create_future()
         self._over = asyncio.get_running_loop().create_future()
-        if self._engine.is_cancelled(self.workspace_id, started.run.run_id):
+        if started.run.run_id in self._stopped:
             self.stop("cancel")
         elif self._is_leaving:
             self.stop("shutdown")
+        self._stopped.clear()
         try:
             await self._work_on(started, slot, self._stop)
         finally:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,12 +59,11 @@ class Engine:
         self.is_stopping = False
         self.term_s = term_s
         self.kill_s = kill_s
-        self._new_id = new_id
+        self.new_id = new_id
         self._observe = observe
         self.retention = retention or Retention()
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
-        self._cancelled: set[tuple[str, str]] = set()
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._hurry: asyncio.Future[None] | None = None
@@ -138,8 +138,7 @@ class Engine:
 
     async def delete_session(self, workspace_id: str, session_id: str) -> None:
         """Cancel its open runs, wait for their ends, then it is gone. Goes on when the caller leaves."""
-        cancelled = await self.store.begin_delete_session(workspace_id, session_id)
-        await asyncio.shield(self._own(self._finish_delete(workspace_id, session_id, cancelled)))
+        await asyncio.shield(self._own(self._delete_session(workspace_id, session_id)))
 
     # runs
 
@@ -155,7 +154,7 @@ class Engine:
         if submission.parent_run_id is None:  # a sub-agent belongs to a run that was accepted, and is left with it
             self._check_accepting()
         if run_id is None:
-            run_id = self._new_id()
+            run_id = self.new_id()
         check_run_id(run_id)
         if submission.model is not None:
             check_text(submission.model, "model")
@@ -230,9 +229,6 @@ class Engine:
     def env_of(self, workspace_id: str, run_id: str) -> Mapping[str, str] | None:
         return self._env.get((workspace_id, run_id))
 
-    def is_cancelled(self, workspace_id: str, run_id: str) -> bool:
-        return (workspace_id, run_id) in self._cancelled
-
     def leave_behind(self, task: asyncio.Task[object]) -> None:
         """Keep a task that ignores its cancellation until it ends by itself; it can write nothing any more."""
         self._tasks.add(task)
@@ -245,7 +241,11 @@ class Engine:
             await asyncio.wait(turns, timeout=patience_s)
 
     def cancel_soon(self, workspace_id: str, run_id: str) -> None:
-        self._own(persist(lambda: self.store.cancel_run(workspace_id, run_id)))
+        self._own(self._cancel_if_there(workspace_id, run_id))
+
+    async def _cancel_if_there(self, workspace_id: str, run_id: str) -> None:
+        with contextlib.suppress(NotFound):
+            await persist(lambda: self.store.cancel_run(workspace_id, run_id))
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Every task has an owner: these are the engine's, and end with it."""
@@ -283,9 +283,9 @@ class Engine:
         check_text(answer.by, "client name")
         return await self.store.answer(workspace_id, kind, request_id, answer)
 
-    async def _finish_delete(self, workspace_id: str, session_id: str, run_ids: list[str]) -> None:
-        for run_id in run_ids:
-            await self.wait_end(workspace_id, run_id)
+    async def _delete_session(self, workspace_id: str, session_id: str) -> None:
+        for run_id in await self.store.begin_delete_session(workspace_id, session_id):
+            await persist(partial(self.wait_end, workspace_id, run_id))
         await persist(lambda: self.store.end_delete_session(workspace_id, session_id))
 
     async def _keep_retention(self) -> None:
@@ -314,20 +314,17 @@ class Engine:
         if run.state == "queued":
             self._wake_actor(workspace_id, run.session_id, is_child=run.parent_run_id is not None)
         elif run.state == "running" and run.cancel_requested:
-            self._cancelled.add((workspace_id, run.run_id))
             self._stop_turn(run.session_id, run.run_id)
 
     def _run_ended(self, workspace_id: str, end: RunEnd) -> None:
         key = (workspace_id, end.run_id)
-        self._cancelled.discard(key)
         self._env.pop(key, None)
         self._ends.tell(key, end)
         self._stop_turn(end.session_id, end.run_id)  # if it was ended from elsewhere, with its parent
 
     def _stop_turn(self, session_id: str, run_id: str) -> None:
-        actor, _ = self._actors.get(session_id, (None, None))
-        if actor is not None and actor.active_run_id == run_id:
-            actor.stop("cancel")
+        if session_id in self._actors:
+            self._actors[session_id][0].stop_run(run_id)
 
     def _wake_actor(self, workspace_id: str, session_id: str, *, is_child: bool) -> None:
         if session_id in self._actors:

@@ -118,12 +118,14 @@ class TurnContext:
             model=model,
             parent_run_id=self.run.run_id,
         )
-        receipt = await self._engine.accept(workspace_id, submission, env=self.env)
+        run_id = self._engine.new_id()
         try:
-            return await self._engine.wait_end(workspace_id, receipt.run_id)
+            await self._engine.accept(workspace_id, submission, run_id=run_id, env=self.env)
+            return await self._engine.wait_end(workspace_id, run_id)
         except BaseException:
-            # The call is given up (its own time limit, or our cancel): nobody waits for the sub-agent any more.
-            self._engine.cancel_soon(workspace_id, receipt.run_id)
+            # The call is given up (its own time limit, or our cancel), maybe while it was being accepted: nobody waits
+            # for the sub-agent any more.
+            self._engine.cancel_soon(workspace_id, run_id)
             raise
 
     async def process_started(self, pid: int) -> LeftProcess:

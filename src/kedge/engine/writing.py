@@ -22,6 +22,7 @@ from kedge.protocol.messages import (
     Text,
     ToolCall,
     ToolResult,
+    whole_characters,
     with_text,
 )
 from kedge.protocol.runs import Usage
@@ -143,11 +144,7 @@ class PartWriter:
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._half = text[:-1], text[-1]
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return text
+        return whole_characters(text)
 
 
 class MessageWriter:

@@ -6,11 +6,11 @@ whether the event comes from a commit or from the log, so that replay is byte fo
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
-from kedge.protocol.messages import Delta, Message
+from kedge.protocol.messages import Delta, Message, whole_characters
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
@@ -148,7 +148,27 @@ class _Envelope(msgspec.Struct, frozen=True):
     seq: int | None = None
 
 
-encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(value: Any) -> bytes:
+    """JSON. Half a surrogate pair, as in a file name that is not UTF-8, becomes U+FFFD: it could be sent to nobody."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_mended(msgspec.to_builtins(value)))
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return whole_characters(value)
+        case list():
+            return [_mended(each) for each in cast("list[Any]", value)]
+        case dict():
+            return {_mended(key): _mended(each) for key, each in cast("dict[Any, Any]", value).items()}
+        case _:
+            return value
 
 
 def envelope(type: str, change: Change, body: bytes, seq: int | None = None) -> bytes:

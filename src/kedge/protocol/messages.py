@@ -116,3 +116,12 @@ def with_text(head: Part, text: str) -> Part:
             return head  # comes whole
         case _:
             raise AssertionError(f"a {type(head).__name__} is not streamed")
+
+
+def whole_characters(text: str) -> str:
+    """Surrogate pairs become characters, and each lone half U+FFFD (P12)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -42,6 +42,7 @@ CREATE TABLE runs (
     model TEXT,
     seq INTEGER NOT NULL,             -- of the acceptance
     rank INTEGER NOT NULL,            -- 0: an interrupt, ahead of the queue; else 1
+    may_join INTEGER NOT NULL,        -- steered, and the turn that it was meant for has not ended
     attempt INTEGER NOT NULL DEFAULT 0,
     epoch INTEGER NOT NULL DEFAULT 0, -- counts every start; a turn's claim names it
     suspended INTEGER NOT NULL DEFAULT 0,

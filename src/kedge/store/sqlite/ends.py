@@ -35,6 +35,8 @@ def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
         elif child["merged_into"] is None:
             end_turn(tx, child, Outcome("cancelled"))
     joined = joined_runs(tx, host)
+    # P5: a prompt steered to this turn that has not joined by now is one of the queue, in its place.
+    tx.execute("UPDATE runs SET may_join = 0 WHERE session_id = ? AND state = 'queued'", host["session_id"])
     requests.resolve_open(tx, host["workspace_id"], host["run_id"])
     message_id = _make_whole(tx, host, outcome)
     tx.execute("DELETE FROM processes WHERE workspace_id = ? AND run_id = ?", host["workspace_id"], host["run_id"])

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from kedge.protocol.events import encode, frame
-from kedge.protocol.messages import Part, RawMessage, text_of
+from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, text_of
 from kedge.protocol.runs import Run, RunEnd, RunState, Usage
-from kedge.store.port import LogEvent, LogPage, Retention
-from kedge.store.sqlite.tx import Tx
+from kedge.store.port import LogEvent, LogPage
 
 _decode_part = msgspec.json.Decoder(Part).decode
 # What one read may bring into memory: events refer to messages of any size.
 PAGE_BYTES = 1024 * 1024
-_IDS_IN_ONE_QUERY = 500  # SQLite's smallest limit on variables is 999
+# Any number of ids as one variable: the statement stays the same, and SQLite prepares it once.
+_IDS = "(SELECT value FROM json_each(?))"
 
 
 class RunChange(msgspec.Struct, frozen=True, array_like=True):
@@ -64,17 +64,21 @@ def usage_of(row: sqlite3.Row) -> Usage:
     return _decode_usage(row["usage"]) if row["usage"] else Usage()
 
 
-def message_of(row: sqlite3.Row, parts: Iterable[bytes]) -> RawMessage:
-    return RawMessage(
+def message_of(row: sqlite3.Row, parts: list[PartT]) -> MessageOf[PartT]:
+    return MessageOf(
         id=row["id"],
         session_id=row["session_id"],
         run_id=row["run_id"],
         role=row["role"],
-        parts=[msgspec.Raw(part) for part in parts],
+        parts=parts,
         created_at=row["created_at"],
         model=row["model"],
         summary=bool(row["summary"]),
     )
+
+
+def raw_message_of(row: sqlite3.Row, parts: Iterable[bytes]) -> RawMessage:
+    return message_of(row, [msgspec.Raw(part) for part in parts])
 
 
 def decode_parts(parts: Iterable[bytes]) -> list[Part]:
@@ -84,7 +88,7 @@ def decode_parts(parts: Iterable[bytes]) -> list[Part]:
 def parts_of(db: sqlite3.Connection, message_ids: Iterable[str]) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
     for row in _select_in(
-        db, "SELECT message_id, body FROM parts WHERE message_id IN ({}) ORDER BY message_id, idx", message_ids
+        db, f"SELECT message_id, body FROM parts WHERE message_id IN {_IDS} ORDER BY message_id, idx", message_ids
     ):
         found.setdefault(row["message_id"], []).append(row["body"])
     return found
@@ -120,13 +124,13 @@ def _fitting(db: sqlite3.Connection, workspace_id: str, rows: list[sqlite3.Row])
         row["message_id"]: row["size"]
         for row in _select_in(
             db,
-            "SELECT message_id, sum(length(body)) AS size FROM parts WHERE message_id IN ({}) GROUP BY message_id",
+            f"SELECT message_id, sum(length(body)) AS size FROM parts WHERE message_id IN {_IDS} GROUP BY message_id",
             texts,
         )
     }
     prompts = _select_in(
         db,
-        "SELECT run_id, length(prompt) AS size FROM prompts WHERE workspace_id = ? AND run_id IN ({})",
+        f"SELECT run_id, length(prompt) AS size FROM prompts WHERE workspace_id = ? AND run_id IN {_IDS}",
         {row["subject"] for row in rows if row["type"] == "run"},
         workspace_id,
     )
@@ -148,14 +152,17 @@ class _Payloads:
         messages = subjects.get("message", set())
         runs = _select_in(
             db,
-            f"{RUNS} WHERE workspace_id = ? AND run_id IN ({{}})",
+            f"{RUNS} WHERE workspace_id = ? AND run_id IN {_IDS}",
             subjects.get("run", set()),
             workspace_id,
         )
         self._runs = {row["run_id"]: row for row in runs}
-        self._messages = {row["id"]: row for row in _select_in(db, "SELECT * FROM messages WHERE id IN ({})", messages)}
+        self._messages = {
+            row["id"]: row for row in _select_in(db, f"SELECT * FROM messages WHERE id IN {_IDS}", messages)
+        }
         self._requests = {
-            row["id"]: row["body"] for row in _select_in(db, "SELECT id, body FROM requests WHERE id IN ({})", requests)
+            row["id"]: row["body"]
+            for row in _select_in(db, f"SELECT id, body FROM requests WHERE id IN {_IDS}", requests)
         }
         self._parts = parts_of(db, messages | (subjects.get("run_complete", set()) - {None}))
 
@@ -166,7 +173,7 @@ class _Payloads:
                 return encode(run_of(self._runs[subject], _decode_run_change(body)))
             case "message":
                 parts = self._parts.get(subject, [])[: row["parts"]]
-                return encode(message_of(self._messages[subject], parts if body is None else [*parts, body]))
+                return encode(raw_message_of(self._messages[subject], parts if body is None else [*parts, body]))
             case "run_complete":
                 text = text_of(decode_parts(self._parts.get(subject, [])))
                 return encode(msgspec.structs.replace(_decode_end(body), text=text))
@@ -177,57 +184,4 @@ class _Payloads:
 
 
 def _select_in(db: sqlite3.Connection, sql: str, ids: Iterable[str], *before: str) -> Iterable[sqlite3.Row]:
-    wanted = sorted(ids)
-    for start in range(0, len(wanted), _IDS_IN_ONE_QUERY):
-        some = wanted[start : start + _IDS_IN_ONE_QUERY]
-        yield from db.execute(sql.format(", ".join("?" * len(some))), (*before, *some))
-
-
-def retain(tx: Tx, retention: Retention) -> int:
-    """Remove the prefix of each log that is too old or too much; then what only those events still needed."""
-    return sum(_retain_workspace(tx, row["id"], retention) for row in tx.all("SELECT id FROM workspaces"))
-
-
-def _retain_workspace(tx: Tx, workspace_id: str, retention: Retention) -> int:
-    young = tx.one(
-        "SELECT min(seq) FROM events WHERE workspace_id = ? AND at >= ?", workspace_id, tx.now - retention.max_age_s
-    )
-    fitting = tx.one(
-        # about 100 bytes of columns and index beside each body
-        "SELECT min(seq) FROM (SELECT seq, sum(100 + ifnull(length(body), 0)) OVER (ORDER BY seq DESC) AS size"
-        " FROM events WHERE workspace_id = ?) WHERE size <= ?",
-        workspace_id,
-        retention.max_bytes,
-    )
-    head_row = tx.one("SELECT head FROM workspaces WHERE id = ?", workspace_id)
-    assert young is not None
-    assert fitting is not None
-    assert head_row is not None
-    beyond = head_row["head"] + 1
-    floor = max(beyond if young[0] is None else young[0], beyond if fitting[0] is None else fitting[0]) - 1
-    removed = tx.execute("DELETE FROM events WHERE workspace_id = ? AND seq <= ?", workspace_id, floor)
-    if removed:
-        tx.execute("UPDATE workspaces SET floor = ? WHERE id = ?", floor, workspace_id)
-    _purge_deleted_sessions(tx, workspace_id, retention)
-    return removed
-
-
-def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> None:
-    """The content of deleted sessions goes with their last event; their run ids stay for a while (P3)."""
-    gone = (
-        "SELECT s.id FROM sessions s JOIN workspaces w ON w.id = s.workspace_id"
-        " WHERE s.workspace_id = ? AND s.deleting = 1 AND s.deleted_seq <= w.floor"
-    )
-    messages = f"SELECT id FROM messages WHERE session_id IN ({gone})"
-    tx.execute(f"DELETE FROM parts WHERE message_id IN ({messages})", workspace_id)
-    runs = f"SELECT run_id FROM runs WHERE session_id IN ({gone})"
-    both = (workspace_id, workspace_id)
-    tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN ({runs})", *both)
-    tx.execute(f"DELETE FROM messages WHERE session_id IN ({gone})", workspace_id)
-    tx.execute(f"UPDATE prompts SET prompt = '' WHERE workspace_id = ? AND run_id IN ({runs})", *both)
-    old = f"{gone} AND s.deleted_at < ?"
-    limit = tx.now - retention.receipts_s
-    old_runs = f"SELECT run_id FROM runs WHERE session_id IN ({old})"
-    tx.execute(f"DELETE FROM prompts WHERE workspace_id = ? AND run_id IN ({old_runs})", *both, limit)
-    tx.execute(f"DELETE FROM runs WHERE session_id IN ({old})", workspace_id, limit)
-    tx.execute(f"DELETE FROM sessions WHERE id IN ({old})", workspace_id, limit)
+    return db.execute(sql, (*before, encode(sorted(ids)).decode()))

@@ -25,7 +25,7 @@ from kedge.protocol.messages import (
 )
 from kedge.protocol.runs import Attachment, Usage
 from kedge.store.port import Claim, Draft, MessagePage
-from kedge.store.sqlite.log import decode_parts, message_of, parts_of, usage_of
+from kedge.store.sqlite.log import decode_parts, message_of, parts_of, raw_message_of, usage_of
 from kedge.store.sqlite.rows import claimed_run, get_session
 from kedge.store.sqlite.tx import Tx
 
@@ -66,7 +66,7 @@ def add(
     # A tool message shows from its first event which call it answers.
     opening = encode(ToolResult(call[1], call[2], "", False)) if call and not parts else None
     row = _row(tx, message_id)
-    shown = message_of(row, [*raw, opening] if opening else raw)
+    shown = raw_message_of(row, [*raw, opening] if opening else raw)
     tx.append(
         "message",
         "created",
@@ -138,7 +138,7 @@ def grow(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) -> None:
         tx.execute("UPDATE messages SET reason = ? WHERE id = ?", reason, message_id)
     row = _row(tx, message_id)
     raw = parts_of(tx.db, [message_id]).get(message_id, [])
-    shown = message_of(row, raw)
+    shown = raw_message_of(row, raw)
     tx.append(
         "message",
         "updated",
@@ -228,21 +228,7 @@ def history(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[
 
 def _decoded(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
     parts = parts_of(db, [row["id"] for row in rows])
-    return [_message(row, decode_parts(parts.get(row["id"], []))) for row in rows]
-
-
-def _message(row: sqlite3.Row, parts: list[Part]) -> Message:
-    raw = message_of(row, [])
-    return Message(
-        id=raw.id,
-        session_id=raw.session_id,
-        run_id=raw.run_id,
-        role=raw.role,
-        parts=parts,
-        created_at=raw.created_at,
-        model=raw.model,
-        summary=raw.summary,
-    )
+    return [message_of(row, decode_parts(parts.get(row["id"], []))) for row in rows]
 
 
 def _row(tx: Tx, message_id: str) -> sqlite3.Row:

@@ -58,9 +58,10 @@ def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Re
     seq = tx.next_seq(workspace_id)
     tx.execute(
         "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, on_busy, permissions, model, seq, rank,"
-        " parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?)",
+        " may_join, parent_run_id, body_hash) VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
         *(workspace_id, run_id, session_id, submission.kind, submission.on_busy, submission.permissions),
-        *(submission.model, seq, 0 if submission.on_busy == "interrupt" else 1, submission.parent_run_id, digest),
+        *(submission.model, seq, 0 if submission.on_busy == "interrupt" else 1, submission.on_busy == "steer"),
+        *(submission.parent_run_id, digest),
     )
     attachments = _encode_body(submission.attachments) if submission.attachments else None
     tx.execute(
@@ -98,7 +99,7 @@ def join(tx: Tx, claim: Claim) -> list[Run]:
     joined: list[Run] = []
     for row in open_runs(tx.db, claim.session_id):
         fits = row["kind"] == host["kind"] and row["model"] in (None, host["model"])
-        if row["state"] != "queued" or row["on_busy"] != "steer" or not fits:
+        if row["state"] != "queued" or not row["may_join"] or not fits:
             continue
         tx.execute(
             "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",

@@ -34,7 +34,7 @@ from kedge.store.port import (
     Started,
     WorkspaceState,
 )
-from kedge.store.sqlite import ends, log, messages, opening, processes, requests, rows, runs, sessions
+from kedge.store.sqlite import ends, log, messages, opening, processes, requests, retaining, rows, runs, sessions
 from kedge.store.sqlite.writer import Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class SqliteStore:
         self._db = db
         self._write_executor = write_executor
         self._read_executor = read_executor
+        self._now = now
         self._free_readers: deque[sqlite3.Connection] = deque()
         self._all_readers: list[sqlite3.Connection] = []
         self._checkpoint: Future[None] | None = None
@@ -255,7 +256,11 @@ class SqliteStore:
         return page
 
     async def retain(self, retention: Retention) -> int:
-        return await self._writer.write("retain", log.retain, retention)
+        floors = await self._read(retaining.floors, retention, self._now())
+        removed = 0
+        while more := await self._writer.write("retain", retaining.retain, floors, retention):
+            removed += more
+        return removed
 
     # the file
 
@@ -265,6 +270,8 @@ class SqliteStore:
     async def checkpoint(self) -> None:
         """Move everything into the database and empty the log in front of it."""
         await self._writer.drain()
+        if self._checkpoint is not None:
+            await asyncio.wrap_future(self._checkpoint)  # SQLite does not wait for another one, it does nothing
         await asyncio.wrap_future(self._write_executor.submit(self._truncate_wal))
 
     async def close(self) -> None:
