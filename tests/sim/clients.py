@@ -51,7 +51,7 @@ class Clients:
             kind=kind,
             on_busy=self._rng.choices(("queue", "steer", "interrupt", "reject"), (4, 4, 2, 1))[0],
             permissions=self._rng.choices(("ask", "deny", "allow"), (6, 1, 1))[0],
-            model=self._rng.choices((None, "other"), (9, 1))[0],
+            model=self._rng.choices((None, "maker/other"), (9, 1))[0],
         )
         run_id = f"r{len(self._sent) + 1}"
         self._sent.append((run_id, submission))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kedge.cli.options import Options, UsageError, named
 from kedge.client.errors import ClientError, NotAllowed, Refused
+from kedge.client.policy import GIVE_UP_S
 from kedge.client.sync import Client
 from kedge.protocol.address import AddressError
 
@@ -63,13 +64,8 @@ def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Cli
         token_file=options.get("token-file"),
         name=name,
         waiter=waiter,
-        **_patience(options),
+        give_up_s=options.seconds("connect-timeout", GIVE_UP_S) or GIVE_UP_S,
     )
-
-
-def _patience(options: Options) -> dict[str, float]:
-    give_up_s = options.seconds("connect-timeout")
-    return {} if give_up_s is None else {"give_up_s": give_up_s}
 
 
 def exit_code_of(error: Exception) -> int:

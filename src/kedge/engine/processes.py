@@ -19,7 +19,7 @@ _PROC = Path("/proc")
 
 
 def identify(pid: int) -> LeftProcess:
-    """The group that `pid` leads; to be called right after the start. The leader may be gone already, and leave others."""
+    """The group that `pid` leads; call it right after the start. The leader may be gone already, and leave others."""
     return LeftProcess(pid, _start_time(pid) or f"{_boot()}:")
 
 
