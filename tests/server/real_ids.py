@@ -22,8 +22,7 @@ count = itertools.count()
 MADE_UP = 5  # one in so many requests keeps what was made up
 
 
-@schemathesis.hook
-def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
+def use_real_ids(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
     del context, kwargs
     if case.meta is None:
         return
@@ -42,3 +41,6 @@ def made(path: dict[str, Any]) -> dict[str, str]:
     session_id = client.session(workspace)
     ids = {"workspace_id": workspace.rpartition("/")[2], "session_id": session_id}
     return {**ids, "run_id": client.submit(workspace, session_id, "say hello")} if "run_id" in path else ids
+
+
+schemathesis.hook("before_call")(use_real_ids)

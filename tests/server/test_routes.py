@@ -6,9 +6,13 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kedge.protocol.bounds import MAX_BODY_BYTES, MAX_OPEN_RUNS, MAX_PROMPT_BYTES, MAX_TITLE_CHARS
+from kedge.engine.engine import MAX_TURNS
+from kedge.protocol.api import MAX_WAIT_S, AgentState, Version
+from kedge.protocol.bounds import MAX_BODY_BYTES, MAX_ERROR_CHARS, MAX_OPEN_RUNS, MAX_PROMPT_BYTES, MAX_TITLE_CHARS
+from kedge.store.port import Retention
 from kedge.version import VERSION
 from tests.server.client import Client, done
 
@@ -32,12 +36,20 @@ def test_health_says_ok(client: Client) -> None:
 
 
 def test_version_lists_the_bounds(client: Client) -> None:
-    answer = done(client.get("/v1/version"))
-    assert (answer["version"], answer["api"]) == (VERSION, "v1")
-    assert answer["bounds"]["body_bytes"] == MAX_BODY_BYTES
-    assert answer["bounds"]["prompt_bytes"] == MAX_PROMPT_BYTES
-    assert answer["bounds"]["open_runs_per_session"] == MAX_OPEN_RUNS
-    assert answer["bounds"]["title_chars"] == MAX_TITLE_CHARS
+    answer = msgspec.convert(done(client.get("/v1/version")), Version)
+    assert (answer.version, answer.api) == (VERSION, "v1")
+    listed, retention = answer.bounds, Retention()
+    assert (listed.body_bytes, listed.prompt_bytes) == (MAX_BODY_BYTES, MAX_PROMPT_BYTES)
+    assert (listed.open_runs_per_session, listed.turns) == (MAX_OPEN_RUNS, MAX_TURNS)
+    assert (listed.title_chars, listed.error_chars) == (MAX_TITLE_CHARS, MAX_ERROR_CHARS)
+    assert (listed.page, listed.wait_seconds) == (1000, MAX_WAIT_S)
+    assert (listed.log_age_seconds, listed.log_bytes) == (retention.max_age_s, retention.max_bytes)
+    assert listed.receipts_after_deletion_seconds == retention.receipts_s
+
+
+def test_the_agent_says_whether_it_is_ready(client: Client, workspace: str) -> None:
+    state = msgspec.convert(done(client.get(f"{workspace}/agent")), AgentState)
+    assert (state.is_busy, state.is_ready, state.model) == (False, True, "scripted/any")
 
 
 def test_a_workspace_is_joined_by_its_resolved_path(client: Client, tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""A server inside the test's own process, on a real socket: for what only shows from within."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from kedge.engine.engine import Engine
+from kedge.server.app import Application
+from kedge.server.context import Context
+from kedge.server.listen import Listener, bind
+from kedge.server.metrics import Metrics
+from kedge.server.operations import Operation
+from kedge.server.table import OPERATIONS
+from kedge.store.sqlite.store import SqliteStore
+from tests.server.client import LIMIT_S, Client, unix
+from tests.server.scripted import ScriptedAgent
+
+T = TypeVar("T")
+
+
+class Inside(NamedTuple):
+    client: Client
+    engine: Engine
+    metrics: Metrics
+
+    async def ask(self, work: Callable[..., T], *args: object) -> T:
+        """The test's client blocks, so it works in a thread."""
+        async with asyncio.timeout(LIMIT_S):
+            return await asyncio.to_thread(work, *args)
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not is_true():  # noqa: ASYNC110 - what is looked at does not tell
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Inside]:
+    loop = asyncio.get_running_loop()
+    agent, metrics = ScriptedAgent(), Metrics(loop.time)
+    store = SqliteStore.open(directory / "data")
+    engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
+    await engine.start()
+    context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, loop.create_future())
+    address = unix(directory / "run" / "x.sock")
+    listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)))
+    await listener.start()
+    try:
+        yield Inside(Client(address), engine, metrics)
+    finally:
+        await engine.stop(grace_s=0)
+        context.over.set_result(None)
+        await listener.close()
+        await store.close()
