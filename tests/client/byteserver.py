@@ -1,4 +1,4 @@
-"""A server that is nothing but bytes: each connection is played by the next act of a script."""
+"""A server that is nothing but bytes: each connection is played by the next act of a script, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ class ByteServer:
         assert not self._thread.is_alive(), "the client made fewer connections than the script has acts"
 
     def _play(self) -> None:
+        acting: list[threading.Thread] = []
         for act in self._acts:
             connection, _ = self._listener.accept()
-            with connection:
-                connection.settimeout(LIMIT_S)
-                act(connection)
+            acting.append(threading.Thread(target=_act, args=(act, connection)))
+            acting[-1].start()
+        for thread in acting:
+            thread.join(LIMIT_S)
 
     def read_request(self, connection: socket.socket) -> bytes:
         """A whole request: its head, and a body of the length that the head names."""
@@ -61,6 +63,12 @@ class ByteServer:
             body += connection.recv(65536)
         self.requests.append(head + b"\r\n\r\n" + body)
         return self.requests[-1]
+
+
+def _act(act: Act, connection: socket.socket) -> None:
+    with connection:
+        connection.settimeout(LIMIT_S)
+        act(connection)
 
 
 def json_answer(value: Any, status: str = "200 OK", *headers: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kedge.cli.run import FLAGS, VALUES
+from kedge.cli.run_options import FLAGS, VALUES
 from kedge.client.telling import RESTARTED
 from tests.client.command import Done, Kedge, finish, read_until
 from tests.server.process import Server
@@ -90,6 +90,22 @@ def test_every_failure_is_one_line_and_an_exit_code(kedge: Kedge, args: list[str
     assert err.count("\n") == 1
 
 
+def test_a_directory_that_was_removed_is_one_line(kedge: Kedge, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    before = f"import os; os.chdir({str(tmp_path / 'gone')!r}); os.rmdir({str(tmp_path / 'gone')!r})"
+    done = finish(kedge.start("run", "say x", before=before))
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "--cwd" in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+def test_a_full_disk_is_one_line(kedge: Kedge) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = finish(kedge.start("run", "say x", "-q", stdout=full.fileno()))
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "No space left" in done.err
+
+
 def test_help_explains_every_option(kedge: Kedge) -> None:
     done = kedge.run("--help")
     assert (done.code, done.err) == (0, "")
@@ -103,12 +119,13 @@ def test_a_failed_run_still_says_what_it_said(kedge: Kedge) -> None:
 def test_a_busy_session_refuses_who_asked_for_it(kedge: Kedge, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     busy = kedge.start("run", f"say working; process cat {tmp_path}/gate; say done", "--stream")
-    read_until(busy.stdout, b"working")
+    heard = read_until(busy.stdout, b"working").decode()
     refused = kedge.run("-C", "say x", "--on-busy", "reject")
     (tmp_path / "gate").write_text("")
     assert refused.code == 4
     assert "the session is busy with run" in refused.err
-    assert brief(finish(busy))[:2] == (0, "\n\ndone\n")
+    code, rest, _ = brief(finish(busy))
+    assert (code, heard + rest) == (0, "working\n\ndone\n")
 
 
 def test_continue_goes_on_in_the_session_that_was_used_last_and_never_in_a_child(kedge: Kedge) -> None:

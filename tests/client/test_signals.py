@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Generator
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 from kedge.client import Client
+from tests.client.byteserver import ByteServer, chunked, json_answer, stream_head
 from tests.client.command import LIMIT_S, Kedge, finish, read_until
-from tests.server.process import Server
+from tests.client.timeline import LOG, control
+from tests.server.process import Place, Server
 
 WORKING = "say working; hang"
 TELL_OF_READING = (
@@ -92,6 +95,38 @@ def test_a_timeout_counts_while_the_server_cannot_be_reached(kedge: Kedge) -> No
     assert (done.code, done.out, done.err) == (124, "", "kedge: not done after 0.3 s\n")
 
 
+def test_a_timeout_counts_while_the_server_does_not_answer(kedge: Kedge, place: Place) -> None:
+    """It takes the prompt, perhaps, and says nothing more: neither to that, nor to the cancel."""
+
+    def join_then_ignore(connection: socket.socket) -> None:
+        for answer in ({"id": "w"}, {"id": "s"}):
+            server.read_request(connection)
+            connection.sendall(json_answer(answer))
+        ignore(connection)
+
+    def stream(connection: socket.socket) -> None:
+        server.read_request(connection)
+        frame = control("connected", {"log_id": LOG, "head": 0, "after": 0})
+        connection.sendall(stream_head() + chunked(frame))
+        server.read_request(connection)
+
+    def ignore(connection: socket.socket) -> None:
+        while server.read_request(connection):
+            pass
+
+    with ByteServer(place.runtime_dir / "s", join_then_ignore, stream, ignore) as server:
+        args = ["run", "say x", "--run-id", "r", "--timeout", "0.5", "--host", server.host]
+        done = finish(kedge.start(*args, before="import kedge.cli.run as r; r.CANCEL_S = 0.3"))
+    assert [request.split(b" ")[1] for request in server.requests] == [
+        b"/v1/workspaces",
+        b"/v1/workspaces/w/sessions",
+        b"/v1/workspaces/w/events?session_id=s",
+        b"/v1/workspaces/w/agent",
+        b"/v1/workspaces/w/runs/r/cancel",
+    ]
+    assert (done.code, done.out, done.err) == (124, "", "kedge: not done after 0.5 s\n")
+
+
 def test_a_run_that_is_done_in_time_is_not_touched_by_its_timeout(kedge: Kedge) -> None:
     assert kedge.run("say x", "--timeout", "25", "-q").code == 0
 
@@ -136,3 +171,12 @@ def test_a_reader_that_stalls_does_not_keep_a_signal_from_being_heard(kedge: Ked
     assert run_of(client, "r", wait=30)["state"] == "cancelled"
     done = finish(process)
     assert (done.code, heard.decode() + done.out) == (130, f"working {long}\n")
+
+
+def test_a_background_job_of_a_shell_ignores_the_terminals_interrupt(kedge: Kedge, tmp_path: Path) -> None:
+    script, gate = gated(tmp_path)
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    process = started(kedge, "-q", script=script, before=ignoring)
+    process.send_signal(signal.SIGINT)
+    gate.write_text("")
+    assert finish(process).code == 0

@@ -36,11 +36,16 @@ class TimeUp(Exception):
     pass
 
 
+class CannotWrite(Exception):
+    """Standard output takes no more, and not because its reader left."""
+
+
 class Console(Waiter):
-    """While `may_leave`, a signal and the deadline end whatever is waited for; later they are only remembered."""
+    """Signals and the deadline end whatever is waited for, as long as they may; after that they are remembered."""
 
     def __init__(self, *, has_spinner: bool, timeout_s: float | None) -> None:
-        self.may_leave = True
+        self.may_stop = True  # whether a signal may end us: nothing was sent yet
+        self.may_time_out = True
         self.signum: int | None = None
         self.is_heard = True  # whether somebody has acted on the signal
         self._began = time.monotonic()
@@ -52,12 +57,18 @@ class Console(Waiter):
         os.set_blocking(self._woken, False)
         os.set_blocking(waking, False)
         signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.signal(signal.SIGTERM, self._on_signal)
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # a shell's background jobs ignore Ctrl-C
+                signal.signal(signum, self._on_signal)
 
     @property
     def is_time_up(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def extend(self, seconds: float) -> None:
+        """A new deadline, from now on."""
+        self._deadline = time.monotonic() + seconds
+        self.may_time_out = True
 
     @property
     def elapsed_s(self) -> float:
@@ -66,7 +77,7 @@ class Console(Waiter):
     # waiting
 
     def wait(self, fd: int | None, timeout_s: float, *, to_write: bool = False) -> bool:
-        if self.may_leave and self.is_time_up:
+        if self.may_time_out and self.is_time_up:
             raise TimeUp
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
@@ -112,6 +123,11 @@ class Console(Waiter):
                     written = os.write(1, self._pending[:PIPE_BYTES])
                 except BlockingIOError:
                     continue
+                except OSError as error:
+                    if isinstance(error, BrokenPipeError):
+                        raise
+                    why = f"cannot write the answer ({error.strerror}); its session keeps it"
+                    raise CannotWrite(why) from error
                 del self._pending[:written]
             elif self.is_time_up:
                 return
@@ -119,7 +135,7 @@ class Console(Waiter):
     def finish(self) -> None:
         """The run is over: write the rest, however long its reader takes. A signal now only ends us."""
         self._deadline = None
-        self.may_leave = self.is_heard = True
+        self.may_stop = self.is_heard = True
         self.hide()
         self._spinner = None
         self.flush()
@@ -148,7 +164,7 @@ class Console(Waiter):
             os._exit(128 + signum)
         self.signum = signum
         self.is_heard = False
-        if self.may_leave:
+        if self.may_stop:
             self.is_heard = True
             raise Stopped(signum)
 

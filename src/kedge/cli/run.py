@@ -6,12 +6,13 @@ import os
 import sys
 
 from kedge.cli import stdin
-from kedge.cli.console import Console, Stopped, TimeUp, is_terminal, open_standard_streams
-from kedge.cli.options import Options, UsageError, named
+from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
+from kedge.cli.options import Options, UsageError
 from kedge.cli.printing import JsonPrinter, TextPrinter
+from kedge.cli.run_options import HELP, parse
 from kedge.client.errors import ClientError, NotAllowed, Refused
 from kedge.client.following import RunFollower
-from kedge.client.policy import GIVE_UP_S
+from kedge.client.policy import GIVE_UP_S, Reconnect
 from kedge.client.sync import Client, submission
 from kedge.client.watching import RunCore, RunView
 from kedge.protocol.address import AddressError
@@ -32,58 +33,17 @@ EXIT_CANCELLED = 130
 EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
 
 USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
+LATEST = 50  # sessions that are asked for first; children of one may come before it
 CANCEL_S = 10.0  # the end of a cancelled run is written within 5 s (P6)
-
-HELP = """\
-usage: kedge run [OPTION ...] [PROMPT ...]
-
-Sends a prompt and prints the answer. Standard input that is a pipe or a file comes before the prompt.
-
-  -m, --model NAME        provider/model (KEDGE_MODEL)
-  -s, --session ID        in this session; without it, in a new one
-  -C, --continue          in the session of this directory that was used last
-  -c, --cwd DIR           work in this directory instead of the current one
-  -q, --quiet             only the answer and errors
-      --stream            print what is said while it is said (--no-stream: only the answer, at its end)
-      --json              print the events of the run, one a line; with --stream the text as it grows, too
-      --timeout S         cancel the run after that many seconds
-      --detach            print the run's id and leave; the run goes on
-      --on-busy WAY       if the session is busy: queue, steer, interrupt or reject
-  -y, --yes               allow whatever the agent wants to do in this run
-      --no-stdin          leave standard input alone;  -  as a prompt insists on it
-      --run-id ID         name the run: the same id again is the same run
-      --host ADDRESS      unix:///path/to.sock or tcp://127.0.0.1:PORT (KEDGE_HOST)
-      --token-file FILE   the token for TCP (KEDGE_TOKEN)
-      --data-dir DIR      whose server, if no host is named (KEDGE_DATA_DIR)
-      --connect-timeout S give up when the server cannot be reached for that long (60)
-  -h, --help              show this
-"""
-
-FLAGS = named(
-    "-q --quiet",
-    "-C --continue",
-    "-y --yes",
-    "-h --help",
-    "--stream",
-    "--no-stream",
-    "--json",
-    "--detach",
-    "--no-stdin",
-)
-VALUES = named(
-    "-m --model", "-s --session", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host", "--token-file",
-    "--data-dir", "--connect-timeout",
-)  # fmt: skip
 
 
 def run(argv: list[str]) -> int:
     open_standard_streams()
     try:
-        options = Options(argv, flags=FLAGS, values=VALUES)
+        options = parse(argv)
         if options.has("help"):
             print(HELP, end="")
             return EXIT_OK
-        _check(options)
         is_moving = is_terminal(2) and not options.has("quiet") and os.environ.get("TERM", "dumb") != "dumb"
         console = Console(has_spinner=is_moving, timeout_s=options.seconds("timeout"))
     except UsageError as error:
@@ -106,8 +66,8 @@ def run(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         console.hide()
         return EXIT_PIPE_CLOSED
-    except OSError as error:
-        code, why = EXIT_FAILED, f"cannot write the answer ({error.strerror or error}); its session keeps it"
+    except CannotWrite as error:
+        code, why = EXIT_FAILED, str(error)
     console.hide()
     return _complain(why, code)
 
@@ -123,7 +83,7 @@ class Command:
         client = self._connect()
         body = submission(prompt, self._session_id(client), self._options.get("run-id"), self._fields())
         if self._options.has("detach"):
-            self._console.may_leave = False
+            self._console.may_stop = False
             client.wire.call("POST", f"{client.path}/agent", body, policy=client.policy())
             self._console.answer(f"{body['run_id']}\n")
             self._console.flush()
@@ -147,11 +107,8 @@ class Command:
     def _connect(self) -> Client:
         options = self._options
         self._console.say("connecting")
-        directory = options.get("cwd") or "."
-        if not os.path.isdir(directory):
-            raise UsageError(f"there is no directory {directory!r}; check --cwd")
         return Client.connect(
-            directory,
+            _directory(options.get("cwd")),
             host=options.get("host"),
             data_dir=options.get("data-dir"),
             token_file=options.get("token-file"),
@@ -164,9 +121,10 @@ class Command:
         if session_id := self._options.get("session"):
             return session_id
         if self._options.has("continue"):
-            for session in client.sessions():
-                if not session.get("parent_session_id"):
-                    return session["id"]
+            for limit in (LATEST, None):
+                for session in client.sessions(limit=limit):
+                    if not session.get("parent_session_id"):
+                        return session["id"]
         return client.create_session()["id"]
 
     def _fields(self) -> dict[str, Any]:
@@ -231,35 +189,47 @@ class _Follower(RunFollower):
         self._console = console
         self._client = client
         self.is_time_up = False
-        self._cancelled_at_s: float | None = None
+        self._is_cancelled = False
 
     def submit(self) -> None:
-        self._console.may_leave = False
-        super().submit()
+        self._console.may_stop = False
+        try:
+            super().submit()
+        except TimeUp:
+            self._give_up()
+            raise
+        self._console.may_time_out = False
 
     def heed(self) -> None:
-        console = self._console
-        if self.core.receipt is None or self.core.view.end is not None:
+        """Cancel the run if it is time for that."""
+        if self.core.receipt is None or self.core.view.end is not None or self._is_cancelled:
             return
-        if self._cancelled_at_s is None and (console.signum is not None or console.is_time_up):
-            self.is_time_up = console.signum is None
-            console.is_heard = True
+        if self._console.signum is not None:
+            self._is_cancelled = self._console.is_heard = True
             self.cancel(self._client.policy())
-            self._cancelled_at_s = console.elapsed_s
-        elif (
-            self.is_time_up and self._cancelled_at_s is not None and console.elapsed_s > self._cancelled_at_s + CANCEL_S
-        ):
-            raise TimeUp
+        elif self._console.is_time_up:
+            self._is_cancelled = self.is_time_up = True
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Cancel, and wait only a little for the end: our time is over."""
+        self._console.may_time_out = False
+        self._client.wire.timeout_s = CANCEL_S
+        try:
+            self.cancel(Reconnect(give_up_s=CANCEL_S))
+        except ClientError as error:
+            raise TimeUp from error
+        self._console.extend(CANCEL_S)
 
 
-def _check(options: Options) -> None:
-    """What can be seen to be wrong without asking anybody."""
-    options.seconds("timeout")
-    options.seconds("connect-timeout")
-    options.choice("on-busy", ("queue", "steer", "interrupt", "reject"))
-    for one, other in (("session", "continue"), ("stream", "no-stream"), ("detach", "timeout"), ("detach", "json")):
-        if options.has(one) and options.has(other):
-            raise UsageError(f"--{one} and --{other} exclude each other")
+def _directory(given: str | None) -> str:
+    try:
+        directory = os.path.abspath(given or ".")
+    except FileNotFoundError:
+        raise UsageError("the current directory was removed; go to another one, or name one with --cwd") from None
+    if not os.path.isdir(directory):
+        raise UsageError(f"there is no directory {given!r}; check --cwd")
+    return directory
 
 
 def _exit_code_of(error: NotAllowed | Refused) -> int:

@@ -83,9 +83,10 @@ class AsyncClient:
     def policy(self) -> Reconnect:
         return Reconnect(give_up_s=self._give_up_s)
 
-    async def sessions(self, search: str | None = None) -> list[Session]:
+    async def sessions(self, search: str | None = None, *, limit: int | None = None) -> list[Session]:
         """Newest activity first."""
-        return (await self.call("GET", f"/sessions{query(q=search)}", type=dict[str, list[Session]]))["sessions"]
+        target = f"/sessions{query(q=search, limit=limit)}"
+        return (await self.call("GET", target, type=dict[str, list[Session]]))["sessions"]
 
     async def create_session(self, title: str = "") -> Session:
         return await self.call("POST", "/sessions", {"title": title}, type=Session)

@@ -29,30 +29,37 @@ class Died(SpawnFailed):
     """The server ended before it was ready, without a word."""
 
 
-def start(endpoint: Endpoint, waiter: Waiter, connect: Callable[[], socket]) -> socket:
+Connect = Callable[[], socket]
+
+
+def start(endpoint: Endpoint, waiter: Waiter, connect: Connect) -> socket:
     """A connection to the server of the data directory, which is started if `connect` still finds none."""
     with only_one(endpoint.data_dir):
-        until = time.monotonic() + LEAVING_S
-        deaths = 0
-        while True:
-            try:
+        return start_locked(endpoint, waiter, connect)
+
+
+def start_locked(endpoint: Endpoint, waiter: Waiter, connect: Connect) -> socket:
+    until = time.monotonic() + LEAVING_S
+    deaths = 0
+    while True:
+        try:
+            return connect()
+        except Dropped:
+            is_over = time.monotonic() > until
+        try:
+            # An owner that we cannot reach is on its way out, or still starting.
+            if is_over or is_free(endpoint.data_dir):
+                launch(endpoint, waiter)
                 return connect()
-            except Dropped:
-                is_over = time.monotonic() > until
-            try:
-                # An owner that we cannot reach is on its way out, or still starting.
-                if is_over or is_free(endpoint.data_dir):
-                    launch(endpoint, waiter)
-                    return connect()
-            except Died:
-                deaths += 1
-                if deaths == DEATHS:
-                    raise
-            except SpawnFailed:
-                # Another one may have been faster: started by hand, or for a client that went away.
-                if is_over or is_free(endpoint.data_dir):
-                    raise
-            waiter.pause(LOOK_AGAIN_S)
+        except Died:
+            deaths += 1
+            if deaths == DEATHS:
+                raise
+        except SpawnFailed:
+            # Another one may have been faster: started by hand, or for a client that went away.
+            if is_over or is_free(endpoint.data_dir):
+                raise
+        waiter.pause(LOOK_AGAIN_S)
 
 
 @contextmanager

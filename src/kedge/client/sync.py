@@ -13,7 +13,7 @@ from kedge.client.story import Story, escape, query
 from kedge.client.telling import LiveTeller, Speech
 from kedge.client.waiting import Waiter
 from kedge.client.watching import RunCore
-from kedge.client.wire import Wire
+from kedge.client.wire import Wire, connected
 from kedge.version import VERSION
 
 TYPE_CHECKING = False
@@ -73,9 +73,9 @@ class Client:
     def policy(self) -> Reconnect:
         return Reconnect(give_up_s=self._give_up_s)
 
-    def sessions(self, search: str | None = None) -> list[dict[str, Any]]:
+    def sessions(self, search: str | None = None, *, limit: int | None = None) -> list[dict[str, Any]]:
         """Newest activity first."""
-        return self.call("GET", f"/sessions{query(q=search)}")["sessions"]
+        return self.call("GET", f"/sessions{query(q=search, limit=limit)}")["sessions"]
 
     def create_session(self, title: str = "") -> dict[str, Any]:
         return self.call("POST", "/sessions", {"title": title})
@@ -172,7 +172,7 @@ def replace(wire: Wire) -> bool:
         finally:
             there.close()
         spawn.await_free(endpoint.data_dir, wire.waiter)
-        spawn.launch(endpoint, wire.waiter)
+        spawn.start_locked(endpoint, wire.waiter, lambda: connected(endpoint.address)).close()
         return True
 
 

@@ -38,7 +38,7 @@ class Wire:
         self.waiter = waiter
         self.client = client
         self.server_version: str | None = None  # None: it was never reached
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._headers = headers_for(endpoint, client)
         self._kept: socket.socket | None = None
 
@@ -99,12 +99,12 @@ class Wire:
                 yield body
             silent_since = time.monotonic()
             while not parser.is_complete:
-                left_s = silent_since + self._timeout_s - time.monotonic()
+                left_s = silent_since + self.timeout_s - time.monotonic()
                 if self.waiter.wait(sock.fileno(), left_s):
                     yield parser.feed(_received(sock, parser))
                     silent_since = time.monotonic()
                 elif left_s <= 0:
-                    raise Dropped(f"the stream was silent for {self._timeout_s:.0f} s")
+                    raise Dropped(f"the stream was silent for {self.timeout_s:.0f} s")
                 else:
                     yield b""
         finally:
@@ -136,17 +136,17 @@ class Wire:
         return sock
 
     def _send(self, sock: socket.socket, method: str, target: str, body: bytes | None) -> None:
-        sock.settimeout(self._timeout_s)
+        sock.settimeout(self.timeout_s)
         try:
             sock.sendall(http1.request(method, target, self._headers, body))
         except OSError as error:
             raise Dropped(_reason(error)) from error
 
     def _receive(self, sock: socket.socket, parser: http1.ResponseParser) -> bytes:
-        until = time.monotonic() + self._timeout_s
+        until = time.monotonic() + self.timeout_s
         while not self.waiter.wait(sock.fileno(), left_s := until - time.monotonic()):
             if left_s <= 0:
-                raise Dropped(f"no answer for {self._timeout_s:.0f} s")
+                raise Dropped(f"no answer for {self.timeout_s:.0f} s")
         return parser.feed(_received(sock, parser))
 
     def _saw(self, parser: http1.ResponseParser) -> None:

@@ -1,0 +1,57 @@
+"""The options of `kedge run`, and what can be seen to be wrong with them without asking anybody."""
+
+from __future__ import annotations
+
+from kedge.cli.options import Options, UsageError, named
+
+HELP = """\
+usage: kedge run [OPTION ...] [PROMPT ...]
+
+Sends a prompt and prints the answer. Standard input that is a pipe or a file comes before the prompt.
+
+  -m, --model NAME        provider/model (KEDGE_MODEL)
+  -s, --session ID        in this session; without it, in a new one
+  -C, --continue          in the session of this directory that was used last
+  -c, --cwd DIR           work in this directory instead of the current one
+  -q, --quiet             only the answer and errors
+      --stream            print what is said while it is said (--no-stream: only the answer, at its end)
+      --json              print the events of the run, one a line; with --stream the text as it grows, too
+      --timeout S         cancel the run after that many seconds
+      --detach            print the run's id and leave; the run goes on
+      --on-busy WAY       if the session is busy: queue, steer, interrupt or reject
+  -y, --yes               allow whatever the agent wants to do in this run
+      --no-stdin          leave standard input alone;  -  as a prompt insists on it
+      --run-id ID         name the run: the same id again is the same run
+      --host ADDRESS      unix:///path/to.sock or tcp://127.0.0.1:PORT (KEDGE_HOST)
+      --token-file FILE   the token for TCP (KEDGE_TOKEN)
+      --data-dir DIR      whose server, if no host is named (KEDGE_DATA_DIR)
+      --connect-timeout S give up when the server cannot be reached for that long (60)
+  -h, --help              show this
+"""
+
+FLAGS = named(
+    "-q --quiet",
+    "-C --continue",
+    "-y --yes",
+    "-h --help",
+    "--stream",
+    "--no-stream",
+    "--json",
+    "--detach",
+    "--no-stdin",
+)
+VALUES = named(
+    "-m --model", "-s --session", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host", "--token-file",
+    "--data-dir", "--connect-timeout",
+)  # fmt: skip
+
+
+def parse(argv: list[str]) -> Options:
+    options = Options(argv, flags=FLAGS, values=VALUES)
+    options.seconds("timeout")
+    options.seconds("connect-timeout")
+    options.choice("on-busy", ("queue", "steer", "interrupt", "reject"))
+    for one, other in (("session", "continue"), ("stream", "no-stream"), ("detach", "timeout"), ("detach", "json")):
+        if options.has(one) and options.has(other):
+            raise UsageError(f"--{one} and --{other} exclude each other")
+    return options
