@@ -84,9 +84,11 @@ class Engine:
         self._own(self._keep_retention())
 
     async def shutdown(self, grace_s: float = SHUTDOWN_S) -> None:
-        """Stop, and close the store."""
+        """Stop, and close the store. Called again, it only hastens the first."""
+        is_first = self._hurry is None
         await self.stop(grace_s)
-        await self.store.close()
+        if is_first:
+            await self.store.close()
 
     async def stop(self, grace_s: float = SHUTDOWN_S) -> None:
         """P15: accept nothing more, give turns a while, leave the rest to the next server. Called again: at once."""
