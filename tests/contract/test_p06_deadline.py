@@ -211,3 +211,27 @@ async def test_survivors_are_named_in_the_result_of_their_tool(kedge: Kedge, mon
     assert [f"sleep (process {process.pid})" in result.content for result in results] == [True]
     os.killpg(process.pid, signal.SIGKILL)
     await asyncio.to_thread(process.wait, 30)
+
+
+async def test_process_that_a_cancelled_turn_starts_all_the_same_is_ended(kedge: Kedge) -> None:
+    over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def late(ctx: TurnContext) -> None:
+        message = await ctx.message()
+        message.open(Text("")).write("working")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            process = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
+            with pytest.raises(ClaimLost):
+                await ctx.process_started(process.pid)
+            over.set_result(await process.wait())
+
+    kedge.turns["shell"] = late
+    session_id = await kedge.session()
+    await kedge.send(session_id, "go", "late", kind="shell")
+    await kedge.seen(lambda event: event.type == "message_delta")
+    await kedge.cancel(session_id)
+    async with asyncio.timeout(CONTRACT_S):
+        assert await over == -signal.SIGTERM
+    assert (await kedge.end("late")).cancelled

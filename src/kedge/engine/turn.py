@@ -19,6 +19,7 @@ from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Run, RunEnd, Submission
+from kedge.store.errors import ClaimLost
 from kedge.store.port import LeftProcess, Started
 
 if TYPE_CHECKING:
@@ -132,7 +133,12 @@ class TurnContext:
         """Record a process group (its leader) of this turn: it is ended with the turn, or by the next server."""
         group = processes.identify(pid)
         self.groups.add(group)
-        await self._engine.store.record_process(self._claim, group)
+        try:
+            await self._engine.store.record_process(self._claim, group)
+        except ClaimLost:
+            # Started by a turn that was stopped already: nobody else would end it.
+            await processes.end_groups([group], self._engine.term_s, self._engine.kill_s)
+            raise
         return group
 
     async def process_ended(self, group: LeftProcess) -> None:
