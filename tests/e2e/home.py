@@ -6,10 +6,11 @@ import contextlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from kedge.protocol.events import Event
+from kedge.protocol.runs import Run
 from tests.client.command import Kedge
 from tests.server.client import Client as Plain
 from tests.server.process import Place, Server
@@ -61,6 +62,11 @@ def asking(**plan: object) -> str:
 
 def answer_of(**plan: object) -> str:
     return "".join(Plan().changed(plan).pieces())
+
+
+def is_accepted(run_id: str) -> Callable[[Event], bool]:
+    """Whether an event is the first of that run."""
+    return lambda event: isinstance(event.payload, Run) and event.payload.run_id == run_id
 
 
 def log_of(client: Plain, workspace: str) -> list[Event]:

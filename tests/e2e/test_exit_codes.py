@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ def busy(client: Client) -> Generator[str]:
 
 
 @contextlib.contextmanager
-def standard_input(kind: str, directory: Path) -> Iterator[tuple[int, list[str]]]:
+def standard_input(kind: str, directory: Path) -> Generator[tuple[int, list[str]]]:
     """A descriptor for it, and the arguments that one would give with it."""
     reading, writing = pty.openpty()[::-1] if kind == "a terminal" else os.pipe()
     if kind == "at its end":

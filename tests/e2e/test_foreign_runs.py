@@ -9,7 +9,7 @@ import pytest
 
 from kedge.client import Client
 from tests.client.command import Kedge, finish, read_until
-from tests.e2e.home import answer_of, asking
+from tests.e2e.home import answer_of, asking, is_accepted
 from tests.server.client import Events
 from tests.server.process import Server
 from tests.support.model_control import ModelControl
@@ -28,7 +28,7 @@ def events(server: Server, kedge: Kedge) -> Generator[Events]:
 def queued(kedge: Kedge, events: Events, run_id: str, *args: str) -> subprocess.Popen[bytes]:
     """A `kedge run` in the session that is used now, which is busy."""
     process = kedge.start("run", "--continue", "-q", "--run-id", run_id, *args)
-    events.until(lambda event: event.type == "run" and getattr(event.payload, "run_id", "") == run_id)
+    events.until(is_accepted(run_id))
     return process
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-from collections.abc import Callable
 
 import pytest
 
 from kedge.client import Client
-from kedge.protocol.events import AgentEvent, Event
-from kedge.protocol.runs import Run
+from kedge.protocol.events import AgentEvent
 from tests.client.command import Kedge, finish, read_until
-from tests.e2e.home import answer_of, asking, log_of
+from tests.e2e.home import answer_of, asking, is_accepted, log_of
 from tests.server.client import Client as Plain
 from tests.server.client import done
 from tests.server.process import Server
@@ -41,10 +39,6 @@ def begun(kedge: Kedge, gate: str, *args: str) -> subprocess.Popen[bytes]:
 
 
 REST = b"w2 FAKE-ANSWER-OK\n"
-
-
-def is_accepted(run_id: str) -> Callable[[Event], bool]:
-    return lambda event: isinstance(event.payload, Run) and event.payload.run_id == run_id
 
 
 def test_two_clients_see_the_same_frames_in_the_same_order(kedge: Kedge, plain: Plain, workspace: str) -> None:
