@@ -55,7 +55,11 @@ class Place:
     def refused(self, *args: str, env: Mapping[str, str] | None = None) -> str:
         """Start a server that must not start; returns what it says, which is one line and exit code 2."""
         process = self.popen(*args, env=env)
-        out, err = process.communicate(timeout=LIMIT_S)
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+            process.communicate()
         assert (process.returncode, out) == (2, ""), (process.returncode, out, err)
         assert err.count("\n") == 1, err
         return err.removeprefix("kedge: ").rstrip()

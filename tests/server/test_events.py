@@ -38,6 +38,12 @@ def test_a_stream_is_not_cached_not_buffered_and_says_what_it_is(client: Client,
         assert (headers["cache-control"], headers["x-accel-buffering"]) == ("no-store", "no")
 
 
+def test_head_of_a_stream_ends(client: Client, workspace: str) -> None:
+    said = client.said(f"HEAD {workspace}/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert said.endswith(b"\r\n\r\n")
+
+
 @pytest.mark.usefixtures("session_id")
 def test_without_a_cursor_the_story_begins_now(client: Client, workspace: str) -> None:
     head = head_of(client, workspace)
