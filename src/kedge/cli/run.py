@@ -13,6 +13,7 @@ from kedge.cli.run_options import HELP, parse
 from kedge.client.errors import ClientError, NotAllowed, Refused
 from kedge.client.following import RunFollower
 from kedge.client.policy import GIVE_UP_S, Reconnect
+from kedge.client.story import escape
 from kedge.client.sync import Client, submission
 from kedge.client.watching import RunCore, RunView
 from kedge.protocol.address import AddressError
@@ -119,6 +120,8 @@ class Command:
 
     def _session_id(self, client: Client) -> str:
         if session_id := self._options.get("session"):
+            return session_id
+        if (run_id := self._options.get("run-id")) and (session_id := _session_of(client, run_id)):
             return session_id
         if self._options.has("continue"):
             for limit in (LATEST, None):
@@ -230,6 +233,16 @@ def _directory(given: str | None) -> str:
     if not os.path.isdir(directory):
         raise UsageError(f"there is no directory {given!r}; check --cwd")
     return directory
+
+
+def _session_of(client: Client, run_id: str) -> str | None:
+    """Of a run that is there already: sent again, it is the same run only in the session that it got (P3)."""
+    try:
+        return client.call("GET", f"/runs/{escape(run_id)}")["session_id"]
+    except Refused as error:
+        if error.code != "run_not_found":
+            raise
+    return None
 
 
 def _exit_code_of(error: NotAllowed | Refused) -> int:
