@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from kedge.protocol.address import OWNER_FILE
 from kedge.version import VERSION
-from tests.client.command import Kedge, finish
+from tests.client.command import LIMIT_S, Kedge, finish
 from tests.e2e.home import Home, asking
 from tests.server.client import done
 from tests.server.process import Server
@@ -41,6 +44,28 @@ def test_a_second_server_on_the_same_data_directory_is_refused_and_the_first_goe
     assert kedge.server_pid() == owner
     models.release(gate)
     assert finish(running).out == "FAKE-ANSWER-OK\n"
+
+
+def test_whoever_looks_at_the_lock_does_not_keep_the_first_server_from_starting(home: Home) -> None:
+    """Clients look whether a data directory is free, and hold its lock for as long as that takes."""
+    home.data_dir.mkdir()
+    lock = home.data_dir / OWNER_FILE
+    with lock.open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        process = home.popen("serve", module="kedge")
+        until = time.monotonic() + LIMIT_S
+        while process.poll() is None and not has_open(process.pid, lock):
+            assert time.monotonic() < until
+            time.sleep(0.001)
+    server = Server(home, process)
+    assert server.stop() == 0
+
+
+def has_open(pid: int, path: Path) -> bool:
+    try:
+        return any(fd.resolve() == path for fd in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False  # it is gone, or the descriptor is
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def _owner(fd: int) -> str:
 def _is_alive(owner: str) -> bool:
     pid = owner.removeprefix("process ")
     if not pid.isdecimal():
-        return True  # it is about to write its name
+        return False  # it is about to write its name, or it only looked whether the directory is free
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
