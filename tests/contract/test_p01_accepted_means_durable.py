@@ -63,11 +63,9 @@ async def test_failure_before_the_commit_leaves_no_run_and_the_same_id_can_be_se
         raise RuntimeError("not even committed")
 
     failpoints.arm("accept.done", break_down)
-    try:
-        with pytest.raises(RuntimeError):
-            await kedge.send(session_id, "say hello", "again")
-    finally:
-        failpoints.disarm()
+    with pytest.raises(RuntimeError):
+        await kedge.send(session_id, "say hello", "again")
+    failpoints.disarm()
     await kedge.crash_and_start()
 
     with pytest.raises(NotFound):

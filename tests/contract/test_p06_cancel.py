@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kedge import failpoints
 from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import NotFound
 from kedge.protocol.messages import Finish, Text, finish_of, text_of
 from kedge.protocol.runs import Run, RunEnd
 from tests.support.harness import Kedge, place_of, states
+from tests.support.reader import LIMIT_S
 from tests.support.stores import StoreKind
 
 
@@ -49,6 +52,34 @@ async def test_run_cancelled_before_its_start_never_starts(store_kind: StoreKind
         await kedge.send(session_id, "say next", "next")
         assert (await kedge.end("next")).text == "next"
         assert ("waiting", "running") not in states(await kedge.log())
+
+
+async def test_cancel_committed_together_with_the_start_is_not_lost(kedge: Kedge) -> None:
+    """While the writer is held up, the start and the cancel come to be one group: the turn is told of both at once."""
+    session_id, other = await kedge.session(), await kedge.session()
+    is_proven = False
+    for number in range(20):
+        entered, release = threading.Event(), threading.Event()
+
+        def stall(entered: threading.Event = entered, release: threading.Event = release) -> None:
+            entered.set()
+            release.wait(LIMIT_S)
+
+        failpoints.arm("rename_session.done", stall)
+        sending = asyncio.create_task(kedge.send(session_id, "wait never", f"r{number}"))
+        renaming = asyncio.create_task(kedge.engine.rename_session(kedge.workspace_id, other, "busy"))
+        await asyncio.to_thread(entered.wait, LIMIT_S)
+        await asyncio.sleep(0)
+        # Only if the prompt was accepted before the writer was held up; else it waits in the same group.
+        is_proven = is_proven or sending.done()
+        cancelling = asyncio.create_task(kedge.cancel(session_id))
+        await asyncio.sleep(0)
+        release.set()
+        failpoints.disarm()
+        await asyncio.gather(sending, renaming)
+        assert await cancelling == [f"r{number}"]
+        assert (await kedge.end(f"r{number}")).cancelled
+    assert is_proven
 
 
 async def test_cancel_between_the_start_and_the_first_assistant_message(kedge: Kedge) -> None:

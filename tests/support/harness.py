@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kedge import failpoints
 from kedge.engine.engine import Engine
 from kedge.engine.scripted import Gates, ScriptedTurn
 from kedge.engine.turn import Turn
@@ -65,6 +66,7 @@ class Kedge:
         return self
 
     async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        failpoints.disarm()
         if self._is_up:
             logged = await self.log_frames()
             await self.shutdown(grace_s=0)

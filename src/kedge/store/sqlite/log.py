@@ -113,7 +113,8 @@ def read_page(
         for row in rows
     ]
     is_cut = len(rows) < len(found) or len(found) == limit
-    upto = rows[-1]["seq"] if is_cut else max(after, place["head"])
+    last = rows[-1]["seq"] if rows else after
+    upto = last if is_cut else max(after, place["head"])
     return LogPage(events, upto, place["head"], place["floor"], place["log_id"])
 
 

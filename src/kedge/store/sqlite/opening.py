@@ -258,7 +258,7 @@ def _statements(sql: str) -> list[str]:
         if sqlite3.complete_statement(pending):
             found.append(pending)
             pending = ""
-    return [*found, pending]  # what has no end fails, or is a last remark
+    return [*found, pending] if pending.strip() else found  # what has no end fails, or is a last remark
 
 
 def _note_opening(db: sqlite3.Connection, synchronous: Synchronous, new_id: Callable[[], str]) -> None:
