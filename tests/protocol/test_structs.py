@@ -45,9 +45,9 @@ def test_this_json_is_the_same_struct(value: msgspec.Struct, literal: str) -> No
 
 
 def test_every_struct_of_the_protocol_has_an_example() -> None:
-    modules = [
-        importlib.import_module(m.name) for m in pkgutil.iter_modules(kedge.protocol.__path__, "kedge.protocol.")
-    ]
+    names = [module.name for module in pkgutil.iter_modules(kedge.protocol.__path__, "kedge.protocol.")]
+    # The bodies of single routes are held by docs/openapi.json and the tests of the server.
+    modules = [importlib.import_module(name) for name in names if name != "kedge.protocol.api"]
     structs = {
         cls
         for module in modules
