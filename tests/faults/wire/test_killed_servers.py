@@ -76,9 +76,9 @@ class Killer:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("_batch", range(BATCHES))
 async def test_every_receipt_has_one_end_and_every_exit_code_is_true(
-    home: Home, tmp_path: Path, rng: random.Random, batch: int
+    home: Home, tmp_path: Path, rng: random.Random, _batch: int
 ) -> None:
     kedge = Kedge(home, tmp_path)
     killer, is_over = Killer(kedge, rng), threading.Event()
