@@ -37,8 +37,7 @@ class Kedge:
         self, *args: str, stdin: bytes | int = subprocess.DEVNULL, env: Mapping[str, str] | None = None
     ) -> Done:
         process = self.start(*args, stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin, env=env)
-        out, err = process.communicate(stdin if isinstance(stdin, bytes) else None, timeout=LIMIT_S)
-        return Done(process.returncode, out, err)
+        return finish(process, stdin if isinstance(stdin, bytes) else None)
 
     def run(self, *args: str, **options: Any) -> Done:
         return self("run", *args, **options)
@@ -93,6 +92,11 @@ def read_until(stream: IO[bytes] | None, wanted: bytes) -> bytes:
     return said
 
 
-def finish(process: subprocess.Popen[bytes]) -> Done:
-    out, err = process.communicate(timeout=LIMIT_S)
+def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Done:
+    try:
+        out, err = process.communicate(stdin, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
     return Done(process.returncode, out, err)

@@ -128,15 +128,24 @@ def test_a_busy_session_refuses_who_asked_for_it(kedge: Kedge, tmp_path: Path) -
     assert (code, heard + rest) == (0, "working\n\ndone\n")
 
 
-def test_continue_goes_on_in_the_session_that_was_used_last_and_never_in_a_child(kedge: Kedge) -> None:
-    kedge.run("say one")
-    kedge.run("delegate say theirs; say two")
-    third = kedge.run("-C", "say three", "--json")
-    session_id = envelopes(third)[-1]["payload"]["payload"]["session_id"]
-    fourth = kedge.run("-s", session_id, "say four", "--json")
-    assert "parent_session_id" not in json.dumps(envelopes(fourth))
-    prompts = {e["payload"]["payload"].get("prompt") for e in envelopes(kedge.run("-C", "say five", "--json"))}
-    assert prompts >= {"say five"}
+def test_continue_goes_on_in_the_session_that_was_used_last(kedge: Kedge) -> None:
+    first = envelopes(kedge.run("say one", "--json"))[-1]["payload"]["payload"]["session_id"]
+    second = envelopes(kedge.run("say two", "--json"))[-1]["payload"]["payload"]["session_id"]
+    assert envelopes(kedge.run("-C", "say three", "--json"))[-1]["payload"]["payload"]["session_id"] == second
+    kedge.run("-s", first, "say four")
+    assert envelopes(kedge.run("-C", "say five", "--json"))[-1]["payload"]["payload"]["session_id"] == first
+
+
+def test_continue_never_picks_a_child_session(kedge: Kedge, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    os.mkfifo(tmp_path / "begun")
+    script = f"delegate process echo > {tmp_path}/begun / process cat {tmp_path}/gate"
+    busy = kedge.start("run", script, "--run-id", "parent")
+    (tmp_path / "begun").read_text()  # the child's session is now the one with the newest activity
+    refused = kedge.run("-C", "say x", "--on-busy", "reject")
+    (tmp_path / "gate").write_text("")
+    assert "busy with run parent" in refused.err
+    assert finish(busy).code == 0
 
 
 def test_the_same_run_id_is_the_same_run_and_the_same_answer(kedge: Kedge) -> None:

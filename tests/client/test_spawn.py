@@ -55,13 +55,18 @@ def test_the_first_client_starts_a_server_and_the_next_one_uses_it(kedge: Kedge,
     assert here.log.count("listening on") == 1
 
 
-def test_a_stampede_starts_exactly_one_server(kedge: Kedge, place: Place) -> None:
+def test_a_stampede_starts_exactly_one_server(kedge: Kedge, place: Place, tmp_path: Path) -> None:
+    counting = tmp_path / "counting"
+    counting.write_text(f'#!/bin/sh\necho started >> {tmp_path}/starts\nexec {sys.executable} "$@"\n')
+    counting.chmod(0o700)
+    code = f"import sys; sys.executable = {str(counting)!r}; {CONNECT}"
     herd = [
-        subprocess.Popen([sys.executable, "-c", CONNECT], cwd=kedge.workspace, env=place.env, stderr=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", code], cwd=kedge.workspace, env=place.env, stderr=subprocess.PIPE)
         for _ in range(20)
     ]
     ends = [finish(process) for process in herd]
     assert [end.err for end in ends if end.code or end.err] == []
+    assert (tmp_path / "starts").read_text() == "started\n"
     assert place.log.count("listening on") == 1
 
 
