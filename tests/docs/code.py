@@ -1,0 +1,90 @@
+"""What the code can say: its exit codes, its error codes, and the texts of its messages, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from typing import get_args
+
+from kedge.cli import common, main, run
+from kedge.models.errors import Code
+from tests.server.process import ROOT
+
+SOURCES = ROOT / "src" / "kedge"
+SIGTERM_EXIT = 143  # 128 + the signal's number, made where it is needed
+
+# An error class, and which of its arguments is the code.
+_HTTP = {"Conflict": 0, "Invalid": 0, "TooLarge": 0, "TooMany": 0, "Unavailable": 0, "Forbidden": 0, "ErrorBody": 0}
+_RUN = {"ConfigError": 0, "TurnFailed": 1, "_failed": 1, "Outcome": 2}
+_OF_SUPER = ("protocol/errors.py", "server/errors.py")  # classes with a code of their own
+_SCRIPTS = "engine/scripted.py"  # stands in for an agent in tests and stories
+
+
+def exit_codes() -> set[int]:
+    named = {
+        value for module in (main, common, run) for name, value in vars(module).items() if name.startswith("EXIT_")
+    }
+    return named | {SIGTERM_EXIT}
+
+
+def http_codes() -> set[str]:
+    """Every `code` that an answer of the server can have."""
+    codes: set[str] = set()
+    for file, call in _calls():
+        name = _name(call)
+        if name == "NotFound" or (file == "server/errors.py" and name == "__init__" and _text(call, 0) == "route"):
+            codes.add(f"{_text(call, 0)}_not_found")
+        elif name in _HTTP:
+            codes.add(_text(call, _HTTP[name]))
+        elif name == "__init__" and file in _OF_SUPER:
+            codes.add(_text(call, 0))
+    return codes - {""}
+
+
+def run_codes() -> set[str]:
+    """Every `code` that the end of a failed run can have."""
+    called = {_text(call, _RUN[_name(call)]) for file, call in _calls() if _name(call) in _RUN and file != _SCRIPTS}
+    return (called | set(get_args(Code)) | {"failed"}) - {""}
+
+
+@cache
+def texts() -> tuple[str, ...]:
+    """Every text in the sources, with `…` where a value goes in."""
+    return tuple(_template(node) for _, tree in _trees() for node in ast.walk(tree) if _is_text(node))
+
+
+def _trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SOURCES.rglob("*.py")):
+        yield str(path.relative_to(SOURCES)), ast.parse(path.read_text())
+
+
+def _calls() -> Iterator[tuple[str, ast.Call]]:
+    for file, tree in _trees():
+        yield from ((file, node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _name(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def _text(call: ast.Call, place: int) -> str:
+    match call.args[place : place + 1]:
+        case [ast.Constant(value=str(text))]:
+            return text
+        case _:
+            return ""
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _template(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_template(value) for value in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) else "…"
