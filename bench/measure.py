@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import resource
 import sqlite3
 import tempfile
 import time
@@ -91,11 +92,25 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 @contextmanager
 def noise_told() -> Generator[None]:
     """Say, after the tables, how much others worked meanwhile, and whether the machine itself changed its pace."""
-    pace, busy, ours, began = yardstick_ms(), _busy_cpu_s(), time.process_time(), time.monotonic()
+    pace, busy, ours, began = yardstick_ms(), _busy_cpu_s(), _our_cpu_s(), time.monotonic()
     yield
-    others = (_busy_cpu_s() - busy) - (time.process_time() - ours)
+    others = (_busy_cpu_s() - busy) - (_our_cpu_s() - ours)
     cpus = max(0.0, others / (time.monotonic() - began))
     print(f"  noise: others used {cpus:.2f} of {os.cpu_count()} CPUs; yardstick {pace:.1f} → {yardstick_ms():.1f} ms")
+
+
+def wait_quiet(limit_cpus: float = 0.3, patience_s: float = 120.0) -> None:
+    """Wait until others use little of the machine; say so when they do not stop."""
+    until = time.monotonic() + patience_s
+    while True:
+        busy, began = _busy_cpu_s(), time.monotonic()
+        time.sleep(1.0)
+        cpus = (_busy_cpu_s() - busy) / (time.monotonic() - began)
+        if cpus < limit_cpus:
+            return
+        if time.monotonic() > until:
+            print(f"  the machine is not quiet: others use {cpus:.2f} CPUs")
+            return
 
 
 def yardstick_ms() -> float:
@@ -107,10 +122,29 @@ def yardstick_ms() -> float:
     return samples.best * 1e3
 
 
+def _our_cpu_s() -> float:
+    """Of this process and of those that it started and that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 def _busy_cpu_s() -> float:
     """CPU seconds used by everybody since boot."""
     fields = [int(value) for value in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / _TICKS_PER_S
+
+
+# processes
+
+
+def rss_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def cpu_s_of(pid: int) -> float:
+    """User and system time, in ticks of a hundredth of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 # memory of this process
@@ -118,7 +152,7 @@ def _busy_cpu_s() -> float:
 
 def rss_bytes() -> int:
     gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    return rss_of(os.getpid())
 
 
 def forget_peak() -> None:

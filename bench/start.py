@@ -1,0 +1,91 @@
+"""How long until the command says something, and until the server answers? How large is it then?
+
+Goals: `kedge --version` and `--help` within 3x `python -c pass`; the server ready within 1.5x an empty Starlette +
+uvicorn server, and idle within 60 MiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from _home import KEDGE, PYTHON, Case, Home, Server, Spent, await_answer, new_home, print_cases, run, started
+from measure import MIB, cpu_s_of, noise_told, percentile, print_table, rss_of, wait_quiet
+
+from kedge.protocol.address import UnixAddress
+
+COMMANDS = 30
+STARTS = 15
+SETTLE_S = 1.0  # the server loads its way to models after it is ready
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commands", type=int, default=COMMANDS)
+    parser.add_argument("--starts", type=int, default=STARTS)
+    options = parser.parse_args()
+    wait_quiet()
+    with noise_told():
+        commands(options.commands)
+    wait_quiet()
+    with noise_told():
+        servers(options.starts)
+
+
+def commands(rounds: int) -> None:
+    cases = {
+        "python -c pass (baseline)": [PYTHON, "-c", "pass"],
+        "kedge --version": [KEDGE, "--version"],
+        "kedge --help": [KEDGE, "--help"],
+    }
+    taken = {name: Case(name) for name in cases}
+    with new_home() as home:
+        for command in cases.values():  # once for the disk's cache and the bytecode
+            run(command, home.env, home.workspace)
+        for _ in range(rounds):
+            for name, command in cases.items():
+                taken[name].add(run(command, home.env, home.workspace))
+    print_cases(f"a command, {rounds} rounds", list(taken.values()))
+
+
+def servers(rounds: int) -> None:
+    """Each Kedge server finds the data directory that the one before it left, as it does every day."""
+    empty, ours, first = Case("an empty server (baseline)"), Case("kedge serve"), Case("kedge serve, new directory")
+    sizes: dict[str, list[float]] = {}
+    for _ in range(rounds + 1):
+        with new_home() as home:
+            empty.add(start_empty(home.directory, home.env, sizes))
+            for case in (first, ours):
+                began = time.perf_counter()
+                with home.serve() as server:
+                    wall_s = time.perf_counter() - began
+                    case.add(Spent(wall_s, server.cpu_s))
+                    if case is ours:
+                        note_sizes(home, server, sizes)
+    for case in (empty, ours, first):
+        del case.wall.seconds[0], case.cpu.seconds[0]  # filled the disk's cache
+    print_cases(f"from the start of a server to its first answer, {rounds} rounds", [empty, ours, first])
+    rows = [[name, f"{min(mib):.1f}", f"{percentile(mib, 50):.1f}"] for name, mib in sizes.items()]
+    print_table("memory of an idle server (RSS)", ["", "best MiB", "p50 MiB"], rows)
+
+
+def start_empty(directory: Path, env: dict[str, str], sizes: dict[str, list[float]]) -> Spent:
+    path = directory / "empty.sock"
+    began = time.perf_counter()
+    with started([PYTHON, str(Path(__file__).with_name("_empty.py")), str(path)], env) as process:
+        await_answer(process, lambda: UnixAddress(str(path)) if path.exists() else None)
+        spent = Spent(time.perf_counter() - began, cpu_s_of(process.pid))
+        sizes.setdefault("an empty server (baseline)", []).append(rss_of(process.pid) / MIB)
+    return spent
+
+
+def note_sizes(home: Home, server: Server, sizes: dict[str, list[float]]) -> None:
+    time.sleep(SETTLE_S)
+    sizes.setdefault("kedge serve", []).append(server.rss_bytes / MIB)
+    home.run("run", "-q", "Hello.")
+    sizes.setdefault("kedge serve, after the first run", []).append(server.rss_bytes / MIB)
+
+
+if __name__ == "__main__":
+    main()
