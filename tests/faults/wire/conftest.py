@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -49,13 +50,19 @@ def gate() -> str:
     return f"gate-{secrets.token_hex(4)}"
 
 
-ProxyOf = Callable[[FateOf], Proxy]
+class ProxyOf(Protocol):
+    def __call__(self, fate_of: FateOf, *, is_tcp: bool = False) -> Proxy: ...
 
 
 @pytest.fixture
 def proxy_of(server: Server) -> ProxyOf:
     """Proxies in front of the shared server."""
-    return lambda fate_of: Proxy(server.unix.path, server.place.runtime_dir / f"{secrets.token_hex(4)}.sock", fate_of)
+
+    def proxy_of(fate_of: FateOf, *, is_tcp: bool = False) -> Proxy:
+        path = server.place.runtime_dir / f"{secrets.token_hex(4)}.sock"
+        return Proxy(server.unix.path, None if is_tcp else path, fate_of)
+
+    return proxy_of
 
 
 @pytest.fixture

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, Self
 
 from tests.faults.wire.cuts import Cut
+from tests.support.model_server import HOST
 
 METHODS = (b"GET ", b"POST ")
 
@@ -55,12 +58,12 @@ def is_stream(request: bytes) -> bool:
 
 
 class Proxy:
-    """Listens at `path`; use as `async with`. Says how many requests it saw, and how many connections it cut."""
+    """In front of a server's Unix socket; use as `async with`. Listens at `path`, or else on a loopback port, where
+    connections are reset, and do not just end. Says how many it cut."""
 
-    def __init__(self, server: str, path: Path, fate_of: FateOf) -> None:
-        self.path = path
-        self.requests = 0
+    def __init__(self, server: str, path: Path | None, fate_of: FateOf) -> None:
         self.cuts = 0
+        self._path = path
         self._server = server
         self._fate_of = fate_of
         self._listener: asyncio.Server | None = None
@@ -68,10 +71,16 @@ class Proxy:
 
     @property
     def host(self) -> str:
-        return f"unix://{self.path}"
+        if self._path:
+            return f"unix://{self._path}"
+        assert self._listener is not None
+        return f"tcp://{HOST}:{self._listener.sockets[0].getsockname()[1]}"
 
     async def __aenter__(self) -> Self:
-        self._listener = await asyncio.start_unix_server(self._connected, self.path)
+        if self._path:
+            self._listener = await asyncio.start_unix_server(self._connected, self._path)
+        else:
+            self._listener = await asyncio.start_server(self._connected, HOST, 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -111,7 +120,6 @@ class Proxy:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 if data.startswith(METHODS):
-                    self.requests += 1
                     link.twin = None
                     link.fate = self._fate_of(data)
                     if link.fate.is_doubled:
@@ -137,6 +145,8 @@ class Proxy:
                 writer.write(passed)
                 if is_cut:
                     self.cuts += 1
+                    if not self._path:
+                        _reset(writer)
                     return
                 await writer.drain()
 
@@ -149,6 +159,13 @@ class Link:
         self.writer = writer
         self.twin: asyncio.StreamWriter | None = None
         self.fate = Fate()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Without an orderly end; the client may even lose what it had received and not read."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def _ignore(reader: asyncio.StreamReader) -> None:

@@ -92,14 +92,17 @@ class TestAnywhere:
     PLAN: ClassVar[dict[str, object]] = {"chunks": 500, "delay_ms": 4}
     ROUNDS = 10
 
-    async def test_two_hundred_cuts_change_nothing(self, kedge: Kedge, proxy_of: ProxyOf, rng: random.Random) -> None:
+    @pytest.mark.parametrize("is_tcp", [False, True])
+    async def test_two_hundred_cuts_change_nothing(
+        self, kedge: Kedge, proxy_of: ProxyOf, rng: random.Random, is_tcp: bool
+    ) -> None:
         pool = Pool([rng.randrange(self.BYTES) for _ in range(self.CUTS)])
 
         def fate_of(request: bytes) -> Fate:
             cut = pool.take() if is_stream(request) else None
             return Fate(cut) if cut else Fate()
 
-        async with proxy_of(fate_of) as proxy:
+        async with proxy_of(fate_of, is_tcp=is_tcp) as proxy:
             for _ in range(self.ROUNDS):
                 runs = [ran(kedge, asking(**self.PLAN), mode, "--host", proxy.host) for mode in MODES * 2]
                 ends = await asyncio.gather(*runs)
