@@ -216,16 +216,6 @@ def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str 
     return MessagePage(_decoded(db, rows), head["head"])
 
 
-def history(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[Message]:
-    """What the model may see: neither what was interrupted, nor what was cancelled before it started."""
-    rows = db.execute(
-        "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND hidden = 0"
-        " AND NOT (role = 'assistant' AND reason IS 'interrupted') ORDER BY seq",
-        (session_id, workspace_id),
-    ).fetchall()
-    return _decoded(db, rows)
-
-
 def _decoded(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
     parts = parts_of(db, [row["id"] for row in rows])
     return [message_of(row, decode_parts(parts.get(row["id"], []))) for row in rows]

@@ -34,7 +34,19 @@ from kedge.store.port import (
     Started,
     WorkspaceState,
 )
-from kedge.store.sqlite import ends, log, messages, opening, processes, requests, retaining, rows, runs, sessions
+from kedge.store.sqlite import (
+    ends,
+    history,
+    log,
+    messages,
+    opening,
+    processes,
+    requests,
+    retaining,
+    rows,
+    runs,
+    sessions,
+)
 from kedge.store.sqlite.writer import Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
@@ -74,6 +86,7 @@ class SqliteStore:
         self._checkpoint: Future[None] | None = None
         self._checkpointed_bytes = 0
         self._is_bulk_moved = False
+        self._histories = history.Histories()
         self._listener: OnCommit = lambda _: None
         self._writer = Writer(db, write_executor, self._committed, now, new_id)
 
@@ -218,7 +231,9 @@ class SqliteStore:
         return await self._read(messages.page, workspace_id, session_id, after, limit)
 
     async def history(self, workspace_id: str, session_id: str) -> list[Message]:
-        return await self._read(messages.history, workspace_id, session_id)
+        found, known = await self._read(history.read, workspace_id, session_id, self._histories.get(session_id))
+        self._histories.keep(session_id, known)
+        return found
 
     async def append_agent_event(self, claim: Claim, event: AgentEvent) -> None:
         await self._writer.write("agent_event", messages.append_agent_event, claim, event)

@@ -1,0 +1,67 @@
+"""The conversation as the model may see it. What is finished never changes, so it is read once and then remembered.
+
+Without this each turn would read its whole session again, and a prompt would take longer the more came before it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from kedge.protocol.messages import Message
+from kedge.store.sqlite.log import decode_parts, message_of, parts_of
+
+# The sessions at work now, as stored bytes; one that is larger than this is read again for each turn.
+REMEMBERED_BYTES = 4 * 1024 * 1024
+MESSAGE_BYTES = 500  # what a remembered message takes beside its text
+
+
+class Known(NamedTuple):
+    """The finished messages of a session up to `seq`."""
+
+    seq: int = 0
+    size_bytes: int = 0
+    messages: tuple[Message, ...] = ()
+
+
+class Histories:
+    """What is remembered; whoever was not asked about for longest is forgotten first."""
+
+    def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._known: dict[str, Known] = {}
+
+    def get(self, session_id: str) -> Known:
+        return self._known.get(session_id, Known())
+
+    def keep(self, session_id: str, known: Known) -> None:
+        self._known.pop(session_id, None)
+        if known.size_bytes > self._max_bytes:
+            return
+        self._known[session_id] = known
+        while sum(each.size_bytes for each in self._known.values()) > self._max_bytes:
+            del self._known[next(iter(self._known))]
+
+
+def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Known) -> tuple[list[Message], Known]:
+    """All that the model may see, and how much of it can be remembered for the next time.
+
+    Left out: what was interrupted, and what was cancelled before it started.
+    """
+    rows = db.execute(
+        "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND seq > ? AND hidden = 0"
+        " AND NOT (role = 'assistant' AND reason IS 'interrupted') ORDER BY seq",
+        (session_id, workspace_id, known.seq),
+    ).fetchall()
+    parts = parts_of(db, [row["id"] for row in rows])
+    messages = [message_of(row, decode_parts(parts.get(row["id"], []))) for row in rows]
+    finished = next((i for i, row in enumerate(rows) if row["reason"] is None), len(rows))
+    if finished:
+        size = sum(len(part) for row in rows[:finished] for part in parts.get(row["id"], []))
+        known = Known(
+            rows[finished - 1]["seq"],
+            known.size_bytes + size + finished * MESSAGE_BYTES,
+            (*known.messages, *messages[:finished]),
+        )
+        return [*known.messages, *messages[finished:]], known
+    return [*known.messages, *messages], known

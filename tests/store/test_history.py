@@ -1,0 +1,78 @@
+"""What a turn reads of its session: the same whether it is remembered or not, and only once what is finished."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from kedge.protocol.messages import Finish, Message, Text, text_of
+from kedge.store.port import Claim, Outcome
+from kedge.store.sqlite.history import Histories, Known, read
+from tests.store.stores import Place, opened
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncGenerator[Place]:
+    async with opened(tmp_path) as place:
+        yield place
+
+
+async def say(place: Place, claim: Claim, text: str) -> None:
+    message = await place.store.create_message(claim, "assistant")
+    await place.store.finish_parts(claim, message.id, 0, [Text(text), Finish("end_turn")])
+
+
+async def seen(place: Place, claim: Claim) -> list[str]:
+    """The texts of the history, which must be what an empty memory would read."""
+    found = await place.store.history(claim.workspace_id, claim.session_id)
+    afresh: list[Message] = read(place.store._db, claim.workspace_id, claim.session_id, Known())[0]
+    assert found == afresh
+    return [text_of(message.parts) for message in found]
+
+
+async def test_history_grows_with_what_is_finished_and_shows_what_is_open(place: Place) -> None:
+    claim = (await place.start("run-1")).claim
+    prompt = (await seen(place, claim))[0]
+    await say(place, claim, "first")
+    assert await seen(place, claim) == [prompt, "first"]
+    message = await place.store.create_message(claim, "assistant")
+    assert await seen(place, claim) == [prompt, "first", ""]
+    await place.store.finish_parts(claim, message.id, 0, [Text("second"), Finish("end_turn")])
+    assert await seen(place, claim) == [prompt, "first", "second"]
+
+
+async def test_message_that_was_open_when_it_was_read_and_then_interrupted_is_left_out(place: Place) -> None:
+    claim = (await place.start("run-1")).claim
+    message = await place.store.create_message(claim, "assistant")
+    assert len(await seen(place, claim)) == 2
+    await place.store.finish_parts(claim, message.id, 0, [Text("half"), Finish("interrupted")])
+    assert len(await seen(place, claim)) == 1
+
+
+async def test_finished_messages_are_read_once(place: Place) -> None:
+    claim = (await place.start("run-1")).claim
+    for number in range(20):
+        await say(place, claim, f"{number}")
+    await seen(place, claim)
+    known = place.store._histories.get(claim.session_id)
+    assert len(known.messages) == 21
+    assert read(place.store._db, claim.workspace_id, claim.session_id, known) == (list(known.messages), known)
+    await place.store.finish(claim, Outcome("completed"))
+
+
+def test_what_was_not_asked_about_for_longest_is_forgotten_first() -> None:
+    histories = Histories(max_bytes=100)
+    histories.keep("a", Known(1, 40))
+    histories.keep("b", Known(2, 40))
+    histories.keep("a", Known(3, 41))
+    histories.keep("c", Known(4, 40))
+    assert (histories.get("a").seq, histories.get("b").seq, histories.get("c").seq) == (3, 0, 4)
+
+
+def test_session_too_large_to_be_remembered_takes_nobody_elses_place() -> None:
+    histories = Histories(max_bytes=100)
+    histories.keep("a", Known(1, 40))
+    histories.keep("huge", Known(5, 101))
+    assert (histories.get("a").seq, histories.get("huge").seq) == (1, 0)
