@@ -181,7 +181,19 @@ async def test_run_that_asks_nobody_is_answered_at_once(kedge: Kedge, permission
     await kedge.send(session_id, "ask rm done; say after", "r", permissions=permissions)
     assert (await kedge.end("r")).text == "after"
     assert [result.content for result in await kedge.results(session_id)] == [content]
-    assert "permission_request" not in [event.type for event in await kedge.log()]
+    assert await kedge.engine.store.pending(kedge.workspace_id, "permission") == []
+
+
+async def test_refusal_of_a_run_that_asks_nobody_is_told_and_an_allowance_is_not(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    await kedge.send(session_id, "ask rm done", "refused", permissions="deny")
+    await kedge.send(session_id, "ask rm done", "allowed", permissions="allow")
+    await kedge.ends("refused", "allowed")
+    told = [event.payload for event in await kedge.log() if event.type.startswith("permission_")]
+    request, resolution = told
+    assert isinstance(request, PermissionRequest)
+    assert isinstance(resolution, RequestResolution)
+    assert (request.run_id, resolution.id, resolution.action, resolution.by) == ("refused", request.id, "deny", "run")
 
 
 async def test_question_is_not_put_when_nobody_is_there(kedge: Kedge) -> None:

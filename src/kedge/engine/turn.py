@@ -79,8 +79,8 @@ class TurnContext:
         path: str | None = None,
     ) -> Answer:
         """Ask before a call starts; returns when somebody answered, also if that takes a restart of the server."""
-        if self.run.permissions != "ask":
-            return Answer(action=self.run.permissions, by="run")
+        if self.run.permissions == "allow":
+            return Answer(action="allow", by="run")
         request = PermissionRequest(
             id="",
             session_id="",
@@ -92,6 +92,11 @@ class TurnContext:
             params=params,
             path=path,
         )
+        if self.run.permissions == "deny":
+            self._desk.check()
+            refusal = Answer(action="deny", by="run")
+            _, answer = await self._engine.store.ask(self._claim, "permission", message_id, request, refusal)
+            return answer or refusal
         return await self._ask("permission", message_id, request)
 
     async def ask_question(self, message_id: str, call_id: str, questions: list[dict[str, Any]]) -> Answer:

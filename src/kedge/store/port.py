@@ -176,7 +176,12 @@ class Store(Protocol):
 
     # requests to a person
     async def ask(
-        self, claim: Claim, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest
+        self,
+        claim: Claim,
+        kind: RequestKind,
+        message_id: str,
+        request: PermissionRequest | QuestionRequest,
+        answer: Answer | None = None,
     ) -> tuple[str, Answer | None]: ...
     async def answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt: ...
     async def pending(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]: ...

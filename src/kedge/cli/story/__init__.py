@@ -15,7 +15,6 @@ from typing import NoReturn
 from kedge.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain
 from kedge.cli.story.narrator import Narrator
 
-
 WORDS = ("--seed", "--dir", "--help")  # for the shell's completion
 
 

@@ -28,8 +28,13 @@ _RESOLVED: dict[RequestKind, LogType] = {"permission": "permission_notification"
 _decode_answer = msgspec.json.Decoder(Answer).decode
 
 
-def ask(tx: Tx, claim: Claim, kind: RequestKind, message_id: str, request: Request) -> tuple[str, Answer | None]:
-    """Store the request, or find the one that this call asked before a restart, with its answer if it has one."""
+def ask(
+    tx: Tx, claim: Claim, kind: RequestKind, message_id: str, request: Request, answer: Answer | None
+) -> tuple[str, Answer | None]:
+    """Store the request, or find the one that this call asked before a restart, with its answer if it has one.
+
+    With an `answer` it is resolved at once: nobody is there to be asked, but everybody can see what was refused.
+    """
     asker = claimed_run(tx, claim)
     known = tx.one(
         "SELECT id, answer FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND message_id = ?"
@@ -62,10 +67,14 @@ def ask(tx: Tx, claim: Claim, kind: RequestKind, message_id: str, request: Reque
         is_open=True,
         subject=request_id,
     )
-    return request_id, None
+    if answer is not None:
+        row = tx.one("SELECT * FROM requests WHERE id = ?", request_id)
+        assert row is not None
+        _resolve(tx, row, answer)
+    return request_id, answer
 
 
-def answer(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, given: Answer) -> AnswerReceipt:
+def give_answer(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, given: Answer) -> AnswerReceipt:
     row = tx.one(
         "SELECT * FROM requests WHERE id = ? AND workspace_id = ? AND kind = ?", request_id, workspace_id, kind
     )

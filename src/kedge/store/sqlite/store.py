@@ -241,12 +241,17 @@ class SqliteStore:
     # requests to a person
 
     async def ask(
-        self, claim: Claim, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest
+        self,
+        claim: Claim,
+        kind: RequestKind,
+        message_id: str,
+        request: PermissionRequest | QuestionRequest,
+        answer: Answer | None = None,
     ) -> tuple[str, Answer | None]:
-        return await self._writer.write("ask", requests.ask, claim, kind, message_id, request)
+        return await self._writer.write("ask", requests.ask, claim, kind, message_id, request, answer)
 
     async def answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt:
-        return await self._writer.write("answer", requests.answer, workspace_id, kind, request_id, answer)
+        return await self._writer.write("answer", requests.give_answer, workspace_id, kind, request_id, answer)
 
     async def pending(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]:
         return await self._read(requests.pending, workspace_id, kind)
