@@ -18,6 +18,7 @@ Prints a script for that shell. To use it:
 """
 
 WORDS = ("bash", "zsh", "fish")
+OPTIONS_OF = {"run": "kedge.cli.run_options"}  # of the others they are where the command is
 
 BASH = """\
 _kedge() {{
@@ -76,7 +77,7 @@ def run(argv: list[str]) -> int:
 
 def words_of(name: str) -> list[str]:
     """What may follow a command: its subcommands, then its options."""
-    module = import_module(COMMANDS[name][0])
+    module = import_module(OPTIONS_OF.get(name) or COMMANDS[name][0])
     if fixed := getattr(module, "WORDS", None):
         return list(fixed)
     options = {**getattr(module, "FLAGS", {}), **getattr(module, "VALUES", {}), **CONNECT_VALUES, "--help": "help"}
