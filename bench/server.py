@@ -18,6 +18,7 @@ PROMPTS = 1_000
 FIRST_BYTES = 200
 SPAN = 100  # prompts that are compared: the first so many, and as many later
 WARM = 20
+FORGET_EVERY = 20  # prompts, after which the model forgets its calls: it must not be what becomes slower
 # Long enough between the first word and the second for the first to be seen alone.
 TWO_WORDS = "[[fake chunks=2 delay_ms=20]]"
 
@@ -65,8 +66,10 @@ def prompts(home: Home, server: Server, count: int) -> None:
         warm.submit("Hello.")
         warm.hear(b'"run_complete"')
     health, accepted, ended = Samples("GET /v1/health (baseline)"), Samples("POST to 202"), Samples("prompt to end")
-    desk = Desk(home, server)
-    for _ in range(count):
+    desk, model = Desk(home, server), home.model()
+    for i in range(count):
+        if i % FORGET_EVERY == 0:
+            model.request("POST", "/_fake/reset")
         with health.timed():
             desk.health()
         with ended.timed():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kedge.engine.writing import MessageWriter, PartWriter
 from kedge.models.values import Delta, ReasoningDelta, StepEnd, StreamEnd, TextDelta, UsageReport
 from kedge.protocol.messages import FinishReason, Reasoning, Text
@@ -32,8 +34,9 @@ class Answer:
         for part in ended:
             await part.finish()
 
-    async def finish(self, prompt_length: int) -> None:
-        usage = self._usage or _estimated(prompt_length, self.length)
+    async def finish(self, prompt_length: Callable[[], int]) -> None:
+        """`prompt_length` is asked for only where the server does not count."""
+        usage = self._usage or _estimated(prompt_length(), self.length)
         await self._message.finish(self._reason, usage=usage)
 
     async def interrupt(self, why: str) -> None:

@@ -71,7 +71,7 @@ class PromptTurn:
                 await attempts.failed(error)
                 if is_spoilt:
                     answer = Answer(await ctx.message(model=endpoint.name))
-        await answer.finish(len(system) + sum(len(text_of(message.parts)) for message in history))
+        await answer.finish(lambda: len(system) + sum(len(text_of(message.parts)) for message in history))
 
 
 def _is_answered(history: list[Message], run_id: str) -> bool:

@@ -61,11 +61,10 @@ def chat_messages(history: Sequence[Message]) -> list[dict[str, Any]]:
     """The conversation as a provider accepts it: nothing empty, nothing interrupted."""
     messages: list[dict[str, Any]] = []
     for message in history:
-        finish = finish_of(message.parts)
-        if message.role == "user" and (content := _user_content(message)):
-            messages.append({"role": "user", "content": content})
-        is_interrupted = finish is not None and finish.reason == "interrupted"
-        if message.role == "assistant" and not is_interrupted and (text := text_of(message.parts)):
+        if message.role == "user":
+            if content := _user_content(message):
+                messages.append({"role": "user", "content": content})
+        elif message.role == "assistant" and not _is_interrupted(message) and (text := text_of(message.parts)):
             messages.append({"role": "assistant", "content": text})
     return messages
 
@@ -128,8 +127,15 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
     return headers
 
 
+def _is_interrupted(message: Message) -> bool:
+    finish = finish_of(message.parts)
+    return finish is not None and finish.reason == "interrupted"
+
+
 def _user_content(message: Message) -> str | list[dict[str, Any]]:
     """Plain text where it is only that, because some servers understand nothing else."""
+    if len(message.parts) == 1 and isinstance(message.parts[0], Text):  # nearly all, in a history of thousands
+        return message.parts[0].text
     blocks: list[dict[str, Any]] = []
     for part in message.parts:
         match part:

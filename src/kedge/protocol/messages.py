@@ -95,7 +95,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 def text_of(parts: list[Part]) -> str:
-    return "".join(part.text for part in parts if isinstance(part, Text))
+    return "".join([part.text for part in parts if isinstance(part, Text)])
 
 
 def finish_of(parts: list[Part]) -> Finish | None:
