@@ -192,6 +192,7 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
     refused = kedge.run("ask rm everything; say done", "--json")
     allowed = kedge.run("ask rm everything; say done", "--json", "-y")
     assert ["refused" in refused.out, "refused" in allowed.out] == [True, False]
+    assert [refused.code, allowed.code] == [4, 0]
     assert (refused.code, allowed.code) == (4, 0)
     assert "-y allows what it asks for" in refused.err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,6 +23,11 @@ from tests.server.process import Place, Server
 WORKING = "say working; hang"
 TELL_OF_READING = (
     "import os, kedge.cli.stdin as s; r = s.read; s.read = lambda *a, **k: (os.write(1, b'here'), r(*a, **k))[1]"
+)
+# The minute is over 0.3 s after the prompt was sent, however long it took to come that far.
+TIME_UP_IN_SUBMIT = (
+    "import kedge.cli.run as r; r.CANCEL_S = 0.3; s = r._Follower.submit; "
+    "r._Follower.submit = lambda self: (self._console.extend(0.3), s(self))[1]"
 )
 
 
@@ -115,16 +121,17 @@ def test_a_timeout_counts_while_the_server_does_not_answer(kedge: Kedge, place: 
             pass
 
     with ByteServer(place.runtime_dir / "s", join_then_ignore, stream, ignore) as server:
-        args = ["run", "say x", "--run-id", "r", "--timeout", "0.5", "--host", server.host]
-        done = finish(kedge.start(*args, before="import kedge.cli.run as r; r.CANCEL_S = 0.3"))
+        args = ["run", "say x", "--timeout", "60", "--host", server.host]
+        done = finish(kedge.start(*args, before=TIME_UP_IN_SUBMIT))
+    run_id = json.loads(server.requests[3].partition(b"\r\n\r\n")[2])["run_id"]
     assert [request.split(b" ")[1] for request in server.requests] == [
         b"/v1/workspaces",
         b"/v1/workspaces/w/sessions",
         b"/v1/workspaces/w/events?session_id=s",
         b"/v1/workspaces/w/agent",
-        b"/v1/workspaces/w/runs/r/cancel",
+        f"/v1/workspaces/w/runs/{run_id}/cancel".encode(),
     ]
-    assert (done.code, done.out, done.err) == (124, "", "kedge: not done after 0.5 s\n")
+    assert (done.code, done.out, done.err) == (124, "", "kedge: not done after 60 s\n")
 
 
 def test_a_run_that_is_done_in_time_is_not_touched_by_its_timeout(kedge: Kedge) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kedge.client.sse import Frame, SseParser
 
+TEXT = st.characters(codec="utf-8", exclude_characters="\r\n")
 LINE_ENDS = [b"\n", b"\r\n", b"\r"]
 
 
@@ -63,7 +64,7 @@ def test_the_stream_can_be_cut_at_every_byte() -> None:
 
 
 @given(
-    frames=st.lists(st.tuples(st.none() | st.integers(1, 99), st.text(st.characters(exclude_characters="\r\n")))),
+    frames=st.lists(st.tuples(st.none() | st.integers(1, 99), st.text(TEXT))),
     ends=st.lists(st.sampled_from(LINE_ENDS), min_size=1),
     cuts=st.lists(st.integers(0, 400)),
 )
