@@ -11,6 +11,7 @@ import msgspec
 
 from kedge.models.errors import Refused
 from kedge.models.faults import fault_of_event
+from kedge.models.said import Said
 from kedge.models.sse import SseEvent
 from kedge.models.values import (
     Delta,
@@ -34,10 +35,12 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 _STREAM_END = b"[DONE]"
 
 
-def prepare_request(endpoint: Endpoint, system: str, history: Sequence[Message]) -> HttpRequest:
+def prepare_request(
+    endpoint: Endpoint, system: str, history: Sequence[Message], said: Said | None = None
+) -> HttpRequest:
     body = {
         "model": endpoint.model,
-        "messages": [{"role": "system", "content": system}, *chat_messages(history)],
+        "messages": [{"role": "system", "content": system}, *(said.messages if said else chat_messages)(history)],
         "stream": True,
         "stream_options": {"include_usage": True},
     }

@@ -13,6 +13,7 @@ import msgspec
 from kedge.models import chat
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.faults import fault_of_answer
+from kedge.models.said import Said
 from kedge.models.sse import EventTooLarge, SseReader
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepEnd, StreamEnd
 from kedge.protocol.messages import Message
@@ -43,6 +44,7 @@ class Models:
         self._clock = clock
         self._time_of_day = time_of_day
         self._opening: asyncio.Future[Transport] | None = None
+        self._said = Said(chat.chat_messages)
         self._listings: dict[Endpoint, tuple[float, str]] = {}
 
     async def warm_up(self) -> None:
@@ -67,7 +69,7 @@ class Models:
 
         Close it (`contextlib.aclosing`) when leaving early: that closes the connection.
         """
-        async with self._send(endpoint, chat.prepare_request(endpoint, system, history)) as answer:
+        async with self._send(endpoint, chat.prepare_request(endpoint, system, history, self._said)) as answer:
             kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind in ("text/html", "application/json"):
                 problem = f"{endpoint.host} answered with {kind}, not with a stream; check OPENAI_BASE_URL"
