@@ -117,7 +117,7 @@ class Home:
         self.workspace.mkdir()
         self._runtime_dir = directory / "run"
         self._runtime_dir.mkdir(mode=0o700)
-        self._model_port = model_port
+        self.model_address = TcpAddress("127.0.0.1", model_port)
 
     @property
     def env(self) -> dict[str, str]:
@@ -127,7 +127,7 @@ class Home:
             **kept,
             "XDG_RUNTIME_DIR": str(self._runtime_dir),
             "KEDGE_DATA_DIR": str(self.data_dir),
-            "OPENAI_BASE_URL": f"http://127.0.0.1:{self._model_port}/v1",
+            "OPENAI_BASE_URL": f"http://{self.model_address.host}:{self.model_address.port}/v1",
             "OPENAI_API_KEY": "key-for-benchmarks",
             "KEDGE_MODEL": "openai/fake-model",
             "NO_PROXY": "127.0.0.1",
@@ -135,8 +135,7 @@ class Home:
 
     def model(self) -> Wire:
         """The model server's controls, which speak HTTP as ours do."""
-        where = TcpAddress("127.0.0.1", self._model_port)
-        return Wire(Endpoint(where, "", None, is_ours=False), Waiter(), client="bench", timeout_s=LIMIT_S)
+        return Wire(Endpoint(self.model_address, "", None, is_ours=False), Waiter(), client="bench", timeout_s=LIMIT_S)
 
     def address(self) -> UnixAddress | None:
         return next((UnixAddress(str(path)) for path in (self._runtime_dir / "kedge").glob("*.sock")), None)

@@ -8,11 +8,15 @@ to the client's p50 <= 5 ms; prompt to end p50 <= 25 ms, flat over 500 prompts. 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterator
 
 from _home import Home, Server, new_home
 from measure import Samples, noise_told, print_latencies, wait_quiet
+
+from kedge.client.http1 import ResponseParser, request
+from kedge.client.wire import RECEIVE_BYTES, connected
 
 PROMPTS = 1_000
 FIRST_BYTES = 200
@@ -79,6 +83,26 @@ def prompts(home: Home, server: Server, count: int) -> None:
     print_latencies(f"{count:,} prompts in one session", [health, accepted, ended])
     for samples in (accepted, ended):
         print_latencies(f"{samples.name}, prompt by prompt", [part(samples, at) for at in places(count)])
+
+    print_latencies(
+        "the model alone, asked with that history",
+        [ask_model(home, length, f"{length:,} prompts") for length in (1, *(at + SPAN for at in places(count)))],
+    )
+
+
+def ask_model(home: Home, prompts: int, name: str) -> Samples:
+    """What it takes to read a history and to answer, which is part of every prompt's time and not ours to shorten."""
+    samples = Samples(name)
+    said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "FAKE-ANSWER-OK"}] * prompts
+    body = json.dumps({"model": "fake-model", "stream": True, "messages": said}).encode()
+    with connected(home.model_address) as sock:
+        for _ in range(SPAN):
+            parser = ResponseParser()
+            with samples.timed():
+                sock.sendall(request("POST", "/v1/chat/completions", {"Host": "localhost"}, body))
+                while not parser.is_complete:
+                    parser.feed(sock.recv(RECEIVE_BYTES))
+    return samples
 
 
 def places(count: int) -> list[int]:
