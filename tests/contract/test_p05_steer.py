@@ -184,3 +184,13 @@ async def test_steered_run_shows_its_host_from_the_moment_it_joins(kedge: Kedge)
     await kedge.reached("never")
     told = [e.payload for e in await kedge.log() if isinstance(e.payload, Run) and e.payload.run_id == "j1"]
     assert [(run.state, run.merged_into) for run in told] == [("queued", None), ("running", "host")]
+
+
+async def test_steer_with_other_permissions_is_queued(kedge: Kedge) -> None:
+    """A turn has one set of permissions: one that nobody may be asked about must not wait for a person."""
+    session_id = await host_at_gate(kedge, "say two")
+    await kedge.send(session_id, "ask rm it; say alone", "alone", on_busy="steer", permissions="deny")
+    kedge.gates.open("go")
+    host, alone = await kedge.ends("host", "alone")
+    assert (host.text, alone.text) == ("two", "alone")
+    assert (await kedge.run("alone")).merged_into is None

@@ -16,6 +16,7 @@ from kedge.engine import processes
 from kedge.engine.turn import TurnContext
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Text, ToolCall, text_of
+from kedge.protocol.runs import Run
 from kedge.store.errors import ClaimLost
 from kedge.store.port import LeftProcess
 from tests.support.harness import Kedge
@@ -235,3 +236,33 @@ async def test_process_that_a_cancelled_turn_starts_all_the_same_is_ended(kedge:
     async with asyncio.timeout(CONTRACT_S):
         assert await over == -signal.SIGTERM
     assert (await kedge.end("late")).cancelled
+
+
+async def test_resumed_run_that_waits_for_a_slot_is_cancelled_at_once(store_kind: StoreKind, tmp_path: Path) -> None:
+    async with Kedge(store_kind, tmp_path) as kedge:
+        sessions = [await kedge.session(), await kedge.session()]
+        for number, session_id in enumerate(sessions):
+            await kedge.send(session_id, f"wait g{number}", f"r{number}")
+            await kedge.reached(f"g{number}")
+        await kedge.crash()
+        kedge._settings["max_turns"] = 1
+        await kedge.start()
+        await kedge.seen(lambda event: isinstance(event.payload, Run) and event.payload.attempt == 2)
+        waiting = next(run for run in [await kedge.run("r0"), await kedge.run("r1")] if run.attempt == 1)
+        await kedge.cancel(waiting.session_id)
+        assert (await kedge.end(waiting.run_id)).cancelled
+        assert (await kedge.run(waiting.run_id)).cancel_requested
+        kedge.gates.open("g0")
+        kedge.gates.open("g1")
+
+
+async def test_session_goes_on_after_a_mistake_in_its_actor(kedge: Kedge, monkeypatch: pytest.MonkeyPatch) -> None:
+    session_id = await kedge.session()
+    with monkeypatch.context() as broken:
+        broken.setattr("kedge.engine.actor.TurnContext", None)
+        await kedge.send(session_id, "say hello", "r")
+        await kedge.seen(lambda event: isinstance(event.payload, Run) and event.payload.state == "running")
+    await kedge.send(session_id, "say next", "next")
+    first, following = await kedge.ends("r", "next")
+    assert (first.text, following.text) == ("hello", "next")
+    assert (await kedge.run("r")).attempt == 2

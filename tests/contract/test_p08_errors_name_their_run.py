@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from kedge.engine.turn import TurnContext
+from kedge.protocol.bounds import MAX_ERROR_CHARS
 from kedge.protocol.events import AgentEvent, Event
-from kedge.protocol.messages import Finish, Text
+from kedge.protocol.messages import Finish, Text, finish_of
 from kedge.protocol.runs import Run, RunEnd
 from tests.support.harness import Kedge, place_of
 from tests.support.invariants import check_errors_name_their_run
@@ -121,3 +122,13 @@ async def test_cancel_after_a_failure_was_decided_leaves_one_of_the_two(kedge: K
         await kedge.cancel(session_id)
         end = await kedge.end(f"r{number}")
         assert (end.error is None) == end.cancelled
+
+
+async def test_long_error_is_cut_once_and_is_the_same_everywhere(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    await kedge.send(session_id, f"fail {'x' * 100_000}", "r")
+    end = await kedge.end("r")
+    assert end.error == "x" * MAX_ERROR_CHARS
+    last = finish_of((await kedge.messages(session_id))[-1].parts)
+    assert last is not None
+    assert last.message == end.error

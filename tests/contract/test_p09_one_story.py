@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -234,3 +235,16 @@ class TestSlowReaders:
                 while reader.cursor < len(logged):
                     reader.take(await anext(stream))
             assert reader.log_frames == logged
+
+
+async def test_caller_that_leaves_while_a_workspace_is_opened_disturbs_nobody(kedge: Kedge, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    opening = asyncio.create_task(kedge.engine.open_workspace(other))
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    workspace = await kedge.engine.open_workspace(other)
+    await kedge.engine.create_session(workspace.id)
+    await kedge.send(await kedge.session(), "say hello", "r")
+    assert (await kedge.end("r")).text == "hello"

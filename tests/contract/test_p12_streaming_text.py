@@ -266,3 +266,16 @@ async def test_text_is_never_taken_back_by_a_cancel(kedge: Kedge) -> None:
                 assert text_of(message.parts) == "".join(
                     shown.get(index, "") for index, part in enumerate(message.parts) if isinstance(part, Text)
                 )
+
+
+async def test_part_cannot_be_finished_with_another_text_than_was_shown(kedge: Kedge) -> None:
+    async def forgetful(ctx: TurnContext) -> None:
+        message = await ctx.message()
+        text = message.open(Text(""))
+        text.write("hello")
+        await text.finish(Text("bye"))
+
+    kedge.turns["shell"] = forgetful
+    await kedge.send(await kedge.session(), "go", "r", kind="shell")
+    end = await kedge.end("r")
+    assert (end.text, end.code) == ("hello", "internal")

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import NotFound
+from kedge.protocol.events import Event
 from kedge.protocol.messages import ToolCall
-from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestResolution
+from kedge.protocol.requests import (
+    Answer,
+    AnswerReceipt,
+    PermissionAction,
+    PermissionRequest,
+    QuestionRequest,
+    RequestResolution,
+)
 from kedge.protocol.runs import Permissions
 from tests.support.harness import Kedge
 from tests.support.reader import Reader
@@ -201,3 +210,30 @@ async def test_question_is_not_put_when_nobody_is_there(kedge: Kedge) -> None:
     await kedge.send(session_id, "question which one?; say after", "r", permissions="deny")
     assert (await kedge.end("r")).text == "after"
     assert "question_request" not in [event.type for event in await kedge.log()]
+
+
+def _asks_for(path: str, event: Event) -> bool:
+    return isinstance(event.payload, PermissionRequest) and event.payload.path == path
+
+
+async def test_second_thing_that_a_call_asks_for_is_a_request_of_its_own(kedge: Kedge) -> None:
+    async def two_things(ctx: TurnContext) -> None:
+        message = await ctx.message()
+        await message.add(ToolCall("c", "write", "{}", True))
+        await message.finish("tool_use")
+        for path in ("/tmp/a", "/etc/passwd"):
+            answer = await ctx.ask_permission(
+                message.id, "c", tool="write", action="write", description=path, params={}, path=path
+            )
+            answers.append(answer.action)
+
+    answers: list[str] = []
+    kedge.turns["shell"] = two_things
+    await kedge.send(await kedge.session(), "go", "r", kind="shell")
+    wanted: dict[str, PermissionAction] = {"/tmp/a": "allow", "/etc/passwd": "deny"}
+    for path, action in wanted.items():
+        request = (await kedge.seen(partial(_asks_for, path))).payload
+        assert isinstance(request, PermissionRequest)
+        await kedge.engine.answer_permission(kedge.workspace_id, request.id, action, "me")
+    await kedge.end("r")
+    assert answers == ["allow", "deny"]

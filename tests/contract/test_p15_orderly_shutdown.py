@@ -208,3 +208,17 @@ async def test_turn_that_ignores_everything_does_not_hold_up_the_way_out(kedge: 
     let_go.set()
     await kedge.start()
     assert (await kedge.end("r")).error is None
+
+
+async def test_turn_may_still_delegate_during_the_grace(kedge: Kedge) -> None:
+    session_id = await kedge.session()
+    await kedge.send(session_id, "wait go; delegate say hi; say done", "r")
+    await kedge.reached("go")
+    stopping = asyncio.create_task(kedge.shutdown(grace_s=30))
+    await asyncio.sleep(0)
+    kedge.gates.open("go")
+    await stopping
+    await kedge.start()
+    assert (await kedge.end("r")).text == "done"
+    assert (await kedge.run("r")).attempt == 1
+    assert [result.content for result in await kedge.results(session_id)] == ["hi"]

@@ -100,7 +100,7 @@ def end_of_one_run_stops_the_next() -> Generator[None]:
 
 @contextmanager
 def cancelled_run_is_resumed_after_a_crash() -> Generator[None]:
-    with rewritten(ends, "recover", 'if row["cancel_requested"]:', "if False:"):
+    with rewritten(ends, "resume", 'if row["cancel_requested"]:', "if False:"):
         yield
 
 
@@ -220,13 +220,13 @@ def orderly_stop_counts_as_an_attempt() -> Generator[None]:
 
 @contextmanager
 def answer_is_accepted_twice() -> Generator[None]:
-    answer = requests.answer
+    answer = requests.give_answer
 
     def answer_again(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, given: Answer) -> AnswerReceipt:
         tx.execute("UPDATE requests SET answer = NULL WHERE id = ?", request_id)
         return answer(tx, workspace_id, kind, request_id, given)
 
-    with patch.object(requests, "answer", answer_again):
+    with patch.object(requests, "give_answer", answer_again):
         yield
 
 

@@ -19,7 +19,7 @@ from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
 from tests.sim.model import Model
 from tests.support.invariants import is_finished
-from tests.support.reader import split_frames, text_in
+from tests.support.reader import cut_frames, text_in
 
 
 class Reader:
@@ -53,6 +53,7 @@ class Reader:
         self._was_caught_up = False
         self._snapshots: set[str] = set()
         self._requests: set[str] = set()
+        self._half = b""  # of a frame that was not shown to its end
 
     async def follow(self, engine: Engine, workspace_id: str) -> None:
         """Until the server goes away."""
@@ -62,6 +63,7 @@ class Reader:
             self._asked = (after, log_id)
             self._is_connected = self._was_caught_up = False
             self._snapshots, self._requests = set(), set()
+            self._half = b""
             chunks = engine.subscribe(workspace_id, after=after, log_id=log_id, session_id=self._session_id)
             try:
                 async for chunk in chunks:
@@ -105,7 +107,8 @@ class Reader:
         return False
 
     def take(self, chunk: bytes) -> None:
-        for raw, event in split_frames(chunk):
+        frames, self._half = cut_frames(self._half + chunk)
+        for raw, event in frames:
             assert self._is_connected or isinstance(event.payload, Connected), f"{self.name}: {event.type} came first"
             if event.seq is None:
                 self._unlogged(event)

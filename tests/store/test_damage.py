@@ -151,8 +151,8 @@ async def test_a_full_and_sound_store_passes_its_check(tmp_path: Path) -> None:
         place.store._db.execute("INSERT INTO processes (pgid, started, workspace_id, run_id) VALUES (7, 'x', 'w', 'r')")
         place.store._db.execute("INSERT INTO drafts (message_id, part, kind, text) VALUES ('m', 0, 'text', x'00')")
         place.store._db.execute(
-            "INSERT INTO requests (id, workspace_id, kind, asker_run_id, message_id, tool_call_id, seq, body)"
-            " VALUES ('q', 'w', 'question', 'r', 'm', 'c', 1, x'00')"
+            "INSERT INTO requests (id, workspace_id, kind, asker_run_id, message_id, tool_call_id, seq, digest, body)"
+            " VALUES ('q', 'w', 'question', 'r', 'm', 'c', 1, x'00', x'00')"
         )
     with closing(sqlite3.connect(tmp_path / "kedge.db")) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

@@ -24,6 +24,7 @@ class StumblingStore(SqliteStore):
     holding: asyncio.Event | None = None  # the next flush of drafts waits for this, and then fails
     flushed = 0  # drafts that were stored
     was_flushed: asyncio.Event
+    refused: asyncio.Event  # something was
 
     async def append_drafts(self, claim: Claim, drafts: Sequence[Draft]) -> None:
         if self.holding is not None:
@@ -43,6 +44,7 @@ class StumblingStore(SqliteStore):
 
     def _stumble(self, what: str) -> None:
         if what in self.failing:
+            self.refused.set()
             raise StoreUnavailable("the disk is full")
 
 
@@ -53,7 +55,7 @@ class Bench:
         store = StumblingStore.open(directory / "data")
         assert isinstance(store, StumblingStore)
         self.store = store
-        self.store.was_flushed = asyncio.Event()
+        self.store.was_flushed, self.store.refused = asyncio.Event(), asyncio.Event()
         self.feeds = Feeds(store, ring_bytes=ring_bytes, all_bytes=all_bytes)
         self.store.on_commit = self.feeds.publish
         self.workspace_id = ""
@@ -133,9 +135,9 @@ async def next_chunk(stream: AsyncIterator[bytes]) -> bytes:
 async def read_until(reader: Reader, stream: AsyncIterator[bytes], type: str) -> None:
     """Read chunk by chunk until one brought an event of that type."""
     while True:
-        chunk = await next_chunk(stream)
-        reader.take(chunk)
-        if type in reader.types[-chunk.count(b"\n\n") :]:
+        seen = len(reader.frames)
+        reader.take(await next_chunk(stream))
+        if type in reader.types[seen:]:
             return
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kedge import failpoints
 from kedge.engine import processes
 from kedge.engine.errors import TurnFailed
+from kedge.engine.persist import persist
 from kedge.engine.turn import Turn, TurnContext
 from kedge.engine.waiters import Slot
 from kedge.engine.writing import Desk
-from kedge.protocol.errors import KedgeError, StoreUnavailable
+from kedge.protocol.errors import KedgeError
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Outcome, Started
 
@@ -29,10 +29,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Stop = Literal["cancel", "shutdown"]
 
-# A store that fails is asked again: soon at first, then at this pace, until the disk is back.
-RETRY_FIRST_S = 0.1
-RETRY_MOST_S = 2.0
-
 
 class SessionActor:
     def __init__(self, engine: Engine, workspace_id: str, session_id: str, *, is_child: bool) -> None:
@@ -41,7 +37,7 @@ class SessionActor:
         self.active_run_id: str | None = None
         self.parent_run_id: str | None = None  # of the active run, if it is a sub-agent's
         self._engine = engine
-        self._is_child = is_child
+        self.is_child = is_child
         self._has_news = True
         self._is_leaving = False
         self._stopped: set[str] = set()  # told to stop while we were still waiting to hear that they had started
@@ -72,11 +68,16 @@ class SessionActor:
 
     async def work(self) -> None:
         """Run turn after turn until nothing is open; then leave, without a gap in which a new run could be missed."""
-        while self._has_news and not self._engine.is_stopping:
+        while self._has_news and self._may_start:
             self._has_news = False
-            async with self._engine.slots.take(is_counted=not self._is_child) as slot:
-                while not self._engine.is_stopping and await self._turn(slot):
+            async with self._engine.slots.take(is_counted=not self.is_child) as slot:
+                while self._may_start and await self._turn(slot):
                     await slot.acquire()  # a turn that was cancelled while it lent its slot left without it
+
+    @property
+    def _may_start(self) -> bool:
+        """While the server stops, only sub-agents of turns that are still at work begin something."""
+        return not self._is_leaving and (self.is_child or not self._engine.is_stopping)
 
     async def _turn(self, slot: Slot) -> bool:
         started = await persist(lambda: self._engine.store.start(self.workspace_id, self.session_id))
@@ -110,7 +111,11 @@ class SessionActor:
             task.cancel()
             raise
         is_over = task.done() and not task.cancelled() and task.result().state != "cancelled"
-        survivors = await self._wind_down(task, ctx, desk)
+        try:
+            survivors = await self._wind_down(task, ctx, desk)
+        except Exception:
+            log.exception("the turn of run %s could not be wound down", claim.run_id)
+            survivors = []  # whatever our own mistake was, the run must end
         failpoints.hit("turn.stopped")
         if is_over:
             await self._end(started, task.result())
@@ -174,15 +179,3 @@ async def _contained(turn: Turn | None, ctx: TurnContext) -> Outcome:
 def _failed(text: str, code: str) -> Outcome:
     """An error's text may hold anything; what is stored and sent must be valid Unicode."""
     return Outcome("failed", text.encode("utf-8", "replace").decode(), code)
-
-
-async def persist(write: Callable[[], Awaitable[T]]) -> T:
-    """Do a transaction that must happen: a store that fails is waited for."""
-    delay_s = RETRY_FIRST_S
-    while True:
-        try:
-            return await write()
-        except StoreUnavailable as error:
-            log.warning("%s; trying again in %.1f s", error.message, delay_s)
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, RETRY_MOST_S)

@@ -15,12 +15,21 @@ from typing import Any, TypeVar
 
 from kedge import failpoints
 from kedge.engine import processes
-from kedge.engine.actor import SessionActor, persist
+from kedge.engine.actor import SessionActor
+from kedge.engine.persist import persist
 from kedge.engine.turn import Turn
 from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
-from kedge.protocol.bounds import MAX_TITLE_CHARS, check_depth, check_model, check_prompt, check_run_id, check_text
-from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
+from kedge.protocol.bounds import (
+    MAX_ENV_CHARS,
+    MAX_TITLE_CHARS,
+    check_depth,
+    check_model,
+    check_prompt,
+    check_run_id,
+    check_text,
+)
+from kedge.protocol.errors import Invalid, KedgeError, NotFound, TooLarge, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, Submission
 from kedge.protocol.sessions import Session, Workspace
@@ -34,6 +43,7 @@ MAX_TURNS = 100  # turns at work at once, over all sessions; more would only wai
 SHUTDOWN_S = 5.0  # P15
 LEAVE_S = 1.0  # for the last transactions; what a failing disk holds up longer is decided by the next server
 RETENTION_EVERY_S = 3600.0
+ACTOR_AGAIN_S = 1.0  # after a mistake of ours, which should not be repeated in a tight loop
 
 
 class Engine:
@@ -56,7 +66,8 @@ class Engine:
         self.feeds = Feeds(store)
         self.slots = Slots(max_turns)
         self.answers: Waiters[str, Answer] = Waiters()
-        self.is_stopping = False
+        self.is_stopping = False  # nothing more is accepted
+        self._is_leaving = False  # and nothing more is begun
         self.term_s = term_s
         self.kill_s = kill_s
         self.new_id = new_id
@@ -103,6 +114,7 @@ class Engine:
             ended = asyncio.ensure_future(asyncio.wait(working))
             await asyncio.wait({ended, self._hurry}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
+        self._is_leaving = True
         for actor, _ in list(self._actors.values()):
             actor.stop("shutdown")
         await _end_tasks({task for _, task in self._actors.values()}, patience_s=self.term_s + self.kill_s + LEAVE_S)
@@ -123,13 +135,10 @@ class Engine:
 
     async def open_workspace(self, path: Path) -> Workspace:
         """Join the workspace of a directory, by its resolved path."""
-        state = await self.store.open_workspace(_resolved(path))
-        self.feeds.open(state)
-        return state.workspace
+        return await asyncio.shield(self._own(self._open_workspace(_resolved(path))))
 
     async def delete_workspace(self, workspace_id: str) -> None:
-        await self.store.delete_workspace(workspace_id)
-        self.feeds.remove(workspace_id)
+        await asyncio.shield(self._own(self._delete_workspace(workspace_id)))
 
     async def create_session(self, workspace_id: str, title: str = "") -> Session:
         self._check_accepting()
@@ -164,6 +173,8 @@ class Engine:
         if submission.kind != "summarize":
             check_prompt(submission.prompt, submission.attachments)
         self.feed(workspace_id)
+        if env is not None and sum(len(name) + len(value) for name, value in env.items()) > MAX_ENV_CHARS:
+            raise TooLarge("env_too_large", f"the environment has over {MAX_ENV_CHARS >> 20} Mi characters; send less")
         if env is None:
             return await self.store.accept(workspace_id, run_id, submission)
         # Goes on when the caller leaves: who else would forget the variables of a run that is refused or has ended?
@@ -285,6 +296,15 @@ class Engine:
         check_text(answer.by, "client name")
         return await self.store.answer(workspace_id, kind, request_id, answer)
 
+    async def _open_workspace(self, path: str) -> Workspace:
+        state = await self.store.open_workspace(path)
+        self.feeds.open(state)
+        return state.workspace
+
+    async def _delete_workspace(self, workspace_id: str) -> None:
+        await self.store.delete_workspace(workspace_id)
+        self.feeds.remove(workspace_id)
+
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):
             await persist(partial(self.wait_end, workspace_id, run_id))
@@ -300,7 +320,10 @@ class Engine:
 
     def _committed(self, events: Sequence[Committed]) -> None:
         self.feeds.publish(events)
-        self._observe(events)
+        try:
+            self._observe(events)
+        except Exception:
+            log.exception("an observer failed")  # whoever only looks on holds up nobody
         for event in events:
             match event.payload:
                 case Run() as run:
@@ -331,7 +354,7 @@ class Engine:
     def _wake_actor(self, workspace_id: str, session_id: str, *, is_child: bool) -> None:
         if session_id in self._actors:
             self._actors[session_id][0].poke()
-        elif not self.is_stopping:
+        elif not self._is_leaving and (is_child or not self.is_stopping):
             actor = SessionActor(self, workspace_id, session_id, is_child=is_child)
             task = asyncio.get_running_loop().create_task(self._run_actor(actor))
             self._actors[session_id] = (actor, task)
@@ -339,8 +362,16 @@ class Engine:
     async def _run_actor(self, actor: SessionActor) -> None:
         try:
             await actor.work()
+        except Exception:
+            # A session must never stay busy because of our own mistake: another actor tries, up to the last attempt.
+            log.exception("the actor of session %s failed", actor.session_id)
+            self._own(self._wake_later(actor))
         finally:
             del self._actors[actor.session_id]
+
+    async def _wake_later(self, failed: SessionActor) -> None:
+        await asyncio.sleep(ACTOR_AGAIN_S)
+        self._wake_actor(failed.workspace_id, failed.session_id, is_child=failed.is_child)
 
 
 async def _end_tasks(tasks: set[asyncio.Task[Any]], patience_s: float) -> None:

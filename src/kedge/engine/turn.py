@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from kedge.engine import processes
+from kedge.engine.persist import persist
 from kedge.engine.waiters import Slot
 from kedge.engine.writing import Desk, MessageWriter, ToolWriter
 from kedge.protocol.events import AgentEvent
-from kedge.protocol.messages import Message, ToolResult
+from kedge.protocol.messages import Message, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Run, RunEnd, Submission
 from kedge.store.errors import ClaimLost
@@ -46,26 +47,28 @@ class TurnContext:
 
     async def history(self) -> list[Message]:
         """The conversation as the model may see it, oldest first, this run's prompt and finished steps included."""
-        return await self._engine.store.history(self._claim.workspace_id, self._claim.session_id)
+        return await persist(lambda: self._engine.store.history(self._claim.workspace_id, self._claim.session_id))
 
     async def join(self) -> list[Run]:
         """Call at every step boundary: prompts steered here join the turn; their messages are in the history."""
         self._desk.check()
-        joined = await self._engine.store.join(self._claim)
+        joined = await persist(lambda: self._engine.store.join(self._claim))
         self.joined += joined
         return joined
 
     async def message(self, *, model: str | None = None, summary: bool = False) -> MessageWriter:
         """Begin an assistant message: one for each step and attempt."""
         self._desk.check()
-        raw = await self._engine.store.create_message(self._claim, "assistant", model=model, summary=summary)
+        store = self._engine.store
+        raw = await persist(lambda: store.create_message(self._claim, "assistant", model=model, summary=summary))
         return MessageWriter(self._desk, raw)
 
     async def tool(self, message_id: str, call_id: str, name: str) -> ToolWriter:
         """Begin to run a call of the assistant message `message_id`. After a crash it counts as started (P13)."""
         self._desk.check()
-        raw = await self._engine.store.create_message(self._claim, "tool", call=(message_id, call_id, name))
-        return ToolWriter(self._desk, raw, ToolResult(call_id, name, "", False))
+        call = (message_id, whole_characters(call_id), whole_characters(name))
+        raw = await persist(lambda: self._engine.store.create_message(self._claim, "tool", call=call))
+        return ToolWriter(self._desk, raw, ToolResult(call[1], call[2], "", False))
 
     async def ask_permission(
         self,
@@ -95,7 +98,9 @@ class TurnContext:
         if self.run.permissions == "deny":
             self._desk.check()
             refusal = Answer(action="deny", by="run")
-            _, answer = await self._engine.store.ask(self._claim, "permission", message_id, request, refusal)
+            _, answer = await persist(
+                lambda: self._engine.store.ask(self._claim, "permission", message_id, request, refusal)
+            )
             return answer or refusal
         return await self._ask("permission", message_id, request)
 
@@ -109,13 +114,17 @@ class TurnContext:
         """Put an event about this run into the log: a retry, a summary, a wait for a login."""
         self._desk.check()
         ours = msgspec.structs.replace(event, run_id=self.run.run_id, session_id=self.run.session_id)
-        await self._engine.store.append_agent_event(self._claim, ours)
+        await persist(lambda: self._engine.store.append_agent_event(self._claim, ours))
 
     async def delegate(self, prompt: str, *, title: str = "", model: str | None = None) -> RunEnd:
         """Run a prompt as a sub-agent in a child session, and wait for its end."""
         self._desk.check()
         workspace_id = self._claim.workspace_id
-        child = await self._engine.store.create_session(workspace_id, title, parent_session_id=self.run.session_id)
+        child = await persist(
+            lambda: self._engine.store.create_session(
+                workspace_id, whole_characters(title), parent_session_id=self.run.session_id
+            )
+        )
         submission = Submission(
             session_id=child.id,
             prompt=prompt,
@@ -126,7 +135,7 @@ class TurnContext:
         )
         run_id = self._engine.new_id()
         try:
-            await self._engine.accept(workspace_id, submission, run_id=run_id, env=self.env)
+            await persist(lambda: self._engine.accept(workspace_id, submission, run_id=run_id, env=self.env))
             return await self._engine.wait_end(workspace_id, run_id)
         except BaseException:
             # The call is given up (its own time limit, or our cancel), maybe while it was being accepted: nobody waits
@@ -139,7 +148,9 @@ class TurnContext:
         group = processes.identify(pid)
         self.groups.add(group)
         try:
-            await self._engine.store.record_process(self._claim, group)
+            self._desk.check()
+            await persist(lambda: self._engine.store.record_process(self._claim, group))
+            self._desk.check()
         except ClaimLost:
             # Started by a turn that was stopped already: nobody else would end it.
             await processes.end_groups([group], self._engine.term_s, self._engine.kill_s)
@@ -148,16 +159,16 @@ class TurnContext:
 
     async def process_ended(self, group: LeftProcess) -> None:
         self.groups.discard(group)
-        await self._engine.store.forget_process(group)
+        await persist(lambda: self._engine.store.forget_process(group))
 
     async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
         self._desk.check()
-        request_id, answer = await self._engine.store.ask(self._claim, kind, message_id, request)
+        request_id, answer = await persist(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
         if answer is not None:
             return answer
         with self._engine.answers.waiter(request_id) as waiter:
             # Answered before we listened? The row knows.
-            _, answer = await self._engine.store.ask(self._claim, kind, message_id, request)
+            _, answer = await persist(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
             if answer is not None:
                 return answer
             async with self._slot.lent():

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kedge.engine.persist import persist
 from kedge.feed.feed import Feed
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import (
@@ -120,6 +121,8 @@ class PartWriter:
         if self._half:
             self._half = ""
             self._show("\ufffd")
+        if final is not None and not _goes_on(self._kind, self.text, final):
+            raise ValueError("text that was shown is never taken back (P12)")
         self.final = self.final or final or _completed(with_text(self._head, self.text))
         return self.final
 
@@ -194,11 +197,7 @@ class MessageWriter:
     async def _commit(self, parts: list[Part], usage: Usage | None) -> None:
         first = self._committed
         self._committed += len(parts)  # also if nobody waits for the commit to its end: it happens all the same
-        try:
-            await self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage)
-        except StoreUnavailable:
-            self._committed = first
-            raise
+        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage))
         self._desk.forget(self.id, self._committed)  # not before: what could not be stored is still a draft
 
 
@@ -219,8 +218,9 @@ class ToolWriter:
         await self._part.finish(result)
 
     async def _commit(self) -> None:
-        assert self._part.final is not None
-        await self._desk.store.finish_parts(self._desk.claim, self.id, 0, [self._part.final])
+        result = self._part.final
+        assert result is not None
+        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, [result]))
         self._desk.forget(self.id, 1)
 
 
@@ -236,6 +236,17 @@ def _kind_of(head: Part) -> DeltaKind:
             return "tool_output"
         case _:
             return "text"  # comes whole: there will be no delta
+
+
+def _goes_on(kind: DeltaKind, shown: str, final: Part) -> bool:
+    """Whether a part keeps what was shown of it. A tool's output may be cut when it is over."""
+    match final:
+        case Text() | Reasoning():
+            return whole_characters(final.text).startswith(shown)
+        case ToolCall():
+            return whole_characters(final.input).startswith(shown)
+        case _:
+            return kind == "tool_output" or not shown
 
 
 def _completed(part: Part) -> Part:

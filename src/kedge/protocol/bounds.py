@@ -19,6 +19,8 @@ MAX_PROMPT_BYTES = 4 * 1024 * 1024
 MAX_OPEN_RUNS = 100
 # Enough for a stack trace and a provider's explanation; it is stored three times (row, error event, end).
 MAX_ERROR_CHARS = 4_000
+# More than any system takes for a process; it is kept in memory as long as its run is open.
+MAX_ENV_CHARS = 2 * 1024 * 1024
 # A title is one line of a list.
 MAX_TITLE_CHARS = 200
 # No form is nested like this; and what is in the log must be readable for every client, whose JSON readers give up at

@@ -8,12 +8,14 @@ CREATE TABLE meta (
 
 CREATE TABLE workspaces (
     id TEXT PRIMARY KEY,
-    path TEXT NOT NULL UNIQUE,
+    path TEXT NOT NULL,
     log_id TEXT NOT NULL,
     head INTEGER NOT NULL DEFAULT 0,   -- seq of the newest event
     floor INTEGER NOT NULL DEFAULT 0,  -- seq of the newest event that retention removed
-    created_at REAL NOT NULL
+    created_at REAL NOT NULL,
+    deleted INTEGER NOT NULL DEFAULT 0 -- nobody sees it any more; its rows go in bites
 );
+CREATE UNIQUE INDEX workspaces_by_path ON workspaces (path) WHERE deleted = 0;
 
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY,
@@ -25,7 +27,8 @@ CREATE TABLE sessions (
     last_seq INTEGER NOT NULL,            -- newest activity; the order of listings
     deleting INTEGER NOT NULL DEFAULT 0,  -- accepts nothing any more; deleted when its runs have ended
     deleted_seq INTEGER,                  -- the event of the deletion; rows go when retention passes it
-    deleted_at REAL
+    deleted_at REAL,
+    purged_seq INTEGER NOT NULL DEFAULT 0 -- of a deleted one: the words of runs up to here are gone; deleted_seq: all
 );
 CREATE INDEX sessions_by_activity ON sessions (workspace_id, last_seq) WHERE deleted_seq IS NULL;
 CREATE INDEX sessions_by_parent ON sessions (parent_session_id) WHERE parent_session_id IS NOT NULL;
@@ -45,6 +48,7 @@ CREATE TABLE runs (
     may_join INTEGER NOT NULL,        -- steered, and the turn that it was meant for has not ended
     attempt INTEGER NOT NULL DEFAULT 0,
     epoch INTEGER NOT NULL DEFAULT 0, -- counts every start; a turn's claim names it
+    is_claimed INTEGER NOT NULL DEFAULT 0, -- a turn of this server works on it, or did until its actor failed
     suspended INTEGER NOT NULL DEFAULT 0,
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     merged_into TEXT,
@@ -60,6 +64,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_open ON runs (session_id, state, rank, seq) WHERE state IN ('queued', 'running');
 CREATE INDEX runs_by_session ON runs (session_id, seq);
 CREATE INDEX runs_by_acceptance ON runs (workspace_id, seq);
+CREATE INDEX runs_by_state ON runs (workspace_id, state, seq);
 CREATE INDEX runs_joined ON runs (workspace_id, merged_into, seq) WHERE merged_into IS NOT NULL;
 CREATE INDEX runs_children ON runs (workspace_id, parent_run_id, seq) WHERE parent_run_id IS NOT NULL;
 
@@ -119,7 +124,8 @@ CREATE TABLE requests (
     seq INTEGER NOT NULL,
     body BLOB NOT NULL,
     answer BLOB,
-    UNIQUE (workspace_id, asker_run_id, message_id, tool_call_id, kind)
+    digest BLOB NOT NULL,  -- of what is asked: a call may ask for several things
+    UNIQUE (workspace_id, asker_run_id, message_id, tool_call_id, kind, digest)
 );
 CREATE INDEX requests_pending ON requests (workspace_id, seq) WHERE answer IS NULL;
 
@@ -144,3 +150,4 @@ CREATE TABLE events (
     body BLOB,              -- what the subject's row does not hold
     PRIMARY KEY (workspace_id, seq)
 ) WITHOUT ROWID;
+CREATE INDEX events_by_session ON events (workspace_id, session_id, seq);

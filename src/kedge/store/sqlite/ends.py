@@ -29,11 +29,8 @@ INTERRUPTED_NOTE = (
 
 def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
     """End a running turn: its sub-agents first, then the host, then those joined to it, by acceptance."""
-    for child in open_children(tx, host):
-        if child["state"] == "queued":
-            end_unstarted(tx, child, keeps_messages=True)
-        elif child["merged_into"] is None:
-            end_turn(tx, child, Outcome("cancelled"))
+    outcome = _bounded(outcome)
+    _end_children(tx, host)
     joined = joined_runs(tx, host)
     # P5: a prompt steered to this turn that has not joined by now is one of the queue, in its place.
     tx.execute("UPDATE runs SET may_join = 0 WHERE session_id = ? AND state = 'queued'", host["session_id"])
@@ -63,12 +60,7 @@ def end_unstarted(tx: Tx, row: sqlite3.Row, *, keeps_messages: bool) -> None:
 
 def interrupt_turn(tx: Tx, host: sqlite3.Row) -> None:
     """P13: the server stops or died. What was being written is finished as interrupted; what was asked stays asked."""
-    for child in open_children(tx, host):
-        # A sub-agent lives in a tool call of its parent, and that call is interrupted.
-        if child["state"] == "queued":
-            end_unstarted(tx, child, keeps_messages=True)
-        elif child["merged_into"] is None:
-            end_turn(tx, child, Outcome("cancelled"))
+    _end_children(tx, host)  # a sub-agent lives in a tool call of its parent, and that call is interrupted
     messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
 
 
@@ -82,7 +74,8 @@ def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
         return
     interrupt_turn(tx, row)
     tx.execute(
-        "UPDATE runs SET suspended = 1, epoch = epoch + 1 WHERE workspace_id = ? AND run_id = ?", workspace_id, run_id
+        "UPDATE runs SET suspended = 1, is_claimed = 0, epoch = epoch + 1 WHERE workspace_id = ? AND run_id = ?",
+        *(workspace_id, run_id),
     )
 
 
@@ -93,15 +86,25 @@ def recover(tx: Tx) -> None:
         "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"
         " AND parent_run_id IS NULL ORDER BY seq"
     ):
-        if row["cancel_requested"]:
-            end_turn(tx, row, Outcome("cancelled"))
-        elif row["attempt"] >= MAX_ATTEMPTS and not row["suspended"]:
-            error = f"the server stopped {row['attempt']} times while this run was working; it is not tried again"
-            messages.close_open(tx, row["workspace_id"], row["run_id"], "interrupted", None, INTERRUPTED_NOTE)
-            end_turn(tx, row, Outcome("failed", error, "interrupted"))
-        else:
-            interrupt_turn(tx, row)
+        if resume(tx, row):
+            tx.execute(
+                "UPDATE runs SET is_claimed = 0 WHERE workspace_id = ? AND run_id = ?",
+                *(row["workspace_id"], row["run_id"]),
+            )
     tx.execute("DELETE FROM processes")
+
+
+def resume(tx: Tx, row: sqlite3.Row) -> bool:
+    """Make a run whose turn is gone ready for its next attempt; or end it, if there is none."""
+    if row["cancel_requested"]:
+        end_turn(tx, row, Outcome("cancelled"))
+        return False
+    interrupt_turn(tx, row)
+    if row["attempt"] >= MAX_ATTEMPTS and not row["suspended"]:
+        error = f"the server stopped {row['attempt']} times while this run was working; it is not tried again"
+        end_turn(tx, row, Outcome("failed", error, "interrupted"))
+        return False
+    return True
 
 
 def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | None:
@@ -120,6 +123,22 @@ def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | N
         code=row["code"],
         cancelled=row["state"] == "cancelled",
     )
+
+
+def _end_children(tx: Tx, host: sqlite3.Row) -> None:
+    for child in open_children(tx, host):
+        if child["state"] == "queued":
+            end_unstarted(tx, child, keeps_messages=True)
+        elif child["merged_into"] is None:
+            end_turn(tx, child, Outcome("cancelled"))
+
+
+def _bounded(outcome: Outcome) -> Outcome:
+    """The same text everywhere (P8), and not too much of it (P17)."""
+    if outcome.state != "failed":
+        return msgspec.structs.replace(outcome, error=None, code=None)
+    error = (outcome.error or "the run failed")[:MAX_ERROR_CHARS]
+    return msgspec.structs.replace(outcome, error=error, code=outcome.code or "failed")
 
 
 def _make_whole(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> str | None:
@@ -151,13 +170,12 @@ def _text(tx: Tx, message_id: str | None) -> str:
 
 def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, text: str, usage: Usage) -> None:
     workspace_id, session_id, run_id = row["workspace_id"], row["session_id"], row["run_id"]
-    failed = outcome.state == "failed"
-    error = (outcome.error or "the run failed")[:MAX_ERROR_CHARS] if failed else None
-    code = (outcome.code or "failed") if failed else None
+    is_cancelled, error, code = outcome.state == "cancelled", outcome.error, outcome.code
     changed = tx.execute(
-        "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?"
+        "UPDATE runs SET state = ?, message_id = ?, error = ?, code = ?, usage = ?,"
+        " cancel_requested = cancel_requested OR ?"
         " WHERE workspace_id = ? AND run_id = ? AND state IN ('queued', 'running')",
-        *(outcome.state, message_id, error, code, encode(usage), workspace_id, run_id),
+        *(outcome.state, message_id, error, code, encode(usage), is_cancelled, workspace_id, run_id),
     )
     assert changed == 1, f"run {run_id} would end twice"
     if error is not None:
@@ -172,7 +190,7 @@ def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, tex
         usage=usage,
         error=error,
         code=code,
-        cancelled=outcome.state == "cancelled",
+        cancelled=is_cancelled,
     )
     # The text is in the message already; the log refers to it.
     stored = encode(msgspec.structs.replace(end, text=""))

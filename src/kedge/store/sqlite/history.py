@@ -46,11 +46,13 @@ class Histories:
 def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Known) -> tuple[list[Message], Known]:
     """All that the model may see, and how much of it can be remembered for the next time.
 
-    Left out: what was interrupted, and what was cancelled before it started.
+    Left out: what was interrupted, with the results of its calls, and what was cancelled before it started.
     """
     rows = db.execute(
         "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND seq > ? AND hidden = 0"
-        " AND NOT (role = 'assistant' AND reason IS 'interrupted') ORDER BY seq",
+        " AND NOT (role = 'assistant' AND reason IS 'interrupted')"
+        " AND NOT EXISTS (SELECT 1 FROM messages c WHERE c.id = messages.call_message_id AND c.reason IS 'interrupted')"
+        " ORDER BY seq",
         (session_id, workspace_id, known.seq),
     ).fetchall()
     parts = parts_of(db, [row["id"] for row in rows])

@@ -218,7 +218,12 @@ def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str 
 
 def _decoded(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
     parts = parts_of(db, [row["id"] for row in rows])
-    return [message_of(row, decode_parts(parts.get(row["id"], []))) for row in rows]
+    return [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening(row)) for row in rows]
+
+
+def _opening(row: sqlite3.Row) -> list[Part]:
+    """A tool message that is being written shows which call it answers, as its events do."""
+    return [ToolResult(row["call_id"], row["call_name"], "", False)] if row["role"] == "tool" else []
 
 
 def _row(tx: Tx, message_id: str) -> sqlite3.Row:

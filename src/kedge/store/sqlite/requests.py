@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 
 import msgspec
@@ -36,10 +37,11 @@ def ask(
     With an `answer` it is resolved at once: nobody is there to be asked, but everybody can see what was refused.
     """
     asker = claimed_run(tx, claim)
+    digest = hashlib.sha256(encode(request)).digest()
     known = tx.one(
         "SELECT id, answer FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND message_id = ?"
-        " AND tool_call_id = ? AND kind = ?",
-        *(claim.workspace_id, claim.run_id, message_id, request.tool_call_id, kind),
+        " AND tool_call_id = ? AND kind = ? AND digest = ?",
+        *(claim.workspace_id, claim.run_id, message_id, request.tool_call_id, kind, digest),
     )
     if known is not None:
         return known["id"], None if known["answer"] is None else _decode_answer(known["answer"])
@@ -52,9 +54,9 @@ def ask(
     )
     body = encode(request)
     tx.execute(
-        "INSERT INTO requests (id, workspace_id, kind, asker_run_id, message_id, tool_call_id, seq, body)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        *(request_id, claim.workspace_id, kind, claim.run_id, message_id, request.tool_call_id, seq, body),
+        "INSERT INTO requests (id, workspace_id, kind, asker_run_id, message_id, tool_call_id, seq, digest, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(request_id, claim.workspace_id, kind, claim.run_id, message_id, request.tool_call_id, seq, digest, body),
     )
     tx.append(
         _ASKED[kind],

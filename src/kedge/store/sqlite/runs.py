@@ -79,12 +79,11 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
     row = next((row for row in rows if row["state"] == "running"), rows[0] if rows else None)
     if row is None:
         return None
-    if row["cancel_requested"]:  # after a restart, and before we could go on with it: it is never resumed (P6)
-        ends.end_turn(tx, row, Outcome("cancelled"))
+    if row["is_claimed"] and not ends.resume(tx, row):  # its actor failed: the same as a crash
         return start(tx, workspace_id, session_id)
     tx.execute(
-        "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1"
-        " WHERE workspace_id = ? AND run_id = ?",
+        "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1,"
+        " is_claimed = 1 WHERE workspace_id = ? AND run_id = ?",
         *(workspace_id, row["run_id"]),
     )
     run = tell_run(tx, workspace_id, row["run_id"], "updated")
@@ -98,7 +97,9 @@ def join(tx: Tx, claim: Claim) -> list[Run]:
     host = claimed_run(tx, claim)
     joined: list[Run] = []
     for row in open_runs(tx.db, claim.session_id):
-        fits = row["kind"] == host["kind"] and row["model"] in (None, host["model"])
+        # One turn has one set of permissions: a prompt that nobody may be asked about does not join one that asks.
+        fits = (row["kind"], row["permissions"]) == (host["kind"], host["permissions"])
+        fits = fits and row["model"] in (None, host["model"])
         if row["state"] != "queued" or not row["may_join"] or not fits:
             continue
         tx.execute(
@@ -163,7 +164,13 @@ def finish(tx: Tx, claim: Claim, outcome: Outcome) -> Run:
 
 
 def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
-    """Mark a turn, those joined to it and its sub-agents as cancelled; from here on they can write nothing more."""
+    """Mark a turn, those joined to it and its sub-agents as cancelled; from here on they can write nothing more.
+
+    One that waits to be resumed after a restart has no turn that could be stopped: it ends here.
+    """
+    if not host["is_claimed"]:
+        ends.end_turn(tx, host, Outcome("cancelled"))
+        return
     for row in [host, *joined_runs(tx, host)]:
         if not row["cancel_requested"]:
             tx.execute(
@@ -174,7 +181,7 @@ def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
         for child in open_children(tx, row):
             if child["state"] == "queued":
                 ends.end_unstarted(tx, child, keeps_messages=True)
-            else:
+            elif child["merged_into"] is None:
                 request_cancel(tx, child)
 
 
