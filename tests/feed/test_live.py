@@ -1,10 +1,26 @@
 """What a late comer is told beside the log: open messages as far as they are, and pending requests."""
 
 import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kedge.feed.live import Live
-from kedge.protocol.events import Event, encode
-from kedge.protocol.messages import Delta, Finish, MessageOf, Part, RawMessage, Reasoning, Text, ToolCall, ToolResult
+from kedge.feed.pieces import chunks_of
+from kedge.protocol.events import Event, encode, frame
+from kedge.protocol.messages import (
+    Delta,
+    Finish,
+    Image,
+    MessageOf,
+    Part,
+    RawMessage,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    with_text,
+)
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.store.port import Committed
 from tests.support.reader import split_frames
@@ -25,8 +41,12 @@ def delta(text: str, part: int = 0, id: str = "m1") -> Delta:
     return Delta(id, "s1", "r", part, "text", 0, text)
 
 
+def bytes_of(live: Live, session_id: str | None = None) -> bytes:
+    return b"".join(chunks_of(live.frames(session_id), 1 << 20))
+
+
 def shown(live: Live, session_id: str | None = None) -> list[Event]:
-    frames = live.frames(session_id)
+    frames = bytes_of(live, session_id)
     return [frame.event for frame in split_frames(frames)] if frames else []
 
 
@@ -49,7 +69,7 @@ def resolution(id: str) -> RequestResolution:
 
 
 def test_nothing_is_open_at_first() -> None:
-    assert Live([]).frames(None) == b""
+    assert Live([]).frames(None) == []
 
 
 def test_a_message_is_shown_as_far_as_it_was_streamed() -> None:
@@ -135,3 +155,57 @@ def test_what_else_is_committed_changes_nothing() -> None:
     live = Live([])
     live.committed(Committed("w", 1, "session", "created", "s1", b""))
     assert shown(live) == []
+
+
+# Texts in these heads look like the place where the streamed text goes.
+HEADS = st.sampled_from(
+    [
+        Text(""),
+        Reasoning(""),
+        Reasoning("", 'signed "text":""'),
+        ToolCall('"input":""', "", "", False),
+        ToolResult('"content":""', '\\"content', "", False, {"content": "", '"content': ""}),
+        Image("image/png", b"whole"),
+    ]
+)
+
+
+@given(
+    finished=st.lists(HEADS, max_size=3),
+    open_heads=st.lists(st.tuples(HEADS, st.lists(st.text())), max_size=3),
+    model=st.sampled_from([None, '"parts":[]', "m"]),
+    max_bytes=st.integers(1, 200),
+)
+def test_a_snapshot_has_the_bytes_of_the_whole_message(
+    finished: list[Part], open_heads: list[tuple[Part, list[str]]], model: str | None, max_bytes: int
+) -> None:
+    live = Live([])
+    begun = msgspec.structs.replace(message(*finished, id='"parts":[]'), model=model)
+    live.committed(committed(begun, is_open=True))
+    whole: list[Part] = list(finished)
+    for index, (head, texts) in enumerate(open_heads, len(finished)):
+        live.opened(begun.id, index, head)
+        pieces = [text for text in texts if not isinstance(head, Image)]
+        for text in pieces:
+            live.grown(delta(text, index, begun.id))
+        whole.append(with_text(head, "".join(pieces)))
+    expected = frame("message", "updated", encode(msgspec.structs.replace(message(*whole, id=begun.id), model=model)))
+    chunks = list(chunks_of(live.frames(None), max_bytes))
+    assert b"".join(chunks) == expected
+    assert {len(chunk) for chunk in chunks[:-1]} <= {max_bytes}
+    assert 0 < len(chunks[-1]) <= max_bytes
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_snapshot_stays_that_of_its_moment(ends: bool) -> None:
+    live = Live([])
+    live.committed(committed(message(), is_open=True))
+    live.opened("m1", 0, Text(""))
+    live.grown(delta("now"))
+    expected = bytes_of(live)
+    sending = chunks_of(live.frames(None), 1)
+    sent = next(sending)
+    live.grown(delta(" and later"))
+    if ends:
+        live.committed(committed(message(Text("now and later"), Finish("end_turn")), is_open=False))
+    assert sent + b"".join(sending) == expected

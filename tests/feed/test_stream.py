@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from kedge.feed import stream as stream_module
 from kedge.protocol.events import CaughtUp, Connected, Event, Heartbeat, ResetReason, StreamReset
 from kedge.protocol.messages import Delta, Finish, MessageOf, Text
-from kedge.protocol.requests import PermissionRequest
+from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.store.port import Committed, LogPage, Outcome, Retention
 from tests.support.bench import Bench, next_chunk, read_to_end, read_until
 from tests.support.reader import LIMIT_S, Reader, split_frames
@@ -265,6 +266,88 @@ class TestSlowReaders:
         bench.store.on_commit = publish
         events = await events_of(bench.stream(after=0), until="caught_up")
         assert (seqs(events), events[-1].payload) == (list(range(1, 101)), CaughtUp(100))
+
+
+class TestLongSnapshots:
+    """A message that is still written may be longer than what one reader may hold."""
+
+    async def test_deltas_go_on_where_the_snapshot_ends_also_while_it_is_sent(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stream_module, "CHUNK_BYTES", 100)
+        async with Bench(tmp_path) as bench:
+            message = await bench.message(await bench.start(await bench.session()))
+            part = message.open(Text(""))
+            part.write('é"\n' * 1_000)
+            stream, reader = bench.stream(), Reader()
+            chunks = 0
+            while "caught_up" not in reader.types:
+                chunk = await next_chunk(stream)
+                assert len(chunk) <= 100
+                reader.take(chunk)
+                part.write(f"{chunks}😀 ")
+                chunks += 1
+            assert chunks > 50
+            (snapshot,) = [f.event.payload for f in reader.frames if isinstance(f.event.payload, MessageOf)]
+            assert snapshot.parts == [Text('é"\n' * 1_000 + "0😀 ")], "as it was when the first chunk was asked for"
+            await message.finish("end_turn")
+            bench.feeds.close()
+            await read_to_end(reader, stream)
+            deltas = [f.event.payload for f in reader.frames if isinstance(f.event.payload, Delta)]
+            assert [delta.text for delta in deltas] == [f"{i}😀 " for i in range(1, chunks)]
+            assert reader.texts[snapshot.id][0] == part.text
+
+    async def test_one_that_fell_off_the_ring_while_it_was_sent_is_told_again(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stream_module, "CHUNK_BYTES", 1_000)
+        session = await bench.session()
+        part = (await bench.message(await bench.start(session))).open(Text(""))
+        part.write("a" * 5_000)
+        stream, reader = bench.stream(), Reader()
+        for _ in range(3):
+            reader.take(await next_chunk(stream))
+        assert reader.types == ["connected"]
+        part.write("b" * 5_000)
+        await bench.events(session, 60)
+        await read_until(reader, stream, "caught_up")
+        await read_until(reader, stream, "caught_up")
+        assert reader.types == ["connected", "message", "caught_up", *["session"] * 60, "message", "caught_up"]
+        assert list(reader.texts.values()) == [{0: part.text}]
+
+    async def test_readers_that_stall_in_the_middle_hold_a_chunk_each(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also when each of them came at another moment."""
+        monkeypatch.setattr(stream_module, "CHUNK_BYTES", 20_000)
+        desk = await bench.start(await bench.session())
+        message = await bench.message(desk)
+        await message.add(Text("x" * 2_000_000))
+        part = message.open(Text(""))
+        for _ in range(2_000):
+            part.write("y" * 1_000)
+        request = QuestionRequest(
+            id="", session_id="", run_id="", tool_call_id="c", questions=[{"question": "z" * 20_000}]
+        )
+        await bench.store.ask(desk.claim, "question", message.id, request)
+        streams = [bench.stream() for _ in range(20)]
+        for stream in streams:
+            await next_chunk(stream)
+        tracemalloc.start()
+        try:
+            held: list[bytes] = []
+            for stream in streams:
+                held.append(await next_chunk(stream))
+                part.write("more ")
+            held_bytes = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        # Their chunks, and once for all of them the text that had to move to grow.
+        assert held_bytes < len(held) * 40_000 + 3_000_000, f"{held_bytes / len(held):.0f} bytes for each reader"
+        reader = Reader()
+        reader.take(held[0])
+        await read_until(reader, streams[0], "caught_up")
+        assert reader.texts[message.id] == {0: "x" * 2_000_000, 1: "y" * 2_000_000}
 
 
 class TestFilter:

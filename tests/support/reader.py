@@ -17,8 +17,14 @@ class Frame(NamedTuple):
     event: Event
 
 
+def cut_frames(data: bytes) -> tuple[list[Frame], bytes]:
+    """The frames at the beginning of `data`, and what is there of the next one: a long snapshot comes in chunks."""
+    whole, end, rest = data.rpartition(b"\n\n")
+    return (split_frames(whole + end) if end else []), rest
+
+
 def split_frames(chunk: bytes) -> list[Frame]:
-    """The frames of one chunk of a stream; a chunk holds whole frames only."""
+    """The frames of a chunk that holds whole frames only."""
     assert chunk.endswith(b"\n\n"), f"a chunk ends in the middle of a frame: {chunk[-80:]!r}"
     return [_parse(raw + b"\n\n") for raw in chunk.split(b"\n\n")[:-1]]
 
@@ -40,6 +46,7 @@ class Reader:
         self.log_id: str | None = None
         self.texts: dict[str, dict[int, str]] = {}
         self._news = asyncio.Event()
+        self._half = b""  # of a frame that was not shown to its end
 
     @property
     def log(self) -> list[Event]:
@@ -59,7 +66,10 @@ class Reader:
             self.take(chunk)
 
     def take(self, chunk: bytes) -> None:
-        for frame in split_frames(chunk):
+        """The next chunk of a stream, or the first of another one: the old one's last frame may have been cut."""
+        half = b"" if chunk.startswith(b'data: {"type":"connected"') else self._half
+        frames, self._half = cut_frames(half + chunk)
+        for frame in frames:
             self.frames.append(frame)
             self._apply(frame.event)
         self._news.set()

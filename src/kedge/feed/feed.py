@@ -113,7 +113,7 @@ class Feeds:
     def subscribe(
         self, feed: Feed, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
     ) -> AsyncGenerator[bytes]:
-        """Chunks of whole frames, as fast as they are asked for, in the order of section 4 of the contract."""
+        """Frames, in chunks, as fast as they are asked for, in the order of section 4 of the contract."""
         return stream(feed, self._store, after=after, log_id=log_id, session_id=session_id)
 
     def remove(self, workspace_id: str) -> None:

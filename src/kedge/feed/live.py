@@ -1,20 +1,44 @@
-"""What a late comer needs to know beside the log: messages still being written, requests still pending (P12, P14)."""
+"""What a late comer needs to know beside the log: messages still being written, requests still pending (P12, P14).
+
+All of it is kept encoded, and shown as pieces that readers share: a reader that stalls in the middle of a long message
+holds the place where it is, not the message.
+"""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
+from kedge.feed.pieces import Piece, piece
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import Delta, MessageOf, Part, RawMessage, with_text
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.store.port import Committed
 
 
-class _OpenPart(NamedTuple):
-    head: Part
-    pieces: list[str]
+class _OpenPart:
+    def __init__(self, head: Part) -> None:
+        self._head = head
+        self._text = bytearray()  # escaped, as it stands in JSON; never cut, since readers refer to it
+
+    def grow(self, text: str) -> None:
+        self._text += encode(text)[1:-1]
+
+    def pieces(self) -> list[Piece]:
+        if not self._text:
+            return [piece(self._empty)]
+        whole, place = memoryview(self._empty), self._place
+        return [piece(whole[:place]), piece(self._text), piece(whole[place:])]
+
+    @cached_property
+    def _empty(self) -> bytes:
+        return encode(with_text(self._head, ""))
+
+    @cached_property
+    def _place(self) -> int:
+        return _place_between(self._empty, encode(with_text(self._head, "x")))
 
 
 class _OpenMessage:
@@ -26,17 +50,32 @@ class _OpenMessage:
         self.message = message
         self.open_parts = {i: part for i, part in self.open_parts.items() if i >= len(message.parts)}
 
-    def snapshot(self) -> bytes:
-        parts = list(self.message.parts)
+    def snapshot(self) -> list[Piece]:
+        parts = [[piece(memoryview(part))] for part in self.message.parts]
         for index, part in sorted(self.open_parts.items()):
-            parts[index : index + 1] = [msgspec.Raw(encode(with_text(part.head, "".join(part.pieces))))]
-        return frame("message", "updated", encode(msgspec.structs.replace(self.message, parts=parts)))
+            parts[index : index + 1] = [part.pieces()]
+        before, after = self._around_parts()
+        inner = [each for part in parts for each in (piece(b","), *part)][1:]  # no comma before the first
+        return [piece(before), *inner, piece(after)]
+
+    def _around_parts(self) -> tuple[bytes, bytes]:
+        empty, other = (
+            frame("message", "updated", encode(msgspec.structs.replace(self.message, parts=parts)))
+            for parts in ([], [msgspec.Raw(b"0")])
+        )
+        place = _place_between(empty, other)
+        return empty[:place], empty[place:]
+
+
+class _Pending(NamedTuple):
+    session_id: str
+    frame: bytes
 
 
 class Live:
     def __init__(self, pending: list[PermissionRequest | QuestionRequest]) -> None:
         self._messages: dict[str, _OpenMessage] = {}
-        self._requests = {request.id: request for request in pending}
+        self._requests = {request.id: _asked(request) for request in pending}
 
     def committed(self, event: Committed) -> None:
         match event.payload:
@@ -47,26 +86,30 @@ class Live:
             case MessageOf() as message:
                 self._messages[message.id] = _OpenMessage(message)
             case PermissionRequest() | QuestionRequest() as request:
-                self._requests[request.id] = request
+                self._requests[request.id] = _asked(request)
             case RequestResolution() as resolution:
                 self._requests.pop(resolution.id, None)
             case _:
                 pass
 
     def opened(self, message_id: str, part: int, head: Part) -> None:
-        self._messages[message_id].open_parts[part] = _OpenPart(head, [])
+        self._messages[message_id].open_parts[part] = _OpenPart(head)
 
     def grown(self, delta: Delta) -> None:
-        self._messages[delta.message_id].open_parts[delta.part].pieces.append(delta.text)
+        self._messages[delta.message_id].open_parts[delta.part].grow(delta.text)
 
-    def frames(self, session_id: str | None) -> bytes:
+    def frames(self, session_id: str | None) -> list[Piece]:
         """Pending requests, then snapshots of unfinished messages, as they are at this moment."""
-        requests = [
-            frame(
-                "permission_request" if isinstance(r, PermissionRequest) else "question_request", "created", encode(r)
-            )
-            for r in self._requests.values()
-            if session_id in (None, r.session_id)
-        ]
+        requests = [piece(r.frame) for r in self._requests.values() if session_id in (None, r.session_id)]
         messages = [m.snapshot() for m in self._messages.values() if session_id in (None, m.message.session_id)]
-        return b"".join([*requests, *messages])
+        return requests + [each for pieces in messages for each in pieces]
+
+
+def _asked(request: PermissionRequest | QuestionRequest) -> _Pending:
+    type = "permission_request" if isinstance(request, PermissionRequest) else "question_request"
+    return _Pending(request.session_id, frame(type, "created", encode(request)))
+
+
+def _place_between(empty: bytes, filled: bytes) -> int:
+    """Where an encoding has room for more: up to there it is the same with nothing and with something in it."""
+    return next(i for i, (one, other) in enumerate(zip(empty, filled, strict=False)) if one != other)

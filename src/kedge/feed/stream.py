@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from kedge.feed.pieces import chunks_of, piece
 from kedge.protocol.events import CaughtUp, Connected, Heartbeat, ResetReason, StreamReset, control_frame
 from kedge.store.port import Store
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from kedge.feed.feed import Feed
 
 HEARTBEAT_S = 9.0  # the contract says at least every 10 s
-CHUNK_BYTES = 256 * 1024  # what one write to one client may hold in memory (a larger frame goes alone)
+# What one write to one client may hold in memory. A larger event goes alone, since its bytes are shared; a snapshot is
+# cut anywhere.
+CHUNK_BYTES = 256 * 1024
 PAGE_EVENTS = 500
 
 
@@ -77,7 +80,9 @@ class Reader:
             if chunk:
                 yield chunk
         self.position = ring.end
-        yield self.feed.live.frames(self.session_id) + control_frame("caught_up", CaughtUp(self.seq))
+        open_now = [*self.feed.live.frames(self.session_id), piece(control_frame("caught_up", CaughtUp(self.seq)))]
+        for chunk in chunks_of(open_now, CHUNK_BYTES):  # of that moment, however long it takes to send them
+            yield chunk
 
     async def _page(self) -> bytes:
         page = await self.store.read_log(self.feed.workspace_id, self.seq, PAGE_EVENTS, self.session_id)
