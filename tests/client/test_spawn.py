@@ -16,8 +16,6 @@ from kedge.client.endpoint import find
 from kedge.client.errors import SpawnFailed, Unreachable
 from kedge.client.sync import is_older
 from kedge.client.waiting import Waiter
-from kedge.protocol import address
-from kedge.store.sqlite import opening
 from kedge.version import VERSION
 from tests.client.command import LIMIT_S, Kedge, finish
 from tests.server.process import ROOT, Place
@@ -38,10 +36,6 @@ with mock.patch("kedge.agent.agent.Agent", ScriptedAgent):
 @pytest.fixture
 def kedge(place: Place, tmp_path: Path) -> Kedge:
     return Kedge(place, tmp_path)
-
-
-def test_the_lock_that_is_waited_for_is_the_stores() -> None:
-    assert opening.LOCK == address.OWNER_FILE
 
 
 def test_the_first_client_starts_a_server_and_the_next_one_uses_it(kedge: Kedge, here: Place, tmp_path: Path) -> None:
@@ -98,14 +92,14 @@ def test_a_server_that_cannot_start_says_why(kedge: Kedge, place: Place) -> None
     place.data_dir.mkdir()
     (place.data_dir / "kedge.db").write_bytes(b"this is no database" * 100)
     done = kedge.run("say x")
-    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert "kedge.db" in done.err
 
 
 def test_a_data_directory_that_cannot_be_made_is_one_line(kedge: Kedge, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = kedge.run("say x", "--data-dir", str(tmp_path / "file"))
-    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert "choose another --data-dir" in done.err
 
 

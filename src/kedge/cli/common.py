@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from kedge.cli.options import Options, UsageError, named
-from kedge.client.errors import ClientError, NotAllowed, Refused
+from kedge.client.errors import ClientError, NotAllowed, Refused, SpawnFailed
 from kedge.client.policy import GIVE_UP_S
 from kedge.client.sync import Client
 from kedge.protocol.address import AddressError
@@ -54,11 +54,8 @@ def command(
 
 
 def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Client:
-    directory = options.get("cwd") or "."
-    if not os.path.isdir(directory):
-        raise UsageError(f"there is no directory {directory!r}; check --cwd")
     return Client.connect(
-        directory,
+        _directory(options.get("cwd")),
         host=options.get("host"),
         data_dir=options.get("data-dir"),
         token_file=options.get("token-file"),
@@ -68,9 +65,19 @@ def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Cli
     )
 
 
+def _directory(given: str | None) -> str:
+    try:
+        directory = os.path.abspath(given or ".")
+    except FileNotFoundError:
+        raise UsageError("the current directory was removed; go to another one, or name one with --cwd") from None
+    if not os.path.isdir(directory):
+        raise UsageError(f"there is no directory {given!r}; check --cwd")
+    return directory
+
+
 def exit_code_of(error: Exception) -> int:
     match error:
-        case NotAllowed() | AddressError() | UsageError():
+        case NotAllowed() | AddressError() | UsageError() | SpawnFailed():
             return EXIT_USAGE
         case Refused() if error.code == "session_busy" or error.status == 429:
             return EXIT_REFUSED

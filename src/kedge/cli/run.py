@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from kedge.cli import stdin
+from kedge.cli.common import (
+    EXIT_CANCELLED,
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    complain,
+    connect,
+    exit_code_of,
+)
 from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
 from kedge.cli.options import Options, UsageError
 from kedge.cli.printing import JsonPrinter, TextPrinter
 from kedge.cli.run_options import HELP, parse
-from kedge.client.errors import ClientError, NotAllowed, Refused
+from kedge.client.errors import ClientError, Refused
 from kedge.client.following import RunFollower
-from kedge.client.policy import GIVE_UP_S, Reconnect
+from kedge.client.policy import Reconnect
 from kedge.client.story import escape
 from kedge.client.sync import Client, submission
 from kedge.client.watching import RunCore, RunView
@@ -24,13 +33,7 @@ if TYPE_CHECKING:
 
     from kedge.cli.printing import Printer
 
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_UNREACHABLE = 3
-EXIT_REFUSED = 4
 EXIT_TIME_UP = 124
-EXIT_CANCELLED = 130
 EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
 
 USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
@@ -48,15 +51,11 @@ def run(argv: list[str]) -> int:
         is_moving = is_terminal(2) and not options.has("quiet") and os.environ.get("TERM", "dumb") != "dumb"
         console = Console(has_spinner=is_moving, timeout_s=options.seconds("timeout"))
     except UsageError as error:
-        return _complain(f"{error}; 'kedge run --help' explains", EXIT_USAGE)
+        return complain(f"{error}; 'kedge run --help' explains", EXIT_USAGE)
     try:
         return Command(options, console).go()
-    except (UsageError, AddressError) as error:
-        code, why = EXIT_USAGE, str(error)
-    except (NotAllowed, Refused) as error:
-        code, why = _exit_code_of(error), str(error)
-    except ClientError as error:
-        code, why = EXIT_UNREACHABLE, str(error)
+    except (UsageError, AddressError, ClientError) as error:
+        code, why = exit_code_of(error), str(error)
     except TimeUp:
         code, why = EXIT_TIME_UP, f"not done after {options.get('timeout')} s"
     except Stopped as stop:
@@ -70,7 +69,7 @@ def run(argv: list[str]) -> int:
     except CannotWrite as error:
         code, why = EXIT_FAILED, str(error)
     console.hide()
-    return _complain(why, code)
+    return complain(why, code)
 
 
 class Command:
@@ -106,17 +105,8 @@ class Command:
         return whole
 
     def _connect(self) -> Client:
-        options = self._options
         self._console.say("connecting")
-        return Client.connect(
-            _directory(options.get("cwd")),
-            host=options.get("host"),
-            data_dir=options.get("data-dir"),
-            token_file=options.get("token-file"),
-            name="kedge run",
-            waiter=self._console,
-            give_up_s=options.seconds("connect-timeout") or GIVE_UP_S,
-        )
+        return connect(self._options, name="kedge run", waiter=self._console)
 
     def _session_id(self, client: Client) -> str:
         if session_id := self._options.get("session"):
@@ -225,16 +215,6 @@ class _Follower(RunFollower):
         self._console.extend(CANCEL_S)
 
 
-def _directory(given: str | None) -> str:
-    try:
-        directory = os.path.abspath(given or ".")
-    except FileNotFoundError:
-        raise UsageError("the current directory was removed; go to another one, or name one with --cwd") from None
-    if not os.path.isdir(directory):
-        raise UsageError(f"there is no directory {given!r}; check --cwd")
-    return directory
-
-
 def _session_of(client: Client, run_id: str) -> str | None:
     """Of a run that is there already: sent again, it is the same run only in the session that it got (P3)."""
     try:
@@ -243,14 +223,6 @@ def _session_of(client: Client, run_id: str) -> str | None:
         if error.code != "run_not_found":
             raise
     return None
-
-
-def _exit_code_of(error: NotAllowed | Refused) -> int:
-    if isinstance(error, NotAllowed):
-        return EXIT_USAGE
-    if error.code == "session_busy" or error.status == 429:
-        return EXIT_REFUSED
-    return EXIT_USAGE if 400 <= error.status < 500 else EXIT_FAILED
 
 
 def _cancelled_code(console: Console, follower: _Follower) -> int:
@@ -281,8 +253,3 @@ def _summary(elapsed_s: float, usage: dict[str, Any]) -> str:
     tokens = f"{usage.get('input_tokens', 0)} tokens in, {usage.get('output_tokens', 0)} out"
     about = "about " if usage.get("estimated") else ""
     return f"{elapsed_s:.1f} s, {about}{tokens}"
-
-
-def _complain(why: str, code: int) -> int:
-    print(f"kedge: {' '.join(why.split())}", file=sys.stderr)
-    return code

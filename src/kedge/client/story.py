@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from kedge.client.errors import Dropped
-from kedge.client.sse import SseParser
+from kedge.protocol.sse import SseParser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Story:
 
     def feed(self, chunk: bytes) -> Iterator[tuple[Event, bytes]]:
         """New events, each with its bytes. Raises `Dropped` where something is missing: connect again."""
-        for _, data in self._parser.feed(chunk):
+        for _, data, _ in self._parser.feed(chunk):
             event = self._decoded(data)
             if self._is_news(event):
                 yield event, data

@@ -19,6 +19,8 @@ Title = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_TITLE_CH
 RunId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{RUN_ID}$"})]
 Model = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MODEL}$"})]
 AbsolutePath = Annotated[str, msgspec.Meta(description="of a directory", extra_json_schema={"pattern": "^/[^\0]*$"})]
+# Of a search: more than anybody remembers of a prompt. SQLite gives up at fifty times as much.
+Query = Annotated[str, msgspec.Meta(max_length=1_000)]
 MAX_WAIT_S = 600  # longer than any proxy keeps a silent request; the client asks again
 
 
@@ -90,7 +92,7 @@ class RenameBody(msgspec.Struct, frozen=True):
 
 
 class SessionsQuery(msgspec.Struct, frozen=True):
-    q: str = ""
+    q: Query = ""
     limit: Limit = 1000
 
 

@@ -1,11 +1,11 @@
-"""Server-sent events, from bytes: whole frames out, however the bytes were cut.
+"""Server-sent events, from bytes: whole frames out, however the bytes were cut. For our own stream and the models'.
 
 Lines end at LF, CRLF or CR and nowhere else (U+2028 is text).
 """
 
 from __future__ import annotations
 
-Frame = tuple[str | None, bytes]  # `id:` of this frame alone, and its `data:`
+Frame = tuple[str | None, bytes, str]  # `id:` of this frame alone, its `data:`, and its `event:`
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -14,9 +14,11 @@ class SseParser:
     """Make one for each connection; a half frame dies with it."""
 
     def __init__(self) -> None:
+        self.pending_bytes = 0  # of the frame whose end has not come
         self._line: list[bytes] = []  # pieces of a line whose end has not come
         self._data: list[bytes] = []
         self._id: str | None = None
+        self._name = ""
         self._is_after_cr = False
         self._is_first_line = True
 
@@ -27,6 +29,7 @@ class SseParser:
             chunk = chunk.removeprefix(b"\n")
         frames: list[Frame] = []
         for line in chunk.splitlines(keepends=True):  # of bytes: only LF, CRLF and CR
+            self.pending_bytes += len(line)
             content = line.rstrip(b"\r\n")
             if len(content) == len(line):
                 self._line.append(line)
@@ -52,9 +55,11 @@ class SseParser:
             self._data.append(value)
         elif name == b"id":
             self._id = value.decode("utf-8", "replace")
+        elif name == b"event":
+            self._name = value.decode("utf-8", "replace")
         return None
 
     def _dispatch(self) -> Frame | None:
-        data, self._data = self._data, []
-        frame_id, self._id = self._id, None
-        return (frame_id, b"\n".join(data)) if data else None
+        frame = (self._id, b"\n".join(self._data), self._name) if self._data else None
+        self._data, self._id, self._name, self.pending_bytes = [], None, "", 0
+        return frame
