@@ -7,7 +7,7 @@ import pytest
 
 from kedge.protocol.requests import QuestionRequest
 from kedge.store.port import Committed
-from tests.support.bench import Bench, read_to_end, read_until
+from tests.support.bench import Bench, next_chunk, read_to_end, read_until
 from tests.support.reader import Reader
 
 RING = 4_000
@@ -73,6 +73,21 @@ async def test_a_removed_workspace_ends_its_streams(bench: Bench) -> None:
     bench.feeds.remove("never-there")
     await read_to_end(reader, stream)
     assert bench.feeds.get(bench.workspace_id) is None
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["the feed knows", "only the store knows yet"])
+async def test_a_removed_workspace_ends_the_streams_of_those_that_still_read_its_log(bench: Bench, knows: bool) -> None:
+    """Quietly: a stream that breaks off is a fault, and a `caught_up` would be a lie."""
+    await make_noise(bench, bench.workspace_id, 50)
+    stream, reader = bench.stream(after=0), Reader()
+    reader.take(await next_chunk(stream))
+    feed = bench.feed
+    await bench.store.delete_workspace(bench.workspace_id)
+    if knows:
+        bench.feeds.remove(bench.workspace_id)
+    await read_to_end(reader, stream)
+    assert reader.types == ["connected"]
+    assert not feed.readers
 
 
 async def test_a_feed_that_is_opened_later_knows_what_the_store_knows(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from kedge.feed.pieces import chunks_of, piece
+from kedge.protocol.errors import NotFound
 from kedge.protocol.events import CaughtUp, Connected, Heartbeat, ResetReason, StreamReset, control_frame
 from kedge.store.port import Store
 
@@ -46,11 +47,14 @@ class Reader:
 
     async def frames(self, after: int | None, log_id: str | None) -> AsyncGenerator[bytes]:
         yield self._connect(after, log_id)
-        while not self.feed.is_closed or self.seq < self.feed.ring.head:
-            async for chunk in self._catch_up():
-                yield chunk
-            async for chunk in self._live():
-                yield chunk
+        try:
+            while not self.feed.is_closed or self.seq < self.feed.ring.head:
+                async for chunk in self._catch_up():
+                    yield chunk
+                async for chunk in self._live():
+                    yield chunk
+        except NotFound:
+            return  # the workspace was deleted, and the log with it: the rest of the story is nowhere
 
     def _connect(self, after: int | None, log_id: str | None) -> bytes:
         ring = self.feed.ring
