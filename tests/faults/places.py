@@ -24,6 +24,7 @@ TRANSACTIONS = {
     "open_workspace": 2,
     "record_process": 5,
     "recover": 1,
+    "remove": 1,
     "rename_session": 1,
     "retain": 1,
     "start": 20,

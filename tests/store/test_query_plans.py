@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kedge.store.port import Retention
+from kedge.protocol.runs import Submission
+from kedge.store.port import Committed, Retention, Store
 from kedge.store.sqlite.store import SqliteStore
 from tests.store.test_log import tell_a_rich_story
 from tests.support.harness import Kedge
@@ -71,10 +72,27 @@ async def test_pages_of_messages_and_of_the_log_are_not_sorted(tmp_path: Path, s
     assert [step for steps in plans.values() for step in steps if "TEMP B-TREE" in step] == []
 
 
+async def test_a_listing_by_state_and_a_story_of_one_session_read_only_what_they_show(
+    tmp_path: Path, statements: Statements
+) -> None:
+    async with Kedge(Sqlite(), tmp_path) as kedge:
+        session_id = await kedge.session()
+        statements.clear()
+        await kedge.store.runs(kedge.workspace_id, None, "failed")
+        await kedge.store.read_log(kedge.workspace_id, 0, 10, session_id)
+        assert isinstance(kedge.store, SqliteStore)
+        listings = {sql: args for sql, args in statements.items() if "ORDER BY seq" in sql and "LIMIT ?" in sql}
+        plans = explain(kedge.store._db, listings)
+    steps = {sql.split(" FROM ")[1].split()[0]: steps[0] for sql, steps in plans.items()}
+    assert steps["runs"].endswith("(workspace_id=? AND state=?)")
+    assert steps["events"].endswith("(workspace_id=? AND session_id=? AND seq>?)")
+
+
 async def list_everything(kedge: Kedge, session_id: str) -> None:
     store, workspace_id = kedge.store, kedge.workspace_id
     await store.runs(workspace_id)
     await store.runs(workspace_id, session_id, "completed")
+    await store.runs(workspace_id, None, "failed")
     await store.sessions(workspace_id)
     await store.session_status(workspace_id, session_id)
     first = (await store.messages(workspace_id, session_id, limit=1)).messages[0]
@@ -85,6 +103,21 @@ async def list_everything(kedge: Kedge, session_id: str) -> None:
     await store.read_log(workspace_id, 0, 100, session_id)
     await store.retain(Retention())
     await store.recover()
+    await delete_everything(store)
+
+
+async def delete_everything(store: Store) -> None:
+    def tell_nobody(_: Sequence[Committed]) -> None:
+        """The engine would run what is only here to be deleted."""
+
+    store.on_commit = tell_nobody
+    other = (await store.open_workspace("/elsewhere")).workspace.id
+    deleted = (await store.create_session(other, "to be deleted")).id
+    await store.accept(other, "run-1", Submission(session_id=deleted, prompt="hello"))
+    await store.begin_delete_session(other, deleted)
+    await store.end_delete_session(other, deleted)
+    await store.retain(Retention(max_bytes=0, receipts_s=-1))
+    await store.delete_workspace(other)
 
 
 def explain(db: sqlite3.Connection, statements: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -11,8 +11,10 @@ import pytest
 from kedge.protocol.errors import NotFound
 from kedge.protocol.messages import Finish, Text
 from kedge.store.port import Outcome, Retention
-from kedge.store.sqlite import retaining
-from tests.store.stores import Place, opened
+from kedge.store.sqlite import retaining, sessions
+from kedge.store.sqlite.store import SqliteStore
+from kedge.store.sqlite.writer import Done, Job, Writer
+from tests.store.stores import Place, opened, place_in
 
 DAY_S = 86_400.0
 KEEP_ALL = Retention()
@@ -168,9 +170,106 @@ async def test_a_session_that_is_not_deleted_keeps_its_content_for_ever(place: P
     assert words_left(place.store._db, "an answer to keep") == ["parts"]
 
 
+@pytest.fixture
+def small_bites(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each transaction changed, when a bite is small."""
+    monkeypatch.setattr(retaining, "BITE", 7)
+    monkeypatch.setattr(retaining, "CONTENT_BITE", 3)
+    changes: list[int] = []
+    whole = Writer._savepoint
+
+    def counted(writer: Writer, job: Job) -> Done:
+        before = writer._db.total_changes
+        done = whole(writer, job)
+        changes.append(writer._db.total_changes - before)
+        return done
+
+    monkeypatch.setattr(Writer, "_savepoint", counted)
+    return changes
+
+
+async def test_a_large_deleted_session_is_purged_and_forgotten_in_bites(
+    place: Place, clock: Clock, small_bites: list[int]
+) -> None:
+    for number in range(20):
+        await talk(place, f"run-{number}", "a secret answer", "a secret question")
+    await delete(place)
+    small_bites.clear()
+    await place.store.retain(KEEP_NONE)
+    assert words_left(place.store._db, "secret") == []
+    assert len(await place.store.runs(place.workspace_id)) == 20
+    assert max(small_bites) < 25
+    assert len(small_bites) > 20
+
+    small_bites.clear()
+    clock.now += 91 * DAY_S
+    await place.store.retain(KEEP_ALL)
+    assert await place.store.runs(place.workspace_id) == []
+    assert max(small_bites) < 10
+
+
+async def test_what_is_purged_is_not_purged_again(place: Place, small_bites: list[int]) -> None:
+    for number in range(5):
+        await talk(place, f"run-{number}")
+    await delete(place)
+    await place.store.retain(KEEP_NONE)
+    small_bites.clear()
+    await place.store.retain(KEEP_NONE)
+    assert small_bites == [0]
+
+
+async def test_a_large_workspace_is_deleted_in_bites(place: Place, small_bites: list[int]) -> None:
+    for number in range(20):
+        await talk(place, f"run-{number}", "a secret answer", "a secret question")
+    await delete(place)
+    small_bites.clear()
+    await place.store.delete_workspace(place.workspace_id)
+    assert max(small_bites) < 25
+    assert rows_left(place.store._db) == {"meta", "migrations"}
+
+
+async def test_a_deleted_workspace_is_gone_at_once_and_its_rows_after_a_crash_too(
+    tmp_path: Path, small_bites: list[int]
+) -> None:
+    """Killed after the first transaction of the deletion: nobody sees the workspace, and the next server cleans up."""
+    store = SqliteStore.open(tmp_path)
+    place = await place_in(store)
+    await talk(place, "run-1", "a secret answer")
+    await store._writer.write("delete_workspace", sessions.delete_workspace, place.workspace_id)
+    store.abandon()
+
+    store = SqliteStore.open(tmp_path)
+    try:
+        assert await store.workspaces() == []
+        assert await store.unfinished_deletes() == []
+        for looking in (
+            store.read_log(place.workspace_id, 0, 10),
+            store.session(place.workspace_id, place.session_id),
+            store.create_session(place.workspace_id, "late"),
+            store.messages(place.workspace_id, place.session_id),
+            store.delete_workspace(place.workspace_id),
+        ):
+            with pytest.raises(NotFound):
+                await looking
+        again = await store.open_workspace("/somewhere")
+        assert again.workspace.id != place.workspace_id
+        assert again.head == 0
+        await store.retain(KEEP_ALL)
+        assert rows_left(store._db) == {"meta", "migrations", "workspaces"}
+        assert [state.workspace.id for state in await store.workspaces()] == [again.workspace.id]
+    finally:
+        await store.close()
+
+
 async def delete(place: Place) -> None:
     await place.store.begin_delete_session(place.workspace_id, place.session_id)
     await place.store.end_delete_session(place.workspace_id, place.session_id)
+
+
+def rows_left(db: sqlite3.Connection) -> set[str]:
+    """The tables that are not empty."""
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
+    return {table for table in tables if db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()}
 
 
 def words_left(db: sqlite3.Connection, word: str) -> list[str]:

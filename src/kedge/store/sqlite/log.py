@@ -98,7 +98,9 @@ def read_page(
     db: sqlite3.Connection, workspace_id: str, after: int, limit: int, session_id: str | None = None
 ) -> LogPage | None:
     """The next `limit` events after `after` (of one session, if named), in one snapshot of the store."""
-    place = db.execute("SELECT head, floor, log_id FROM workspaces WHERE id = ?", (workspace_id,)).fetchone()
+    place = db.execute(
+        "SELECT head, floor, log_id FROM workspaces WHERE id = ? AND deleted = 0", (workspace_id,)
+    ).fetchone()
     if place is None:
         return None
     only = "" if session_id is None else " AND session_id = ?"

@@ -1,33 +1,77 @@
-"""What the log may keep: its prefix goes by age and size, and with it what only those events still needed."""
+"""What the store may keep: the log's prefix goes by age and size, and with it what only those events still needed.
+
+All of it goes in bites, one transaction each, so that an accept beside it does not wait long.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from kedge.protocol.events import encode
 from kedge.store.port import Retention
 from kedge.store.sqlite.tx import Tx
 
-# Events removed in one transaction: some milliseconds, so that an accept beside it does not wait long.
+# Events removed in one transaction: some milliseconds.
 BITE = 5_000
+# Messages with their parts, or runs with their prompts, likewise: a tenth, for they may be large.
+CONTENT_BITE = 500
+
+# Any number of ids as one variable.
+_IDS = "(SELECT value FROM json_each(?))"
+# What a deleted workspace leaves, what tells two rows of it apart, and what their index asks for.
+_OF_A_WORKSPACE = (
+    ("requests", "rowid", ""),
+    ("runs", "rowid", ""),
+    ("prompts", "run_id", ""),
+    ("events", "seq", ""),
+    ("sessions", "rowid", " AND deleting = 1"),
+)
+
+
+class Bite(NamedTuple):
+    events: int = 0
+    others: int = 0  # rows, or steps: without any of either there is nothing left to do
 
 
 def floors(db: sqlite3.Connection, retention: Retention, now: float) -> dict[str, int]:
     """For each workspace, the newest event that has to go. A scan of the whole log: not for the writer."""
-    heads = db.execute("SELECT id, head FROM workspaces").fetchall()
+    heads = db.execute("SELECT id, head FROM workspaces WHERE deleted = 0").fetchall()
     return {row["id"]: _oldest_kept(db, row["id"], row["head"], retention, now) - 1 for row in heads}
 
 
-def retain(tx: Tx, floors: Mapping[str, int], retention: Retention) -> int:
-    """Remove a bite of each log that reaches below its floor; returns how many events that were."""
-    removed = 0
-    for row in tx.all("SELECT id, floor FROM workspaces"):
-        floor = min(floors.get(row["id"], 0), row["floor"] + BITE)
-        if floor > row["floor"]:
-            removed += tx.execute("DELETE FROM events WHERE workspace_id = ? AND seq <= ?", row["id"], floor)
-            tx.execute("UPDATE workspaces SET floor = ? WHERE id = ?", floor, row["id"])
-        _purge_deleted_sessions(tx, row["id"], retention)
-    return removed
+def retain(tx: Tx, floors: Mapping[str, int], retention: Retention) -> Bite:
+    """Take a bite of the first workspace that has something to remove."""
+    for row in tx.all("SELECT id, floor FROM workspaces WHERE deleted = 0"):
+        bite = Bite(_cut_log(tx, row, floors.get(row["id"], 0)), _purge_deleted_sessions(tx, row["id"], retention))
+        if any(bite):
+            return bite
+    for row in tx.all("SELECT id FROM workspaces WHERE deleted = 1"):
+        return Bite(others=remove_workspace(tx, row["id"]))
+    return Bite()
+
+
+def remove_workspace(tx: Tx, workspace_id: str) -> int:
+    """A bite of the rows of a deleted workspace, and when none is left the workspace; returns how many that were."""
+    if removed := _remove_messages(tx, "workspace_id", workspace_id, CONTENT_BITE):
+        return removed
+    for table, key, condition in _OF_A_WORKSPACE:
+        few = f"SELECT {key} FROM {table} WHERE workspace_id = ?{condition} LIMIT ?"
+        if removed := tx.execute(
+            f"DELETE FROM {table} WHERE workspace_id = ? AND {key} IN ({few})",
+            *(workspace_id, workspace_id, BITE if table == "events" else CONTENT_BITE),
+        ):
+            return removed
+    return tx.execute("DELETE FROM workspaces WHERE id = ? AND deleted = 1", workspace_id)
+
+
+def _cut_log(tx: Tx, workspace: sqlite3.Row, wanted: int) -> int:
+    floor = min(wanted, workspace["floor"] + BITE)
+    if floor <= workspace["floor"]:
+        return 0
+    tx.execute("UPDATE workspaces SET floor = ? WHERE id = ?", floor, workspace["id"])
+    return tx.execute("DELETE FROM events WHERE workspace_id = ? AND seq <= ?", workspace["id"], floor)
 
 
 def _oldest_kept(db: sqlite3.Connection, workspace_id: str, head: int, retention: Retention, now: float) -> int:
@@ -45,22 +89,63 @@ def _oldest_kept(db: sqlite3.Connection, workspace_id: str, head: int, retention
     return max(nothing if row is None or row["seq"] is None else row["seq"] for row in (young, fitting))
 
 
-def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> None:
+def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> int:
     """The content of deleted sessions goes with their last event; their run ids stay for a while (P3)."""
     gone = (
-        "SELECT s.id FROM sessions s JOIN workspaces w ON w.id = s.workspace_id"
+        "SELECT s.id, s.workspace_id, s.deleted_seq, s.purged_seq FROM sessions s"
+        " JOIN workspaces w ON w.id = s.workspace_id"
         " WHERE s.workspace_id = ? AND s.deleting = 1 AND s.deleted_seq <= w.floor"
     )
-    messages = f"SELECT id FROM messages WHERE session_id IN ({gone})"
-    tx.execute(f"DELETE FROM parts WHERE message_id IN ({messages})", workspace_id)
-    runs = f"SELECT run_id FROM runs WHERE session_id IN ({gone})"
-    both = (workspace_id, workspace_id)
-    tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN ({runs})", *both)
-    tx.execute(f"DELETE FROM messages WHERE session_id IN ({gone})", workspace_id)
-    tx.execute(f"UPDATE prompts SET prompt = '' WHERE workspace_id = ? AND run_id IN ({runs})", *both)
-    old = f"{gone} AND s.deleted_at < ?"
-    limit = tx.now - retention.receipts_s
-    old_runs = f"SELECT run_id FROM runs WHERE session_id IN ({old})"
-    tx.execute(f"DELETE FROM prompts WHERE workspace_id = ? AND run_id IN ({old_runs})", *both, limit)
-    tx.execute(f"DELETE FROM runs WHERE session_id IN ({old})", workspace_id, limit)
-    tx.execute(f"DELETE FROM sessions WHERE id IN ({old})", workspace_id, limit)
+    done = 0
+    for session in tx.all(f"{gone} AND s.purged_seq < s.deleted_seq LIMIT ?", workspace_id, CONTENT_BITE):
+        done += _purge(tx, session, CONTENT_BITE - done)
+        if done >= CONTENT_BITE:
+            return done
+    old = f"{gone} AND s.purged_seq = s.deleted_seq AND s.deleted_at < ? LIMIT ?"
+    for session in tx.all(old, workspace_id, tx.now - retention.receipts_s, CONTENT_BITE - done):
+        done += _forget(tx, session, CONTENT_BITE - done)
+        if done >= CONTENT_BITE:
+            break
+    return done
+
+
+def _purge(tx: Tx, session: sqlite3.Row, most: int) -> int:
+    """Remove up to `most` messages of a deleted session, or when none is left the words of as many of its runs."""
+    if removed := _remove_messages(tx, "session_id", session["id"], most):
+        return removed
+    runs = tx.all(
+        "SELECT run_id, seq FROM runs WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        *(session["id"], session["purged_seq"], most),
+    )
+    of_runs = (session["workspace_id"], _ids(runs, "run_id"))
+    tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN {_IDS}", *of_runs)
+    tx.execute(
+        f"UPDATE prompts SET prompt = '', attachments = NULL WHERE workspace_id = ? AND run_id IN {_IDS}", *of_runs
+    )
+    upto = runs[-1]["seq"] if len(runs) == most else session["deleted_seq"]
+    tx.execute("UPDATE sessions SET purged_seq = ? WHERE id = ?", upto, session["id"])
+    return 1 + len(runs)
+
+
+def _forget(tx: Tx, session: sqlite3.Row, most: int) -> int:
+    """Remove up to `most` runs of a deleted session, and when none is left the session."""
+    runs = tx.all("SELECT run_id FROM runs WHERE session_id = ? LIMIT ?", session["id"], most)
+    of_runs = (session["workspace_id"], _ids(runs, "run_id"))
+    for table in ("prompts", "runs"):
+        tx.execute(f"DELETE FROM {table} WHERE workspace_id = ? AND run_id IN {_IDS}", *of_runs)
+    if len(runs) < most:
+        tx.execute("DELETE FROM sessions WHERE id = ?", session["id"])
+    return 1 + len(runs)
+
+
+def _remove_messages(tx: Tx, column: str, value: str, most: int) -> int:
+    messages = tx.all(f"SELECT id FROM messages WHERE {column} = ? LIMIT ?", value, most)
+    if messages:
+        ids = _ids(messages, "id")
+        tx.execute(f"DELETE FROM parts WHERE message_id IN {_IDS}", ids)
+        tx.execute(f"DELETE FROM messages WHERE id IN {_IDS}", ids)
+    return len(messages)
+
+
+def _ids(rows: list[sqlite3.Row], column: str) -> str:
+    return encode([row[column] for row in rows]).decode()

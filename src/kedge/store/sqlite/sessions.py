@@ -16,36 +16,37 @@ from kedge.store.sqlite.tx import Tx
 def open_workspace(tx: Tx, path: str) -> WorkspaceState:
     """The workspace of a resolved path; whoever names the same path joins it."""
     tx.execute(
-        "INSERT INTO workspaces (id, path, log_id, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (path) DO NOTHING",
+        "INSERT INTO workspaces (id, path, log_id, created_at) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (path) WHERE deleted = 0 DO NOTHING",
         *(tx.new_id(), path, tx.new_id(), tx.now),
     )
-    row = tx.one("SELECT * FROM workspaces WHERE path = ?", path)
+    row = tx.one("SELECT * FROM workspaces WHERE path = ? AND deleted = 0", path)
     assert row is not None
     return _state(tx.db, row)
 
 
 def delete_workspace(tx: Tx, workspace_id: str) -> None:
-    if tx.one("SELECT 1 FROM workspaces WHERE id = ?", workspace_id) is None:
-        raise NotFound("workspace", workspace_id)
+    """From here on it is gone for every client, and its path is free; its rows go in bites (retaining.py)."""
+    _require_workspace(tx, workspace_id)
     busy = tx.one(
         "SELECT run_id FROM runs WHERE workspace_id = ? AND state IN ('queued', 'running') LIMIT 1", workspace_id
     )
     if busy is not None:
         raise Conflict("workspace_busy", f"run {busy['run_id']} is still open; cancel it first")
-    of_messages = "message_id IN (SELECT id FROM messages WHERE workspace_id = ?)"
-    tx.execute(f"DELETE FROM parts WHERE {of_messages}", workspace_id)
-    for table in ("requests", "messages", "runs", "prompts", "sessions", "events"):
-        tx.execute(f"DELETE FROM {table} WHERE workspace_id = ?", workspace_id)
-    tx.execute("DELETE FROM workspaces WHERE id = ?", workspace_id)
+    tx.execute("UPDATE workspaces SET deleted = 1 WHERE id = ?", workspace_id)
+    # No event tells of it: whoever looks for a session finds none, and one that was being deleted is.
+    tx.execute(
+        "UPDATE sessions SET deleting = 1, deleted_seq = 0 WHERE workspace_id = ? AND deleted_seq IS NULL", workspace_id
+    )
 
 
 def workspaces(db: sqlite3.Connection) -> list[WorkspaceState]:
-    return [_state(db, row) for row in db.execute("SELECT * FROM workspaces ORDER BY created_at, id").fetchall()]
+    rows = db.execute("SELECT * FROM workspaces WHERE deleted = 0 ORDER BY created_at, id").fetchall()
+    return [_state(db, row) for row in rows]
 
 
 def create(tx: Tx, workspace_id: str, title: str, parent_session_id: str | None) -> Session:
-    if tx.one("SELECT 1 FROM workspaces WHERE id = ?", workspace_id) is None:
-        raise NotFound("workspace", workspace_id)
+    _require_workspace(tx, workspace_id)
     if parent_session_id is not None:
         get_session(tx.db, workspace_id, parent_session_id)
     seq, session_id = tx.next_seq(workspace_id), tx.new_id()
@@ -100,6 +101,11 @@ def listing(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -
         (workspace_id, pattern, limit),
     ).fetchall()
     return [session_of(row) for row in rows]
+
+
+def _require_workspace(tx: Tx, workspace_id: str) -> None:
+    if tx.one("SELECT 1 FROM workspaces WHERE id = ? AND deleted = 0", workspace_id) is None:
+        raise NotFound("workspace", workspace_id)
 
 
 def _state(db: sqlite3.Connection, row: sqlite3.Row) -> WorkspaceState:

@@ -136,6 +136,9 @@ class SqliteStore:
 
     async def delete_workspace(self, workspace_id: str) -> None:
         await self._writer.write("delete_workspace", sessions.delete_workspace, workspace_id)
+        # If this is cut short, the next retention goes on with it.
+        while await self._writer.write("remove", retaining.remove_workspace, workspace_id):
+            pass
 
     async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session:
         return await self._writer.write("create_session", sessions.create, workspace_id, title, parent_session_id)
@@ -278,9 +281,11 @@ class SqliteStore:
     async def retain(self, retention: Retention) -> int:
         floors = await self._read(retaining.floors, retention, self._now())
         removed = 0
-        while more := await self._writer.write("retain", retaining.retain, floors, retention):
-            removed += more
-        return removed
+        while True:
+            bite = await self._writer.write("retain", retaining.retain, floors, retention)
+            if not any(bite):
+                return removed
+            removed += bite.events
 
     # the file
 
