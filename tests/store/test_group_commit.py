@@ -25,8 +25,11 @@ class HandCranked:
 
     def __init__(self) -> None:
         self._given: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+        self.is_shut = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any) -> Future[T]:
+        if self.is_shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")  # as a pool of threads does
         future: Future[T] = Future()
         self._given.append((future, fn, args))
         return future
@@ -163,6 +166,38 @@ async def test_a_listener_that_fails_keeps_nobody_waiting(place: Place) -> None:
         await place.accept("run-1")
         await place.accept("run-2")
     assert [str(context["exception"]) for context in reported] == ["a bug in a listener"] * 2
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("a bug"), SystemExit(1), StopIteration()], ids=repr)
+@pytest.mark.parametrize("where", ["accept.begin", "accept.done", "group.commit"])
+async def test_whatever_breaks_a_group_its_callers_are_told_and_the_next_is_written(
+    place: Place, where: str, error: BaseException
+) -> None:
+    def fail() -> None:
+        failpoints.disarm()
+        raise error
+
+    failpoints.arm(where, fail)
+    async with asyncio.timeout(30):
+        with pytest.raises((type(error), RuntimeError)):
+            await place.accept("run-1")
+        await place.accept("run-2")
+    assert [run.run_id for run in await place.store.runs(place.workspace_id)] == ["run-2"]
+
+
+async def test_a_store_that_was_let_go_of_keeps_nobody_waiting(cranked: tuple[Place, HandCranked]) -> None:
+    place, crank = cranked
+    first = asyncio.create_task(place.accept("run-1"))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(place.accept("run-2"))
+    await asyncio.sleep(0)
+    crank.is_shut = True
+    await crank.settle()
+    async with asyncio.timeout(30):
+        await first
+        with pytest.raises(StoreUnavailable, match="after shutdown"):
+            await second
+        await place.store._writer.drain()
 
 
 async def test_closing_waits_for_what_was_sent_and_refuses_what_comes_later(tmp_path: Path) -> None:

@@ -85,21 +85,31 @@ class Writer:
 
     def _start_group(self) -> None:
         jobs, self._waiting = self._waiting, []
-        self._is_writing = True
         loop = asyncio.get_running_loop()
-        group = self._executor.submit(self._run_group, jobs)
+        try:
+            group = self._executor.submit(self._run_group, jobs)
+        except RuntimeError as error:  # the store was let go of, or the machine gives no thread
+            self._tell_callers(
+                jobs, [Done(None, StoreUnavailable(f"nothing can be written ({error})"), [])] * len(jobs)
+            )
+            return
+        self._is_writing = True
         group.add_done_callback(lambda done: loop.call_soon_threadsafe(self._group_done, jobs, done))
 
     def _group_done(self, jobs: list[Job], group: Future[list[Done]]) -> None:
-        outcomes = group.result()
+        """Publish, tell the callers, go on: whatever fails here, the next group is written."""
         try:
-            self.on_commit([event for outcome in outcomes for event in outcome.events])
+            error = group.exception()
+            outcomes = group.result() if error is None else [Done(None, error, []) for _ in jobs]
+            try:
+                self.on_commit([event for outcome in outcomes for event in outcome.events])
+            finally:
+                self._tell_callers(jobs, outcomes)
         finally:
-            self._tell_callers(jobs, outcomes)
             self._is_writing = False
             if self._waiting:
                 self._start_group()
-            elif self._idle is not None:
+            if not self._is_writing and self._idle is not None:
                 self._idle.set_result(None)
                 self._idle = None
 
@@ -112,7 +122,7 @@ class Writer:
             if outcome.error is None:
                 job.done.set_result(outcome.result)
             else:
-                job.done.set_exception(outcome.error)
+                job.done.set_exception(_raisable(outcome.error))
 
     # From here on in the writer's thread.
 
@@ -123,6 +133,8 @@ class Writer:
             if len(jobs) > 1:
                 return [outcome for job in jobs for outcome in self._run_group([job])]
             return [Done(None, StoreUnavailable(explain(error)), [])]
+        except BaseException as error:  # noqa: BLE001 - a bug of ours, or no memory: nobody may wait for ever
+            return [Done(None, error, []) for _ in jobs]
         for job, outcome in zip(jobs, outcomes, strict=True):
             if outcome.error is None:
                 failpoints.hit(job.name, "committed")
@@ -134,7 +146,7 @@ class Writer:
             outcomes = [self._savepoint(job) for job in jobs]
             failpoints.hit("group.commit")
             self._db.execute("COMMIT")
-        except sqlite3.Error:
+        except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
@@ -155,6 +167,13 @@ class Writer:
             return Done(None, error, [])
         self._db.execute("RELEASE job")
         return Done(result, None, tx.events)
+
+
+def _raisable(error: BaseException) -> Exception:
+    """What a caller can be told: a future takes no StopIteration, and SystemExit would end the loop, not the caller."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RuntimeError(f"a transaction raised {error!r}")
 
 
 def is_of_the_disk(error: Exception) -> bool:
