@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from kedge.store.port import LeftProcess
 from tests.support.reader import LIMIT_S
 
 Spawn = Callable[[str], Awaitable[Process]]
+
+NO_PROC = Path("/no/proc/here")
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="start times are read from /proc")
 
@@ -60,7 +63,7 @@ async def output_ends(process: Process) -> str:
 def is_alive(pid: int) -> bool:
     """Dead is also who was not yet collected by its parent."""
     try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (Path("/proc") / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except FileNotFoundError:
         return False
 
@@ -184,3 +187,94 @@ async def test_a_name_may_hold_anything(spawn: Spawn, tmp_path: Path) -> None:
     assert await line(process) == "ready"
     assert await end_groups([identify(process.pid)], term_s=LIMIT_S) == []
     assert await exit_code(process) == -signal.SIGTERM
+
+
+@needs_proc
+async def test_a_name_that_is_no_text_disturbs_nobody(spawn: Spawn, tmp_path: Path) -> None:
+    """The kernel cuts names at 15 bytes, also within a character; and every process of the machine is looked at."""
+    cut = tmp_path / ("é" * 9)
+    cut.write_text("#!/bin/sh\necho ready\nread -r line\n")
+    cut.chmod(0o700)
+    stranger = await spawn(f"exec '{cut}'")
+    assert await line(stranger) == "ready"
+    assert b"\xc3)" in (Path("/proc") / str(stranger.pid) / "stat").read_bytes()
+    other = await spawn("echo ready; read -r line")
+    assert await line(other) == "ready"
+    assert await end_groups([identify(other.pid)], term_s=LIMIT_S) == []
+    assert is_alive(stranger.pid)
+    assert await end_groups([identify(stranger.pid)], term_s=LIMIT_S) == []
+    assert not is_alive(stranger.pid)
+
+
+class Looks:
+    """Counts how often all processes are looked at, and in which threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads: list[int] = []
+        self._look = processes._processes
+        monkeypatch.setattr(processes, "_processes", self)
+
+    def __call__(self) -> object:
+        self.threads.append(threading.get_ident())
+        return self._look()
+
+
+async def test_one_look_is_for_all_groups_and_beside_the_loop(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[LeftProcess] = []
+    for _ in range(5):
+        process = await spawn("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        assert await line(process) == "ready"
+        groups.append(identify(process.pid))
+    looks = Looks(monkeypatch)
+    await end_groups(groups, term_s=0.0, kill_s=0.0)
+    assert len(looks.threads) in (2, 3)  # before the first signal, and after each
+    assert threading.get_ident() not in looks.threads
+
+
+async def test_groups_that_are_gone_cost_no_look(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = await spawn("true")
+    group = identify(quick.pid)
+    await exit_code(quick)
+    looks = Looks(monkeypatch)
+    assert await end_groups([group], term_s=0.0, kill_s=0.0) == []
+    assert looks.threads == []
+
+
+async def test_without_proc_a_whole_group_is_ended(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_PROC", NO_PROC)
+    leader = await spawn("sleep 300 & echo ready; wait")
+    assert await line(leader) == "ready"
+    assert await end_groups([identify(leader.pid)], term_s=LIMIT_S) == []
+    assert await output_ends(leader) == ""
+
+
+async def test_without_proc_a_stranger_with_the_number_is_left_alone(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_PROC", NO_PROC)
+    somebody = await spawn("echo ready; read -r line; echo $line")
+    assert await line(somebody) == "ready"
+    now = identify(somebody.pid)
+    boot = now.started.partition(":")[0]
+    for recorded in (f"{boot}:Tue Mar 3 09:05:07 2020", f"{boot}:", "another-boot:", f"another-boot{now.started}", ""):
+        assert await end_groups([LeftProcess(now.pgid, recorded)], term_s=0.0, kill_s=0.0) == []
+    assert somebody.stdin is not None
+    somebody.stdin.write(b"alive\n")
+    assert await line(somebody) == "alive"
+
+
+async def test_where_nobody_knows_start_times_only_the_own_groups_are_ended(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier server recorded may be a stranger's by now, so it is left alone."""
+    monkeypatch.setattr(processes, "_PROC", NO_PROC)
+    monkeypatch.setattr(processes, "_PS", ("/no/ps/here",))
+    ours = await spawn("echo ready; read -r line")
+    assert await line(ours) == "ready"
+    now = identify(ours.pid)
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "_THIS_SERVER", "another-server")
+        assert await end_groups([now], term_s=0.0, kill_s=0.0) == []
+    assert ours.returncode is None
+    assert await end_groups([now], term_s=LIMIT_S) == []
+    assert await exit_code(ours) == -signal.SIGTERM

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from kedge.protocol.address import OWNER_FILE
 from kedge.protocol.runs import Submission
 from kedge.store.port import LogEvent, LogPage, Started
-from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore
 from tests.faults.processes import LIMIT_S, ROOT, environment
 
@@ -73,7 +73,7 @@ class Files(NamedTuple):
     stats: dict[str, tuple[int, int]]
 
 
-def look_at(directory: Path, *, but: str = opening.LOCK) -> Files:
+def look_at(directory: Path, *, but: str = OWNER_FILE) -> Files:
     paths = sorted(path for path in directory.iterdir() if path.name != but)
     stats = {path.name: path.stat() for path in paths}
     return Files(

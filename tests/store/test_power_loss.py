@@ -85,10 +85,3 @@ async def test_where_the_system_names_no_boot_an_unclean_close_gives_new_ids(
     assert not set(before) & set(await reopened(tmp_path))
     closed = await make_two_logs(tmp_path, "NORMAL", is_closed=True)
     assert await reopened(tmp_path) == closed
-
-
-def test_this_machine_names_its_boot() -> None:
-    if not Path("/proc/sys/kernel/random/boot_id").exists():
-        pytest.skip("only Linux names its boot")
-    assert opening.boot_id()
-    assert opening.boot_id() == opening.boot_id()

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kedge import failpoints
+from kedge.boot import boot_id
+from kedge.protocol.address import OWNER_FILE
 from kedge.store.errors import StoreDamaged, StoreInUse, StoreOpenError, StoreTooNew
 
 DATABASE = "kedge.db"
-LOCK = "kedge.lock"
 Synchronous = Literal["NORMAL", "FULL"]
 
 # A full check reads the whole file: a tenth of a second for this size. A larger one is checked after a power loss.
@@ -42,8 +43,8 @@ def take_lock(directory: Path) -> int:
     fd = -1
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        if not _is_locked(fd):
+        fd = os.open(directory / OWNER_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        if not _try_to_lock(fd):
             raise StoreInUse(str(directory), _owner(fd) or "another process")
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
@@ -57,8 +58,8 @@ def take_lock(directory: Path) -> int:
     return fd
 
 
-def _is_locked(fd: int) -> bool:
-    """Lock the file. A program that a dead owner was just starting has its lock for a moment more."""
+def _try_to_lock(fd: int) -> bool:
+    """Whether the file is ours now. A program that a dead owner was just starting has its lock for a moment more."""
     deadline = time.monotonic() + LAST_GASP_S
     while True:
         try:
@@ -185,14 +186,6 @@ def note_closing(db: sqlite3.Connection) -> None:
     failpoints.hit("close.noted")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     failpoints.hit("close.moved")
-
-
-def boot_id() -> str:
-    """Tells one boot of the machine from another; empty where the system does not say."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _damaged(path: Path, problem: str) -> str:
