@@ -249,6 +249,14 @@ def test_a_title_and_a_prompt_have_their_limits(client: Client, workspace: str, 
     assert (answer.status, answer.code) == (413, "prompt_too_large")
 
 
+def test_a_search_for_more_than_anybody_remembers_is_refused(client: Client, workspace: str) -> None:
+    """Its limit holds for every character: the ones that a search takes literally, and the longest ones."""
+    for character in ("x", "%25", "_", "!", "%F0%9F%9A%A2"):
+        assert done(client.get(f"{workspace}/sessions?q={character * 1_000}"))["sessions"] == []
+        answer = client.get(f"{workspace}/sessions?q={character * 1_001}")
+        assert (answer.status, answer.code) == (422, "invalid_request")
+
+
 def test_a_body_that_is_announced_too_large_is_refused_before_it_is_sent(client: Client, workspace: str) -> None:
     head = f"POST {workspace}/agent HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with connect(client.address) as sock:
