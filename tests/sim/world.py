@@ -284,7 +284,7 @@ class World:
     @contextlib.contextmanager
     def _listening(self) -> Generator[None]:
         logger = logging.getLogger("kedge")
-        handler = logging.NullHandler()
+        handler = logging.Handler()  # its filter listens and lets nothing through
         handler.addFilter(self._logged)
         was = logger.propagate
         logger.propagate = False
