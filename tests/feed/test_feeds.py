@@ -1,6 +1,6 @@
 """The feeds of all workspaces share one budget, and every story stays whole."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
@@ -107,7 +107,56 @@ async def test_a_feed_that_is_opened_later_knows_what_the_store_knows(bench: Ben
     )
 
 
-async def test_a_gap_in_what_is_published_is_not_passed_on(bench: Bench) -> None:
-    event = Committed(bench.workspace_id, 7, "session", "created", "s", b"data: {}\n\n")
-    with pytest.raises(AssertionError, match="event 7 after 0: the story has a gap"):
-        bench.feeds.publish([event])
+async def test_what_is_published_of_a_workspace_that_nobody_opened_does_not_keep_back_the_rest(bench: Bench) -> None:
+    unknown = Committed("nobody-opened-this", 1, "session", "created", "s", b"data: {}\n\n")
+
+    def publish_with_others(events: Sequence[Committed]) -> None:
+        bench.feeds.publish([unknown, *events, unknown])
+
+    bench.store.on_commit = publish_with_others
+    stream, reader = bench.stream(after=0), Reader()
+    await make_noise(bench, bench.workspace_id, 3)
+    await read_until(reader, stream, "caught_up")
+    assert [event.seq for event in reader.log] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_pushed_before", [True, False], ids=["a full ring", "an empty ring"])
+async def test_a_gap_in_what_is_published_is_an_error_that_readers_do_not_notice(
+    bench: Bench, caplog: pytest.LogCaptureFixture, is_pushed_before: bool
+) -> None:
+    """The ring cannot tell what it was not told; the store can."""
+    session_id = await bench.session()
+    streams, readers = [bench.stream(after=0), bench.stream(after=0, session_id=session_id)], [Reader(), Reader()]
+    for reader, stream in zip(readers, streams, strict=True):
+        await read_until(reader, stream, "caught_up")
+    if not is_pushed_before:
+        bench.feed.ring.clear()
+    publish, bench.store.on_commit = bench.store.on_commit, [].append
+    await bench.events(session_id, 3)
+    bench.store.on_commit = publish
+    await bench.events(session_id, 2)
+    bench.feeds.close()
+    for reader, stream in zip(readers, streams, strict=True):
+        await read_to_end(reader, stream)
+        assert [event.seq for event in reader.log] == [1, 2, 3, 4, 5, 6]
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage() == f"the story of {bench.workspace_id} has a gap: event 5 after 1"
+
+
+async def test_an_event_that_comes_again_is_not_shown_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    publish, published = bench.store.on_commit, list[Committed]()
+
+    def publish_twice(events: Sequence[Committed]) -> None:
+        published.extend(events)
+        publish(published)
+
+    bench.store.on_commit = publish_twice
+    stream, reader = bench.stream(after=0), Reader()
+    await read_until(reader, stream, "caught_up")
+    await make_noise(bench, bench.workspace_id, 2)
+    bench.feeds.close()
+    await read_to_end(reader, stream)
+    assert [event.seq for event in reader.log] == [1, 2, 3]
+    assert {record.levelname for record in caplog.records} == {"ERROR"}
+    assert caplog.records[0].getMessage() == f"the story of {bench.workspace_id} repeats itself: event 1 after 1"

@@ -50,6 +50,14 @@ class RingMachine(RuleBasedStateMachine):
         self.ring.clear()
         assert self.ring.start == self.ring.end
 
+    @rule(missing=st.integers(1, 3))
+    def skip(self, missing: int) -> None:
+        """Events that never came are like one frame that is gone: nobody reads on without them."""
+        seq = self.newest_before(len(self.pushed)) + missing
+        self.ring.skip_to(seq)
+        self.pushed.append(Pushed(b"", "", seq))
+        assert self.ring.start == self.ring.end
+
     @precondition(lambda self: self.ring.start < self.ring.end)
     @rule(
         data=st.data(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -11,14 +11,14 @@ import msgspec
 
 from kedge.engine import writing
 from kedge.engine.writing import Desk
-from kedge.feed.feed import Feed
+from kedge.feed.feed import Feed, Feeds
 from kedge.feed.live import Live
 from kedge.feed.ring import Ring
 from kedge.feed.stream import Reader
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Delta
 from kedge.protocol.runs import Receipt, Submission
-from kedge.store.port import Claim, Draft
+from kedge.store.port import Claim, Committed, Draft
 from kedge.store.sqlite import messages, rows
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.tx import Tx
@@ -60,6 +60,17 @@ def event_is_shown_before_its_commit() -> Generator[None]:
         patch.object(Writer, "_savepoint", savepoint_and_show),
         patch.object(Writer, "_group_done", group_done_in_silence),
     ):
+        yield
+
+
+@contextmanager
+def event_is_lost_between_store_and_feed() -> Generator[None]:
+    publish = Feeds.publish
+
+    def publish_all_but_the_ninth(self: Feeds, events: Sequence[Committed]) -> None:
+        publish(self, [event for event in events if event.seq != 9])
+
+    with patch.object(Feeds, "publish", publish_all_but_the_ninth):
         yield
 
 
@@ -195,6 +206,7 @@ def drafts_are_not_saved_while_a_part_grows() -> Generator[None]:
 MUTANTS = (
     acceptance_is_acknowledged_although_the_disk_is_full,
     event_is_shown_before_its_commit,
+    event_is_lost_between_store_and_feed,
     gap_on_reconnect,
     gap_between_two_pages_of_the_log,
     duplicate_on_reconnect,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 
 from kedge.feed.live import Live
@@ -11,6 +12,8 @@ from kedge.feed.stream import Reader, stream
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import Delta, Part
 from kedge.store.port import Committed, Store, WorkspaceState
+
+log = logging.getLogger(__name__)
 
 # What all workspaces together may keep in memory; those quiet for longest give up theirs first.
 ALL_RINGS_BYTES = 16 * RING_BYTES
@@ -38,7 +41,13 @@ class Feed:
         return max((self.ring.head - reader.seq for reader in self.readers), default=0)
 
     def publish(self, event: Committed) -> None:
-        assert event.seq == self.ring.head + 1, f"event {event.seq} after {self.ring.head}: the story has a gap"
+        """Events come one after the other. If they do not, that is a bug, but no reason to lose those that come."""
+        if event.seq <= self.ring.head:
+            log.error("the story of %s repeats itself: event %d after %d", self.workspace_id, event.seq, self.ring.head)
+            return
+        if event.seq > self.ring.head + 1:
+            log.error("the story of %s has a gap: event %d after %d", self.workspace_id, event.seq, self.ring.head)
+            self.ring.skip_to(event.seq - 1)
         self.ring.push(event.frame, event.session_id, event.seq)
         self.live.committed(event)
 
@@ -102,9 +111,12 @@ class Feeds:
         return self._feeds.get(workspace_id)
 
     def publish(self, events: Sequence[Committed]) -> None:
-        touched = {event.workspace_id: self._feeds[event.workspace_id] for event in events}
+        """One group of the store, of any workspaces. Nobody reads one that has no feed: it is new, or just deleted."""
+        touched: dict[str, Feed] = {}
         for event in events:
-            touched[event.workspace_id].publish(event)
+            if feed := self._feeds.get(event.workspace_id):
+                feed.publish(event)
+                touched[event.workspace_id] = feed
         for workspace_id, feed in touched.items():
             self._feeds[workspace_id] = self._feeds.pop(workspace_id)
             feed.wake()

@@ -49,6 +49,12 @@ class Ring:
     def clear(self) -> None:
         self._drop(len(self._frames))
 
+    def skip_to(self, seq: int) -> None:
+        """The events up to `seq` never came here: nobody may go on from what was here before."""
+        self.clear()
+        self.start += 1  # the place of those that are missing, so that readers at the end fell off too
+        self.head = self._before_seq = seq
+
     def reaches(self, seq: int) -> bool:
         """Whether every event after `seq` is here."""
         return seq >= self._before_seq
