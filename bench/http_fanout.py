@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 
-from _home import LIMIT_S, Home, Server, new_home
+from _home import LIMIT_S, Case, Home, Server, Spent, new_home, print_cases
 from measure import MIB, Samples, noise_told, print_table, wait_quiet
 
 from kedge.client.http1 import ResponseParser
@@ -21,6 +21,7 @@ DELTAS = 2_000
 SUBSCRIBERS = (1, 10, 100)
 STALLED = 200
 ROUNDS = 5
+FILLING = 3  # runs until the buffers of those who do not read are full
 TEXT = "the end"
 RECEIVE_BYTES = 1024 * 1024
 
@@ -90,8 +91,8 @@ def main() -> None:
         with noise_told(), new_home() as home, home.serve() as server:
             fan_out(Stage(home, server), every_ms, rounds)
     wait_quiet()
-    with noise_told(), new_home() as home, home.serve() as server:
-        stall(Stage(home, server), rounds)
+    with noise_told(), new_home() as home, home.serve() as server, new_home() as other, other.serve() as crowded:
+        stall(Stage(home, server), Stage(other, crowded), rounds)
 
 
 def fan_out(stage: Stage, every_ms: float, rounds: int) -> None:
@@ -150,39 +151,22 @@ def heard(story: bytes) -> int:
     return count
 
 
-def stall(stage: Stage, rounds: int) -> None:
-    """The same run, before and after others came who do not read. They are full from an earlier run."""
-    cases = {
-        "nobody stalled (baseline)": (Samples(""), Samples("")),
-        f"{STALLED} stalled": (Samples(""), Samples("")),
-    }
-    sizes: list[float] = []
-    stage.play(stage.listeners(1))
-    for stalled, (cpu, wall) in zip((0, STALLED), cases.values(), strict=True):
-        idle = stage.listeners(stalled)
-        stage.play(stage.listeners(1))
-        stage.play(stage.listeners(1))
-        for _ in range(rounds * 2):
-            cpu_s, wall_s = stage.play(stage.listeners(1))
-            cpu.seconds.append(cpu_s)
-            wall.seconds.append(wall_s)
-        sizes.append(stage.server.rss_bytes / MIB)
-        for listener in idle:
-            listener.sock.close()
-    (base_cpu, base_wall), *_ = cases.values()
-    rows = [
-        [
-            name,
-            f"{wall.p50:.3f}",
-            f"{cpu.p50:.3f}",
-            f"{wall.p50 / base_wall.p50:.2f}",
-            f"{cpu.p50 / base_cpu.p50:.2f}",
-            f"{size:.1f}",
-        ]
-        for (name, (cpu, wall)), size in zip(cases.items(), sizes, strict=True)
-    ]
-    header = ["", "p50 wall s", "p50 CPU s", "x wall", "x CPU", "server MiB"]
-    print_table(f"a run of {DELTAS:,} deltas with one subscriber, beside others who do not read", header, rows)
+def stall(quiet: Stage, crowded: Stage, rounds: int) -> None:
+    """The same run on two servers in turns. Those who do not read are full from earlier runs."""
+    idle = crowded.listeners(STALLED)
+    names = ("nobody stalled (baseline)", f"{STALLED} stalled")
+    cases = [(stage, Case(name)) for stage, name in zip((quiet, crowded), names, strict=True)]
+    for i in range(FILLING + rounds * 4):
+        for stage, case in cases:
+            listeners = stage.listeners(1)
+            cpu_s, wall_s = stage.play(listeners)
+            listeners[0].sock.close()
+            if i >= FILLING:
+                case.add(Spent(wall_s, cpu_s))
+    print_cases(f"a run of {DELTAS:,} deltas with one subscriber, beside others who do not read", [c for _, c in cases])
+    print(f"  memory: {' and '.join(f'{stage.server.rss_bytes / MIB:.1f} MiB' for stage, _ in cases)}")
+    for listener in idle:
+        listener.sock.close()
 
 
 if __name__ == "__main__":
