@@ -14,6 +14,7 @@ from kedge import failpoints
 from kedge.protocol.errors import Conflict, NotFound, StoreUnavailable
 from kedge.protocol.runs import Submission
 from kedge.store.port import Committed
+from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore
 from tests.store.stores import Place, opened, place_in
 
@@ -198,6 +199,22 @@ async def test_a_store_that_was_let_go_of_keeps_nobody_waiting(cranked: tuple[Pl
         with pytest.raises(StoreUnavailable, match="after shutdown"):
             await second
         await place.store._writer.drain()
+
+
+async def test_a_checkpoint_that_failed_does_not_keep_the_store_from_closing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: SqliteStore) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(opening, "WAL_BYTES", 0)
+    monkeypatch.setattr(SqliteStore, "_move_wal", fail)
+    store = SqliteStore.open(tmp_path)
+    place = await place_in(store)
+    await place.accept("run-1")
+    await store.close()
+    async with opened(tmp_path) as again:
+        assert len(await again.store.runs(place.workspace_id)) == 1
 
 
 async def test_closing_waits_for_what_was_sent_and_refuses_what_comes_later(tmp_path: Path) -> None:

@@ -136,9 +136,8 @@ class SqliteStore:
 
     async def delete_workspace(self, workspace_id: str) -> None:
         await self._writer.write("delete_workspace", sessions.delete_workspace, workspace_id)
-        # If this is cut short, the next retention goes on with it.
         while await self._writer.write("remove", retaining.remove_workspace, workspace_id):
-            pass
+            pass  # if this is cut short, the next retention goes on with it
 
     async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session:
         return await self._writer.write("create_session", sessions.create, workspace_id, title, parent_session_id)
@@ -295,15 +294,13 @@ class SqliteStore:
     async def checkpoint(self) -> None:
         """Move everything into the database and empty the log in front of it."""
         await self._writer.drain()
-        if self._checkpoint is not None:
-            await asyncio.wrap_future(self._checkpoint)  # SQLite does not wait for another one, it does nothing
+        await self._checkpoint_is_over()  # SQLite does not wait for another one, it does nothing
         await asyncio.wrap_future(self._write_executor.submit(self._truncate_wal))
 
     async def close(self) -> None:
         self._writer.close()
         await self._writer.drain()
-        if self._checkpoint is not None:
-            await asyncio.wrap_future(self._checkpoint)
+        await self._checkpoint_is_over()
         if isinstance(self._read_executor, ThreadPoolExecutor):
             self._read_executor.shutdown(cancel_futures=True)  # reads in flight are short
         try:
@@ -330,6 +327,10 @@ class SqliteStore:
         if events:
             self._listener(events)
         self._checkpoint_if_due()
+
+    async def _checkpoint_is_over(self) -> None:
+        if self._checkpoint is not None:  # however it went: a later one does what it could not
+            await asyncio.gather(asyncio.wrap_future(self._checkpoint), return_exceptions=True)
 
     def _checkpoint_if_due(self) -> None:
         if self._checkpoint is not None and not self._checkpoint.done():
