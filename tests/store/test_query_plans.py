@@ -89,6 +89,7 @@ async def list_everything(kedge: Kedge, session_id: str) -> None:
 
 def explain(db: sqlite3.Connection, statements: Mapping[str, Any]) -> dict[str, list[str]]:
     """SQLite's own plan of each statement, step by step."""
+    assert db.row_factory is sqlite3.Row
     return {
         sql: [row["detail"] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", args).fetchall()]
         for sql, args in dict(statements).items()
