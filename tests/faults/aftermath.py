@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -51,6 +53,17 @@ def at_rest(root: Path) -> AtRest:
         calls = dict(db.execute("SELECT id, run_id FROM messages WHERE role = 'tool' AND reason IS NULL").fetchall())
         processes = [LeftProcess(*row) for row in db.execute("SELECT pgid, started FROM processes")]
     return AtRest(runs, pending, calls, processes)
+
+
+def end_leftovers(root: Path) -> None:
+    """A process that its server had started, but not yet on record, when it died: nobody else knows of it."""
+    for number in (root / "processes").glob("long.*"):
+        pid = int(number.suffix[1:])
+        try:
+            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+                os.kill(pid, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it was ended, as it should be
 
 
 async def check_aftermath(root: Path, *deaths: Died) -> None:

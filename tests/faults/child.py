@@ -31,8 +31,8 @@ KINDS: tuple[RunKind, ...] = ("prompt", "shell", "summarize", "agent")
 GATES = ("busy", "forever-1", "forever-2", "forever-3", "forever-4", "forever-5")
 NEWER = opening.Migration("9999_newer", "CREATE TABLE newer (id INTEGER PRIMARY KEY)")
 
-# A process that works until it is ended; in a server that was told to settle it ends by itself.
-LONG_PROCESS = '[ -n "$KEDGE_SETTLE" ] || exec sleep 60'
+# A process that works until it is ended, and leaves its number; in a server that was told to settle it does nothing.
+LONG_PROCESS = '[ -n "$KEDGE_SETTLE" ] || { echo $$ > "$0.$$" && exec sleep 60\n}\n'
 
 
 def acknowledge(what: str, **facts: Any) -> None:
@@ -134,6 +134,10 @@ class Server:
                 return
             await self._recorded.wait()
 
+    @property
+    def long_process(self) -> str:
+        return f"process sh {self.root / 'processes' / 'long'}"
+
     def effect(self, name: str) -> str:
         """A tool call that the world outside the store notices."""
         return f"process printf x >> {self.root / 'effects' / name}"
@@ -171,7 +175,7 @@ async def asking(server: Server) -> None:
 
 async def cancelling(server: Server) -> None:
     session = await server.session("cancelling")
-    await server.send("c1", session, f"process {LONG_PROCESS}", "say never")
+    await server.send("c1", session, server.long_process, "say never")
     await server.send("c2", session, "say never either")
     await server.has_process("c1")
     await server.cancel(session)
@@ -218,7 +222,7 @@ async def tidying(server: Server) -> None:
 
 async def leaving(server: Server) -> None:
     """Work in every state, to be met by the stop."""
-    for run_id, script in (("g1", f"process {LONG_PROCESS}"), ("h1", "wait forever-4"), ("j1", "stubborn 1")):
+    for run_id, script in (("g1", server.long_process), ("h1", "wait forever-4"), ("j1", "stubborn 1")):
         session = await server.session(run_id)
         await server.send(run_id, session, "say before", script, "say after")
         if run_id == "h1":
@@ -230,8 +234,9 @@ async def leaving(server: Server) -> None:
 
 
 async def tell(root: Path) -> None:
-    for name in ("workspace", "other", "effects"):
+    for name in ("workspace", "other", "effects", "processes"):
         (root / name).mkdir(exist_ok=True)
+    (root / "processes" / "long").write_text(LONG_PROCESS)
     server = Server(root)
     await server.start()
     async with asyncio.TaskGroup() as acts:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.faults.aftermath import at_rest, check_aftermath
+from tests.faults.aftermath import at_rest, check_aftermath, end_leftovers
 from tests.faults.places import RECOVERY, STORY, UPGRADE
 from tests.faults.processes import Died, places_passed, run_child
 
@@ -25,9 +26,11 @@ LATER_HITS = sorted(f"{name}@{hits // 2 + 1}" for name, hits in STORY.items() if
 
 
 @pytest.fixture(autouse=True)
-def settling(monkeypatch: pytest.MonkeyPatch) -> None:
+def settling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[None]:
     for name, value in SETTLE.items():
         monkeypatch.setenv(name, value)
+    yield
+    end_leftovers(tmp_path)
 
 
 class Dead(NamedTuple):
@@ -45,8 +48,10 @@ class Dead(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def dead(tmp_path_factory: pytest.TempPathFactory) -> Dead:
-    return killed_in_the_middle(tmp_path_factory.mktemp("dead"))
+def dead(tmp_path_factory: pytest.TempPathFactory) -> Generator[Dead]:
+    root = tmp_path_factory.mktemp("dead")
+    yield killed_in_the_middle(root)
+    end_leftovers(root)
 
 
 def killed_in_the_middle(root: Path) -> Dead:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -56,7 +57,8 @@ async def opened(directory: Path, **settings: object) -> AsyncGenerator[Place]:
     try:
         yield await place_in(store)
     finally:
-        await store.close()
+        async with asyncio.timeout(LIMIT_S):
+            await store.close()
 
 
 async def make_store(directory: Path, runs: int = 3) -> None:

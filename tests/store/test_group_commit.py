@@ -16,6 +16,7 @@ from kedge.protocol.runs import Submission
 from kedge.store.port import Committed
 from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore
+from kedge.store.sqlite.tx import Tx
 from tests.store.stores import Place, opened, place_in
 
 T = TypeVar("T")
@@ -103,6 +104,27 @@ async def test_a_transaction_that_fails_leaves_the_others_of_its_group(cranked: 
     assert [type(result) for result in results] == [type(None), NotFound, Conflict, type(None)]
     assert [run.run_id for run in await place.store.runs(place.workspace_id)] == ["run-0", "run-1", "run-2"]
     assert [event.seq for event in await place.log()] == [1, 2, 3, 4], "a failed one must leave no gap"
+
+
+async def test_what_a_failed_transaction_wrote_before_it_failed_is_gone(cranked: tuple[Place, HandCranked]) -> None:
+    place, crank = cranked
+
+    def write_and_fail(tx: Tx) -> None:
+        tx.append("config_changed", "updated", place.workspace_id, "", b"{}", body=b"{}")
+        tx.execute("UPDATE sessions SET title = 'half done'")
+        raise ValueError("after two effects")
+
+    first = asyncio.create_task(place.accept("run-0"))
+    await asyncio.sleep(0)
+    failing = place.store._writer.write("failing", write_and_fail)
+    last = asyncio.create_task(place.accept("run-1"))
+    await asyncio.sleep(0)
+    await crank.settle()
+    await asyncio.gather(first, last)
+    with pytest.raises(ValueError, match="after two effects"):
+        await failing
+    assert (await place.store.session(place.workspace_id, place.session_id)).title == "a session"
+    assert [event.seq for event in await place.log()] == [1, 2, 3]
 
 
 async def test_events_are_published_in_the_order_of_their_commits_before_callers_go_on(place: Place) -> None:

@@ -122,6 +122,7 @@ async def delete_everything(store: Store) -> None:
 
 def explain(db: sqlite3.Connection, statements: Mapping[str, Any]) -> dict[str, list[str]]:
     """SQLite's own plan of each statement, step by step."""
+    assert db.row_factory is sqlite3.Row
     return {
         sql: [row["detail"] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", args).fetchall()]
         for sql, args in dict(statements).items()

@@ -189,10 +189,8 @@ def note_closing(db: sqlite3.Connection) -> None:
 
 
 def _damaged(path: Path, problem: str) -> str:
-    in_one_line = " ".join(problem.split())
-    return (
-        f"{path} is damaged ({in_one_line}); it was left as it is: restore a backup, or choose another data directory"
-    )
+    what = " ".join(problem.split())  # SQLite likes several lines
+    return f"{path} is damaged ({what}); it was left as it is: restore a backup, or choose another data directory"
 
 
 def _is_unreadable(error: sqlite3.Error) -> bool:
