@@ -16,20 +16,20 @@ from typing import Any, TypeVar
 from kedge import failpoints
 from kedge.engine import processes
 from kedge.engine.actor import SessionActor
+from kedge.engine.checks import checked_title, resolved_directory
 from kedge.engine.persist import persist
 from kedge.engine.turn import Turn
 from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
 from kedge.protocol.bounds import (
     MAX_ENV_CHARS,
-    MAX_TITLE_CHARS,
     check_depth,
     check_model,
     check_prompt,
     check_run_id,
     check_text,
 )
-from kedge.protocol.errors import Invalid, KedgeError, NotFound, TooLarge, Unavailable
+from kedge.protocol.errors import KedgeError, NotFound, TooLarge, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, Submission
 from kedge.protocol.sessions import Session, Workspace
@@ -135,7 +135,7 @@ class Engine:
 
     async def open_workspace(self, path: Path) -> Workspace:
         """Join the workspace of a directory, by its resolved path."""
-        return await asyncio.shield(self._own(self._open_workspace(_resolved(path))))
+        return await asyncio.shield(self._own(self._open_workspace(resolved_directory(path))))
 
     async def delete_workspace(self, workspace_id: str) -> None:
         await asyncio.shield(self._own(self._delete_workspace(workspace_id)))
@@ -381,22 +381,3 @@ async def _end_tasks(tasks: set[asyncio.Task[Any]], patience_s: float) -> None:
     _, late = await asyncio.wait(tasks, timeout=patience_s)
     for task in late:
         task.cancel()
-
-
-def _resolved(path: Path) -> str:
-    check_text(str(path), "path")
-    try:
-        resolved = path.resolve()
-        if resolved.is_dir():
-            return str(resolved)
-        why = "is not a directory"
-    except (OSError, RuntimeError) as error:  # a name too long, a link to itself
-        why = (error.strerror if isinstance(error, OSError) else None) or "cannot be resolved"
-    raise Invalid("invalid_request", f"{str(path)[:200]} {why}; name an existing directory")
-
-
-def checked_title(title: str) -> str:
-    check_text(title, "title")
-    if len(title) > MAX_TITLE_CHARS:
-        raise Invalid("invalid_request", f"the title is over {MAX_TITLE_CHARS} characters")
-    return title

@@ -1,0 +1,27 @@
+"""What people give a workspace and a session: a directory that is there, and a title of one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kedge.protocol.bounds import MAX_TITLE_CHARS, check_text
+from kedge.protocol.errors import Invalid
+
+
+def resolved_directory(path: Path) -> str:
+    check_text(str(path), "path")
+    try:
+        resolved = path.resolve()
+        if resolved.is_dir():
+            return str(resolved)
+        why = "is not a directory"
+    except (OSError, RuntimeError) as error:  # a name too long, a link to itself
+        why = (error.strerror if isinstance(error, OSError) else None) or "cannot be resolved"
+    raise Invalid("invalid_request", f"{str(path)[:200]} {why}; name an existing directory")
+
+
+def checked_title(title: str) -> str:
+    check_text(title, "title")
+    if len(title) > MAX_TITLE_CHARS:
+        raise Invalid("invalid_request", f"the title is over {MAX_TITLE_CHARS} characters")
+    return title
