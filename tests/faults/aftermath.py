@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kedge.engine.processes import members
 from kedge.protocol.events import Event
-from kedge.protocol.messages import Delta, ToolResult, finish_of, text_of
+from kedge.protocol.messages import Delta, MessageOf, ToolResult, finish_of, text_of
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run
 from kedge.store.port import LeftProcess
@@ -104,8 +104,8 @@ async def settle(kedge: Kedge) -> None:
             answered.add(_request_id(event))
 
     async def stop_what_hangs() -> None:
-        event = await kedge.seen(lambda event: isinstance(event.payload, Delta) and "hang" in event.payload.text)
-        assert isinstance(event.payload, Delta)
+        event = await kedge.seen(_hangs)
+        assert isinstance(event.payload, Delta | MessageOf)
         await kedge.cancel_run(event.payload.run_id)
 
     people = {asyncio.create_task(answer_all()), asyncio.create_task(stop_what_hangs())}
@@ -116,6 +116,17 @@ async def settle(kedge: Kedge) -> None:
         for person in people:
             person.cancel()
         await asyncio.wait(people)
+
+
+def _hangs(event: Event) -> bool:
+    """A call is at its `hang`: told by a delta, or by the snapshot for one who came later."""
+    match event.payload:
+        case Delta(text=text):
+            return "hang" in text
+        case MessageOf(parts=[ToolResult(content=content)]) if event.seq is None:
+            return "hang" in content
+        case _:
+            return False
 
 
 async def answer(kedge: Kedge, event: Event) -> AnswerReceipt:

@@ -38,7 +38,7 @@ async def main(root: Path) -> None:
     busy, idle, other = [await server.session(title) for title in ("busy", "idle", "other")]
     await server.send("before", idle, "say before")
     await server.end("before")
-    await server.send("running", busy, "say begun\nwait busy\nsay cannot be stored")
+    await server.send("running", busy, "say begun\nwait busy\nsay stored later")
     await server.send("behind", busy, "say behind")
     await server.gates.reached("busy")
 
@@ -51,7 +51,7 @@ async def main(root: Path) -> None:
     await server.gates.reached("forever-1")
     allow_files_of(NOTHING_BYTES)
     await try_to_send(server, "no-room", other, "say no room")
-    server.gates.open("busy")  # the turn meets the full disk, and cannot even end
+    server.gates.open("busy")  # the turn meets the full disk, and waits for it
     ending = asyncio.create_task(server.end("running"))
     done, _ = await asyncio.wait({ending}, timeout=0.5)
     acknowledge("still_running", is_ended=bool(done))
