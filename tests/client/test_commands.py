@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -213,3 +214,43 @@ def test_every_command_explains_itself(kedge: Kedge, name: str) -> None:
     done = kedge(name, "--help")
     assert done.code == 0
     assert done.out.startswith(f"usage: kedge {name}")
+
+
+@pytest.mark.parametrize("args", [["-m", "nonsense"], ["--run-id", "a b"]])
+def test_a_refused_prompt_leaves_no_session_behind(kedge: Kedge, args: list[str]) -> None:
+    assert kedge.run(*args, "say hello").code == 2
+    assert kedge.run("--detach", *args, "say hello").code == 2
+    assert kedge("session", "list").out == ""
+
+
+def test_a_session_is_called_what_was_asked_first(kedge: Kedge) -> None:
+    kedge.run(f"say {'long ' * 30}")
+    (session,) = lines(kedge("session", "list", "--json").out)
+    assert session["title"].startswith("say long long")
+    assert len(session["title"]) == 60
+
+
+def test_what_others_wrote_does_not_drive_the_terminal(kedge: Kedge) -> None:
+    kedge.run("say \x1b[31mred\x1b]0;title\x07")
+    listed = kedge("runs").out + kedge("session", "list").out
+    assert "red" in listed
+    assert not set(listed) & {"\x1b", "\x07"}
+
+
+def test_a_table_is_shown_on_a_terminal_that_does_not_say_how_wide_it_is(kedge: Kedge) -> None:
+    kedge.run("say hello", "--run-id", "shown")
+    ours, theirs = os.openpty()  # without a size
+    try:
+        assert finish(kedge.start("runs", stdout=theirs)).code == 0
+        assert b"shown" in os.read(ours, 65536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_doctor_sees_a_damaged_database(place: Place, tmp_path: Path) -> None:
+    place.data_dir.mkdir()
+    (place.data_dir / "kedge.db").write_bytes(b"this is no database" * 100)
+    done = Kedge(place, tmp_path)("doctor", env={"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ""})
+    assert done.code == 1
+    assert "kedge.db is damaged" in done.out

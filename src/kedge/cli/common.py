@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from kedge.cli.options import Options, UsageError, named
-from kedge.client.errors import ClientError, NotAllowed, Refused, SpawnFailed
+from kedge.client.errors import ClientError, NotAllowed, Refused, SpawnRefused
 from kedge.client.policy import GIVE_UP_S
 from kedge.client.sync import Client
 from kedge.protocol.address import AddressError
@@ -77,10 +77,12 @@ def _directory(given: str | None) -> str:
 
 def exit_code_of(error: Exception) -> int:
     match error:
-        case NotAllowed() | AddressError() | UsageError() | SpawnFailed():
+        case NotAllowed() | AddressError() | UsageError() | SpawnRefused():
             return EXIT_USAGE
         case Refused() if error.code == "session_busy" or error.status == 429:
             return EXIT_REFUSED
+        case Refused(status=503):
+            return EXIT_UNREACHABLE  # nothing was accepted; trying again later is safe
         case Refused():
             return EXIT_USAGE if 400 <= error.status < 500 else EXIT_FAILED
         case _:
@@ -103,12 +105,17 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
     if not rows:
         return
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    edge = os.get_terminal_size(1).columns if os.isatty(1) else None
+    edge = (os.get_terminal_size(1).columns or None) if os.isatty(1) else None  # 0: the terminal does not say
     for row in rows:
         line = "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])
         print(line.rstrip()[:edge])
 
 
+def printable(text: str) -> str:
+    """What others wrote must not drive this terminal: control characters are shown as a mark."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
 def one_line(text: str, length: int = 120) -> str:
-    line = " ".join(text.split())
+    line = " ".join(printable(text).split())
     return line if len(line) <= length else f"{line[: length - 1]}…"

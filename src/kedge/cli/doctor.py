@@ -25,6 +25,7 @@ usage: kedge doctor [OPTION ...]
 Checks the set-up and says how to mend it. Exits with 0 if nothing keeps a run from working.
 
 """
+NO_SPACE_BYTES = 1024 * 1024  # too little for a server to start
 LOW_SPACE_BYTES = 200 * 1024 * 1024
 
 # (is it fine? None: not nice, but it works; what was found)
@@ -67,9 +68,27 @@ def _data_directory(path: str) -> Iterator[Finding]:
         yield False, f"the data directory {path} cannot be written; choose another with --data-dir or KEDGE_DATA_DIR"
         return
     free_bytes = shutil.disk_usage(there).free
+    if free_bytes < NO_SPACE_BYTES:
+        yield False, f"no room is left for the data directory {path}; make room, or choose another with --data-dir"
+        return
+    if not _is_database(os.path.join(path, "kedge.db")):
+        yield False, f"{os.path.join(path, 'kedge.db')} is damaged; restore a backup, or choose another --data-dir"
+        return
     if free_bytes < LOW_SPACE_BYTES:
         yield None, f"only {free_bytes >> 20} MiB are free for the data directory {path}; make room"
     yield True, f"data directory {path}" + ("" if there == path else " (made on first use)")
+
+
+def _is_database(path: str) -> bool:
+    """Whether a file there begins as a database does; none is made on first use."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(16)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return not head or head == b"SQLite format 3\0"
 
 
 def _server(endpoint: Endpoint) -> Iterator[Finding]:

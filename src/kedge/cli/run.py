@@ -38,6 +38,7 @@ EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
 
 USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
 LATEST = 50  # sessions that are asked for first; children of one may come before it
+TITLE_CHARS = 60  # a column of a list
 CANCEL_S = 10.0  # the end of a cancelled run is written within 5 s (P6)
 
 
@@ -77,18 +78,29 @@ class Command:
         self._options = options
         self._console = console
         self._is_quiet = options.has("quiet")
+        self._made_session: str | None = None
+        self._is_accepted = False
 
     def go(self) -> int:
         prompt = self._prompt()
         client = self._connect()
-        body = submission(prompt, self._session_id(client), self._options.get("run-id"), self._fields())
-        if self._options.has("detach"):
-            self._console.may_stop = False
-            client.wire.call("POST", f"{client.path}/agent", body, policy=client.policy())
-            self._console.answer(f"{body['run_id']}\n")
-            self._console.flush()
-            return EXIT_OK
-        return self._follow(client, body)
+        body = submission(prompt, self._session_id(client, prompt), self._options.get("run-id"), self._fields())
+        try:
+            return self._detach(client, body) if self._options.has("detach") else self._follow(client, body)
+        except Refused:
+            if self._made_session and not self._is_accepted:
+                client.call(
+                    "DELETE", f"/sessions/{escape(self._made_session)}"
+                )  # a refused submit leaves no trace (P3)
+            raise
+
+    def _detach(self, client: Client, body: dict[str, Any]) -> int:
+        self._console.may_stop = False
+        client.wire.call("POST", f"{client.path}/agent", body, policy=client.policy())
+        self._is_accepted = True
+        self._console.answer(f"{body['run_id']}\n")
+        self._console.flush()
+        return EXIT_OK
 
     def _prompt(self) -> str:
         words = self._options.words
@@ -108,7 +120,7 @@ class Command:
         self._console.say("connecting")
         return connect(self._options, name="kedge run", waiter=self._console)
 
-    def _session_id(self, client: Client) -> str:
+    def _session_id(self, client: Client, prompt: str) -> str:
         if session_id := self._options.get("session"):
             return session_id
         if (run_id := self._options.get("run-id")) and (session_id := _session_of(client, run_id)):
@@ -118,7 +130,9 @@ class Command:
                 for session in client.sessions(limit=limit):
                     if not session.get("parent_session_id"):
                         return session["id"]
-        return client.create_session()["id"]
+        made: str = client.create_session(_title(prompt))["id"]
+        self._made_session = made
+        return made
 
     def _fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -138,6 +152,7 @@ class Command:
         follower.core.listen = printer.listen
         self._console.say("sending")
         for _ in follower.steps():
+            self._is_accepted = follower.core.receipt is not None
             self._console.say(view.doing)
             printer.news()
             self._console.flush()
@@ -174,6 +189,10 @@ class Command:
         self._console.error(f"kedge: {line}\n")
 
 
+class NotCancelled(ClientError):
+    pass
+
+
 class _Follower(RunFollower):
     """Heeds signals and the deadline: from the moment it is sent, they cancel the run."""
 
@@ -199,7 +218,11 @@ class _Follower(RunFollower):
             return
         if self._console.signum is not None:
             self._is_cancelled = self._console.is_heard = True
-            self.cancel(self._client.policy())
+            try:
+                self.cancel(self._client.policy())
+            except Refused as error:
+                run_id = self.core.view.run_id
+                raise NotCancelled(f"the cancel was refused ({error}); run {run_id} goes on") from error
         elif self._console.is_time_up:
             self._is_cancelled = self.is_time_up = True
             self._give_up()
@@ -213,6 +236,12 @@ class _Follower(RunFollower):
         except ClientError as error:
             raise TimeUp from error
         self._console.extend(CANCEL_S)
+
+
+def _title(prompt: str) -> str:
+    """What a list of sessions shows: the beginning of what was asked first."""
+    line = " ".join(prompt.split())
+    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"
 
 
 def _session_of(client: Client, run_id: str) -> str | None:

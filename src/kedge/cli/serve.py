@@ -50,10 +50,12 @@ def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
     from kedge.agent.agent import Agent
     from kedge.server import serve
 
-    host = options.host or (None if options.detached else os.environ.get("KEDGE_HOST"))
+    host = options.host
+    if host is None and not options.detached:
+        host = os.environ.get("KEDGE_HOST") or None
     settings = serve.Settings(
         data_dir=directory,
-        host=parse(host) if host else None,
+        host=None if host is None else parse(host),
         token=os.environ.get("KEDGE_TOKEN", "").strip() or None,
         token_file=options.token_file,
         allow_remote=options.allow_remote,

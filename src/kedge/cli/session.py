@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 
-from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table
+from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table, printable
 from kedge.cli.options import Options, UsageError, named
 from kedge.client.story import escape, query
 from kedge.client.sync import Client
@@ -52,7 +53,11 @@ def _list(client: Client, words: list[str], options: Options) -> None:
 
 
 def _show(client: Client, words: list[str], options: Options) -> None:
-    _write(client, _found(client, words)["id"], options, print)
+    _write(client, _found(client, words)["id"], options, _print_safely if os.isatty(1) else print)
+
+
+def _print_safely(text: str) -> None:
+    print(printable(text))
 
 
 def _rename(client: Client, words: list[str], options: Options) -> None:

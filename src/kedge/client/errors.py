@@ -4,6 +4,7 @@ ClientError
 ├── Dropped         the connection broke or fell silent; coming back may help
 ├── Unreachable     nothing answered for as long as we were ready to wait
 ├── SpawnFailed     a server could not be started
+│   └── SpawnRefused    for a reason that its user can mend: the data directory, the file in it
 ├── NotAllowed      the server does not let us in
 └── Refused         the server answered with an error: `status`, `code`, `message`
 """
@@ -24,6 +25,10 @@ class Unreachable(ClientError):
 
 
 class SpawnFailed(ClientError):
+    pass
+
+
+class SpawnRefused(SpawnFailed):
     pass
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from socket import socket
 
 from kedge.client.endpoint import Endpoint
-from kedge.client.errors import Dropped, SpawnFailed
+from kedge.client.errors import Dropped, SpawnFailed, SpawnRefused
 from kedge.client.waiting import Waiter
 from kedge.protocol.address import OWNER_FILE
 
@@ -22,7 +22,7 @@ LOCK_FILE = "spawn.lock"
 READY_S = 60.0  # a large store may have to be migrated first
 LEAVING_S = 10.0  # a server that leaves gives its runs 5 s (P15) and then writes what is left
 LOOK_AGAIN_S = 0.02
-DEATHS = 3  # one that was killed while it started is started again; one that dies each time is not
+DEATHS = 10  # one that was killed while it started is started again; one that dies each time is not
 
 
 class Died(SpawnFailed):
@@ -69,7 +69,7 @@ def only_one(data_dir: str) -> Generator[None]:
         os.makedirs(data_dir, mode=0o700, exist_ok=True)
         lock = os.open(os.path.join(data_dir, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise SpawnFailed(
+        raise SpawnRefused(
             f"cannot use the data directory {data_dir} ({error.strerror}); choose another --data-dir"
         ) from error
     try:
@@ -147,7 +147,7 @@ def _await_ready(fd: int, endpoint: Endpoint, waiter: Waiter) -> None:
             said += piece
     line = said.partition(b"\n")[0].decode("utf-8", "replace")
     if line != "ready":
-        raise SpawnFailed(line.removeprefix("error: "))
+        raise SpawnRefused(line.removeprefix("error: "))
 
 
 def _private(path: str, flags: int) -> int:

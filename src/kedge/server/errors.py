@@ -21,7 +21,7 @@ class BadRequest(KedgeError):
 
 class Unauthorized(KedgeError):
     def __init__(self) -> None:
-        super().__init__("unauthorized", "a bearer token is needed; KEDGE_TOKEN or --token-file names it")
+        super().__init__("unauthorized", "no bearer token was given, or a wrong one")
 
 
 class Forbidden(KedgeError):
