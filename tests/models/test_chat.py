@@ -10,11 +10,11 @@ import pytest
 from kedge.models.chat import chat_messages, parse_event, parse_listing, prepare_request
 from kedge.models.errors import ModelError, Refused, Transient
 from kedge.models.sse import SseEvent
-from kedge.models.values import Endpoint, ReasoningDelta, StepEnd, StreamEnd, TextDelta, UsageReport
+from kedge.models.values import Endpoint, ReasoningDelta, StepEnd, StepRequest, StreamEnd, TextDelta, UsageReport
 from kedge.protocol.messages import File, Finish, FinishReason, Image, Message, Part, Reasoning, Role, Text, ToolCall
-from kedge.protocol.runs import Usage
 
 ENDPOINT = Endpoint(provider="openai", model="some/model", base_url="http://models.test/v1", api_key="sk-secret")
+EMPTY = StepRequest(system="", history=[])
 
 
 def message(role: Role, *parts: Part) -> Message:
@@ -29,7 +29,9 @@ def chunk(delta: Any, **choice: Any) -> SseEvent:
 
 
 def test_a_request_streams_with_the_key_in_its_header_only() -> None:
-    request = prepare_request(ENDPOINT, "be brief", [message("user", Text("hello \u2028 😀"))])
+    request = prepare_request(
+        ENDPOINT, StepRequest(system="be brief", history=[message("user", Text("hello \u2028 😀"))])
+    )
     assert (request.method, request.url) == ("POST", "http://models.test/v1/chat/completions")
     assert request.headers["Authorization"] == "Bearer sk-secret"
     assert request.headers["Accept-Encoding"] == "identity"  # a compressed stream comes in blocks, and late
@@ -42,12 +44,12 @@ def test_a_request_streams_with_the_key_in_its_header_only() -> None:
 
 
 def test_a_server_without_a_key_gets_none() -> None:
-    request = prepare_request(Endpoint(provider="openai", model="m", base_url="http://models.test/v1"), "", [])
+    request = prepare_request(Endpoint(provider="openai", model="m", base_url="http://models.test/v1"), EMPTY)
     assert "Authorization" not in request.headers
 
 
 def test_nothing_that_holds_a_key_shows_it() -> None:
-    request = prepare_request(ENDPOINT, "", [])
+    request = prepare_request(ENDPOINT, EMPTY)
     assert "sk-secret" not in repr(ENDPOINT) + str(ENDPOINT) + repr(request) + str([request, ENDPOINT])
 
 
@@ -116,7 +118,7 @@ def test_finish_reasons_are_mapped(said: str, reason: FinishReason) -> None:
 def test_usage_counts_each_token_once() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
     event = SseEvent(json.dumps({"choices": [], "usage": usage}).encode())
-    assert parse_event(event) == [UsageReport(Usage(input_tokens=6, output_tokens=3, cache_read_tokens=4))]
+    assert parse_event(event) == [UsageReport(input_tokens=6, output_tokens=3, cache_read_tokens=4)]
 
 
 @pytest.mark.parametrize("usage", [None, [], "many", {"prompt_tokens": "1", "completion_tokens": -1}, {"x": True}])
@@ -124,7 +126,7 @@ def test_a_wrong_count_does_not_cost_a_good_answer(usage: Any) -> None:
     data = {"choices": [{"delta": {"content": "hi"}}], "usage": usage}
     deltas = parse_event(SseEvent(json.dumps(data).encode()))
     assert deltas[0] == TextDelta("hi")
-    assert all(delta == UsageReport(Usage()) for delta in deltas[1:])
+    assert all(delta == UsageReport(input_tokens=0, output_tokens=0, cache_read_tokens=0) for delta in deltas[1:])
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ import pytest
 
 from kedge.models.client import Models
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
-from kedge.models.values import Delta, Endpoint, StepEnd, TextDelta, UsageReport
+from kedge.models.values import Delta, Endpoint, StepEnd, StepRequest, TextDelta, UsageReport
 from kedge.protocol.messages import Message, Text
-from kedge.protocol.runs import Usage
 from tests.support.model_plan import AT_ONCE, Plan
 from tests.support.model_server import HOST, ModelServer
 
@@ -37,7 +36,7 @@ def endpoint(server: ModelServer, model: str = "m") -> Endpoint:
 
 
 async def ask(models: Models, target: Endpoint) -> list[Delta]:
-    async with contextlib.aclosing(models.stream(target, "be brief", [PROMPT])) as groups:
+    async with contextlib.aclosing(models.stream(target, StepRequest(system="be brief", history=[PROMPT]))) as groups:
         return [delta async for deltas in groups for delta in deltas]
 
 
@@ -50,7 +49,7 @@ async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_
     deltas = await ask(models, endpoint(model_server))
     assert text(deltas) == "w0 w1 yes"
     assert StepEnd("end_turn") in deltas
-    assert UsageReport(Usage(input_tokens=10, output_tokens=3)) in deltas
+    assert UsageReport(input_tokens=10, output_tokens=3, cache_read_tokens=0) in deltas
     [call] = model_server.calls
     assert call.headers["authorization"] == f"Bearer {KEY}"
     assert [message["role"] for message in call.body["messages"]] == ["system", "user"]
@@ -154,7 +153,9 @@ async def test_a_proxy_is_used_where_the_environment_says_so(
 
 async def test_leaving_early_closes_the_connection(models: Models, model_server: ModelServer) -> None:
     model_server.plan = Plan(hang_after=1, chunks=3)
-    async with contextlib.aclosing(models.stream(endpoint(model_server), "", [PROMPT])) as groups:
+    async with contextlib.aclosing(
+        models.stream(endpoint(model_server), StepRequest(system="", history=[PROMPT]))
+    ) as groups:
         async for deltas in groups:
             if text(deltas):
                 break

@@ -32,8 +32,9 @@ from kedge.protocol.requests import (
     QuestionRequest,
     RequestResolution,
 )
-from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, Submission, Usage
+from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, Submission
 from kedge.protocol.sessions import Session, SessionStatus, Workspace
+from kedge.protocol.usage import Usage
 
 RUN = Run(
     run_id="r1",

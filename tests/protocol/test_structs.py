@@ -26,8 +26,9 @@ from kedge.protocol.messages import (
     text_of,
     with_text,
 )
-from kedge.protocol.runs import Run, RunState, Usage
+from kedge.protocol.runs import Run, RunState
 from kedge.protocol.sessions import Session
+from kedge.protocol.usage import Usage
 from tests.protocol.examples import EXAMPLES, RUN
 
 IDS = [f"{type(value).__name__}-{i}" for i, (value, _) in enumerate(EXAMPLES)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kedge.engine.writing import MessageWriter, PartWriter
-from kedge.models.values import Delta, ReasoningDelta, StepEnd, StreamEnd, TextDelta, UsageReport
+from kedge.models.values import Delta, ReasoningDelta, StepEnd, TextDelta, UsageReport
 from kedge.protocol.messages import FinishReason, Reasoning, Text
-from kedge.protocol.runs import Usage
+from kedge.protocol.usage import Usage
 
 
 class Answer:
@@ -25,11 +25,16 @@ class Answer:
             match delta:
                 case TextDelta() | ReasoningDelta():
                     self._show(delta, ended)
-                case UsageReport(usage):
-                    self._usage = usage
+                case UsageReport():
+                    self._usage = Usage(
+                        input_tokens=delta.input_tokens or 0,
+                        output_tokens=delta.output_tokens or 0,
+                        cache_read_tokens=delta.cache_read_tokens or 0,
+                        cache_write_tokens=delta.cache_write_tokens or 0,
+                    )
                 case StepEnd(reason):
                     self._reason = reason
-                case StreamEnd():
+                case _:
                     pass
         for part in ended:
             await part.finish()

@@ -13,7 +13,7 @@ from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.errors import ModelError
 from kedge.models.resolve import resolve
-from kedge.models.values import Endpoint
+from kedge.models.values import Endpoint, StepRequest
 from kedge.protocol.messages import Message, finish_of, text_of
 
 _STEP_ENDS = frozenset({"end_turn", "max_tokens", "content_filter", "unknown"})
@@ -54,13 +54,14 @@ class PromptTurn:
 
     async def _step(self, ctx: TurnContext, endpoint: Endpoint, history: list[Message]) -> None:
         system = system_prompt(ctx.directory, self._today())
+        request = StepRequest(system=system, history=history)
         attempts = Attempts(ctx, self._retry)
         # The message is there before the model speaks, so that its first word is shown at once. An attempt that fails
         # without a word leaves it to the next one.
         answer = Answer(await ctx.message(model=endpoint.name))
         while True:
             try:
-                async with contextlib.aclosing(self._models.stream(endpoint, system, history)) as groups:
+                async with contextlib.aclosing(self._models.stream(endpoint, request)) as groups:
                     async for deltas in groups:
                         await answer.write(deltas)
                 break

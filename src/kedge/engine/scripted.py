@@ -26,7 +26,7 @@ from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Text, ToolCall, ToolResult
-from kedge.protocol.runs import Usage
+from kedge.protocol.usage import Usage
 
 
 class Gates:

@@ -19,12 +19,12 @@ from kedge.models.values import (
     HttpRequest,
     ReasoningDelta,
     StepEnd,
+    StepRequest,
     StreamEnd,
     TextDelta,
     UsageReport,
 )
 from kedge.protocol.messages import File, FinishReason, Image, Message, Text, finish_of, text_of
-from kedge.protocol.runs import Usage
 from kedge.version import VERSION
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -35,12 +35,11 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 _STREAM_END = b"[DONE]"
 
 
-def prepare_request(
-    endpoint: Endpoint, system: str, history: Sequence[Message], said: Said | None = None
-) -> HttpRequest:
+def prepare_request(endpoint: Endpoint, request: StepRequest, said: Said | None = None) -> HttpRequest:
+    encoded = said.messages if said else chat_messages
     body = {
         "model": endpoint.model,
-        "messages": [{"role": "system", "content": system}, *(said.messages if said else chat_messages)(history)],
+        "messages": [{"role": "system", "content": request.system}, *encoded(request.history)],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -87,7 +86,7 @@ def parse_event(event: SseEvent, key: str | None = None) -> list[Delta]:
         if choice.index == 0:  # one answer was asked for
             deltas += _choice_deltas(choice)
     if (usage := _usage(chunk.usage)) is not None:
-        deltas.append(UsageReport(usage))
+        deltas.append(usage)
     return deltas
 
 
@@ -195,7 +194,7 @@ def _choice_deltas(choice: _Choice) -> list[Delta]:
     return deltas
 
 
-def _usage(report: Any) -> Usage | None:
+def _usage(report: Any) -> UsageReport | None:
     """Read with care: a wrong count must not cost a good answer."""
     if not isinstance(report, dict):
         return None
@@ -203,7 +202,7 @@ def _usage(report: Any) -> Usage | None:
     details = fields.get("prompt_tokens_details")
     cached = _count(cast("dict[str, Any]", details).get("cached_tokens")) if isinstance(details, dict) else 0
     # The provider counts what came from its cache among the input; we count each token once.
-    return Usage(
+    return UsageReport(
         input_tokens=max(0, _count(fields.get("prompt_tokens")) - cached),
         output_tokens=_count(fields.get("completion_tokens")),
         cache_read_tokens=cached,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,8 +15,7 @@ from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.faults import fault_of_answer
 from kedge.models.said import Said
 from kedge.models.sse import EventTooLarge, SseReader
-from kedge.models.values import Delta, Endpoint, HttpRequest, StepEnd, StreamEnd
-from kedge.protocol.messages import Message
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepEnd, StepRequest, StreamEnd
 
 if TYPE_CHECKING:
     from kedge.models.transport import Answer, Transport
@@ -62,14 +61,12 @@ class Models:
             self._listings[endpoint] = (now, await self._first_model(endpoint))
         return msgspec.structs.replace(endpoint, model=self._listings[endpoint][1])
 
-    async def stream(
-        self, endpoint: Endpoint, system: str, history: Sequence[Message]
-    ) -> AsyncGenerator[list[Delta], None]:
+    async def stream(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
         """One step's deltas, in the groups in which they arrive. It ends when the model ended the step, or raises.
 
         Close it (`contextlib.aclosing`) when leaving early: that closes the connection.
         """
-        async with self._send(endpoint, chat.prepare_request(endpoint, system, history, self._said)) as answer:
+        async with self._send(endpoint, chat.prepare_request(endpoint, request, self._said)) as answer:
             kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind in ("text/html", "application/json"):
                 problem = f"{endpoint.host} answered with {kind}, not with a stream; check OPENAI_BASE_URL"

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from kedge.protocol.messages import FinishReason
-from kedge.protocol.runs import Usage
+from kedge.config.schema import Effort, WireName
+from kedge.protocol.messages import FinishReason, Message
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a model. None: not known. Prices are in dollars for a million tokens."""
+
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    input_price: float | None = None
+    output_price: float | None = None
+    cache_read_price: float | None = None
+    cache_write_price: float | None = None
+    images: bool = True
+    tools: bool = True
+    reasoning: bool = False  # takes an effort
+    is_tiny: bool = False  # gets a short prompt: it would be lost in a long one
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +34,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     base_url: str
     api_key: str | None = None
+    wire: WireName = "chat"
+    headers: Mapping[str, str] = {}
+    extra_body: Mapping[str, Any] = {}
+    info: ModelInfo = ModelInfo()
 
     @property
     def name(self) -> str:
@@ -28,6 +49,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Endpoint({self.name} at {self.host})"
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call. What changes least comes first on every wire, so that the provider's cache holds."""
+
+    system: str
+    history: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    max_output_tokens: int | None = None
+    effort: Effort | None = None
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -44,18 +81,47 @@ class HttpRequest(msgspec.Struct, frozen=True):
         return f"HttpRequest({self.method} to {self.host}, {len(self.body)} bytes)"
 
 
+# Deltas. `block` tells the parts of one answer apart where a wire interleaves them; it means nothing else. A delta of a
+# block that was not seen before opens its part.
+
+
 class TextDelta(msgspec.Struct, frozen=True):
     text: str
+    block: str = "text"
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    text: str
+    """Thoughts, and what must go back verbatim with them."""
+
+    text: str = ""
+    block: str = "reasoning"
+    signature: str = ""  # pieces are joined
+    redacted: bool = False
 
 
-class UsageReport(msgspec.Struct, frozen=True):
-    """What the step used so far; a later report replaces an earlier one."""
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """A piece of a call. The id and the name come whole, once, before or with the first piece of input."""
 
-    usage: Usage
+    block: str
+    id: str = ""
+    name: str = ""
+    input: str = ""
+
+
+class BlockEnd(msgspec.Struct, frozen=True):
+    """Nothing more of that part will come (on wires that say so)."""
+
+    block: str
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the step used so far: a later report replaces those fields of an earlier one that it has."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost: float | None = None  # where the provider says it
 
 
 class StepEnd(msgspec.Struct, frozen=True):
@@ -68,4 +134,4 @@ class StreamEnd(msgspec.Struct, frozen=True):
     """Nothing more will come."""
 
 
-Delta = TextDelta | ReasoningDelta | UsageReport | StepEnd | StreamEnd
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | BlockEnd | UsageReport | StepEnd | StreamEnd

@@ -6,6 +6,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from kedge.protocol.usage import Usage
+
 Role = Literal["user", "assistant", "tool"]
 FinishReason = Literal[
     "end_turn", "tool_use", "max_tokens", "content_filter", "canceled", "error", "interrupted", "unknown"
@@ -18,8 +20,11 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
 
 
 class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True):
+    """`signature` goes back verbatim to the model that gave it; of a redacted one it is all there is."""
+
     text: str
     signature: str | None = None
+    redacted: bool = False
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
@@ -58,6 +63,7 @@ class Finish(msgspec.Struct, frozen=True, tag="finish", omit_defaults=True):
     reason: FinishReason
     message: str | None = None
     details: str | None = None
+    usage: Usage | None = None  # of this step
 
 
 Part = Text | Reasoning | ToolCall | ToolResult | Image | File | ShellCommand | Finish

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+from kedge.protocol.usage import Usage
 
 RunKind = Literal["prompt", "shell", "summarize", "agent"]
 RunState = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -24,6 +26,18 @@ class Attachment(msgspec.Struct, frozen=True):
     content: Base64
 
 
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one run differs from what is configured."""
+
+    system: str | None = None  # instead of the agent's own system prompt
+    max_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None  # in dollars
+    output_schema: dict[str, Any] | None = None  # a JSON schema: the answer is JSON that it accepts
+    mode: Literal["plan", "ask", "auto-edit", "yolo"] | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt as it was sent. Two with equal fields are "the same body" (P3): neither `env` nor `run_id` is in it."""
 
@@ -35,6 +49,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     permissions: Permissions = "ask"
     model: str | None = None
     parent_run_id: str | None = None
+    options: RunOptions = RunOptions()
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -65,25 +80,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_open(self) -> bool:
         return self.state in OPEN_STATES
-
-
-class Usage(msgspec.Struct, frozen=True):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    cost: float = 0.0
-    estimated: bool = False
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read_tokens + other.cache_read_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.cost + other.cost,
-            self.estimated or other.estimated,
-        )
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

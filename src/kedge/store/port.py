@@ -21,8 +21,9 @@ from kedge.protocol.requests import (
     RequestKind,
     RequestResolution,
 )
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, Submission, Usage
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, Submission
 from kedge.protocol.sessions import Session, SessionStatus, Workspace
+from kedge.protocol.usage import Usage
 
 
 class Claim(msgspec.Struct, frozen=True):

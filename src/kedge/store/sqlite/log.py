@@ -10,7 +10,8 @@ import msgspec
 
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, text_of
-from kedge.protocol.runs import Run, RunEnd, RunState, Usage
+from kedge.protocol.runs import Run, RunEnd, RunState
+from kedge.protocol.usage import Usage
 from kedge.store.port import LogEvent, LogPage
 
 _decode_part = msgspec.json.Decoder(Part).decode

@@ -23,7 +23,8 @@ from kedge.protocol.messages import (
     ToolResult,
     with_text,
 )
-from kedge.protocol.runs import Attachment, Usage
+from kedge.protocol.runs import Attachment
+from kedge.protocol.usage import Usage
 from kedge.store.port import Claim, Draft, MessagePage
 from kedge.store.sqlite.log import decode_parts, message_of, parts_of, raw_message_of, usage_of
 from kedge.store.sqlite.rows import claimed_run, get_session

@@ -19,8 +19,9 @@ from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, Submission, Usage
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, Submission
 from kedge.protocol.sessions import Session, SessionStatus
+from kedge.protocol.usage import Usage
 from kedge.store.port import (
     Claim,
     Committed,

@@ -1,0 +1,1 @@
+"""Configuration: files, environment and defaults become one `Config` (see schema.py)."""

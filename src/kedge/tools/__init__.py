@@ -1,0 +1,1 @@
+"""The agent's hands: one module and one Markdown file for each tool."""

@@ -1,0 +1,91 @@
+"""What a tool is, and what it gets to work with.
+
+A tool is data and one async function: its parameters are a struct whose JSON schema the model sees, its description is
+the Markdown file beside its module. What it wants to do that may need a person's leave is told before it starts
+(`wants`), because a call that only waits for a person has not started (P13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from kedge.config.schema import Config
+from kedge.protocol.messages import Image
+from kedge.protocol.requests import Answer
+
+WantKind = Literal["read", "write", "execute", "fetch"]
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """Something a call is about to do: a path to read or write (resolved), a command to run, an address to fetch."""
+
+    kind: WantKind
+    subject: str
+    description: str  # one line for the person who is asked
+    params: dict[str, Any] = {}  # what a client shows beside it, like the diff
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """A call's result. `metadata` is for clients and for `Place.known_files`; the model sees the rest."""
+
+    content: str
+    is_error: bool = False
+    metadata: dict[str, Any] | None = None
+    images: Sequence[Image] = ()
+
+
+class Place(Protocol):
+    """Where a call happens."""
+
+    @property
+    def directory(self) -> Path: ...  # the workspace, resolved
+    @property
+    def env(self) -> Mapping[str, str]: ...  # the caller's variables, or the server's
+    @property
+    def config(self) -> Config: ...
+    @property
+    def scratch(self) -> Path: ...  # this session's own directory for outputs too long to show; the agent may view it
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def sees_images(self) -> bool: ...
+    @property
+    def known_files(self) -> MutableMapping[str, str]: ...
+
+    # resolved path → SHA-256 of its bytes when the model last saw or wrote it; made from the history, so that it holds
+    # after a restart, and forgets what a summary left out. A result adds to it with metadata {"files": {path: digest}}.
+
+
+class ToolContext(Place, Protocol):
+    """One call at work. It stops by asyncio's cancellation; whatever it started that is recorded is ended for it."""
+
+    @property
+    def call_id(self) -> str: ...
+    def write(self, text: str) -> None: ...  # shown at once to whoever watches (`tool_output`)
+    async def process_started(self, pid: int) -> object: ...  # a process group's leader; returns what `ended` wants
+    async def process_ended(self, group: object) -> None: ...
+    async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
+    async def question(self, questions: list[dict[str, Any]]) -> Answer: ...
+
+
+Run = Callable[[ToolContext, Any], Awaitable[Output]]
+Wants = Callable[[Place, Any], Awaitable[Sequence[Want]]]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    params: type[msgspec.Struct]
+    run: Run
+    is_read_only: bool = False  # calls of one step that are may run side by side
+    wants: Wants | None = None
+
+    @property
+    def description(self) -> str:
+        """The Markdown file beside the tool's module."""
+        return (Path(__file__).parent / f"{self.name}.md").read_text(encoding="utf-8").strip()
