@@ -212,6 +212,7 @@ async def tidying(server: Server) -> None:
     session = await server.session("tidying")
     await server.engine.rename_session(server.workspace_id, session, "renamed")
     acknowledge("renamed", id=session, title="renamed")
+    await server.store.append_config_changed(server.workspace_id)
     await server.send("f1", session, "wait forever-3")
     await server.gates.reached("forever-3")
     await server.engine.delete_session(server.workspace_id, session)

@@ -12,6 +12,7 @@ TRANSACTIONS = {
     "begin_delete": 1,
     "cancel": 6,
     "checkpoint": 30,
+    "config_changed": 1,
     "create_message": 35,
     "create_session": 11,
     "delete_workspace": 1,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kedge.protocol.errors import NotFound
 from kedge.protocol.runs import Attachment
 from kedge.store.port import LogEvent
 from kedge.store.sqlite import log as log_module
@@ -41,6 +42,7 @@ async def tell_a_rich_story(kedge: Kedge) -> list[str]:
     await kedge.send(two, "tool slow words then hang", "hangs")
     await kedge.seen(lambda event: getattr(event.payload, "text", "") == "hang ")
     await kedge.engine.rename_session(kedge.workspace_id, two, "renamed")
+    await kedge.store.append_config_changed(kedge.workspace_id)
     await kedge.crash_and_start()
     await kedge.send(two, "wait forever", "cancelled")
     await kedge.ends("hangs")
@@ -153,3 +155,13 @@ async def write_messages(place: Place, count: int) -> list[str]:
     started = await place.start("run-1")
     store: SqliteStore = place.store
     return [(await store.create_message(started.claim, "assistant")).id for _ in range(count)]
+
+
+async def test_a_changed_configuration_is_told_in_the_story_of_its_workspace_and_of_no_other(tmp_path: Path) -> None:
+    async with opened(tmp_path) as place:
+        await place.store.append_config_changed(place.workspace_id)
+        (*_, told) = await place.log()
+        assert told.session_id == ""
+        assert f'"payload":{{"workspace_id":"{place.workspace_id}"}}'.encode() in told.frame
+        with pytest.raises(NotFound):
+            await place.store.append_config_changed("nowhere")

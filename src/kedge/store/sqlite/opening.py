@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,10 @@ ALWAYS_CHECKED_BYTES = 32 * 1024 * 1024
 WAL_BYTES = 4 * 1024 * 1024
 # Between fork and exec a new process shares its parent's lock; even on a busy machine that takes no longer.
 LAST_GASP_S = 2.0
+
+
+def random_id() -> str:
+    return secrets.token_hex(8)
 
 
 class Migration(NamedTuple):

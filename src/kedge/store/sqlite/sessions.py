@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from kedge.protocol.errors import Conflict, NotFound
-from kedge.protocol.events import Change, encode
+from kedge.protocol.events import Change, ConfigChanged, encode
 from kedge.protocol.sessions import Session, Workspace
 from kedge.store.port import WorkspaceState
 from kedge.store.sqlite import requests, runs
@@ -38,6 +38,13 @@ def delete_workspace(tx: Tx, workspace_id: str) -> None:
     tx.execute(
         "UPDATE sessions SET deleting = 1, deleted_seq = 0 WHERE workspace_id = ? AND deleted_seq IS NULL", workspace_id
     )
+
+
+def append_config_changed(tx: Tx, workspace_id: str) -> None:
+    """What is configured for a workspace is not in the store; that it changed belongs to its story."""
+    _require_workspace(tx, workspace_id)
+    body = encode(ConfigChanged(workspace_id))
+    tx.append("config_changed", "updated", workspace_id, "", body, body=body)
 
 
 def workspaces(db: sqlite3.Connection) -> list[WorkspaceState]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import sqlite3
 import time
 from collections import deque
@@ -48,6 +47,7 @@ from kedge.store.sqlite import (
     runs,
     sessions,
 )
+from kedge.store.sqlite.opening import random_id
 from kedge.store.sqlite.writer import Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
@@ -56,10 +56,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 READERS = 4  # replays and listings side by side; more only fight for the interpreter
-
-
-def random_id() -> str:
-    return secrets.token_hex(8)
 
 
 class SqliteStore:
@@ -271,6 +267,9 @@ class SqliteStore:
         return await self._read(processes.left)
 
     # the log
+
+    async def append_config_changed(self, workspace_id: str) -> None:
+        await self._writer.write("config_changed", sessions.append_config_changed, workspace_id)
 
     async def read_log(self, workspace_id: str, after: int, limit: int, session_id: str | None = None) -> LogPage:
         page = await self._read(log.read_page, workspace_id, after, limit, session_id)
