@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from tests.support.model_control import ModelControl, model_process
 from tests.support.model_server import HOST
 
@@ -38,7 +40,7 @@ def test_a_process_is_driven_over_http_and_ends_when_told() -> None:
         calls = control.wait(calls=7, done=7)
         assert {call["headers"]["authorization"] for call in calls} == {"Bearer key"}
         control.reset()
-        assert control.stats() == {"count": 0, "listings": 0, "calls": []}
+        assert control.stats() == {"count": 0, "listings": 0, "calls": [], "title_calls": []}
     assert process.returncode is not None
 
 
@@ -54,3 +56,56 @@ def test_a_process_ends_with_its_parent() -> None:
         ModelControl(int(process.stdout.readline())).stats()
         process.kill()
         process.communicate(timeout=LIMIT_S)  # returns when the last who holds the pipe is gone
+
+
+CALLS = [{"name": "view", "input": {"path": "a"}}, {"name": "bash", "input": {"command": "ls"}, "id": "mine"}]
+
+
+def talk(control: ModelControl, path: str, messages: list[Any], **fields: Any) -> Any:
+    connection = http.client.HTTPConnection(HOST, control.port, timeout=LIMIT_S)
+    connection.request("POST", path, json.dumps({"model": "m", "messages": messages, **fields}))
+    told = json.loads(connection.getresponse().read())
+    connection.close()
+    if path == "/v1/messages":
+        return [block.get("name") or block.get("text") for block in told["content"]]
+    message = told["choices"][0]["message"]
+    return [message["content"], *(call["function"]["name"] for call in message.get("tool_calls", []))]
+
+
+CHAT_STEP: list[Any] = [
+    {"role": "assistant", "content": "a", "tool_calls": []},
+    {"role": "tool", "tool_call_id": "mine", "content": "b"},
+    {"role": "user", "content": [{"type": "text", "text": "[images of the tool results above]"}]},
+]
+ANTHROPIC_STEP: list[Any] = [
+    {"role": "assistant", "content": [{"type": "text", "text": "a"}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "mine", "content": "b"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "step"), [("/v1/chat/completions", CHAT_STEP), ("/v1/messages", ANTHROPIC_STEP)], ids=["chat", "anthropic"]
+)
+def test_a_plan_is_chosen_by_the_conversation(model_control: ModelControl, path: str, step: list[Any]) -> None:
+    def ask_at(steps: int, prompt: str = "go", **fields: Any) -> Any:
+        return talk(model_control, path, [{"role": "user", "content": prompt}, *step * steps], **fields)
+
+    model_control.plan(text="usual", tool_calls=CALLS)
+    assert ask_at(0) == ["usual", "view", "bash"]
+    assert ask_at(1) == ["usual"]  # the calls were made
+    assert ask_at(0, 'go [[fake text=x tool_calls=\'{"name": "edit"}\']]') == ["x", "edit"]
+    model_control.on({"text": "first"}, {"text": "second"}, prompt="go")
+    for _ in range(2):  # as often as the step is taken
+        assert ask_at(0) == ["first"]
+        assert ask_at(1) == ["second"]
+    assert ask_at(2) == ["usual"]
+    assert ask_at(0, "else") == ["usual", "view", "bash"]
+
+
+def test_a_title_is_asked_for_beside_the_rest(model_control: ModelControl) -> None:
+    model_control.plan_next({"text": "first"})
+    ask_title = [{"role": "system", "content": "Write a title."}, {"role": "user", "content": "hello"}]
+    assert talk(model_control, "/v1/chat/completions", ask_title) == ["A scripted title"]
+    assert talk(model_control, "/v1/chat/completions", ask_title, tools=[{}]) == ["first"]
+    assert model_control.stats()["count"] == 1
+    assert len(model_control.stats()["title_calls"]) == 1

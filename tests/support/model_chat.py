@@ -10,6 +10,8 @@ from tests.support.model_plan import Plan
 
 Json = dict[str, Any]
 
+IMAGES_NOTE = "[images of the tool results above]"
+
 
 class SentFrame(NamedTuple):
     data: bytes
@@ -19,23 +21,44 @@ class SentFrame(NamedTuple):
 class Wire(Protocol):
     """One way of speaking to models. Every method is pure."""
 
+    def system(self, body: Json) -> str: ...
     def last_prompt(self, body: Json) -> str: ...
+    def steps(self, body: Json) -> int: ...  # the answers since the last prompt
     def frames(self, plan: Plan, model: str, call_id: str) -> Iterator[SentFrame]: ...
     def whole(self, plan: Plan, model: str, call_id: str) -> Json: ...
     def error(self, plan: Plan) -> Json: ...
 
 
 class ChatWire:
+    def system(self, body: Json) -> str:
+        return " ".join(
+            text_of(each["content"]) for each in body["messages"] if each["role"] in ("system", "developer")
+        )
+
     def last_prompt(self, body: Json) -> str:
-        users = [message for message in body["messages"] if message["role"] == "user"]
-        return _text(users[-1]["content"]) if users else ""
+        prompts = [message for message in body["messages"] if _is_prompt(message)]
+        return text_of(prompts[-1]["content"]) if prompts else ""
+
+    def steps(self, body: Json) -> int:
+        steps = 0
+        for message in body["messages"]:
+            steps = 0 if _is_prompt(message) else steps + (message["role"] == "assistant")
+        return steps
 
     def frames(self, plan: Plan, model: str, call_id: str) -> Iterator[SentFrame]:
         """What is sent for a plan; each delta counts for the plan's places."""
 
         def chunk(delta: Json, finish: str | None = None, *, is_delta: bool = False) -> SentFrame:
-            choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-            body = {"id": call_id, "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice]}
+            choice: Json = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+            body: Json = {
+                "id": call_id,
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": model,
+                "choices": [choice],
+            }
+            if plan.unknown:
+                delta["unheard"] = choice["of"] = body["x_new"] = {"deep": [1, None, {"text": "not the answer"}]}
             return SentFrame(_data(plan, body), is_delta)
 
         if plan.malformed in ("empty", "done", "comments"):
@@ -46,26 +69,86 @@ class ChatWire:
             yield chunk({"reasoning_content": plan.reasoning}, is_delta=True)
         for piece in plan.pieces():
             yield chunk({"content": piece}, is_delta=True)
+        for pieces in _call_pieces(plan, call_id):
+            yield chunk({"tool_calls": pieces}, is_delta=True)
         if plan.malformed and plan.malformed not in ("no_done", "rest"):
             yield from malformed_frames(plan)
             return
-        yield chunk({}, plan.finish)
+        yield chunk({}, plan.reason)
         if plan.malformed == "rest":
             yield from malformed_frames(plan)
         if plan.usage:
-            usage = {"prompt_tokens": 10, "completion_tokens": len(plan.pieces()), "total_tokens": 11}
-            yield SentFrame(_data(plan, {"id": call_id, "choices": [], "usage": usage}))
+            yield SentFrame(_data(plan, {"id": call_id, "choices": [], "usage": _usage(plan)}))
         if plan.malformed != "no_done":
-            yield SentFrame(_line(plan, b"data: [DONE]"))
+            yield SentFrame(frame_of(plan, b"data: [DONE]"))
 
     def whole(self, plan: Plan, model: str, call_id: str) -> Json:
-        message = {"role": "assistant", "content": "".join(plan.pieces())}
-        choice = {"index": 0, "message": message, "finish_reason": plan.finish}
-        usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
-        return {"id": call_id, "object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+        message: Json = {"role": "assistant", "content": "".join(plan.pieces())}
+        if plan.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": plan.call_id(i, call_id),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for i, call in enumerate(plan.tool_calls)
+            ]
+        choice = {"index": 0, "message": message, "finish_reason": plan.reason}
+        return {"id": call_id, "object": "chat.completion", "model": model, "choices": [choice], "usage": _usage(plan)}
 
     def error(self, plan: Plan) -> Json:
         return {"error": {"message": plan.message, "type": plan.error, "code": plan.error, "param": None}}
+
+
+def _call_pieces(plan: Plan, call_id: str) -> Iterator[list[Json]]:
+    """The `tool_calls` of each delta: as the standard has them, or as some servers do."""
+
+    def piece(i: int, arguments: str, *, is_first: bool) -> Json:
+        told: Json = {"index": i, "function": {"arguments": arguments}}
+        if is_first:
+            told |= {"id": plan.call_id(i, call_id), "type": "function"}
+            told["function"]["name"] = plan.tool_calls[i].name
+        match plan.call_style:
+            case "empty_id" if not is_first:
+                told |= {"id": "", "type": "function"}
+                told["function"]["name"] = ""
+            case "no_id":
+                told.pop("id", None)
+            case "no_index":
+                del told["index"]
+            case "same_index":
+                told["index"] = 0
+            case _:
+                pass
+        return told
+
+    if plan.call_style in ("whole", "no_index", "same_index"):  # each call at once
+        calls = [piece(i, call.arguments, is_first=True) for i, call in enumerate(plan.tool_calls)]
+        yield from [calls] if plan.call_style == "whole" and calls else [[call] for call in calls]
+        return
+    seen: set[int] = set()
+    for i, text in plan.input_pieces():
+        if i not in seen:
+            yield [piece(i, "", is_first=True)]
+        seen.add(i)
+        yield [piece(i, text, is_first=False)]
+
+
+def _usage(plan: Plan) -> Json:
+    prompt = plan.input_tokens + plan.cache_read_tokens
+    usage: Json = {
+        "prompt_tokens": prompt,
+        "completion_tokens": plan.output_count,
+        "total_tokens": prompt + plan.output_count,
+    }
+    if plan.cache_read_tokens:
+        usage["prompt_tokens_details"] = {"cached_tokens": plan.cache_read_tokens}
+    return usage
+
+
+def _is_prompt(message: Json) -> bool:
+    """Chat's tool results take no images: they follow as a user's, with a note."""
+    return message["role"] == "user" and not text_of(message["content"]).startswith(IMAGES_NOTE)
 
 
 def malformed_frames(plan: Plan) -> Iterator[SentFrame]:
@@ -92,20 +175,20 @@ def malformed_frames(plan: Plan) -> Iterator[SentFrame]:
 
 
 def _data(plan: Plan, body: Json) -> bytes:
-    return _line(plan, b"data: " + encoded(body, raw=plan.raw))
+    return frame_of(plan, b"data: " + encoded(body, raw=plan.raw))
 
 
 def encoded(body: Any, *, raw: bool = False) -> bytes:
     return json.dumps(body, ensure_ascii=not raw, separators=(",", ":")).encode()
 
 
-def _line(plan: Plan, line: bytes) -> bytes:
-    lines = [b": kept alive", line] if plan.comments else [line]
+def frame_of(plan: Plan, *lines: bytes) -> bytes:
+    """A frame of these lines."""
     end = b"\r\n" if plan.crlf else b"\n"
-    return b"".join(line + end for line in [*lines, b""])
+    return b"".join(each + end for each in [*([b": kept alive"] if plan.comments else []), *lines, b""])
 
 
-def _text(content: object) -> str:
+def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
     return " ".join(str(part.get("text", "")) for part in cast("list[Json]", content))

@@ -29,6 +29,10 @@ class ModelControl:
     def base_url(self) -> str:
         return f"http://{HOST}:{self.port}/v1"
 
+    @property
+    def anthropic_url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
     def stats(self) -> Json:
         return self._ask("GET", "stats")
 
@@ -42,6 +46,14 @@ class ModelControl:
     def plan_next(self, *plans: Mapping[str, Any]) -> None:
         """A plan for each of the next calls; after them the usual one."""
         self._ask("POST", "plan", plans)
+
+    def on(self, *plans: Mapping[str, Any], system: str = "", prompt: str = "") -> None:
+        """Plans by the conversation: one for each step of a prompt. See `model_script.Rule`."""
+        self._ask("POST", "on", {"plans": plans, "system": system, "prompt": prompt})
+
+    def titles(self, **fields: Any) -> None:
+        """The plan for calls that are to name a session; they are counted apart (`title_calls` of the stats)."""
+        self._ask("POST", "titles", fields)
 
     def release(self, gate: str) -> None:
         self._ask("POST", "release", {"gate": gate})

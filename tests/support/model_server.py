@@ -1,11 +1,14 @@
-"""A scripted model server for tests: Chat Completions on a loopback port, with nothing but the standard library.
+"""A scripted model server for tests: Chat Completions and Anthropic Messages on a loopback port, with nothing but the
+standard library.
 
-It plays plans (see `model_plan`) and remembers its calls. It lives on the test's own loop (`ModelServer`), or in a
-thread or a process of its own (`model_control`), and is then driven by
+It plays plans (see `model_plan`; `model_script` says which) and remembers its calls. It lives on the test's own loop
+(`ModelServer`), or in a thread or a process of its own (`model_control`), and is then driven by
 
     GET  /_fake/stats                          its calls, with their headers and bodies
     GET  /_fake/wait?calls=&done=&gone=&held=  the same, once so many calls came, ended, were left, or wait at a gate
     POST /_fake/plan      {field: value}       change the plan; a list of such: one plan for each next call
+    POST /_fake/on        {plans, system, prompt}  plans by the conversation, see `model_script.Rule`
+    POST /_fake/titles    {field: value}       change the plan for calls that are to name a session
     POST /_fake/release   {"gate": name}       let calls pass
     POST /_fake/reset                          forget everything
 
@@ -21,19 +24,21 @@ import json
 import os
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.support.model_anthropic import AnthropicWire
 from tests.support.model_chat import ChatWire, Json, Wire, encoded
-from tests.support.model_plan import AT_ONCE, Plan, directive
+from tests.support.model_plan import AT_ONCE, Plan
+from tests.support.model_script import Script, is_title
 
 HOST = "127.0.0.1"
 LIMIT_S = 30.0  # of a wait; generous, because the machine may be busy
 LIFETIME_S = 600.0  # of a process nobody ends
 KEPT_CALLS = 5000
-WIRES: dict[str, Wire] = {"/v1/chat/completions": ChatWire()}
+WIRES: dict[str, Wire] = {"/v1/chat/completions": ChatWire(), "/v1/messages": AnthropicWire()}
 
 
 @dataclasses.dataclass
@@ -52,18 +57,17 @@ class Call:
     is_gone: bool = False  # the client closed the connection before the end
 
 
-class ModelServer:
+class ModelServer(Script):
     """Use as `async with ModelServer(…) as models`: it lives on the loop of whoever enters."""
 
     def __init__(self, plan: Plan | None = None, *, port: int = 0, models: tuple[str, ...] = ("fake-model",)) -> None:
-        self.plan = plan or Plan()
-        self.next_plans: list[Plan] = []
+        super().__init__(plan or Plan())
         self.models = models
         self.port = port
         self.calls: deque[Call] = deque(maxlen=KEPT_CALLS)
-        self.count = 0
+        self.title_calls: deque[Call] = deque(maxlen=KEPT_CALLS)
+        self.count = 0  # of the calls that name no session
         self.listings = 0
-        self._failures: Counter[str] = Counter()
         self._gates: dict[str, asyncio.Event] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,6 +76,10 @@ class ModelServer:
     @property
     def base_url(self) -> str:
         return f"http://{HOST}:{self.port}/v1"
+
+    @property
+    def anthropic_url(self) -> str:
+        return f"http://{HOST}:{self.port}"
 
     async def __aenter__(self) -> ModelServer:
         loop = asyncio.get_running_loop()
@@ -98,10 +106,10 @@ class ModelServer:
                 await self._news.wait()
 
     def reset(self) -> None:
-        self.plan, self.next_plans = Plan(), []
+        super().__init__(Plan())
         self.count = self.listings = 0
         self.calls.clear()
-        self._failures.clear()
+        self.title_calls.clear()
         self._gates.clear()
 
     # connections
@@ -126,8 +134,9 @@ class ModelServer:
             return await self._call(wire, request, writer)
         if request.path == "/v1/models":
             self.listings += 1
-            data = [{"id": name, "object": "model", "owned_by": "tests"} for name in self.models]
-            return await _send_json(writer, 200, {"object": "list", "data": data})
+            kind = "type" if "anthropic-version" in request.headers else "object"
+            data = [{"id": name, kind: "model", "owned_by": "tests"} for name in self.models]
+            return await _send_json(writer, 200, {"object": "list", "data": data, "has_more": False})
         if request.path.startswith("/_fake/"):
             try:
                 return await _send_json(writer, 200, await self._control(request))
@@ -142,7 +151,11 @@ class ModelServer:
                 self.next_plans = [Plan().changed(fields) for fields in cast("list[Json]", body)]
             case "plan":
                 self.plan = self.plan.changed(body)
-                self._failures.clear()
+                self.failures.clear()
+            case "on":
+                self.on(**body)
+            case "titles":
+                self.titles = self.titles.changed(body)
             case "release":
                 self.release(body["gate"])
             case "reset":
@@ -156,15 +169,19 @@ class ModelServer:
 
     def _stats(self) -> Json:
         calls = [dataclasses.asdict(call) for call in self.calls]
-        return {"count": self.count, "listings": self.listings, "calls": calls}
+        titles = [dataclasses.asdict(call) for call in self.title_calls]
+        return {"count": self.count, "listings": self.listings, "calls": calls, "title_calls": titles}
 
     # calls
 
     async def _call(self, wire: Wire, request: _Request, writer: asyncio.StreamWriter) -> bool:
         peer = str(writer.get_extra_info("peername"))
         call = Call(request.path, request.headers, json.loads(request.body), peer, time.monotonic())
-        self.calls.append(call)
-        self.count += 1
+        if is_title(wire, call.body):
+            self.title_calls.append(call)
+        else:
+            self.calls.append(call)
+            self.count += 1
         self._tell()
         work = asyncio.create_task(self._play(wire, call, writer))
         connection = writer.transport.get_protocol()
@@ -181,17 +198,8 @@ class ModelServer:
             self._tell()
         return not work.cancelled() and work.result()
 
-    def _plan_of(self, wire: Wire, call: Call) -> Plan:
-        prompt = wire.last_prompt(call.body)
-        plan = self.next_plans.pop(0) if self.next_plans else self.plan
-        plan = plan.changed(directive(prompt))
-        if plan.echo:
-            plan = dataclasses.replace(plan, text=prompt)
-        self._failures[prompt] += 1
-        return plan.without_faults() if plan.times and self._failures[prompt] > plan.times else plan
-
     async def _play(self, wire: Wire, call: Call, writer: asyncio.StreamWriter) -> bool:
-        plan = self._plan_of(wire, call)
+        plan = self.plan_of(wire, call.body)
         call_id, model = f"call-{self.count}", str(call.body["model"])
         await asyncio.sleep(plan.first_ms / 1000)
         if not await self._place(plan, AT_ONCE, call):

@@ -44,7 +44,7 @@ class Models:
         self._time_of_day = time_of_day
         self._opening: asyncio.Future[Transport] | None = None
         self._said = Said(chat.chat_messages)
-        self._listings: dict[Endpoint, tuple[float, str]] = {}
+        self._listings: dict[bytes, tuple[float, str]] = {}  # by what the server is asked with
 
     async def warm_up(self) -> None:
         """Load the HTTP client ahead of the first call, in a thread: it takes a tenth of a second."""
@@ -57,9 +57,10 @@ class Models:
             return endpoint
         now = self._clock()
         self._listings = {key: value for key, value in self._listings.items() if now - value[0] < LISTING_S}
-        if endpoint not in self._listings:
-            self._listings[endpoint] = (now, await self._first_model(endpoint))
-        return msgspec.structs.replace(endpoint, model=self._listings[endpoint][1])
+        asked = msgspec.json.encode(chat.prepare_listing(endpoint))
+        if asked not in self._listings:
+            self._listings[asked] = (now, await self._first_model(endpoint))
+        return msgspec.structs.replace(endpoint, model=self._listings[asked][1])
 
     async def stream(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
         """One step's deltas, in the groups in which they arrive. It ends when the model ended the step, or raises.
