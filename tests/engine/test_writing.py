@@ -208,7 +208,8 @@ class TestParts:
         head = bench.feed.ring.head
         await message.finish("end_turn", usage=Usage(output_tokens=3))
         assert bench.feed.ring.head == head + 1
-        assert await bench.parts(session) == [Text("a"), Text("b"), Finish("end_turn")]
+        used = Usage(output_tokens=3)
+        assert await bench.parts(session) == [Text("a"), Text("b"), Finish("end_turn", usage=used)]
         assert (await bench.store.finish(desk.claim, Outcome("completed"))).state == "completed"
         end = await bench.store.run_end(bench.workspace_id, desk.claim.run_id)
         assert end is not None
@@ -323,6 +324,19 @@ class TestParts:
         assert reader.texts[tool.id] == {0: "compiling"}
         await tool.finish("done", is_error=True, metadata={"exit": 2})
         assert await bench.parts(session) == [ToolResult("c1", "make", "done", True, {"exit": 2})]
+
+    async def test_a_result_and_its_images_are_one_event(self, bench: Bench) -> None:
+        session = await bench.session()
+        desk = await bench.start(session)
+        message = await bench.message(desk)
+        await message.add(ToolCall("c1", "view", "{}", True))
+        await message.finish("tool_use")
+        tool = await bench.tool(desk, message.id, "c1", "view")
+        head = bench.feed.ring.head
+        await tool.finish("an image", images=[Image("image/png", b"a"), Image("image/png", b"b")])
+        assert bench.feed.ring.head == head + 1
+        result = ToolResult("c1", "view", "an image", False)
+        assert await bench.parts(session) == [result, Image("image/png", b"a"), Image("image/png", b"b")]
 
 
 # A part written without a store, as fast as hypothesis wants it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from kedge.protocol.messages import (
     DeltaKind,
     Finish,
     FinishReason,
+    Image,
     Part,
     RawMessage,
     Reasoning,
@@ -182,7 +183,7 @@ class MessageWriter:
         async with self._one_by_one:
             self._desk.check()
             last = [part.complete() for part in self._parts[self._committed :]]
-            await self._commit([*last, Finish(reason, message, details)], usage)
+            await self._commit([*last, Finish(reason, message, details, usage)], usage)
 
     async def _commit_finished(self) -> None:
         async with self._one_by_one:
@@ -208,19 +209,30 @@ class ToolWriter:
         self.id = message.id
         self._desk = desk
         self._head = head
+        self._images: tuple[Image, ...] = ()
         self._part = PartWriter(desk, message, 0, head, self._commit)
 
     def write(self, text: str) -> None:
         self._part.write(text)
 
-    async def finish(self, content: str, *, is_error: bool = False, metadata: dict[str, Any] | None = None) -> None:
+    async def finish(
+        self,
+        content: str,
+        *,
+        is_error: bool = False,
+        metadata: dict[str, Any] | None = None,
+        images: Sequence[Image] = (),
+    ) -> None:
+        """The result and the images that belong to it are one event."""
+        self._images = tuple(images)
         result = msgspec.structs.replace(self._head, content=content, is_error=is_error, metadata=metadata)
         await self._part.finish(result)
 
     async def _commit(self) -> None:
         result = self._part.final
         assert result is not None
-        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, [result]))
+        parts: list[Part] = [result, *self._images]
+        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, parts))
         self._desk.forget(self.id, 1)
 
 
