@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
 from kedge.config.schema import Config
 from kedge.protocol.messages import Image
 from kedge.protocol.requests import Answer
+
+if TYPE_CHECKING:
+    from kedge.tools.jobs import Jobs
 
 WantKind = Literal["read", "write", "execute", "fetch"]
 
@@ -62,14 +65,26 @@ class Place(Protocol):
     # after a restart, and forgets what a summary left out. A result adds to it with metadata {"files": {path: digest}}.
 
 
+class Process(Protocol):
+    """A process group on record, and whoever left it: ended with its turn, or by the next server (P6, P13)."""
+
+    @property
+    def mark(self) -> str: ...  # in its environment (`KEDGE_PROCESS`) it tells whose a child is that left the group
+    async def members(self) -> list[str]: ...  # who is still alive, by name and number
+    async def end(self) -> list[str]: ...  # gently, then surely; returns who outlived even that
+    async def keep(self) -> None: ...  # let it outlive its turn: it ends with its workspace or the server
+    async def forget(self) -> None: ...  # it has ended; also after the turn
+
+
 class ToolContext(Place, Protocol):
     """One call at work. It stops by asyncio's cancellation; whatever it started that is recorded is ended for it."""
 
     @property
     def call_id(self) -> str: ...
     def write(self, text: str) -> None: ...  # shown at once to whoever watches (`tool_output`)
-    async def process_started(self, pid: int) -> object: ...  # a process group's leader; returns what `ended` wants
-    async def process_ended(self, group: object) -> None: ...
+    @property
+    def jobs(self) -> Jobs: ...  # of this workspace
+    async def process_started(self, pid: int) -> Process: ...  # a process group's leader
     async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
     async def question(self, questions: list[dict[str, Any]]) -> Answer: ...
 
