@@ -1,0 +1,165 @@
+"""Where an edit belongs: exactly one place, or an error that shows the model what is there instead."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from typing import NamedTuple
+
+from kedge.tools.errors import ToolError
+
+SHOWN_LINES = 20  # of the nearest place: enough to correct an edit
+SHOWN_MATCHES = 10
+MAX_COMPARED = 20_000  # lines that are compared one by one when none is the same
+
+Span = tuple[int, int, str]  # start, end, new text
+
+
+class Match(NamedTuple):
+    spans: list[Span]
+    note: str = ""  # what was forgiven, if anything
+
+
+def find(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match:
+    """The places of `old` in `text`, all of them or the only one. Raises `ToolError`."""
+    if not old:
+        raise ToolError("old_string is empty. Give the text to replace, or use write for a whole new file.")
+    if old == new:
+        raise ToolError("old_string and new_string are the same: nothing would change.")
+    places = _places(text, old)
+    if places and (len(places) == 1 or replace_all):
+        return Match([(start, start + len(old), new) for start in places])
+    if places:
+        raise ToolError(_several(text, places, shown))
+    if match := _find_by_lines(text, old, new, replace_all=replace_all, shown=shown):
+        return match
+    raise ToolError(_missing(text, old, shown))
+
+
+def _places(text: str, old: str) -> list[int]:
+    places: list[int] = []
+    at = text.find(old)
+    while at >= 0:
+        places.append(at)
+        at = text.find(old, at + len(old))
+    return places
+
+
+# whole lines, with other white space
+
+
+def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match | None:
+    """Lines that differ only in their indentation, all by the same, or in white space at their ends."""
+    wanted = old.strip("\n").split("\n")
+    if not any(line.strip() for line in wanted):
+        return None
+    lines = text.split("\n")
+    found = [(i, shift) for i in _same_lines(lines, wanted) if (shift := _shift(lines, i, wanted)) is not None]
+    if not found:
+        return None
+    starts = _line_starts(lines)
+    if len(found) > 1 and not replace_all:
+        raise ToolError(_several(text, [starts[i] for i, _ in found], shown))
+    spans: list[Span] = []
+    for i, (there, here) in found:
+        if spans and starts[i] < spans[-1][1]:
+            continue  # one found inside another
+        end = starts[i + len(wanted) - 1] + len(lines[i + len(wanted) - 1])
+        spans.append((starts[i], end, _indented(new.strip("\n"), here, there)))
+    is_shifted = any(there != here for _, (there, here) in found)
+    what = "its indentation" if is_shifted else "white space at the ends of lines"
+    return Match(spans, f"old_string matched only without regard to {what}; the file's own was kept.")
+
+
+def _same_lines(lines: list[str], wanted: list[str]) -> list[int]:
+    """Where the wanted lines are, but for white space around them."""
+    stripped = [line.strip() for line in wanted]
+    first = next(i for i, line in enumerate(stripped) if line)
+    return [
+        i - first
+        for i, line in enumerate(lines)
+        if line.strip() == stripped[first]
+        and i >= first
+        and i - first + len(wanted) <= len(lines)
+        and all(lines[i - first + k].strip() == stripped[k] for k in range(len(wanted)))
+    ]
+
+
+def _shift(lines: list[str], at: int, wanted: list[str]) -> tuple[str, str] | None:
+    """(indentation there, indentation here) that turns one into the other for every line; None if there is none."""
+    pairs = [(lines[at + k], line) for k, line in enumerate(wanted) if line.strip()]
+    margins = [(_margin(there), _margin(here)) for there, here in pairs]
+    shortest_there, shortest_here = min(margins, key=lambda pair: len(pair[1]))
+    for there, here in margins:
+        if not here.startswith(shortest_here) or there != shortest_there + here[len(shortest_here) :]:
+            return None
+    return shortest_there, shortest_here
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _indented(new: str, here: str, there: str) -> str:
+    return "\n".join(
+        there + line[len(here) :] if line.strip() and line.startswith(here) else line for line in new.split("\n")
+    )
+
+
+def _line_starts(lines: list[str]) -> list[int]:
+    starts = [0]
+    for line in lines[:-1]:
+        starts.append(starts[-1] + len(line) + 1)
+    return starts
+
+
+# errors that teach
+
+
+def _several(text: str, places: list[int], shown: str) -> str:
+    numbers = [text.count("\n", 0, place) + 1 for place in places[:SHOWN_MATCHES]]
+    at = ", ".join(str(number) for number in numbers)
+    more = ", …" if len(places) > SHOWN_MATCHES else ""
+    return (
+        f"old_string is in {shown} {len(places)} times (lines {at}{more}). Add lines around it until it is in there"
+        " once, or set replace_all."
+    )
+
+
+def _missing(text: str, old: str, shown: str) -> str:
+    lines, wanted = text.split("\n"), old.strip("\n").split("\n")
+    told = f"old_string is not in {shown}."
+    nearest = _nearest(lines, wanted)
+    if nearest is None:
+        return f"{told} Nothing in there is like it; view the file again."
+    until = min(len(lines), nearest + min(len(wanted), SHOWN_LINES))
+    window = "\n".join(f"{i + 1:>6}\t{lines[i]}" for i in range(nearest, until))
+    return f"{told} The nearest lines are:\n\n{window}\n\nCopy them exactly, without the line numbers, and try again."
+
+
+def _nearest(lines: list[str], wanted: list[str]) -> int | None:
+    """Where most of the wanted lines are in their order; else where a line is most like one of them."""
+    stripped = [line.strip() for line in lines]
+    rare = Counter(stripped)
+    votes: Counter[int] = Counter()
+    places: dict[str, list[int]] = {}
+    for i, line in enumerate(stripped):
+        if line and rare[line] <= SHOWN_LINES:
+            places.setdefault(line, []).append(i)
+    for k, line in enumerate(wanted):
+        for i in places.get(line.strip(), ()):
+            votes[max(0, i - k)] += 1
+    if votes:
+        return max(votes, key=lambda start: (votes[start], -start))
+    best, best_ratio = None, 0.6
+    line, k = max(((line.strip(), k) for k, line in enumerate(wanted)), key=lambda pair: len(pair[0]))
+    if not line:
+        return None
+    matcher = difflib.SequenceMatcher(b=line, autojunk=False)
+    for i, candidate in enumerate(stripped[:MAX_COMPARED]):
+        matcher.set_seq1(candidate)
+        if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
+            ratio = matcher.ratio()
+            if ratio > best_ratio:
+                best, best_ratio = max(0, i - k), ratio
+    return best

@@ -1,0 +1,1 @@
+"""Tools, with real files and processes."""

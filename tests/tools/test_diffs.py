@@ -1,0 +1,48 @@
+"""The diffs that are shown are true: `git apply` makes the one file of the other with them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kedge.tools.diffs import MAX_DIFF_CHARS, diff
+
+TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=30).map(
+    lambda lines: "".join(f"{x}\n" for x in lines)
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(TEXTS, TEXTS)
+def test_a_diff_turns_the_old_file_into_the_new(tmp_path: Path, before: str, after: str) -> None:
+    made = diff(before, after, "f")
+    path = tmp_path / "f"
+    path.write_text(before)
+    if before == after:
+        assert made == ("", 0, 0)
+        return
+    command = ["git", "apply", "--unidiff-zero", "--whitespace=nowarn", "-p0", "-"]
+    done = subprocess.run(command, input=made.text, text=True, cwd=tmp_path, capture_output=True, check=False)
+    if before and after:  # an empty file is one that git would rather create or delete
+        assert done.returncode == 0, done.stderr
+        assert path.read_text() == after
+    assert made.added - made.removed == after.count("\n") - before.count("\n")
+
+
+def test_a_long_diff_is_cut_at_a_line_and_says_so() -> None:
+    made = diff("", "".join(f"line {i}\n" for i in range(5_000)), "f")
+    assert len(made.text) <= MAX_DIFF_CHARS + len("(cut)\n")
+    assert made.text.endswith("\n(cut)\n")
+    assert made.added == 5_000
+
+
+def test_a_change_in_a_file_of_100_000_lines_costs_only_the_change() -> None:
+    lines = [f"line {i}\n" for i in range(100_000)]
+    before = "".join(lines)
+    lines[70_000] = "changed\n"
+    made = diff(before, "".join(lines), "f")
+    assert (made.added, made.removed) == (1, 1)
+    assert "@@ -69998,7 +69998,7 @@" in made.text
