@@ -9,10 +9,12 @@ from datetime import date
 from kedge.agent.answer import Answer
 from kedge.agent.retry import Attempts, Retry
 from kedge.agent.system import system_prompt
+from kedge.config.schema import Config
 from kedge.engine.turn import TurnContext
+from kedge.models.choose import Chooser
 from kedge.models.client import Models
+from kedge.models.credentials import Credentials
 from kedge.models.errors import ModelError
-from kedge.models.resolve import resolve
 from kedge.models.values import Endpoint, StepRequest
 from kedge.protocol.messages import Message, finish_of, text_of
 
@@ -29,6 +31,7 @@ class PromptTurn:
         today: Callable[[], date],
     ) -> None:
         self._models = models
+        self._chooser = Chooser(Credentials())
         self._environ = environ
         self._retry = retry
         self._today = today
@@ -48,7 +51,9 @@ class PromptTurn:
         attempts = Attempts(ctx, self._retry)
         while True:
             try:
-                return await self._models.named(resolve(ctx.run.model, self._environ if ctx.env is None else ctx.env))
+                env = self._environ if ctx.env is None else ctx.env
+                chosen = await self._chooser.large(ctx.run.model, env, Config())
+                return await self._models.named(chosen.endpoint)
             except ModelError as error:
                 await attempts.failed(error)
 

@@ -1,76 +1,134 @@
-"""Which model and which key a run uses. Pure: the one question that needs the network, what a server offers, is left
-open as an `Endpoint` without a model."""
+"""Which model a run uses, and why. Pure: what needs the network, a disk or a process is left open in the `Choice`.
+
+The order: the run's own model, `KEDGE_MODEL`, the configured one; then what the environment and the configuration give
+access to; then what is on this machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
+import msgspec
+
+from kedge.config.schema import Config
+from kedge.models import catalog
 from kedge.models.errors import ConfigError
+from kedge.models.providers import LOCAL, Provider, address, find, providers, setting
 from kedge.models.values import Endpoint
 
-OPENAI_URL = "https://api.openai.com/v1"
-# With a key and nothing else: the vendor's current general model, good at code.
-DEFAULT_OPENAI_MODEL = "gpt-5"
 
-NO_MODEL = (
-    "no model is configured: set OPENAI_API_KEY, or OPENAI_BASE_URL for a compatible server,"
-    " and choose a model with -m openai/NAME or KEDGE_MODEL"
-)
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """`why` is one sentence. The endpoint has no key yet, and no model where the server decides.
+
+    Without an endpoint the model is on this machine: the embedded one called `local`, or, where that is empty, whatever
+    is found here.
+    """
+
+    why: str
+    provider: Provider | None = None
+    endpoint: Endpoint | None = None
+    local: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name if self.endpoint else f"{LOCAL}/{self.local}" if self.local else LOCAL
+
+    @property
+    def needs_key(self) -> bool:
+        """A vendor's own address does; a server of one's own may not."""
+        if self.provider is None or self.endpoint is None or self.provider.is_local:
+            return False
+        return self.endpoint.base_url == self.provider.base_url
 
 
-def resolve(model: str | None, env: Mapping[str, str]) -> Endpoint:
-    """The endpoint for a run that names `model`, or none; `env` is its caller's environment, or the server's."""
-    named = model or _setting(env, "KEDGE_MODEL")
-    key, base_url = _setting(env, "OPENAI_API_KEY"), _setting(env, "OPENAI_BASE_URL")
-    if named is None and key is None and base_url is None:
-        raise ConfigError("no_model", NO_MODEL)
-    name = "" if named is None else _openai_name(named)
-    if key is None and base_url is None:
-        raise ConfigError("bad_config", f"{named} needs a key: set OPENAI_API_KEY")
-    if not name and base_url is None:
-        name = DEFAULT_OPENAI_MODEL
-    return Endpoint(
-        provider="openai",
-        model=name,
-        base_url=OPENAI_URL if base_url is None else _checked_url(base_url),
-        api_key=None if key is None else _checked_key(key),
+def resolve(wanted: str | None, env: Mapping[str, str], config: Config | None = None) -> Choice:
+    """The model that does the work of a run that names `wanted`, or none; `env` is its caller's, or the server's."""
+    config = config or Config()
+    for named, source in (
+        (wanted, "the run names it"),
+        (setting(env, "KEDGE_MODEL"), "KEDGE_MODEL names it"),
+        (config.model, "the configuration names it"),
+    ):
+        if named:
+            return _named(named, source, env, config)
+    return _found(env, config)
+
+
+def resolve_small(large: Endpoint, env: Mapping[str, str], config: Config | None = None) -> Choice | None:
+    """The model for titles, beside `large`. None: that one itself."""
+    config = config or Config()
+    for named, source in (
+        (setting(env, "KEDGE_SMALL_MODEL"), "KEDGE_SMALL_MODEL names it"),
+        (config.small_model, "the configuration names it"),
+    ):
+        if named:
+            return _named(named, source, env, config)
+    provider = providers(config).get(large.provider)
+    if provider is None or not provider.small or large.base_url != provider.base_url:
+        return None  # only a vendor's own address is known to have the vendor's small model
+    return _choice(provider, provider.small, f"the small model of {provider.id}", env)
+
+
+def of_provider(provider: Provider, reason: str, env: Mapping[str, str]) -> Choice:
+    """A provider's own choice of model."""
+    return _choice(provider, _default_model(provider, env), reason, env)
+
+
+def _named(named: str, reason: str, env: Mapping[str, str], config: Config) -> Choice:
+    known = providers(config)
+    name, slash, model = named.strip().partition("/")
+    if name == LOCAL:
+        return Choice(why=f"{named}: {reason}", local=model or "starter")
+    if not slash and name in known:
+        return of_provider(known[name], reason, env)
+    if not slash:
+        vendor = catalog.vendor_of(name) or "openai"
+        raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL; did you mean {vendor}/{named}?")
+    if not model:
+        raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL; name a model of {name}")
+    return _choice(find(name, known, named), model, reason, env)
+
+
+def _found(env: Mapping[str, str], config: Config) -> Choice:
+    """What can be used without a word from anybody.
+
+    An address in the environment comes first: who sets one means that server. Then the keys, OpenAI's before
+    Anthropic's: so it has always been, and the same machine must not change its model by chance. Then what the
+    configuration gives access to, in its order.
+    """
+    known = providers(config)
+    for provider in known.values():
+        if setting(env, provider.url_variable):
+            return of_provider(provider, f"{provider.url_variable} is set", env)
+    keyed = (provider for provider in known.values() if not provider.is_local)
+    with_keys = [provider for provider in keyed if setting(env, provider.key_variable)]
+    if with_keys:
+        first, *others = with_keys
+        rest = f" (and comes before {others[0].key_variable}; -m or KEDGE_MODEL choose)" if others else ""
+        return of_provider(first, f"{first.key_variable} is set{rest}", env)
+    for name, settings in config.providers.items():
+        if settings.api_key or settings.api_key_command or settings.base_url:
+            return of_provider(known[name], f"the configuration has providers.{name}", env)
+    return Choice(why="no model is named and no key is set, so it is what this machine has")
+
+
+def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str]) -> Choice:
+    endpoint = Endpoint(
+        provider=provider.id,
+        model=model,
+        base_url=address(provider, env),
+        wire=provider.wire,
+        headers=provider.config.headers,
+        extra_body=provider.config.extra_body,
+        info=catalog.info(model, provider.config),
     )
+    return Choice(why=f"{endpoint.name}: {reason}", provider=provider, endpoint=endpoint)
 
 
-def _setting(env: Mapping[str, str], name: str) -> str | None:
-    """A variable that is set to nothing is not set."""
-    return env.get(name, "").strip() or None
-
-
-def _openai_name(named: str) -> str:
-    provider, _, name = named.partition("/")
-    if not name:
-        raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL; did you mean openai/{named}?")
-    if provider != "openai":
-        raise ConfigError(
-            "bad_config",
-            f"there is no provider {provider!r}; write openai/NAME, also for a compatible server (openai/{named})",
-        )
-    return name
-
-
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # is checked when it is asked for
-    except ValueError:
-        parts = None
-    is_plain = parts is not None and not (parts.username or parts.password or parts.query or parts.fragment)
-    if parts is None or not is_plain or parts.scheme not in ("http", "https") or not parts.hostname or " " in url:
-        # What is wrong with it may be a password in it, so the value is not repeated.
-        problem = "OPENAI_BASE_URL must be http(s)://HOST[:PORT][/PATH], with the key in OPENAI_API_KEY"
-        raise ConfigError("bad_config", problem)
-    return url.rstrip("/")
-
-
-def _checked_key(key: str) -> str:
-    """An HTTP header takes no more than this, and the client's own complaint would repeat the key."""
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("bad_config", "OPENAI_API_KEY holds characters that no key has; copy it again")
-    return key
+def _default_model(provider: Provider, env: Mapping[str, str]) -> str:
+    if provider.config.models:
+        return next(iter(provider.config.models))
+    # A server that speaks Chat Completions has models of its own; one that speaks Anthropic's wire has Anthropic's.
+    if provider.wire == "chat" and address(provider, env) != provider.base_url:
+        return ""
+    return provider.large

@@ -1,0 +1,82 @@
+"""What is known of the vendors' models: windows, bounds, prices, abilities. From catalog.toml, which has a date; the
+configuration knows better."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from kedge.config.schema import Config, Effort, ProviderConfig
+from kedge.models.values import Endpoint, ModelInfo
+
+# What a vendor adds to a model's name for one edition of it.
+_EDITION = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)(-v\d+(:\d+)?)?")
+_EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
+
+
+class _Model(ModelInfo, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    least_effort: Effort = "minimal"
+
+
+class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    date: str
+    vendors: dict[str, dict[str, _Model]]
+
+
+@cache
+def _catalog() -> _Catalog:
+    import tomllib  # at the first model, not at the server's start
+
+    text = (Path(__file__).parent / "catalog.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), _Catalog)
+
+
+def catalog_date() -> str:
+    return _catalog().date
+
+
+def vendor_of(model: str) -> str | None:
+    """The vendor of a model that is known by this name."""
+    return next((vendor for vendor, models in _catalog().vendors.items() if _key(model, models)), None)
+
+
+def info(model: str, config: ProviderConfig) -> ModelInfo:
+    """What is known of a model, by its own name: gateways offer the same ones. Unknown ones have the defaults."""
+    found = _found(model)
+    known = {name: getattr(found, name) for name in ModelInfo.__struct_fields__} if found else {}
+    if (settings := config.models.get(model)) is not None:
+        told = {name: getattr(settings, name, None) for name in ModelInfo.__struct_fields__}
+        known |= {name: value for name, value in told.items() if value is not None}
+        known["reasoning"] = known.get("reasoning", False) or settings.reasoning_effort is not None
+    return ModelInfo(**known)
+
+
+def effort(endpoint: Endpoint, config: Config) -> Effort | None:
+    """How hard the model is asked to think: its own setting, then the general one, where it takes one at all."""
+    provider = config.providers.get(endpoint.provider) or ProviderConfig()
+    settings = provider.models.get(endpoint.model)
+    wanted = (settings and settings.reasoning_effort) or config.reasoning_effort
+    if wanted is None or not endpoint.info.reasoning:
+        return None
+    found = _found(endpoint.model)
+    least = _EFFORTS.index(found.least_effort if found else "minimal")
+    return _EFFORTS[max(_EFFORTS.index(wanted), least)]
+
+
+def _found(model: str) -> _Model | None:
+    name = model.rpartition("/")[2]  # "maker/model", as gateways write it
+    for models in _catalog().vendors.values():
+        if key := _key(name, models):
+            return models[key]
+    return None
+
+
+def _key(name: str, models: dict[str, _Model]) -> str | None:
+    """The longest name that this one is an edition of."""
+    if name in models:
+        return name
+    fits = [key for key in models if name.startswith(key) and _EDITION.fullmatch(name[len(key) :])]
+    return max(fits, key=len, default=None)

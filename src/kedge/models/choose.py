@@ -1,0 +1,76 @@
+"""A run's model, ready to be called: what `resolve` chose, with its key, or what is found on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from kedge.config.schema import Config
+from kedge.models.credentials import Credentials
+from kedge.models.errors import ConfigError
+from kedge.models.providers import providers
+from kedge.models.resolve import Choice, of_provider, resolve, resolve_small
+from kedge.models.values import Endpoint
+
+NO_MODEL = (
+    "no model is configured: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL for a compatible server,"
+    " and choose a model with -m PROVIDER/NAME or KEDGE_MODEL"
+)
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """`why` is one sentence for people: "openai/gpt-5: OPENAI_API_KEY is set"."""
+
+    endpoint: Endpoint
+    why: str
+
+
+class LocalModels(Protocol):
+    """What this machine has: the embedded model called `name`; where that is empty, a server that answers, else the
+    starter. Raises `ConfigError` with the line that says what to do."""
+
+    async def __call__(self, name: str, env: Mapping[str, str], config: Config) -> Chosen: ...
+
+
+class Chooser:
+    def __init__(self, credentials: Credentials, local: LocalModels | None = None) -> None:
+        self._credentials = credentials
+        self._local = local
+
+    async def large(self, wanted: str | None, env: Mapping[str, str], config: Config) -> Chosen:
+        """The model that does the work of a run that names `wanted`, or none."""
+        choice = resolve(wanted, env, config)
+        if choice.endpoint is None and not choice.local:
+            choice = await self._of_stored_key(env, config) or choice
+        return await self._ready(choice, env, config)
+
+    async def small(self, large: Chosen, env: Mapping[str, str], config: Config) -> Chosen | None:
+        """The model for titles beside `large`, which may be the same; None where that one is too small for more."""
+        choice = resolve_small(large.endpoint, env, config)
+        if choice is not None:
+            return await self._ready(choice, env, config)
+        return None if large.endpoint.info.is_tiny else large
+
+    async def renewed(self, endpoint: Endpoint, env: Mapping[str, str], config: Config) -> Endpoint | None:
+        """The endpoint with another key, after its own was refused; None where there is no other."""
+        provider = providers(config).get(endpoint.provider)
+        key = provider and await self._credentials.refreshed(provider, env, endpoint.api_key)
+        return msgspec.structs.replace(endpoint, api_key=key) if key else None
+
+    async def _of_stored_key(self, env: Mapping[str, str], config: Config) -> Choice | None:
+        stored = await self._credentials.stored()
+        first = next((provider for name, provider in providers(config).items() if name in stored), None)
+        return first and of_provider(first, "its key is stored", env)
+
+    async def _ready(self, choice: Choice, env: Mapping[str, str], config: Config) -> Chosen:
+        if choice.endpoint is None or choice.provider is None:
+            if self._local is None:
+                raise ConfigError("no_model", NO_MODEL)
+            return await self._local(choice.local, env, config)
+        key = await self._credentials.key(choice.provider, env)
+        if key is None and choice.needs_key:
+            problem = f"{choice.endpoint.name} needs a key: set {choice.provider.key_variable}"
+            raise ConfigError("bad_config", problem)
+        return Chosen(endpoint=msgspec.structs.replace(choice.endpoint, api_key=key), why=choice.why)
