@@ -1,6 +1,8 @@
 """What can be configured. These structs are the schema: names, types, defaults and the words of `kedge config schema`.
 
-Everything has a default, so that `Config()` is a product that works.
+Everything has a default, so that `Config()` is a product that works. A key says itself what a file of a workspace that
+nobody trusts may do with it (`ANYONE`, `STRICTER`, or nothing), so that a key added tomorrow is closed until it says
+otherwise.
 """
 
 from __future__ import annotations
@@ -8,10 +10,18 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
+MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")  # from the strictest to the laxest
 WireName = Literal["chat", "anthropic"]
 Effort = Literal["minimal", "low", "medium", "high"]
+
+ANYONE = {"untrusted": "yes"}  # harmless, whoever wrote it
+STRICTER = {"untrusted": "stricter"}  # anyone may narrow what the user set, never widen it
+
+Count = Annotated[int, Meta(ge=1)]
+Price = Annotated[float, Meta(ge=0)]
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -21,35 +31,48 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ModelConfig(_Table, frozen=True, kw_only=True):
     """What is not in the catalog, or is different here. Prices are in dollars for a million tokens."""
 
-    context_window: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    input_price: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    output_price: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    cache_read_price: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    cache_write_price: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    images: bool | None = None
-    tools: bool | None = None
-    reasoning_effort: Effort | None = None
+    context_window: Annotated[Count | None, Meta(description="tokens that the model can read", extra=ANYONE)] = None
+    max_output_tokens: Annotated[Count | None, Meta(description="tokens of one answer", extra=ANYONE)] = None
+    input_price: Annotated[Price | None, Meta(description="of what is read")] = None
+    output_price: Annotated[Price | None, Meta(description="of what is written")] = None
+    cache_read_price: Annotated[Price | None, Meta(description="of what is read from the cache")] = None
+    cache_write_price: Annotated[Price | None, Meta(description="of what is written to the cache")] = None
+    images: Annotated[bool | None, Meta(description="whether it sees images", extra=ANYONE)] = None
+    tools: Annotated[bool | None, Meta(description="whether it calls tools", extra=ANYONE)] = None
+    reasoning_effort: Annotated[Effort | None, Meta(description="how much it thinks first", extra=ANYONE)] = None
 
 
 class ProviderConfig(_Table, frozen=True, kw_only=True):
     """A provider of one's own, or another setting of a known one."""
 
-    wire: WireName | None = None
-    base_url: str | None = None
-    api_key: str | None = None  # write "${NAME}" to take it from the environment
-    api_key_command: str | None = None  # prints the key
-    headers: dict[str, str] = {}
-    extra_body: dict[str, Any] = {}
-    models: dict[str, ModelConfig] = {}
+    wire: Annotated[WireName | None, Meta(description="what it speaks: Chat Completions, or Anthropic's Messages")] = (
+        None
+    )
+    base_url: Annotated[str | None, Meta(description="where it is: http(s)://HOST[:PORT][/PATH]")] = None
+    api_key: Annotated[
+        str | None, Meta(description="its key; `${NAME}` takes it from the environment, where it belongs")
+    ] = None
+    api_key_command: Annotated[str | None, Meta(description="a command that prints the key")] = None
+    headers: Annotated[dict[str, str], Meta(description="sent with each request")] = {}
+    extra_body: Annotated[dict[str, Any], Meta(description="added to the body of each request")] = {}
+    models: Annotated[dict[str, ModelConfig], Meta(description="its models, by their names")] = {}
 
 
 class AgentConfig(_Table, frozen=True, kw_only=True):
-    max_steps: Annotated[int, msgspec.Meta(ge=1)] = 200
-    max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None  # of one run, in dollars
-    summarize_at: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.85  # of the context window
-    titles: bool = True  # let the small model name sessions
-    context_files: tuple[str, ...] = (
+    """How the agent works."""
+
+    max_steps: Annotated[Count, Meta(description="a run stops after so many steps", extra=STRICTER)] = 200
+    max_cost: Annotated[
+        Annotated[float, Meta(gt=0)] | None, Meta(description="of one run, in dollars; it stops there", extra=STRICTER)
+    ] = None
+    summarize_at: Annotated[
+        Annotated[float, Meta(gt=0, le=1)],
+        Meta(description="the part of the context window that is filled before it is summarised", extra=ANYONE),
+    ] = 0.85
+    titles: Annotated[bool, Meta(description="let the small model name sessions", extra=ANYONE)] = True
+    context_files: Annotated[
+        tuple[str, ...], Meta(description="files read as instructions, wherever they lie on the way up", extra=STRICTER)
+    ] = (
         "AGENTS.md",
         "CLAUDE.md",
         "GEMINI.md",
@@ -59,16 +82,23 @@ class AgentConfig(_Table, frozen=True, kw_only=True):
 
 
 class PermissionsConfig(_Table, frozen=True, kw_only=True):
-    mode: Mode = "ask"
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
+    """What the agent may do without asking."""
+
+    mode: Annotated[Mode, Meta(description="from only looking to doing everything", extra=STRICTER)] = "ask"
+    allow: Annotated[tuple[str, ...], Meta(description="what is done without asking")] = ()
+    deny: Annotated[tuple[str, ...], Meta(description="what is never done; every layer adds to it", extra=ANYONE)] = ()
 
 
 class Config(_Table, frozen=True, kw_only=True):
-    model: str | None = None  # does the work: provider/name
-    small_model: str | None = None  # writes titles and summaries
-    reasoning_effort: Effort | None = None
-    providers: dict[str, ProviderConfig] = {}
-    agent: AgentConfig = AgentConfig()
-    permissions: PermissionsConfig = PermissionsConfig()
-    trusted: tuple[str, ...] = ()  # directories whose kedge.toml may run commands, name servers and grant permissions
+    """The configuration of Kedge."""
+
+    model: Annotated[str | None, Meta(description="does the work: PROVIDER/NAME", extra=ANYONE)] = None
+    small_model: Annotated[str | None, Meta(description="writes titles and summaries", extra=ANYONE)] = None
+    reasoning_effort: Annotated[Effort | None, Meta(description="how much a model thinks first", extra=ANYONE)] = None
+    providers: Annotated[dict[str, ProviderConfig], Meta(description="providers of models, by their names")] = {}
+    agent: Annotated[AgentConfig, Meta(description="how the agent works")] = AgentConfig()
+    permissions: Annotated[PermissionsConfig, Meta(description="what it may do without asking")] = PermissionsConfig()
+    trusted: Annotated[
+        tuple[str, ...],
+        Meta(description="directories whose kedge.toml may run commands, name servers and grant rights"),
+    ] = ()

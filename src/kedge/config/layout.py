@@ -1,0 +1,143 @@
+"""Where in a TOML text each key stands. `tomllib` reads what a document says, and forgets where it said so.
+
+Only for texts that `tomllib` has accepted: then a few rules find every key, exactly, whatever strings, comments and
+nested values hold.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kedge.config.keys import Path, read_key, skip_blanks
+
+
+class Entry(NamedTuple):
+    """One `key = value`: where its key begins, and where its value begins and ends."""
+
+    path: Path
+    base: Path  # the table it is written in; what follows is the key as it stands there
+    start: int
+    value_start: int
+    value_end: int
+    is_inline: bool  # inside of { … }
+
+
+class Header(NamedTuple):
+    path: Path
+    start: int
+    end: int  # behind its bracket
+    is_array: bool
+
+
+class Layout:
+    """Every header and every entry, in their order; and for each key, also of tables, its first line."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.entries: list[Entry] = []
+        self.headers: list[Header] = []
+        self._lengths: dict[Path, int] = {}  # of arrays of tables
+        self._starts: dict[Path, int] = {}
+        self._read()
+
+    def line_of(self, path: Path) -> int:
+        """The line of a key, or of the nearest table around it; 0 for one that is not there."""
+        while path and path not in self._starts:
+            path = path[:-1]
+        return self.text.count("\n", 0, self._starts[path]) + 1 if path else 0
+
+    def paths(self) -> list[Path]:
+        return list(self._starts)
+
+    def section_of(self, at: int) -> Path:
+        """The table whose entries stand at this place."""
+        return next((header.path for header in reversed(self.headers) if header.start <= at), ())
+
+    def _read(self) -> None:
+        at, table = 0, ()
+        while (at := self._skip_space(at)) < len(self.text):
+            if self.text.startswith("[", at):
+                at, table = self._read_header(at)
+            else:
+                at = self._read_entry(at, table, is_inline=False)
+
+    def _read_header(self, at: int) -> tuple[int, Path]:
+        is_array = self.text.startswith("[[", at)
+        names, end = read_key(self.text, at + (2 if is_array else 1))
+        path: Path = ()
+        for place, name in enumerate(names, 1):
+            path = (*path, name)
+            self._starts.setdefault(path, at)
+            if is_array and place == len(names):
+                self._lengths[path] = self._lengths.get(path, 0) + 1
+            if path in self._lengths:
+                path = (*path, self._lengths[path] - 1)
+                self._starts.setdefault(path, at)
+        end = self.text.index("]", end) + (2 if is_array else 1)
+        self.headers.append(Header(path, at, end, is_array))
+        return end, path
+
+    def _read_entry(self, at: int, table: Path, *, is_inline: bool) -> int:
+        names, end = read_key(self.text, at)
+        path: Path = table
+        for name in names:
+            path = (*path, name)
+            self._starts.setdefault(path, at)
+        start = skip_blanks(self.text, self.text.index("=", end) + 1)
+        place = len(self.entries)
+        end = self._read_value(start, path)
+        self.entries.insert(place, Entry(path, table, at, start, end, is_inline))
+        return end
+
+    def _read_value(self, at: int, path: Path) -> int:
+        for mark in ('"""', "'''", '"', "'"):
+            if self.text.startswith(mark, at):
+                return self._string_end(at, mark)
+        if self.text.startswith("[", at):
+            return self._read_array(at, path)
+        if self.text.startswith("{", at):
+            return self._read_inline_table(at, path)
+        end = at
+        while end < len(self.text) and self.text[end] not in ",]}#\r\n":
+            end += 1
+        return at + len(self.text[at:end].rstrip(" \t"))
+
+    def _read_array(self, at: int, path: Path) -> int:
+        at, place = self._skip_space(at + 1), 0
+        while not self.text.startswith("]", at):
+            element = (*path, place)
+            self._starts.setdefault(element, at)
+            at = self._skip_space(self._read_value(at, element))
+            if self.text.startswith(",", at):
+                at = self._skip_space(at + 1)
+            place += 1
+        return at + 1
+
+    def _read_inline_table(self, at: int, path: Path) -> int:
+        at = self._skip_space(at + 1)
+        while not self.text.startswith("}", at):
+            at = self._skip_space(self._read_entry(at, path, is_inline=True))
+            if self.text.startswith(",", at):
+                at = self._skip_space(at + 1)
+        return at + 1
+
+    def _string_end(self, at: int, mark: str) -> int:
+        end = at + len(mark)
+        while not self.text.startswith(mark, end):
+            end += 2 if mark[0] == '"' and self.text[end] == "\\" else 1
+        end += len(mark)
+        if len(mark) == 3:  # up to two quotes may stand before those that close
+            while self.text.startswith(mark[0], end):
+                end += 1
+        return end
+
+    def _skip_space(self, at: int) -> int:
+        while at < len(self.text):
+            if self.text[at] == "#":
+                end = self.text.find("\n", at)
+                at = len(self.text) if end < 0 else end
+            elif self.text[at] in " \t\r\n":
+                at += 1
+            else:
+                break
+        return at

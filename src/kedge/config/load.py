@@ -1,0 +1,212 @@
+"""`load`: the layers become one `Config`, and it is known where each value came from and what was left out.
+
+Later wins: defaults, system, user, the workspace's files from the outermost to the innermost, variables. Tables are
+merged, values and lists replaced; only `permissions.deny` grows, so that no layer can undo what another forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from kedge.config import environment
+from kedge.config.errors import BadConfig, Problem
+from kedge.config.expand import expanded, has_references
+from kedge.config.files import Document, Files
+from kedge.config.keys import Path as Key
+from kedge.config.keys import spelled
+from kedge.config.places import Layer, Places, workspace_files
+from kedge.config.schema import Config
+from kedge.config.tree import problems
+from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
+
+DENY = ("permissions", "deny")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a value comes from: a line of a file, a variable, or neither."""
+
+    layer: Layer
+    name: str = ""  # of the file or the variable
+    line: int = 0
+    refers: bool = False  # the file says `${…}` there
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}" if self.line else self.name or self.layer
+
+
+class ConfigFile(msgspec.Struct, frozen=True):
+    path: str
+    layer: Layer
+    exists: bool
+    trusted: bool
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    config: Config
+    origins: dict[Key, Origin]  # of what is not a default; of `permissions.deny` the last layer that added to it
+    ignored: tuple[Ignored, ...] = ()
+    files: tuple[ConfigFile, ...] = ()
+
+
+class Loader:
+    """Loads again and again: files are looked at each time, and read only when they changed."""
+
+    def __init__(self, places: Places | None = None) -> None:
+        self.places = places or Places.of()
+        self._files = Files()
+
+    def load(self, directory: Path, env: Mapping[str, str]) -> Loaded:
+        """What holds in a directory for a caller with these variables; `BadConfig` has all that is wrong with it."""
+        merging = _Merging(env, home=Path(env.get("HOME") or Path.home()))
+        for path in self.places.system:
+            merging.add_own("system", path, self._files.read(path))
+        merging.add_own("user", self.places.user, self._files.read(self.places.user))
+        merging.settle_users()
+        for path in workspace_files(directory):
+            if path != self.places.user:
+                merging.add_foreign(path, self._files.read(path))
+        merging.add_variables()
+        return merging.result()
+
+    def state(self, directory: Path) -> tuple[tuple[str, bytes], ...]:
+        """What the files of a directory say, to be compared with what they said before."""
+        found = [(path, self._files.read(path)) for path in self.candidates(directory)]
+        return tuple((str(path), document.digest) for path, document in found if document is not None)
+
+    def candidates(self, directory: Path) -> list[Path]:
+        return [*self.places.system, self.places.user, *workspace_files(directory)]
+
+
+class _Merging:
+    def __init__(self, env: Mapping[str, str], home: Path) -> None:
+        self._env = env
+        self._home = home
+        self._values: dict[str, Any] = {}
+        self._origins: dict[Key, Origin] = {}
+        self._ignored: list[Ignored] = []
+        self._files: list[ConfigFile] = []
+        self._problems: list[Problem] = []
+        self._users = Config()  # what the user has set, before any workspace had its say
+
+    def add_own(self, layer: Layer, path: Path, document: Document | None) -> None:
+        self._files.append(ConfigFile(str(path), layer, document is not None, trusted=True))
+        if document is not None:
+            self._add(layer, document, self._checked(document, document.values))
+
+    def settle_users(self) -> None:
+        if not self._problems:
+            self._users = msgspec.convert(self._values, Config)
+
+    def add_foreign(self, path: Path, document: Document | None) -> None:
+        trusted = is_trusted(path.parent, self._users.trusted, self._home)
+        self._files.append(ConfigFile(str(path), "workspace", document is not None, trusted))
+        if document is None:
+            return
+        values = document.values
+        if not trusted:
+            values = self._without_references(document, values)
+        values = self._checked(document, values)
+        self._add("workspace", document, self._permitted(document, values, trusted=trusted))
+
+    def add_variables(self) -> None:
+        found, wrong = environment.read(self._env)
+        self._problems += wrong
+        for name, (path, value) in found.items():
+            self._merge(_nested(path, value), self._values, (), lambda _, name=name: Origin("environment", name))
+
+    def result(self) -> Loaded:
+        if self._problems:
+            raise BadConfig(self._problems)
+        config = msgspec.convert(self._values, Config)
+        return Loaded(config, self._origins, tuple(self._ignored), tuple(self._files))
+
+    def _checked(self, document: Document, values: dict[str, Any]) -> dict[str, Any]:
+        """The values expanded, or nothing if anything is wrong with them."""
+        wrong: list[tuple[Key, str]] = []
+        values = expanded(values, self._env, (), lambda key, why: wrong.append((key, why)))
+        unset = {key for key, _ in wrong}
+        wrong += [(key, why) for key, why in problems(values) if key not in unset]
+        found = [_problem(document, key, why) for key, why in wrong]
+        self._problems += [*document.problems, *sorted(found, key=lambda each: each.line)]
+        return {} if found else values
+
+    def _without_references(self, document: Document, values: dict[str, Any], path: Key = ()) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for name, value in values.items():
+            key = (*path, name)
+            if isinstance(value, dict):
+                kept[name] = self._without_references(document, cast("dict[str, Any]", value), key)
+            elif has_references(value):
+                self._ignore(document, key, REFERS)
+            else:
+                kept[name] = value
+        return kept
+
+    def _permitted(
+        self, document: Document, values: dict[str, Any], path: Key = (), *, trusted: bool
+    ) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for name, value in values.items():
+            key = (*path, name)
+            if isinstance(value, dict) and value:
+                inner = self._permitted(document, cast("dict[str, Any]", value), key, trusted=trusted)
+                if inner:
+                    kept[name] = inner
+            elif (why := refusal(key, value, self._users, is_trusted=trusted)) is not None:
+                self._ignore(document, key, why)
+            else:
+                kept[name] = value
+        return kept
+
+    def _ignore(self, document: Document, key: Key, why: str) -> None:
+        hint = f"; see 'kedge config trust {document.path.parent}'" if NOT_TRUSTED in why else ""
+        line = document.layout.line_of(key)
+        self._ignored.append(Ignored(str(document.path), line, spelled(key), why + hint))
+
+    def _add(self, layer: Layer, document: Document, values: dict[str, Any]) -> None:
+        def origin_of(key: Key) -> Origin:
+            refers = has_references(_at(document.values, key))
+            return Origin(layer, str(document.path), document.layout.line_of(key), refers)
+
+        self._merge(values, self._values, (), origin_of)
+
+    def _merge(self, values: dict[str, Any], into: dict[str, Any], path: Key, origin_of: Any) -> None:
+        for name, value in values.items():
+            key = (*path, name)
+            if isinstance(value, dict):
+                inner = into.get(name)
+                if not isinstance(inner, dict):
+                    self._forget(key)
+                    inner = into[name] = {}
+                self._merge(cast("dict[str, Any]", value), cast("dict[str, Any]", inner), key, origin_of)
+                continue
+            if key == DENY:
+                value = list(dict.fromkeys([*into.get(name, []), *value]))
+            self._forget(key)
+            into[name] = value
+            self._origins[key] = origin_of(key)
+
+    def _forget(self, key: Key) -> None:
+        """A value takes the place of a table, or a table that of a value: nothing below it came from anywhere."""
+        for known in [known for known in self._origins if known[: len(key)] == key]:
+            del self._origins[known]
+
+
+def _problem(document: Document, key: Key, why: str) -> Problem:
+    return Problem(str(document.path), document.layout.line_of(key), spelled(key), why)
+
+
+def _nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def _at(values: Any, key: Key) -> Any:
+    for name in key:
+        values = values[name]
+    return values
