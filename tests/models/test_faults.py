@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kedge.models.errors import Refused, Transient
-from kedge.models.faults import fault_of_answer, fault_of_event, retry_after_s
+from kedge.models.faults import fault_of_answer, fault_of_event
+from kedge.models.retry_after import retry_after_s
 from kedge.models.values import Endpoint
 
 KEY = "sk-proj-0123456789abcdef"

@@ -1,4 +1,5 @@
-"""Faults that pass are waited out: a bounded number of attempts, further and further apart, each one told (P8)."""
+"""Faults that pass are waited out: a bounded number of attempts, further and further apart, each one told (P8). A key
+that was refused is looked up once more, and the step goes on with the new one."""
 
 from __future__ import annotations
 
@@ -10,8 +11,12 @@ import msgspec
 
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.models.errors import ModelError, Transient
+from kedge.models.errors import ConfigError, ModelError, Transient
+from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent
+
+# The endpoint with another key, or None where there is no other (`Chooser.renewed`).
+Renew = Callable[[Endpoint], Awaitable[Endpoint | None]]
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -34,10 +39,23 @@ class Retry(msgspec.Struct, frozen=True):
 class Attempts:
     """The attempts at one thing."""
 
-    def __init__(self, ctx: TurnContext, retry: Retry) -> None:
+    def __init__(self, ctx: TurnContext, retry: Retry, renew: Renew | None = None) -> None:
         self._ctx = ctx
         self._retry = retry
+        self._renew = renew
         self._failures = 0
+
+    async def again(self, error: ModelError, endpoint: Endpoint) -> Endpoint:
+        """Return the endpoint for the next attempt when it is time for it, or end the turn because there is none."""
+        if error.code == "auth" and self._renew is not None:
+            renew, self._renew = self._renew, None  # once: a second key that is refused is the last
+            renewed = await _renewed(renew, endpoint, error)
+            if renewed is not None:
+                self._failures += 1
+                await self._tell(error, 0.0)
+                return renewed
+        await self.failed(error)
+        return endpoint
 
     async def failed(self, error: ModelError) -> None:
         """Return when it is time for the next attempt, or end the turn because there is none."""
@@ -50,8 +68,18 @@ class Attempts:
         if self._failures >= self._retry.attempts:
             raise TurnFailed(f"{error.text} (after {self._failures} attempts)", error.code) from error
         delay_s = self._retry.delay_s(self._failures, asked_s)
+        await self._tell(error, delay_s)
+        await self._retry.sleep(delay_s)
+
+    async def _tell(self, error: ModelError, delay_s: float) -> None:
         details = {"attempt": self._failures + 1, "of": self._retry.attempts, "delay_s": round(delay_s, 3)}
         await self._ctx.tell(
             AgentEvent(type="retry", run_id="", session_id="", error=error.text, code=error.code, details=details)
         )
-        await self._retry.sleep(delay_s)
+
+
+async def _renewed(renew: Renew, endpoint: Endpoint, error: ModelError) -> Endpoint | None:
+    try:
+        return await renew(endpoint)
+    except ConfigError as why:  # the command that printed the refused key fails now: both are worth knowing
+        raise TurnFailed(f"{error.text}; {why.text}", error.code) from why

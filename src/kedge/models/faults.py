@@ -1,95 +1,103 @@
-"""Which fault an error answer tells of: the same words for every OpenAI-compatible server, and never a key in them."""
+"""Which fault an error answer tells of: the same words for every server of both wires, and never a key in them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from kedge.models.errors import Code, ModelError, Refused, Transient
+from kedge.models.providers import key_variable, url_variable
+from kedge.models.retry_after import retry_after_s
 from kedge.models.values import Endpoint
 
 MAX_WORDS = 500  # of a provider's explanation: enough to act on
+MIN_SECRET = 6  # a configured header shorter than this holds no secret, and is part of too many words
 
-_CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "request_too_large"})
-_CONTEXT_WORDS = re.compile(r"context (length|window|size)|maximum context|too many tokens|prompt is too long", re.I)
-_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-_FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
-_AUTH_CODES = frozenset({"invalid_api_key", "authentication_error", "permission_error"})
-_RATE_CODES = frozenset({"rate_limit_exceeded", "rate_limit_error", "429"})
-_TRANSIENT_CODES = frozenset({"server_error", "api_error", "overloaded_error", "internal_error", "timeout", "error"})
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|Bearer)[-_ ][\w*.-]{8,}")
+# What providers call it, first in their codes; many say it only in words.
+_CODES: dict[Code, frozenset[str]] = {
+    "context_too_long": frozenset(
+        {"context_length_exceeded", "string_above_max_length", "request_too_large", "exceed_context_size_error"}
+    ),
+    "quota": frozenset(
+        {
+            "insufficient_quota",
+            "billing_hard_limit_reached",
+            "billing_not_active",
+            "billing_error",
+            "insufficient_balance",
+            "insufficient_credits",
+        }
+    ),
+    "content_filter": frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}),
+    "auth": frozenset({"invalid_api_key", "authentication_error", "invalid_authentication", "permission_error"}),
+    "model_not_found": frozenset({"model_not_found", "not_found_error", "deploymentnotfound"}),
+    "rate_limited": frozenset({"rate_limit_exceeded", "rate_limit_error", "429"}),
+    "provider_error": frozenset(
+        {"server_error", "api_error", "overloaded_error", "internal_error", "timeout", "timeout_error", "error"}
+    ),
+}
+# Said also with the code of a rate limit, which waiting would not help against.
+_TOO_LARGE = re.compile(r"request too large for|reduce the length of the messages", re.I)
+_WORDS: dict[Code, re.Pattern[str]] = {
+    "context_too_long": re.compile(
+        r"context (length|window|size|limit)|maximum context|too many tokens|(prompt|input) is too long"
+        r"|prompt too long|input token count.*exceeds|context the overflows",
+        re.I,
+    ),
+    "quota": re.compile(
+        r"credit balance is too low|exceeded your current quota|(insufficient|out of|not enough) (credit|balance|fund)"
+        r"|api usage limits",
+        re.I,
+    ),
+    "content_filter": re.compile(r"content (filter|management policy|policy)|safety system", re.I),
+    "model_not_found": re.compile(r"model .{1,200} (not found|does not exist)|no models? (is |are )?loaded", re.I),
+}
 _HINTS: dict[Code, str] = {
-    "auth": "the key was refused; check OPENAI_API_KEY",
-    "model_not_found": "check the model's name and OPENAI_BASE_URL",
     "context_too_long": "the conversation is too long for this model; start a new session",
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|Bearer)[-_ ][\w*.-]{8,}")
 
 
 def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, now: float) -> ModelError:
     """The fault of an answer with an error status; `now` is the time of day, for a `Retry-After` that is a date."""
-    codes, words = _explanation(body, endpoint.api_key)
-    code = _code_of_words(codes, words) or _code_of_status(status)
+    codes, words = _explanation(body, _secrets(endpoint))
+    code = _code_of(codes, words, status)
     if code == "auth" and status == 401:
         words = ""  # providers repeat half of the key here
     said = f"{endpoint.host} answered {status}"
-    text = f"{said} ({words})" if words else said
-    if hint := _HINTS.get(code):
-        text = f"{text}: {hint}"
+    text = _with_hint(f"{said} ({words})" if words else said, code, endpoint)
     if code in ("rate_limited", "provider_error"):
         return Transient(code, text, retry_after_s(headers, now))
     return Refused(code, text)
 
 
-def fault_of_event(data: bytes, key: str | None) -> ModelError:
+def fault_of_event(data: bytes, key: str | None, endpoint: Endpoint | None = None) -> ModelError:
     """The fault that an event in the middle of a stream tells of. Without a known word the provider is at fault."""
-    codes, words = _explanation(data, key)
-    code = _code_of_words(codes, words) or _code_of_number(codes) or "provider_error"
+    secrets = [*([key] if key else []), *(_secrets(endpoint) if endpoint else [])]
+    codes, words = _explanation(data, secrets)
+    numbers = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
+    code = _code_of(codes, words, numbers[0] if numbers else 500)
     text = f"the provider broke off: {words}" if words else "the provider broke off without saying why"
-    if hint := _HINTS.get(code):
-        text = f"{text}: {hint}"
+    text = _with_hint(text, code, endpoint)
     return Transient(code, text) if code in ("rate_limited", "provider_error") else Refused(code, text)
 
 
-def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """How long the provider asks to wait. `headers` has lower-case names."""
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            value = float(headers[name]) * unit_s
-        except (KeyError, ValueError):
-            continue
-        if 0 <= value < float("inf"):
-            return value
-    try:
-        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - now)
-    except (KeyError, ValueError):
-        return None
-
-
-def _code_of_words(codes: set[str], words: str) -> Code | None:
-    if codes & _CONTEXT_CODES or _CONTEXT_WORDS.search(words):
+def _code_of(codes: set[str], words: str, status: int) -> Code:
+    """By what is meant before what is said, and by that before the status."""
+    if _TOO_LARGE.search(words):
         return "context_too_long"
-    if codes & _QUOTA_CODES:
-        return "quota"
-    if codes & _FILTER_CODES:
-        return "content_filter"
-    if codes & _AUTH_CODES:
-        return "auth"
-    if "model_not_found" in codes:
-        return "model_not_found"
-    if codes & _RATE_CODES:
-        return "rate_limited"
-    return "provider_error" if codes & _TRANSIENT_CODES else None
-
-
-def _code_of_number(codes: set[str]) -> Code | None:
-    numbers = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
-    return _code_of_status(numbers[0]) if numbers else None
+    for code, names in _CODES.items():
+        # A server's own error may speak of anything; so may one that only asks to wait.
+        if codes & names:
+            return code
+        if (pattern := _WORDS.get(code)) and pattern.search(words) and (code == "quota" or status not in (429, 529)):
+            return code
+    return _code_of_status(status)
 
 
 def _code_of_status(status: int) -> Code:
@@ -114,7 +122,27 @@ def _code_of_status(status: int) -> Code:
             return "bad_request"
 
 
-def _explanation(body: bytes, key: str | None) -> tuple[set[str], str]:
+def _with_hint(text: str, code: Code, endpoint: Endpoint | None) -> str:
+    hint = _HINTS.get(code) or (_hint_of_place(code, endpoint) if endpoint else None)
+    return f"{text}: {hint}" if hint else text
+
+
+def _hint_of_place(code: Code, endpoint: Endpoint) -> str | None:
+    """What to look at depends on whose model it is."""
+    match code:
+        case "auth" if endpoint.api_key is None:
+            return f"it wants a key; set {key_variable(endpoint.provider)}"
+        case "auth":
+            return f"the key was refused; check {key_variable(endpoint.provider)}"
+        case "model_not_found" if endpoint.provider == "ollama":
+            return f"get the model with: ollama pull {endpoint.model}"
+        case "model_not_found":
+            return f"check the model's name and {url_variable(endpoint.provider)}"
+        case _:
+            return None
+
+
+def _explanation(body: bytes, secrets: Iterable[str]) -> tuple[set[str], str]:
     """The codes and the words of an error answer: `{"error": {"message", "type", "code"}}` and its many cousins."""
     try:
         told: Any = msgspec.json.decode(body)
@@ -125,18 +153,26 @@ def _explanation(body: bytes, key: str | None) -> tuple[set[str], str]:
     if isinstance(told, dict):
         told = cast("dict[str, Any]", told).get("error", cast("Any", told))
     if isinstance(told, str):
-        return set(), _one_line(told, key)
+        return set(), _one_line(told, secrets)
     if not isinstance(told, dict):
         return set(), ""
     fields = cast("dict[str, Any]", told)
     codes = {str(fields[name]).lower() for name in ("type", "code", "status") if fields.get(name)}
     words = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
-    return codes, _one_line(words, key)
+    return codes, _one_line(words, secrets)
 
 
-def _one_line(words: str, key: str | None) -> str:
+def _secrets(endpoint: Endpoint) -> list[str]:
+    """The key, and what is configured to be sent in its place."""
+    return [
+        *([endpoint.api_key] if endpoint.api_key else []),
+        *(value for value in endpoint.headers.values() if len(value) >= MIN_SECRET),
+    ]
+
+
+def _one_line(words: str, secrets: Iterable[str]) -> str:
     """Without keys, and only then cut: half a key is one too."""
-    if key:
-        words = words.replace(key, "[key]")
+    for secret in secrets:
+        words = words.replace(secret, "[key]")
     line = " ".join(_KEY_LIKE.sub("[key]", words).split())
     return line if len(line) <= MAX_WORDS else line[: MAX_WORDS - 1] + "…"

@@ -35,21 +35,21 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return f"Provider({self.id})"  # its configuration may hold a key
 
 
-# In the order in which they are looked for. The default models are the vendors' current general ones that are good at
-# code, and the cheapest that write a good title.
+# In the order in which they are looked for. The default models are good at code, and neither the vendor's dearest nor its
+# cheapest; the small ones write good titles. OpenAI's newest are not among them: they take no tools on the chat wire.
 BUILT_IN = (
     Provider(
         id="openai",
         base_url="https://api.openai.com/v1",
-        large="gpt-5",
-        small="gpt-5-mini",
+        large="gpt-5.4",
+        small="gpt-5.4-mini",
     ),
     Provider(
         id="anthropic",
         wire="anthropic",
         base_url="https://api.anthropic.com",
-        large="claude-sonnet-4-5",
-        small="claude-haiku-4-5",
+        large="claude-sonnet-5-5",
+        small="claude-haiku-5-5",
     ),
     Provider(id="ollama", base_url="http://127.0.0.1:11434/v1", is_local=True),
     Provider(id="lmstudio", base_url="http://127.0.0.1:1234/v1", is_local=True),

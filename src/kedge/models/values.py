@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from kedge.config.schema import Effort, WireName
 from kedge.protocol.messages import FinishReason, Message
+
+# Beside tools, some models take any effort, some only none said, and some only the word "none".
+EffortWithTools = Literal["any", "unset", "none"]
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +28,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     tools: bool = True
     reasoning: bool = False  # takes an effort
     is_tiny: bool = False  # gets a short prompt: it would be lost in a long one
+    long_prompt_tokens: int | None = None  # a step that reads more than this costs so many times as much
+    long_input_factor: float = 1.0
+    long_output_factor: float = 1.0
+    adaptive_thinking: bool = False  # on Anthropic's wire: takes an effort, and refuses a budget for its thoughts
+    effort_with_tools: EffortWithTools = "any"  # on the chat wire
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
