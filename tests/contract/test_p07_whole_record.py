@@ -12,6 +12,8 @@ from kedge.protocol.requests import RequestResolution
 from kedge.protocol.runs import Attachment, Run, RunEnd
 from tests.support.harness import Kedge, place_of
 
+PNG = b"\x89PNG\r\n\x1a\n"
+
 
 async def test_cancelled_turn_keeps_its_prompt_and_what_it_said(kedge: Kedge) -> None:
     async def streaming(ctx: TurnContext) -> None:
@@ -120,14 +122,14 @@ async def test_user_message_is_written_when_the_run_starts_and_not_before(kedge:
 async def test_run_cancelled_before_its_start_writes_both_messages_kept_from_the_model(kedge: Kedge) -> None:
     session_id = await kedge.session()
     await kedge.send(session_id, "wait go", "active")
-    files = (Attachment("a.txt", "text/plain", b"A"), Attachment("b.png", "image/png", b"B"))
+    files = (Attachment("a.txt", "text/plain", b"A"), Attachment("b.png", "image/png", PNG))
     await kedge.send(session_id, "say never", "queued", attachments=files)
     await kedge.reached("go")
     await kedge.cancel_run("queued")
     end = await kedge.end("queued")
     assert (end.cancelled, end.text) == (True, "")
     user, assistant = [message for message in await kedge.messages(session_id) if message.run_id == "queued"]
-    assert user.parts == [Text("say never"), File("a.txt", "text/plain", b"A"), Image("image/png", b"B")]
+    assert user.parts == [Text("say never"), File("a.txt", "text/plain", b"A"), Image("image/png", PNG)]
     assert (assistant.id, assistant.parts) == (end.message_id, [Finish("canceled")])
     assert [message.run_id for message in await kedge.history(session_id)] == ["active"]
     kedge.gates.open("go")

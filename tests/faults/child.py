@@ -130,7 +130,7 @@ class Server:
 
         while True:
             self._recorded.clear()
-            if await self.store._read(is_recorded):
+            if await self.store._readers.read(is_recorded):
                 return
             await self._recorded.wait()
 
@@ -199,7 +199,7 @@ async def delegating(server: Server) -> None:
 
 async def failing(server: Server) -> None:
     session = await server.session("failing")
-    await server.send("e1", session, "retry half an answer", "say whole answer", "fail broken")
+    await server.send("e1", session, "use 7", "retry half an answer", "say whole answer", "fail broken")
     await server.end("e1")
     await server.send("e2", session, "say begun", "wait forever-2")
     await server.gates.reached("forever-2")
@@ -212,6 +212,7 @@ async def tidying(server: Server) -> None:
     session = await server.session("tidying")
     await server.engine.rename_session(server.workspace_id, session, "renamed")
     acknowledge("renamed", id=session, title="renamed")
+    await server.engine.retitle_session(server.workspace_id, session, "renamed", "renamed")
     await server.store.append_config_changed(server.workspace_id)
     await server.send("f1", session, "wait forever-3")
     await server.gates.reached("forever-3")

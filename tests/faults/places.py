@@ -13,6 +13,7 @@ TRANSACTIONS = {
     "cancel": 6,
     "checkpoint": 30,
     "config_changed": 1,
+    "count_usage": 1,
     "create_message": 35,
     "create_session": 11,
     "delete_workspace": 1,
@@ -28,6 +29,7 @@ TRANSACTIONS = {
     "remove": 1,
     "rename_session": 1,
     "retain": 1,
+    "retitle": 1,
     "start": 20,
     "suspend": 3,
 }

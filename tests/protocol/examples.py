@@ -32,8 +32,8 @@ from kedge.protocol.requests import (
     QuestionRequest,
     RequestResolution,
 )
-from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, Submission
-from kedge.protocol.sessions import Session, SessionStatus, Workspace
+from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission
+from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
 from kedge.protocol.usage import Usage
 
 RUN = Run(
@@ -71,7 +71,23 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         Submission(session_id="s1", prompt="hi", attachments=(Attachment("a", "text/plain", b""),)),
         (
             '{"session_id":"s1","prompt":"hi","kind":"prompt","attachments":[{"file_name":"a","mime_type":"text/plain",'
-            '"content":""}],"on_busy":"queue","permissions":"ask","model":null,"parent_run_id":null}'
+            '"content":""}],"on_busy":"queue","permissions":"ask","model":null,"parent_run_id":null,"options":{}}'
+        ),
+    ),
+    (RunOptions(), "{}"),
+    (
+        RunOptions(
+            system="be brief",
+            max_steps=3,
+            max_cost=0.5,
+            output_schema={"type": "object"},
+            mode="plan",
+            allow=("bash(git *)",),
+            deny=("write(*)",),
+        ),
+        (
+            '{"system":"be brief","max_steps":3,"max_cost":0.5,"output_schema":{"type":"object"},"mode":"plan",'
+            '"allow":["bash(git *)"],"deny":["write(*)"]}'
         ),
     ),
     (
@@ -86,6 +102,15 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
             '"permissions":"ask","model":"a/b","attempt":0,"cancel_requested":false,"seq":3,"merged_into":"r0",'
             '"parent_run_id":"p1"}'
         ),
+    ),
+    (
+        RunStatus(
+            **{field: getattr(RUN, field) for field in RUN.__struct_fields__},
+            usage=Usage(1, 2, 3, 4, 0.5, True),
+            error="no",
+            code="failed",
+        ),
+        f'{RUN_JSON[:-1]},"usage":{USAGE_JSON},"error":"no","code":"failed"}}',
     ),
     (Usage(1, 2, 3, 4, 0.5, True), USAGE_JSON),
     (
@@ -114,8 +139,14 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5,"parent_session_id":"s0"}',
     ),
     (
-        SessionStatus(id="s1", title="t", created_at=1.5, updated_at=2.5, is_busy=True, active=None, queue=[RUN]),
-        f'{SESSION_JSON[:-1]},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
+        SessionDetails(id="s1", title="t", created_at=1.5, updated_at=2.5, usage=Usage()),
+        f'{SESSION_JSON[:-1]},"usage":{NO_USAGE_JSON}}}',
+    ),
+    (
+        SessionStatus(
+            id="s1", title="t", created_at=1.5, updated_at=2.5, usage=Usage(), is_busy=True, active=None, queue=[RUN]
+        ),
+        f'{SESSION_JSON[:-1]},"usage":{NO_USAGE_JSON},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
     ),
     # messages
     (Text("hi"), '{"type":"text","text":"hi"}'),

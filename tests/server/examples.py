@@ -18,6 +18,7 @@ BODIES: dict[type, dict[str, Any]] = {
     api.SessionBody: {"title": "a title"},
     api.RenameBody: {"title": "another title"},
     api.SubmitBody: {"session_id": "SESSION", "prompt": "say hello"},
+    api.SummarizeBody: {"run_id": "RUN", "on_busy": "queue"},
     api.GrantBody: {"id": "REQUEST", "action": "allow"},
     api.AnswerBody: {"id": "REQUEST", "answers": ["yes"]},
     api.RequestBody: {"id": "REQUEST"},

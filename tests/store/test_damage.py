@@ -132,7 +132,7 @@ async def test_a_torn_end_of_the_log_loses_only_what_was_never_acknowledged(tmp_
 async def test_a_large_file_is_checked_after_a_power_loss_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full check of gigabytes at every start would be felt; after a power loss it is worth it."""
     monkeypatch.setattr(opening, "ALWAYS_CHECKED_BYTES", 0)
-    await make_store(tmp_path, runs=100)
+    await make_store(tmp_path, runs=400)  # so that the middle is content
     damage_middle_page(tmp_path / "kedge.db")
     applied = opening.inspect(tmp_path / "kedge.db", opening.migrations())
     assert applied == [migration.name for migration in opening.migrations()]

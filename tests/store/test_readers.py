@@ -40,7 +40,7 @@ async def test_a_reader_in_the_middle_of_its_work_delays_no_commit_and_sees_one_
         return first, db.execute("SELECT count(*) FROM runs").fetchone()[0]
 
     await place.accept("run-0")
-    reading = asyncio.create_task(place.store._read(count_twice))
+    reading = asyncio.create_task(place.store._readers.read(count_twice))
     assert await asyncio.to_thread(begun.wait, LIMIT_S)
     async with asyncio.timeout(LIMIT_S):
         for number in range(1, 20):
@@ -72,7 +72,7 @@ async def test_readers_cannot_write(place: Place) -> None:
         db.execute("DELETE FROM runs")
 
     with pytest.raises(Exception, match="readonly"):
-        await place.store._read(write)
+        await place.store._readers.read(write)
 
 
 class Restarts:

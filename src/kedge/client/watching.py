@@ -89,12 +89,13 @@ class RunView:
             "run_id": self.run_id,
             "message_id": last.id if last else None,
             "text": last.text if last else "",
-            "usage": {},
+            "usage": run.get("usage", {}),
         }
         if run["state"] == "cancelled":
             end["cancelled"] = True
         if run["state"] == "failed":
-            end["error"] = (last and last.explanation) or "the run failed"
+            end["error"] = run.get("error") or (last and last.explanation) or "the run failed"
+            end["code"] = run.get("code")
         return end
 
 

@@ -23,17 +23,19 @@ from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
 from kedge.protocol.bounds import (
     MAX_ENV_CHARS,
+    check_attachments,
     check_depth,
     check_model,
+    check_options,
     check_prompt,
     check_run_id,
     check_text,
 )
 from kedge.protocol.errors import KedgeError, NotFound, TooLarge, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
-from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, Submission
+from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, Workspace
-from kedge.store.port import Committed, OnCommit, Retention, Store
+from kedge.store.port import Committed, LeftProcess, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Engine:
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
+        self.kept: dict[LeftProcess, str] = {}  # process groups that outlive their turns, and their workspaces
         self._tasks: set[asyncio.Task[Any]] = set()
         self._hurry: asyncio.Future[None] | None = None
 
@@ -117,7 +120,10 @@ class Engine:
         self._is_leaving = True
         for actor, _ in list(self._actors.values()):
             actor.stop("shutdown")
-        await _end_tasks({task for _, task in self._actors.values()}, patience_s=self.term_s + self.kill_s + LEAVE_S)
+        await asyncio.gather(
+            _end_tasks({task for _, task in self._actors.values()}, patience_s=self.term_s + self.kill_s + LEAVE_S),
+            self._end_kept(list(self.kept)),
+        )
         for task in self._tasks:
             task.cancel()
         await _end_tasks(set(self._tasks), patience_s=LEAVE_S)
@@ -125,8 +131,8 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no run is open."""
-        return not self._actors
+        """Whether no run is open, and nothing that one started is still at work."""
+        return not self._actors and not self.kept
 
     def is_busy(self, workspace_id: str) -> bool:
         return any(actor.workspace_id == workspace_id for actor, _ in self._actors.values())
@@ -146,6 +152,10 @@ class Engine:
 
     async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session:
         return await self.store.rename_session(workspace_id, session_id, checked_title(title))
+
+    async def retitle_session(self, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
+        """Rename it if it is still called `expected`."""
+        return await self.store.retitle_session(workspace_id, session_id, expected, checked_title(title))
 
     async def delete_session(self, workspace_id: str, session_id: str) -> None:
         """Cancel its open runs, wait for their ends, then it is gone. Goes on when the caller leaves."""
@@ -172,6 +182,8 @@ class Engine:
             check_model(submission.model)
         if submission.kind != "summarize":
             check_prompt(submission.prompt, submission.attachments)
+        check_attachments(submission.attachments)
+        check_options(submission.options)
         self.feed(workspace_id)
         if env is not None and sum(len(name) + len(value) for name, value in env.items()) > MAX_ENV_CHARS:
             raise TooLarge("env_too_large", f"the environment has over {MAX_ENV_CHARS >> 20} Mi characters; send less")
@@ -193,7 +205,7 @@ class Engine:
     async def drop_queued(self, workspace_id: str, session_id: str, run_id: str) -> None:
         await self.store.drop_queued(workspace_id, session_id, run_id)
 
-    async def wait(self, workspace_id: str, run_id: str, timeout_s: float | None = None) -> Run:
+    async def wait(self, workspace_id: str, run_id: str, timeout_s: float | None = None) -> RunStatus:
         """The run as soon as it has ended, or as it is when the time is up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -304,6 +316,12 @@ class Engine:
     async def _delete_workspace(self, workspace_id: str) -> None:
         await self.store.delete_workspace(workspace_id)
         self.feeds.remove(workspace_id)
+        await self._end_kept([group for group, of in self.kept.items() if of == workspace_id])
+
+    async def _end_kept(self, groups: list[LeftProcess]) -> None:
+        """Their records stay until somebody has seen them end, or the next server has."""
+        if survivors := await processes.end_groups(groups, self.term_s, self.kill_s):
+            log.warning("left in the background, and cannot be ended: %s", ", ".join(survivors))
 
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):

@@ -9,6 +9,8 @@ A prompt is a script, one command a line (or after a `;`):
     process COMMAND     a tool call that runs a shell command in a process group of its own
     delegate SCRIPT     a sub-agent with that script (` / ` instead of `;`); its text becomes the result
     retry TEXT          an attempt that streams TEXT and fails, told as a retry; the script goes on
+    summarize TEXT      a summary, streamed; first in its script, since a resumed turn does not see what came before it
+    use TOKENS          counts usage beside the steps
     wait GATE           until the gate is opened (a test's)
     sleep SECONDS · hang · stubborn SECONDS (ignores cancellation)
     fail TEXT · raise TEXT · exit
@@ -24,6 +26,7 @@ from collections.abc import Awaitable, Callable
 
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
+from kedge.engine.writing import MessageWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Text, ToolCall, ToolResult
 from kedge.protocol.usage import Usage
@@ -55,7 +58,7 @@ class ScriptedTurn:
     async def __call__(self, ctx: TurnContext) -> None:
         script = [line for run in [ctx.run, *ctx.joined] for line in _lines(run.prompt)]
         history = await ctx.history()
-        done = [m for m in history if m.run_id == ctx.run.run_id and m.role == "assistant"]
+        done = [m for m in history if m.run_id == ctx.run.run_id and m.role == "assistant" and not m.summary]
         steps = 0
         while script:
             verb, _, rest = script.pop(0).partition(" ")
@@ -72,11 +75,7 @@ class ScriptedTurn:
     async def _step(self, ctx: TurnContext, verb: str, rest: str, call_id: str) -> None:
         message = await ctx.message(model="scripted")
         if verb == "say":
-            text = message.open(Text(""))
-            for word in rest.split(" "):
-                text.write(word if not text.text else f" {word}")
-                await self._pause()
-            await message.finish("end_turn", usage=Usage(output_tokens=1))
+            await self._say(message, rest)
             return
         name = rest.partition(" ")[0] if verb in ("tool", "ask") else verb
         call = message.open(ToolCall(call_id, name, "", False))
@@ -84,6 +83,13 @@ class ScriptedTurn:
         await self._pause()
         await message.finish("tool_use", usage=Usage(output_tokens=1))
         await self._call(ctx, verb, rest, message.id, call_id)
+
+    async def _say(self, message: MessageWriter, words: str) -> None:
+        text = message.open(Text(""))
+        for word in words.split(" "):
+            text.write(word if not text.text else f" {word}")
+            await self._pause()
+        await message.finish("end_turn", usage=Usage(output_tokens=1))
 
     async def _complete(self, ctx: TurnContext, verb: str, rest: str, message: Message, history: list[Message]) -> None:
         """A step from before a restart: its call is run now if it had not started then."""
@@ -112,7 +118,7 @@ class ScriptedTurn:
                 process = await asyncio.create_subprocess_shell(rest, start_new_session=True)
                 group = await ctx.process_started(process.pid)
                 code = await process.wait()
-                await ctx.process_ended(group)
+                await group.forget()
                 await tool.finish(f"exit {code}", is_error=code != 0)
             case "delegate":
                 tool = await ctx.tool(message_id, call_id, verb)
@@ -134,6 +140,10 @@ class ScriptedTurn:
                 message.open(Text("")).write(rest)
                 await message.finish("interrupted")
                 await ctx.tell(AgentEvent(type="retry", run_id="", session_id="", error="the stream was dropped"))
+            case "summarize":
+                await self._say(await ctx.message(model="scripted", summary=True), rest)
+            case "use":
+                await ctx.count(Usage(output_tokens=int(rest)))
             case "wait":
                 await self._gates.wait(rest)
             case "sleep":

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from kedge.engine import processes
+from kedge.engine.groups import ProcessGroup
 from kedge.engine.persist import persist
 from kedge.engine.waiters import Slot
 from kedge.engine.writing import Desk, MessageWriter, ToolWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Run, RunEnd, Submission
+from kedge.protocol.runs import Run, RunEnd, RunOptions, Submission
+from kedge.protocol.sessions import SessionDetails
+from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
 from kedge.store.port import LeftProcess, Started
 
@@ -37,6 +40,7 @@ class TurnContext:
     def __init__(self, engine: Engine, started: Started, desk: Desk, slot: Slot, env: Mapping[str, str] | None) -> None:
         self.run: Run = started.run
         self.joined: list[Run] = list(started.joined)
+        self.options: RunOptions = started.options
         self.directory = Path(desk.feed.path)
         self.env = env
         self.groups: set[LeftProcess] = set()
@@ -116,8 +120,31 @@ class TurnContext:
         ours = msgspec.structs.replace(event, run_id=self.run.run_id, session_id=self.run.session_id)
         await persist(lambda: self._engine.store.append_agent_event(self._claim, ours))
 
-    async def delegate(self, prompt: str, *, title: str = "", model: str | None = None) -> RunEnd:
-        """Run a prompt as a sub-agent in a child session, and wait for its end."""
+    async def count(self, usage: Usage) -> None:
+        """Add to the run what was used beside its steps."""
+        await persist(lambda: self._engine.store.count_usage(self._claim, usage))
+
+    async def usage(self) -> Usage:
+        """What the run used so far: all attempts, interrupted ones and sub-agents included."""
+        return (await persist(lambda: self._engine.store.run(self._claim.workspace_id, self.run.run_id))).usage
+
+    async def session(self) -> SessionDetails:
+        claim = self._claim
+        return await persist(lambda: self._engine.store.session(claim.workspace_id, claim.session_id))
+
+    async def retitle(self, expected: str, title: str) -> bool:
+        """Name the session, unless somebody named it since it was called `expected`; also after the turn's end."""
+        return await self._engine.retitle_session(self._claim.workspace_id, self._claim.session_id, expected, title)
+
+    async def delegate(
+        self,
+        prompt: str,
+        *,
+        title: str = "",
+        model: str | None = None,
+        options: RunOptions | None = None,
+    ) -> RunEnd:
+        """Run a prompt as a sub-agent in a child session, and wait for its end. What it used is counted here, too."""
         self._desk.check()
         workspace_id = self._claim.workspace_id
         child = await persist(
@@ -132,6 +159,7 @@ class TurnContext:
             permissions=self.run.permissions,
             model=model,
             parent_run_id=self.run.run_id,
+            options=options or RunOptions(),
         )
         run_id = self._engine.new_id()
         try:
@@ -143,7 +171,7 @@ class TurnContext:
             self._engine.cancel_soon(workspace_id, run_id)
             raise
 
-    async def process_started(self, pid: int) -> LeftProcess:
+    async def process_started(self, pid: int) -> ProcessGroup:
         """Record a process group (its leader) of this turn: it is ended with the turn, or by the next server."""
         group = processes.identify(pid)
         self.groups.add(group)
@@ -155,11 +183,7 @@ class TurnContext:
             # Started by a turn that was stopped already: nobody else would end it.
             await processes.end_groups([group], self._engine.term_s, self._engine.kill_s)
             raise
-        return group
-
-    async def process_ended(self, group: LeftProcess) -> None:
-        self.groups.discard(group)
-        await persist(lambda: self._engine.store.forget_process(group))
+        return ProcessGroup(self._engine, self._desk, self.groups, group)
 
     async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
         self._desk.check()

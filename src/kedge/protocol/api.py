@@ -9,7 +9,7 @@ import msgspec
 from kedge.protocol.bounds import MAX_TITLE_CHARS, MODEL, RUN_ID
 from kedge.protocol.messages import Message
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
-from kedge.protocol.runs import Attachment, OnBusy, Permissions, Run, RunState
+from kedge.protocol.runs import Attachment, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
 from kedge.protocol.sessions import Session, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -124,6 +124,14 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True):
     on_busy: OnBusy = "queue"
     permissions: Permissions = "ask"
     model: Model | None = None
+    options: RunOptions = RunOptions()
+    env: dict[str, str] | None = None
+
+
+class SummarizeBody(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: RunId | None = None
+    on_busy: OnBusy = "queue"
+    model: Model | None = None
     env: dict[str, str] | None = None
 
 
@@ -136,7 +144,7 @@ class RunsQuery(msgspec.Struct, frozen=True):
 class Runs(msgspec.Struct, frozen=True):
     """In the order of acceptance; of more than `limit` the newest."""
 
-    runs: list[Run]
+    runs: list[RunStatus]
 
 
 class RunQuery(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kedge.protocol.errors import Invalid, TooLarge
 
 if TYPE_CHECKING:
-    from kedge.protocol.runs import Attachment
+    from kedge.protocol.runs import Attachment, RunOptions
 
 # Room for several pasted screenshots in one request; more than that belongs in files.
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -23,6 +23,15 @@ MAX_ERROR_CHARS = 4_000
 MAX_ENV_CHARS = 2 * 1024 * 1024
 # A title is one line of a list.
 MAX_TITLE_CHARS = 200
+# More pictures and files than a prompt speaks of; the body's bound holds for all of them together.
+MAX_ATTACHMENTS = 100
+# A name of a file, on every system.
+MAX_FILE_NAME_CHARS = 255
+# A grammar of an answer, not its content: the largest that providers take are a fraction of this.
+MAX_SCHEMA_BYTES = 256 * 1024
+# Rules for one run are written by hand or by a small script; each is looked at for every call.
+MAX_RULES = 1_000
+MAX_RULE_CHARS = 1_000
 # No form is nested like this; and what is in the log must be readable for every client, whose JSON readers give up at
 # a thousand or much earlier.
 MAX_DEPTH = 32
@@ -30,6 +39,18 @@ MAX_DEPTH = 32
 # No `\s` and no `.`: they mean other characters to a client that takes these from the OpenAPI document.
 MODEL = r"[^/\x00-\x20\x7f]+/[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,250}"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
+
+
+MIME_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,63}/[A-Za-z0-9!#$&^_.+-]{1,63}(?:;[\x20-\x7e]{0,128})?"
+# What every model that sees reads, and how such a file begins. A picture that a provider refuses would be refused in
+# each step after it, too.
+IMAGE_TYPES: dict[str, tuple[bytes, ...]] = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+TEXT_IMAGES = ("image/svg+xml",)
 
 
 def check_run_id(run_id: str) -> None:
@@ -48,6 +69,56 @@ def check_prompt(prompt: str, attachments: Sequence[Attachment] = ()) -> None:
         raise TooLarge("prompt_too_large", f"the prompt is over {MAX_PROMPT_BYTES >> 20} MiB; attach a file instead")
     if not prompt.strip() and not any(a.mime_type.startswith("text/") for a in attachments):
         raise Invalid("empty_prompt", "the prompt is empty; say what to do")
+
+
+def check_attachments(attachments: Sequence[Attachment]) -> None:
+    if len(attachments) > MAX_ATTACHMENTS:
+        raise Invalid("invalid_attachment", f"there are over {MAX_ATTACHMENTS} attachments; send fewer")
+    for each in attachments:
+        check_text(each.file_name, "file name")
+        name = f"attachment {each.file_name[:100]!r}"
+        if not 0 < len(each.file_name) <= MAX_FILE_NAME_CHARS:
+            raise Invalid("invalid_attachment", f"a file name must have 1 to {MAX_FILE_NAME_CHARS} characters")
+        if not re.fullmatch(MIME_TYPE, each.mime_type):
+            raise Invalid("invalid_attachment", f"{name}: mime_type must be like text/plain or image/png")
+        if each.mime_type.startswith("image/") and each.mime_type not in TEXT_IMAGES:
+            _check_image(name, each)
+
+
+def _check_image(name: str, image: Attachment) -> None:
+    starts = IMAGE_TYPES.get(image.mime_type)
+    if starts is None:
+        why = f"{image.mime_type} is no image that models read; send {', '.join(IMAGE_TYPES)}"
+        raise Invalid("invalid_attachment", f"{name}: {why}")
+    if not image.content.startswith(starts) or (starts == (b"RIFF",) and image.content[8:12] != b"WEBP"):
+        raise Invalid("invalid_attachment", f"{name}: its content is not {image.mime_type}")
+
+
+def check_options(options: RunOptions) -> None:
+    if options.system is not None:
+        check_text(options.system, "system prompt")
+        if len(options.system.encode()) > MAX_PROMPT_BYTES:
+            raise TooLarge("system_too_large", f"the system prompt is over {MAX_PROMPT_BYTES >> 20} MiB")
+    if options.output_schema is not None:
+        _check_schema(options.output_schema)
+    for rules, what in ((options.allow, "allow"), (options.deny, "deny")):
+        if len(rules) > MAX_RULES or any(len(rule) > MAX_RULE_CHARS for rule in rules):
+            most = f"{MAX_RULES} rules of {MAX_RULE_CHARS} characters"
+            raise Invalid("invalid_options", f"{what} takes up to {most}")
+        for rule in rules:
+            check_text(rule, "rule")
+
+
+def _check_schema(schema: dict[str, Any]) -> None:
+    import msgspec  # bounds are also known to clients, which start without it
+
+    check_depth(schema, "output schema's parts")
+    try:
+        size = len(msgspec.json.encode(schema))
+    except UnicodeEncodeError:
+        raise Invalid("invalid_text", "the output schema holds half a surrogate pair and is not Unicode") from None
+    if size > MAX_SCHEMA_BYTES:
+        raise TooLarge("schema_too_large", f"the output schema is over {MAX_SCHEMA_BYTES >> 10} KiB")
 
 
 def check_depth(value: Any, what: str, most: int = MAX_DEPTH) -> None:

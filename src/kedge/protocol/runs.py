@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from kedge.protocol.bounds import MAX_FILE_NAME_CHARS, MAX_RULE_CHARS, MAX_RULES, MIME_TYPE
 from kedge.protocol.usage import Usage
 
 RunKind = Literal["prompt", "shell", "summarize", "agent"]
@@ -17,25 +18,31 @@ Permissions = Literal["ask", "deny", "allow"]
 _BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 Base64 = Annotated[bytes, msgspec.Meta(extra_json_schema={"pattern": _BASE64})]
 
+# Checked where every way in passes (bounds.py); here they are only described.
+FileName = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_FILE_NAME_CHARS})]
+MimeType = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MIME_TYPE}$"})]
+Rule = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_RULE_CHARS})]
+Rules = Annotated[tuple[Rule, ...], msgspec.Meta(extra_json_schema={"maxItems": MAX_RULES})]
+
 OPEN_STATES: tuple[RunState, ...] = ("queued", "running")
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    file_name: str
-    mime_type: str
+    file_name: FileName
+    mime_type: MimeType
     content: Base64
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one run differs from what is configured."""
+    """How one run differs from what is configured. Part of "the same body" (P3); a turn has one set of them."""
 
     system: str | None = None  # instead of the agent's own system prompt
-    max_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_steps: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
     max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None  # in dollars
     output_schema: dict[str, Any] | None = None  # a JSON schema: the answer is JSON that it accepts
     mode: Literal["plan", "ask", "auto-edit", "yolo"] | None = None
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
+    allow: Rules = ()
+    deny: Rules = ()
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +87,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_open(self) -> bool:
         return self.state in OPEN_STATES
+
+
+class RunStatus(Run, frozen=True, kw_only=True):
+    """The run with what it used so far and, when it failed, why: the answer of REST, never an event."""
+
+    usage: Usage
+    error: str | None = None
+    code: str | None = None
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

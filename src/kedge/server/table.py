@@ -6,8 +6,8 @@ from typing import Any
 
 from kedge.protocol import api
 from kedge.protocol.requests import AnswerReceipt
-from kedge.protocol.runs import Receipt, Run
-from kedge.protocol.sessions import Session, SessionStatus, Workspace
+from kedge.protocol.runs import Receipt, Run, RunStatus
+from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
 from kedge.server.handlers import about, people, runs, sessions, workspaces
 from kedge.server.operations import Operation
 
@@ -48,7 +48,7 @@ OPERATIONS = (
     Operation("GET", W + "/log", "A page of the log", workspaces.read_log, api.LogAnswer, query=api.LogQuery),
     Operation("GET", W + "/sessions", "Sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
     Operation("POST", W + "/sessions", "A new session", sessions.create_session, Session, body=api.SessionBody),
-    Operation("GET", S, "One session", sessions.get_session, Session),
+    Operation("GET", S, "One session", sessions.get_session, SessionDetails),
     Operation("PATCH", S, "Rename a session", sessions.rename_session, Session, body=api.RenameBody),
     Operation("DELETE", S, "Cancel a session's runs, then delete it", sessions.delete_session, api.Deleted),
     Operation(
@@ -66,9 +66,21 @@ OPERATIONS = (
         errors=(409, 429),
     ),
     Operation("GET", W + "/runs", "Runs", runs.list_runs, api.Runs, query=api.RunsQuery),
-    Operation("GET", W + "/runs/{run_id}", "One run, now or when it has ended", runs.get_run, Run, query=api.RunQuery),
+    Operation(
+        "GET", W + "/runs/{run_id}", "One run, now or when it has ended", runs.get_run, RunStatus, query=api.RunQuery
+    ),
     Operation("POST", W + "/runs/{run_id}/cancel", "Cancel one run", runs.cancel_run, Run),
     Operation("GET", A, "A session with what it is doing", runs.session_status, SessionStatus),
+    Operation(
+        "POST",
+        A + "/summarize",
+        "Summarize a session, so that its next prompts have room",
+        runs.summarize,
+        Receipt,
+        status=202,
+        body=api.SummarizeBody,
+        errors=(409, 429),
+    ),
     Operation("POST", A + "/cancel", "Cancel all that is open in a session", runs.cancel_session, api.Cancelled),
     Operation("GET", A + "/prompts/list", "The queue", runs.list_queue, api.Queue),
     Operation("POST", A + "/prompts/clear", "Empty the queue", runs.clear_queue, api.Cancelled),

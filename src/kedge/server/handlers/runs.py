@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from kedge.protocol.api import AgentState, Cancelled, Queue, RunQuery, Runs, RunsQuery, SubmitBody
-from kedge.protocol.runs import Submission
+from kedge.protocol.api import AgentState, Cancelled, Queue, RunQuery, Runs, RunsQuery, SubmitBody, SummarizeBody
+from kedge.protocol.runs import Receipt, Submission
 from kedge.server.operations import Call, Reply
 
 
@@ -26,11 +26,24 @@ async def submit(call: Call) -> Reply:
         on_busy=body.on_busy,
         permissions=body.permissions,
         model=body.model,
+        options=body.options,
     )
     receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
     call.context.metrics.accept.observe(time.perf_counter() - began)
-    location = f"/v1/workspaces/{call['workspace_id']}/runs/{receipt.run_id}"
-    return Reply(receipt, 202, {"location": location})
+    return _accepted(call, receipt)
+
+
+async def summarize(call: Call) -> Reply:
+    body = call.body(SummarizeBody)
+    submission = Submission(
+        session_id=call["session_id"], prompt="", kind="summarize", on_busy=body.on_busy, model=body.model
+    )
+    receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
+    return _accepted(call, receipt)
+
+
+def _accepted(call: Call, receipt: Receipt) -> Reply:
+    return Reply(receipt, 202, {"location": f"/v1/workspaces/{call['workspace_id']}/runs/{receipt.run_id}"})
 
 
 async def list_runs(call: Call) -> Reply:

@@ -15,7 +15,7 @@ from kedge.protocol.usage import Usage
 from kedge.store.port import Outcome
 from kedge.store.sqlite import messages, requests
 from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
-from kedge.store.sqlite.rows import get_run, joined_runs, open_children, tell_run
+from kedge.store.sqlite.rows import add_usage, find_run, get_run, joined_runs, open_children, tell_run
 from kedge.store.sqlite.tx import Tx
 
 MAX_ATTEMPTS = 3  # P13: a run that takes the server down with it three times will do so again
@@ -32,6 +32,7 @@ def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
     """End a running turn: its sub-agents first, then the host, then those joined to it, by acceptance."""
     outcome = _bounded(outcome)
     _end_children(tx, host)
+    host = get_run(tx.db, host["workspace_id"], host["run_id"])  # with what its sub-agents used
     joined = joined_runs(tx, host)
     # P5: a prompt steered to this turn that has not joined by now is one of the queue, in its place.
     tx.execute("UPDATE runs SET may_join = 0 WHERE session_id = ? AND state = 'queued'", host["session_id"])
@@ -179,6 +180,10 @@ def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, tex
         *(outcome.state, message_id, error, code, encode(usage), is_cancelled, workspace_id, run_id),
     )
     assert changed == 1, f"run {run_id} would end twice"
+    parent = row["parent_run_id"] and find_run(tx.db, workspace_id, row["parent_run_id"])
+    if parent and parent["state"] == "running":
+        # In the transaction of the one end: counted once, whatever crashes. A sub-agent ends before its parent (P5).
+        add_usage(tx, parent, usage)
     if error is not None:
         event = AgentEvent(type="error", run_id=run_id, session_id=session_id, error=error, code=code)
         messages.tell_agent_event(tx, workspace_id, event)

@@ -1,4 +1,5 @@
-"""The conversation as the model may see it. What is finished never changes, so it is read once and then remembered.
+"""The conversation as the model may see it, from its last summary on. What is finished never changes, so it is read
+once and then remembered.
 
 Without this each turn would read its whole session again, and a prompt would take longer the more came before it.
 """
@@ -17,11 +18,12 @@ MESSAGE_BYTES = 500  # what a remembered message takes beside its text
 
 
 class Known(NamedTuple):
-    """The finished messages of a session up to `seq`."""
+    """The finished messages of a session from `start`, its last summary, up to `seq`."""
 
     seq: int = 0
     size_bytes: int = 0
     messages: tuple[Message, ...] = ()
+    start: int = 0  # seq of the summary; 0: there is none
 
 
 class Histories:
@@ -46,14 +48,19 @@ class Histories:
 def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Known) -> tuple[list[Message], Known]:
     """All that the model may see, and how much of it can be remembered for the next time.
 
-    Left out: what was interrupted, with the results of its calls, and what was cancelled before it started.
+    Left out: what a summary stands for, what was interrupted, with the results of its calls, what was cancelled before
+    it started, and summaries that were not finished.
     """
+    start = _last_summary(db, session_id)
+    if start != known.start:
+        known = Known(seq=start - 1, start=start)
     rows = db.execute(
         "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND seq > ? AND hidden = 0"
         " AND NOT (role = 'assistant' AND reason IS 'interrupted')"
+        " AND (summary = 0 OR seq = ?)"
         " AND NOT EXISTS (SELECT 1 FROM messages c WHERE c.id = messages.call_message_id AND c.reason IS 'interrupted')"
         " ORDER BY seq",
-        (session_id, workspace_id, known.seq),
+        (session_id, workspace_id, known.seq, start),
     ).fetchall()
     parts = parts_of(db, [row["id"] for row in rows])
     messages = [message_of(row, decode_parts(parts.get(row["id"], []))) for row in rows]
@@ -64,6 +71,16 @@ def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Know
             rows[finished - 1]["seq"],
             known.size_bytes + size + finished * MESSAGE_BYTES,
             (*known.messages, *messages[:finished]),
+            start,
         )
         return [*known.messages, *messages[finished:]], known
     return [*known.messages, *messages], known
+
+
+def _last_summary(db: sqlite3.Connection, session_id: str) -> int:
+    row = db.execute(
+        "SELECT seq FROM messages WHERE session_id = ? AND summary = 1 AND reason IS NOT NULL"
+        " AND reason NOT IN ('interrupted', 'canceled', 'error') ORDER BY seq DESC LIMIT 1",
+        (session_id,),
+    ).fetchone()
+    return 0 if row is None else row["seq"]

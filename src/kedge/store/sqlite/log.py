@@ -10,7 +10,7 @@ import msgspec
 
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, text_of
-from kedge.protocol.runs import Run, RunEnd, RunState
+from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus
 from kedge.protocol.usage import Usage
 from kedge.store.port import LogEvent, LogPage
 
@@ -59,6 +59,12 @@ def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
         merged_into=change.merged_into if change else row["merged_into"],
         parent_run_id=row["parent_run_id"],
     )
+
+
+def status_of(row: sqlite3.Row) -> RunStatus:
+    run = run_of(row)
+    fields = {field: getattr(run, field) for field in run.__struct_fields__}
+    return RunStatus(**fields, usage=usage_of(row), error=row["error"], code=row["code"])
 
 
 def usage_of(row: sqlite3.Row) -> Usage:

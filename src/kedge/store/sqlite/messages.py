@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kedge.protocol.bounds import IMAGE_TYPES
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import AgentEvent, encode
 from kedge.protocol.messages import (
@@ -26,8 +27,8 @@ from kedge.protocol.messages import (
 from kedge.protocol.runs import Attachment
 from kedge.protocol.usage import Usage
 from kedge.store.port import Claim, Draft, MessagePage
-from kedge.store.sqlite.log import decode_parts, message_of, parts_of, raw_message_of, usage_of
-from kedge.store.sqlite.rows import claimed_run, get_session
+from kedge.store.sqlite.log import decode_parts, message_of, parts_of, raw_message_of
+from kedge.store.sqlite.rows import add_usage, claimed_run, get_session
 from kedge.store.sqlite.tx import Tx
 
 _decode_attachments = msgspec.msgpack.Decoder(tuple[Attachment, ...]).decode
@@ -124,10 +125,7 @@ def finish_parts(tx: Tx, claim: Claim, message_id: str, first: int, parts: Seque
     """Store parts that are finished, the first of them at place `first`; a `Finish` among them ends the message."""
     run = claimed_run(tx, claim)
     if usage is not None:
-        tx.execute(
-            "UPDATE runs SET usage = ? WHERE workspace_id = ? AND run_id = ?",
-            *(encode(usage_of(run) + usage), claim.workspace_id, claim.run_id),
-        )
+        add_usage(tx, run, usage)
     grow(tx, message_id, first, parts)
 
 
@@ -190,6 +188,11 @@ def answer_open_calls(tx: Tx, workspace_id: str, run_id: str, note: str) -> None
                 result = ToolResult(part.id, part.name, note, True)
                 call = (row["id"], part.id, part.name)
                 add(tx, workspace_id, row["session_id"], run_id, "tool", [result], call=call)
+
+
+def count_usage(tx: Tx, claim: Claim, usage: Usage) -> None:
+    """What was used beside the steps, while the run is open."""
+    add_usage(tx, claimed_run(tx, claim), usage)
 
 
 def append_agent_event(tx: Tx, claim: Claim, event: AgentEvent) -> None:
@@ -266,6 +269,6 @@ def _fold_drafts(tx: Tx, message_id: str) -> list[Part]:
 
 
 def _attached(attachment: Attachment) -> Part:
-    if attachment.mime_type.startswith("image/"):
+    if attachment.mime_type in IMAGE_TYPES:
         return Image(attachment.mime_type, attachment.content)
     return File(attachment.file_name, attachment.mime_type, attachment.content)

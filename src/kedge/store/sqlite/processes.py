@@ -17,6 +17,12 @@ def record(tx: Tx, claim: Claim, process: LeftProcess) -> None:
     )
 
 
+def keep(tx: Tx, claim: Claim, process: LeftProcess) -> None:
+    """It outlives its run: from now on it belongs to the workspace."""
+    claimed_run(tx, claim)
+    tx.execute("UPDATE processes SET run_id = '' WHERE pgid = ? AND started = ?", process.pgid, process.started)
+
+
 def forget(tx: Tx, process: LeftProcess) -> None:
     tx.execute("DELETE FROM processes WHERE pgid = ? AND started = ?", process.pgid, process.started)
 

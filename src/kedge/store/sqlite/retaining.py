@@ -120,7 +120,9 @@ def _purge(tx: Tx, session: sqlite3.Row, most: int) -> int:
     of_runs = (session["workspace_id"], _ids(runs, "run_id"))
     tx.execute(f"DELETE FROM requests WHERE workspace_id = ? AND asker_run_id IN {_IDS}", *of_runs)
     tx.execute(
-        f"UPDATE prompts SET prompt = '', attachments = NULL WHERE workspace_id = ? AND run_id IN {_IDS}", *of_runs
+        f"UPDATE prompts SET prompt = '', attachments = NULL, options = NULL"
+        f" WHERE workspace_id = ? AND run_id IN {_IDS}",
+        *of_runs,
     )
     upto = runs[-1]["seq"] if len(runs) == most else session["deleted_seq"]
     tx.execute("UPDATE sessions SET purged_seq = ? WHERE id = ?", upto, session["id"])

@@ -6,11 +6,12 @@ import sqlite3
 
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import Change, encode
-from kedge.protocol.runs import Run
-from kedge.protocol.sessions import Session
+from kedge.protocol.runs import Run, RunStatus
+from kedge.protocol.sessions import Session, SessionDetails
+from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
-from kedge.store.sqlite.log import RUNS, RunChange, run_of
+from kedge.store.sqlite.log import RUNS, RunChange, run_of, status_of, usage_of
 from kedge.store.sqlite.tx import Tx
 
 
@@ -32,6 +33,14 @@ def run_now(db: sqlite3.Connection, workspace_id: str, run_id: str) -> Run:
     if row is None:
         raise NotFound("run", run_id)
     return run_of(row)
+
+
+def run_status(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunStatus:
+    """The run with what it used, and why it failed."""
+    row = db.execute(f"{RUNS} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
+    if row is None:
+        raise NotFound("run", run_id)
+    return status_of(row)
 
 
 def claimed_run(tx: Tx, claim: Claim, *, even_cancelled: bool = False) -> sqlite3.Row:
@@ -68,6 +77,17 @@ def open_children(tx: Tx, parent: sqlite3.Row) -> list[sqlite3.Row]:
     )
 
 
+def add_usage(tx: Tx, run: sqlite3.Row, usage: Usage) -> None:
+    """Count what an open run used: in its own row, and in its session's, which is the sum of all of them."""
+    tx.execute(
+        "UPDATE runs SET usage = ? WHERE workspace_id = ? AND run_id = ?",
+        *(encode(usage_of(run) + usage), run["workspace_id"], run["run_id"]),
+    )
+    session = tx.one("SELECT usage FROM sessions WHERE id = ?", run["session_id"])
+    if session is not None:
+        tx.execute("UPDATE sessions SET usage = ? WHERE id = ?", encode(usage_of(session) + usage), run["session_id"])
+
+
 def tell_run(tx: Tx, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
     """Append the `run` event of the run as it now is."""
     run = run_now(tx.db, workspace_id, run_id)
@@ -86,10 +106,17 @@ def session_of(row: sqlite3.Row) -> Session:
     )
 
 
-def get_session(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Session:
+def get_session(db: sqlite3.Connection, workspace_id: str, session_id: str) -> SessionDetails:
     row = db.execute(
         "SELECT * FROM sessions WHERE id = ? AND workspace_id = ? AND deleting = 0", (session_id, workspace_id)
     ).fetchone()
     if row is None:
         raise NotFound("session", session_id)
-    return session_of(row)
+    return SessionDetails(
+        id=row["id"],
+        title=row["title"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        parent_session_id=row["parent_session_id"],
+        usage=usage_of(row),
+    )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from typing import Any
 
 import msgspec
 
 from kedge.protocol.bounds import MAX_OPEN_RUNS
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy, TooMany
-from kedge.protocol.runs import Receipt, Run, RunState, Submission
+from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, Submission
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, Started
 from kedge.store.sqlite import ends, messages
-from kedge.store.sqlite.log import RUNS, run_of
+from kedge.store.sqlite.log import RUNS, status_of
 from kedge.store.sqlite.rows import (
     claimed_run,
     find_run,
@@ -29,11 +30,15 @@ from kedge.store.sqlite.rows import (
 from kedge.store.sqlite.tx import Tx
 
 _encode_body = msgspec.msgpack.Encoder().encode
+# Equal options are equal bytes, whatever the order of their keys was. (JSON also holds numbers of any size.)
+_encode_options = msgspec.json.Encoder(order="deterministic").encode
+_decode_options = msgspec.json.Decoder(RunOptions).decode
 
 
 def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
     """P1, P3, P5: one row and one event; or the receipt of the run that is there already; or an error and no trace."""
-    digest = hashlib.sha256(_encode_body(submission)).digest()
+    options = _encode_options(submission.options) if submission.options != RunOptions() else None
+    digest = _body_hash(submission, options)
     if known := find_run(tx.db, workspace_id, run_id):
         if known["body_hash"] != digest:
             raise Conflict("run_id_conflict", f"run {run_id} exists with another body; choose another run_id")
@@ -65,8 +70,8 @@ def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Re
     )
     attachments = _encode_body(submission.attachments) if submission.attachments else None
     tx.execute(
-        "INSERT INTO prompts (workspace_id, run_id, prompt, attachments) VALUES (?, ?, ?, ?)",
-        *(workspace_id, run_id, submission.prompt, attachments),
+        "INSERT INTO prompts (workspace_id, run_id, prompt, attachments, options) VALUES (?, ?, ?, ?, ?)",
+        *(workspace_id, run_id, submission.prompt, attachments, options),
     )
     tx.execute("UPDATE sessions SET updated_at = ?, last_seq = ? WHERE id = ?", tx.now, seq, session_id)
     tell_run(tx, workspace_id, run_id, "created", seq)
@@ -89,7 +94,9 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
     run = tell_run(tx, workspace_id, row["run_id"], "updated")
     messages.write_user_message(tx, row)
     claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
-    return Started(claim, run, [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)])
+    joined = [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)]
+    options = _options(tx, row)
+    return Started(claim, run, joined, _decode_options(options) if options else RunOptions())
 
 
 def join(tx: Tx, claim: Claim) -> list[Run]:
@@ -100,7 +107,7 @@ def join(tx: Tx, claim: Claim) -> list[Run]:
         # One turn has one set of permissions: a prompt that nobody may be asked about does not join one that asks.
         fits = (row["kind"], row["permissions"]) == (host["kind"], host["permissions"])
         fits = fits and row["model"] in (None, host["model"])
-        if row["state"] != "queued" or not row["may_join"] or not fits:
+        if row["state"] != "queued" or not row["may_join"] or not fits or _options(tx, row) != _options(tx, host):
             continue
         tx.execute(
             "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",
@@ -187,7 +194,7 @@ def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
 
 def status(db: sqlite3.Connection, workspace_id: str, session_id: str) -> SessionStatus:
     session = get_session(db, workspace_id, session_id)
-    fields = {field: getattr(session, field) for field in session.__struct_fields__}
+    fields: dict[str, Any] = {field: getattr(session, field) for field in session.__struct_fields__}
     rows = open_runs(db, session_id)
     runs = [run_now(db, workspace_id, row["run_id"]) for row in rows]
     active = next((run for run in runs if run.state == "running" and run.merged_into is None), None)
@@ -204,13 +211,26 @@ def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
 
 def listing(
     db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None, limit: int
-) -> list[Run]:
+) -> list[RunStatus]:
     """The newest `limit` runs, in the order of acceptance."""
     wanted = {"workspace_id": workspace_id, "session_id": session_id, "state": state}
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"{column} = ?" for column in given)
     rows = db.execute(f"{RUNS} WHERE {conditions} ORDER BY seq DESC LIMIT ?", (*given.values(), limit)).fetchall()
-    return [run_of(row) for row in reversed(rows)]
+    return [status_of(row) for row in reversed(rows)]
+
+
+def _body_hash(submission: Submission, options: bytes | None) -> bytes:
+    """Of what P3 calls the body. Without options it is as before there were any: receipts outlive an upgrade."""
+    body = {field: getattr(submission, field) for field in submission.__struct_fields__ if field != "options"}
+    return hashlib.sha256(_encode_body(body) + (options or b"")).digest()
+
+
+def _options(tx: Tx, row: sqlite3.Row) -> bytes | None:
+    found = tx.one(
+        "SELECT options FROM prompts WHERE workspace_id = ? AND run_id = ?", row["workspace_id"], row["run_id"]
+    )
+    return None if found is None else found["options"]
 
 
 def _require_working_parent(tx: Tx, workspace_id: str, parent_run_id: str) -> None:

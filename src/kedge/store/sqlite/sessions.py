@@ -71,6 +71,17 @@ def rename(tx: Tx, workspace_id: str, session_id: str, title: str) -> Session:
     return _tell(tx, workspace_id, session_id, "updated")
 
 
+def retitle(tx: Tx, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
+    """Rename a session that still has the title it had; whoever named it meanwhile knew better."""
+    row = tx.one(
+        "SELECT title FROM sessions WHERE id = ? AND workspace_id = ? AND deleting = 0", session_id, workspace_id
+    )
+    if row is None or row["title"] != expected:
+        return False
+    rename(tx, workspace_id, session_id, title)
+    return True
+
+
 def begin_delete(tx: Tx, workspace_id: str, session_id: str) -> list[str]:
     """From here on the session and its children accept nothing; their open runs are cancelled."""
     get_session(tx.db, workspace_id, session_id)

@@ -7,19 +7,17 @@ import logging
 import os
 import sqlite3
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
-from kedge.protocol.errors import NotFound, StoreUnavailable
+from kedge.protocol.errors import NotFound
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, Submission
-from kedge.protocol.sessions import Session, SessionStatus
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, RunStatus, Submission
+from kedge.protocol.sessions import Session, SessionDetails, SessionStatus
 from kedge.protocol.usage import Usage
 from kedge.store.port import (
     Claim,
@@ -48,12 +46,10 @@ from kedge.store.sqlite import (
     sessions,
 )
 from kedge.store.sqlite.opening import random_id
+from kedge.store.sqlite.readers import Readers
 from kedge.store.sqlite.writer import Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 READERS = 4  # replays and listings side by side; more only fight for the interpreter
 
@@ -78,8 +74,7 @@ class SqliteStore:
         self._write_executor = write_executor
         self._read_executor = read_executor
         self._now = now
-        self._free_readers: deque[sqlite3.Connection] = deque()
-        self._all_readers: list[sqlite3.Connection] = []
+        self._readers = Readers(self._path, read_executor)
         self._checkpoint: Future[None] | None = None
         self._checkpointed_bytes = 0
         self._is_bulk_moved = False
@@ -129,7 +124,7 @@ class SqliteStore:
         return await self._writer.write("open_workspace", sessions.open_workspace, path)
 
     async def workspaces(self) -> list[WorkspaceState]:
-        return await self._read(sessions.workspaces)
+        return await self._readers.read(sessions.workspaces)
 
     async def delete_workspace(self, workspace_id: str) -> None:
         await self._writer.write("delete_workspace", sessions.delete_workspace, workspace_id)
@@ -142,14 +137,17 @@ class SqliteStore:
     async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session:
         return await self._writer.write("rename_session", sessions.rename, workspace_id, session_id, title)
 
-    async def session(self, workspace_id: str, session_id: str) -> Session:
-        return await self._read(rows.get_session, workspace_id, session_id)
+    async def retitle_session(self, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
+        return await self._writer.write("retitle", sessions.retitle, workspace_id, session_id, expected, title)
+
+    async def session(self, workspace_id: str, session_id: str) -> SessionDetails:
+        return await self._readers.read(rows.get_session, workspace_id, session_id)
 
     async def sessions(self, workspace_id: str, query: str = "", limit: int = 1000) -> list[Session]:
-        return await self._read(sessions.listing, workspace_id, query, limit)
+        return await self._readers.read(sessions.listing, workspace_id, query, limit)
 
     async def session_status(self, workspace_id: str, session_id: str) -> SessionStatus:
-        return await self._read(runs.status, workspace_id, session_id)
+        return await self._readers.read(runs.status, workspace_id, session_id)
 
     async def begin_delete_session(self, workspace_id: str, session_id: str) -> list[str]:
         return await self._writer.write("begin_delete", sessions.begin_delete, workspace_id, session_id)
@@ -158,7 +156,7 @@ class SqliteStore:
         await self._writer.write("end_delete", sessions.end_delete, workspace_id, session_id)
 
     async def unfinished_deletes(self) -> list[tuple[str, str]]:
-        return await self._read(sessions.unfinished_deletes)
+        return await self._readers.read(sessions.unfinished_deletes)
 
     # runs
 
@@ -190,18 +188,18 @@ class SqliteStore:
         await self._writer.write("recover", ends.recover)
 
     async def open_sessions(self) -> list[tuple[str, str]]:
-        return await self._read(runs.open_sessions)
+        return await self._readers.read(runs.open_sessions)
 
-    async def run(self, workspace_id: str, run_id: str) -> Run:
-        return await self._read(rows.run_now, workspace_id, run_id)
+    async def run(self, workspace_id: str, run_id: str) -> RunStatus:
+        return await self._readers.read(rows.run_status, workspace_id, run_id)
 
     async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None:
-        return await self._read(ends.end_of, workspace_id, run_id)
+        return await self._readers.read(ends.end_of, workspace_id, run_id)
 
     async def runs(
         self, workspace_id: str, session_id: str | None = None, state: RunState | None = None, limit: int = 1000
-    ) -> list[Run]:
-        return await self._read(runs.listing, workspace_id, session_id, state, limit)
+    ) -> list[RunStatus]:
+        return await self._readers.read(runs.listing, workspace_id, session_id, state, limit)
 
     # messages of a turn
 
@@ -227,12 +225,15 @@ class SqliteStore:
     async def messages(
         self, workspace_id: str, session_id: str, after: str | None = None, limit: int = 1000
     ) -> MessagePage:
-        return await self._read(messages.page, workspace_id, session_id, after, limit)
+        return await self._readers.read(messages.page, workspace_id, session_id, after, limit)
 
     async def history(self, workspace_id: str, session_id: str) -> list[Message]:
-        found, known = await self._read(history.read, workspace_id, session_id, self._histories.get(session_id))
+        found, known = await self._readers.read(history.read, workspace_id, session_id, self._histories.get(session_id))
         self._histories.keep(session_id, known)
         return found
+
+    async def count_usage(self, claim: Claim, usage: Usage) -> None:
+        await self._writer.write("count_usage", messages.count_usage, claim, usage)
 
     async def append_agent_event(self, claim: Claim, event: AgentEvent) -> None:
         await self._writer.write("agent_event", messages.append_agent_event, claim, event)
@@ -253,18 +254,21 @@ class SqliteStore:
         return await self._writer.write("answer", requests.give_answer, workspace_id, kind, request_id, answer)
 
     async def pending(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]:
-        return await self._read(requests.pending, workspace_id, kind)
+        return await self._readers.read(requests.pending, workspace_id, kind)
 
     # processes of tools
 
     async def record_process(self, claim: Claim, process: LeftProcess) -> None:
         await self._writer.write("record_process", processes.record, claim, process)
 
+    async def keep_process(self, claim: Claim, process: LeftProcess) -> None:
+        await self._writer.write("keep_process", processes.keep, claim, process)
+
     async def forget_process(self, process: LeftProcess) -> None:
         await self._writer.write("forget_process", processes.forget, process)
 
     async def left_processes(self) -> list[LeftProcess]:
-        return await self._read(processes.left)
+        return await self._readers.read(processes.left)
 
     # the log
 
@@ -272,13 +276,13 @@ class SqliteStore:
         await self._writer.write("config_changed", sessions.append_config_changed, workspace_id)
 
     async def read_log(self, workspace_id: str, after: int, limit: int, session_id: str | None = None) -> LogPage:
-        page = await self._read(log.read_page, workspace_id, after, limit, session_id)
+        page = await self._readers.read(log.read_page, workspace_id, after, limit, session_id)
         if page is None:
             raise NotFound("workspace", workspace_id)
         return page
 
     async def retain(self, retention: Retention) -> int:
-        floors = await self._read(retaining.floors, retention, self._now())
+        floors = await self._readers.read(retaining.floors, retention, self._now())
         removed = 0
         while True:
             bite = await self._writer.write("retain", retaining.retain, floors, retention)
@@ -314,8 +318,7 @@ class SqliteStore:
         """Let go of the directory at once, as a crash would: nothing more is written."""
         self._writer.close()
         self._db.close()
-        for reader in self._all_readers:
-            reader.close()
+        self._readers.close()
         for executor in (self._write_executor, self._read_executor):
             if isinstance(executor, ThreadPoolExecutor):
                 executor.shutdown(wait=False)
@@ -369,31 +372,3 @@ class SqliteStore:
 
     def _truncate_wal(self) -> None:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    async def _read(self, fn: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def read(db: sqlite3.Connection) -> T:
-            return fn(db, *args, **kwargs)
-
-        return await asyncio.wrap_future(self._read_executor.submit(self._read_now, read))
-
-    def _read_now(self, fn: Callable[[sqlite3.Connection], T]) -> T:
-        """All that `fn` reads, it reads from one snapshot."""
-        try:
-            db = self._free_reader()
-            try:
-                db.execute("BEGIN")
-                return fn(db)
-            finally:
-                if db.in_transaction:
-                    db.execute("COMMIT")
-                self._free_readers.append(db)
-        except sqlite3.Error as error:
-            raise StoreUnavailable(explain(error)) from error
-
-    def _free_reader(self) -> sqlite3.Connection:
-        try:
-            return self._free_readers.pop()
-        except IndexError:
-            db = opening.connect_reader(self._path)
-            self._all_readers.append(db)
-            return db

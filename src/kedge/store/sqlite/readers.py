@@ -1,0 +1,59 @@
+"""Reads beside the writer: a few connections, each read in one snapshot, none waiting for a commit."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from kedge.protocol.errors import StoreUnavailable
+from kedge.store.sqlite import opening
+from kedge.store.sqlite.writer import Executor, explain
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Readers:
+    def __init__(self, path: Path, executor: Executor) -> None:
+        self._path = path
+        self._executor = executor
+        self._free: deque[sqlite3.Connection] = deque()
+        self._all: list[sqlite3.Connection] = []
+
+    async def read(self, fn: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def read(db: sqlite3.Connection) -> T:
+            return fn(db, *args, **kwargs)
+
+        return await asyncio.wrap_future(self._executor.submit(self._read_now, read))
+
+    def close(self) -> None:
+        for reader in self._all:
+            reader.close()
+
+    # From here on in other threads.
+
+    def _read_now(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """All that `fn` reads, it reads from one snapshot."""
+        try:
+            db = self._take()
+            try:
+                db.execute("BEGIN")
+                return fn(db)
+            finally:
+                if db.in_transaction:
+                    db.execute("COMMIT")
+                self._free.append(db)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(explain(error)) from error
+
+    def _take(self) -> sqlite3.Connection:
+        try:
+            return self._free.pop()
+        except IndexError:
+            db = opening.connect_reader(self._path)
+            self._all.append(db)
+            return db
