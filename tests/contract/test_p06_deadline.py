@@ -18,7 +18,6 @@ from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Text, ToolCall, text_of
 from kedge.protocol.runs import Run
 from kedge.store.errors import ClaimLost
-from kedge.store.port import LeftProcess
 from tests.support.harness import Kedge
 from tests.support.processes import Pipe, StubbornFamily, is_alive
 from tests.support.stores import StoreKind
@@ -188,10 +187,10 @@ async def test_processes_that_a_turn_leaves_behind_end_with_it(kedge: Kedge, scr
 async def test_survivors_are_named_in_the_result_of_their_tool(kedge: Kedge, monkeypatch: pytest.MonkeyPatch) -> None:
     """What even SIGKILL does not end is stuck in the kernel. No test can make one, so here no signal arrives."""
 
-    def lose(group: LeftProcess, sig: signal.Signals) -> None:
-        del group, sig
+    def lose(pgid: int, sig: signal.Signals) -> None:
+        del pgid, sig
 
-    monkeypatch.setattr(processes, "_signal", lose)
+    monkeypatch.setattr(processes, "_signal_group", lose)
     process = await asyncio.to_thread(subprocess.Popen, ["sleep", "1000"], start_new_session=True)
 
     async def stuck(ctx: TurnContext) -> None:

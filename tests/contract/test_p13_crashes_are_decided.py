@@ -253,7 +253,7 @@ async def test_process_that_only_has_the_same_number_is_left_alone(kedge: Kedge)
 
     async def recording(ctx: TurnContext) -> None:
         if ctx.run.attempt == 1:
-            group = await ctx.process_started(bystander.pid)
+            group = (await ctx.process_started(bystander.pid)).record
             await kedge.store.forget_process(group)
             await kedge.store.record_process(ctx._claim, LeftProcess(group.pgid, group.started + "0"))
             await kedge.gates.wait("never")

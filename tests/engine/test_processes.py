@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine import processes
+from kedge.engine import processes, proctable
 from kedge.engine.processes import end_groups, identify
 from kedge.store.port import LeftProcess
 from tests.support.reader import LIMIT_S
@@ -167,13 +167,13 @@ async def test_what_is_gone_already_is_no_trouble(spawn: Spawn) -> None:
 
 @needs_proc
 async def test_who_outlives_even_sigkill_is_named(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    def signal_is_lost(group: LeftProcess, sig: signal.Signals) -> None:
-        del group, sig
+    def signal_is_lost(pgid: int, sig: signal.Signals) -> None:
+        del pgid, sig
 
     stuck = await spawn("echo ready; read -r line")
     assert await line(stuck) == "ready"
     name = (Path("/proc") / str(stuck.pid) / "comm").read_text().strip()
-    monkeypatch.setattr(processes, "_signal", signal_is_lost)
+    monkeypatch.setattr(processes, "_signal_group", signal_is_lost)
     assert await end_groups([identify(stuck.pid)], term_s=0.0, kill_s=0.0) == [f"{name} (process {stuck.pid})"]
 
 
@@ -211,8 +211,8 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: list[int] = []
-        self._look = processes._processes
-        monkeypatch.setattr(processes, "_processes", self)
+        self._look = proctable.look
+        monkeypatch.setattr(proctable, "look", self)
 
     def __call__(self) -> object:
         self.threads.append(threading.get_ident())
@@ -231,17 +231,24 @@ async def test_one_look_is_for_all_groups_and_beside_the_loop(spawn: Spawn, monk
     assert threading.get_ident() not in looks.threads
 
 
-async def test_groups_that_are_gone_cost_no_look(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_that_is_gone_costs_one_look(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may have left it before."""
     quick = await spawn("true")
     group = identify(quick.pid)
     await exit_code(quick)
     looks = Looks(monkeypatch)
     assert await end_groups([group], term_s=0.0, kill_s=0.0) == []
+    assert len(looks.threads) == 1
+
+
+async def test_groups_of_another_boot_cost_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    assert await end_groups([LeftProcess(1234, "another-boot:77")], term_s=0.0, kill_s=0.0) == []
     assert looks.threads == []
 
 
 async def test_without_proc_a_whole_group_is_ended(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_PROC", NO_PROC)
+    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
     leader = await spawn("sleep 300 & echo ready; wait")
     assert await line(leader) == "ready"
     assert await end_groups([identify(leader.pid)], term_s=LIMIT_S) == []
@@ -251,7 +258,7 @@ async def test_without_proc_a_whole_group_is_ended(spawn: Spawn, monkeypatch: py
 async def test_without_proc_a_stranger_with_the_number_is_left_alone(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_PROC", NO_PROC)
+    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
     somebody = await spawn("echo ready; read -r line; echo $line")
     assert await line(somebody) == "ready"
     now = identify(somebody.pid)
@@ -267,8 +274,8 @@ async def test_where_nobody_knows_start_times_only_the_own_groups_are_ended(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an earlier server recorded may be a stranger's by now, so it is left alone."""
-    monkeypatch.setattr(processes, "_PROC", NO_PROC)
-    monkeypatch.setattr(processes, "_PS", ("/no/ps/here",))
+    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
+    monkeypatch.setattr(proctable, "_PS", ("/no/ps/here",))
     ours = await spawn("echo ready; read -r line")
     assert await line(ours) == "ready"
     now = identify(ours.pid)

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kedge.engine.processes import members
+from kedge.engine.processes import families
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, MessageOf, ToolResult, finish_of, text_of
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest
@@ -141,7 +141,7 @@ async def answer(kedge: Kedge, event: Event) -> AnswerReceipt:
 
 def check_processes_are_gone(left: AtRest) -> None:
     """P13: before anything else, the next server ends the processes on record."""
-    living = members(left.processes)
+    living = families(left.processes)
     assert not living, f"left behind and still alive: {living}"
 
 

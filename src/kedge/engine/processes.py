@@ -1,102 +1,159 @@
-"""The processes that tools start: told apart by start time, ended by group, first gently, then surely (P6, P13)."""
+"""The processes that tools start: told apart by start time, ended with all that came of them (P6, P13).
+
+Of a group come its members, who stayed in its session, and whoever left both: they carry the group's mark in their
+environment, or descend from one who does. First they are told to end, then they are killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import secrets
 import signal
-import subprocess
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from kedge import failpoints
 from kedge.boot import boot_id
+from kedge.engine import proctable, reaper
+from kedge.engine.proctable import Process, Table
 from kedge.store.port import LeftProcess
 
 TERM_S = 2.0  # P6: how long a process may take to end by itself
 KILL_S = 1.0  # what is still there then is stuck in the kernel
-# Only while something is being ended: a group that is not our child can't be waited for. A look takes milliseconds on
-# a machine with thousands of processes, so it is taken in a thread, for all groups at once.
-_POLL_S = 0.05
-
-_PROC = Path("/proc")
-# Where there is no /proc. The name comes last: it may hold anything.
-_PS = ("ps", "-ww", "-o", "pid=,pgid=,stat=,lstart=,comm=")
-_PS_ENV = {"LC_ALL": "C", "TZ": "UTC"}  # of what a start time looks like
-_PS_S = 1.0
+# Only while something is being ended: who is not our child can't be waited for. A look takes milliseconds on a machine
+# with thousands of processes, so it is taken in a thread, for all groups at once.
+_POLLS_S = (0.005, 0.01, 0.02, 0.05)  # the last one again and again
 
 # In the place of a start time that could not be had: it says at least which server started the group.
 _THIS_SERVER = f"unseen-by-{secrets.token_hex(8)}"
 
-
-class _Process(NamedTuple):
-    group: int
-    started: str
-    name: str
-    is_zombie: bool
+Family = dict[int, Process]  # by number
+Families = dict[LeftProcess, Family]
 
 
 def identify(pid: int) -> LeftProcess:
     """The group that `pid` leads; call it right after the start. The leader may be gone already, and leave others."""
-    leader = _read_stat(pid) if _PROC.is_dir() else (_ask_ps("-p", str(pid)) or {}).get(pid)
+    leader = proctable.one(pid)
     return LeftProcess(pid, f"{boot_id()}:{leader.started if leader else _THIS_SERVER}")
 
 
+def mark_of(group: LeftProcess) -> str:
+    """What the environment of a group's processes holds, so that children who left it are known for its."""
+    return hashlib.sha256(f"{group.pgid} {group.started}".encode()).hexdigest()[:32]
+
+
 async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
-    """End whole groups; returns who outlived even SIGKILL, by name and number."""
+    """End groups and whatever came of them; returns who outlived even SIGKILL, by name and number."""
     left = await _living(groups)
     for sig, patience_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
-        for group in left:
-            _signal(group, sig)
-        if left:
-            failpoints.hit("processes.told")
-        left = await _wait_for_end(left, patience_s)
-    return [member for members in left.values() for member in members]
+        left = await _end(left, sig, patience_s)
+    return [name for family in left.values() for name in _names(family)]
 
 
-def members(groups: Iterable[LeftProcess]) -> dict[LeftProcess, list[str]]:
-    """The groups that have living members, and who these are. Looks at all processes: not for the loop."""
-    table = _processes()
+async def members(group: LeftProcess) -> list[str]:
+    """Who is still alive of a group of this server, by name and number."""
+    if reaper.is_at_work() and not _exists(group.pgid) and not await asyncio.to_thread(_has_orphans, group):
+        return []  # the usual end of a command: nobody needs to look at the whole machine
+    return [name for family in (await _living([group])).values() for name in _names(family)]
+
+
+def _has_orphans(group: LeftProcess) -> bool:
+    """Whether a child of a group of this server came back to us, who adopt orphans."""
+    return bool(proctable.marked(proctable.own_children(), {mark_of(group)}))
+
+
+def families(groups: Iterable[LeftProcess]) -> Families:
+    """The groups of which somebody lives, and who that is. Looks at all processes: not for the loop."""
+    # To the kernel, group 0 is our own, and 1 is where everything hangs.
+    groups = [group for group in groups if group.pgid > 1 and group.started.startswith(f"{boot_id()}:")]
+    if not groups:
+        return {}
+    table = proctable.look()
     if table is None:
         # Without start times only who started a group knows that it is the same.
-        return {group: [_label("?", group.pgid)] for group in groups if group.started.endswith(_THIS_SERVER)}
-    found: dict[LeftProcess, list[str]] = {}
-    for group in groups:
-        if not _is_the_recorded_one(group, table.get(group.pgid)):
-            continue
-        members = [_label(p.name, pid) for pid, p in table.items() if p.group == group.pgid and not p.is_zombie]
-        if members:
-            found[group] = members
-    return found
+        ours = [group for group in groups if group.started.endswith(_THIS_SERVER) and _exists(group.pgid)]
+        return {group: {group.pgid: Process.unknown(group.pgid)} for group in ours}
+    marked = proctable.marked(table, {mark_of(group) for group in groups})
+    children = proctable.children(table)
+    found = {group: _family(group, table, marked.get(mark_of(group), ()), children) for group in groups}
+    return {group: family for group, family in found.items() if family}
 
 
-async def _wait_for_end(groups: Iterable[LeftProcess], patience_s: float) -> dict[LeftProcess, list[str]]:
+def _family(group: LeftProcess, table: Table, marked: Iterable[int], children: dict[int, list[int]]) -> Family:
+    """Its members and those marked as its, with all their descendants; we ourselves are nobody's."""
+    due = list(marked)
+    if _is_the_recorded_one(group, table.get(group.pgid)):
+        due += [pid for pid, process in table.items() if group.pgid in (process.group, process.session)]
+    found: Family = {}
+    while due:
+        pid = due.pop()
+        if pid not in found and pid > 1 and pid != os.getpid():
+            found[pid] = table[pid]
+            due += children.get(pid, ())
+    return {pid: process for pid, process in found.items() if not process.is_zombie}
+
+
+def _is_the_recorded_one(group: LeftProcess, leader: Process | None) -> bool:
+    """Its number may belong to another by now; while any member lives, the kernel gives it to nobody else."""
+    return leader is None or leader.started == group.started.partition(":")[2]
+
+
+async def _end(left: Families, sig: signal.Signals, patience_s: float) -> Families:
+    """Send a signal to all, also to those that are born meanwhile, and wait for their end."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
-    left = await _living(groups)
-    while left and loop.time() < deadline:
-        await asyncio.sleep(_POLL_S)
+    told: set[tuple[int, str]] = set()
+    polls = 0
+    while left:
+        if _tell(left, sig, told):
+            failpoints.hit("processes.told")
+        if polls and loop.time() >= deadline:
+            break
+        await asyncio.sleep(min(_POLLS_S[min(polls, len(_POLLS_S) - 1)], max(deadline - loop.time(), 0)))
         left = await _living(left)
+        polls += 1
     return left
 
 
-def _signal(group: LeftProcess, sig: signal.Signals) -> None:
+def _tell(left: Families, sig: signal.Signals, told: set[tuple[int, str]]) -> bool:
+    """Whether there was anybody who had not been told."""
+    before = len(told)
+    for group, family in left.items():
+        fresh = {pid: process for pid, process in family.items() if (pid, process.started) not in told}
+        told.update((pid, process.started) for pid, process in fresh.items())
+        if any(process.group == group.pgid for process in fresh.values()):
+            _signal_group(group.pgid, sig)  # at once, so that no member sees another die and starts a new one
+        for pid, process in fresh.items():
+            if process.group != group.pgid:
+                _signal(pid, process, sig)
+    return len(told) > before
+
+
+def _signal_group(pgid: int, sig: signal.Signals) -> None:
     try:
-        os.killpg(group.pgid, sig)
+        os.killpg(pgid, sig)
     except (ProcessLookupError, PermissionError):
         pass  # it ended meanwhile, or is not ours any more
 
 
-async def _living(groups: Iterable[LeftProcess]) -> dict[LeftProcess, list[str]]:
-    """The groups that still have living members, and who these are."""
-    # The kernel knows at once which are gone; but it counts the dead that nobody has collected, and strangers.
-    present = [group for group in groups if group.pgid > 1 and _exists(group.pgid)]
-    return await asyncio.to_thread(members, present) if present else {}
+def _signal(pid: int, process: Process, sig: signal.Signals) -> None:
+    """Nobody but the process that was looked at: its number may have passed to another since."""
+    try:
+        now = proctable.one(pid)
+        if now is not None and now.started == process.started:
+            os.kill(pid, sig)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+async def _living(groups: Iterable[LeftProcess]) -> Families:
+    groups = list(groups)
+    return await asyncio.to_thread(families, groups) if groups else {}
 
 
 def _exists(pgid: int) -> bool:
+    """Whether the kernel knows the group; it counts the dead that nobody has collected, and strangers."""
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:
@@ -106,44 +163,5 @@ def _exists(pgid: int) -> bool:
     return True
 
 
-def _is_the_recorded_one(group: LeftProcess, leader: _Process | None) -> bool:
-    """Its number may belong to another by now; while any member lives, the kernel gives it to nobody else."""
-    boot, _, started = group.started.partition(":")
-    return boot == boot_id() and (leader is None or leader.started == started)
-
-
-def _label(name: str, pid: int) -> str:
-    return f"{name} (process {pid})"
-
-
-def _processes() -> Mapping[int, _Process] | None:
-    """All processes of the machine by number; None if it does not say."""
-    if not _PROC.is_dir():
-        return _ask_ps("-A")
-    found = {int(entry.name): _read_stat(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdigit()}
-    return {pid: process for pid, process in found.items() if process is not None}
-
-
-def _read_stat(pid: int) -> _Process | None:
-    """From /proc/PID/stat: the number, the name in brackets, then state, parent, group, …, the start time."""
-    try:
-        stat = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
-        return None
-    # The name may hold anything, brackets too, and is cut at 15 bytes, also within a character.
-    head, _, tail = stat.rpartition(b")")
-    fields = tail.decode("ascii").split()
-    return _Process(int(fields[2]), fields[19], head.partition(b"(")[2].decode("utf-8", "replace"), fields[0] == "Z")
-
-
-def _ask_ps(*which: str) -> Mapping[int, _Process] | None:
-    try:
-        done = subprocess.run((*_PS, *which), capture_output=True, env=os.environ | _PS_ENV, timeout=_PS_S, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found: dict[int, _Process] = {}
-    for line in done.stdout.decode("utf-8", "replace").splitlines():
-        fields = line.split(maxsplit=8)  # a start time is five words, like Tue Mar 3 09:05:07 2026
-        if len(fields) == 9 and fields[0].isdecimal() and fields[1].isdecimal():  # else it is the rest of a name
-            found[int(fields[0])] = _Process(int(fields[1]), " ".join(fields[3:8]), fields[8], "Z" in fields[2])
-    return found or None
+def _names(family: Family) -> list[str]:
+    return [f"{process.name} (process {pid})" for pid, process in sorted(family.items())]

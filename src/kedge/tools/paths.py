@@ -21,7 +21,7 @@ def resolve(place: Place, given: str) -> Path:
         raise ToolError(f"The path has {len(given):,} characters, which no file's path has; give its path alone.")
     try:
         return Path(os.path.realpath(place.directory / _without_tilde(given, place)))
-    except (OSError, ValueError) as error:  # like a half of a character
+    except (OSError, ValueError, RuntimeError) as error:  # a home that nobody has, or a half of a character
         raise ToolError(f"{given!r} is no path that this machine can have ({error}); give another.") from error
 
 
@@ -47,4 +47,4 @@ def _without_tilde(given: str, place: Place) -> str:
     home = place.env.get("HOME")
     if home and (given == "~" or given.startswith("~/")):
         return home + given[1:]
-    return os.path.expanduser(given) if given.startswith("~") else given
+    return str(Path(given).expanduser()) if given.startswith("~") else given

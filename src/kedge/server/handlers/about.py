@@ -50,6 +50,6 @@ async def metrics(call: Call) -> Reply:
 
 async def control(call: Call) -> Reply:
     if call.body(ControlBody).command == "shutdown_if_idle" and not call.engine.is_idle:
-        raise Conflict("not_idle", "the server has open runs; wait for them, or send shutdown")
+        raise Conflict("not_idle", "the server has open runs or background jobs; wait for them, or send shutdown")
     call.context.stop()
     return Reply(Controlled(stopping=True))

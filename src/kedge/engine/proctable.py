@@ -1,0 +1,124 @@
+"""The processes of this machine: from /proc, or from `ps` where there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+MARK = "KEDGE_PROCESS"  # the variable that holds a group's mark
+
+_PROC = Path("/proc")
+# Where there is no /proc. The name comes last: it may hold anything.
+_PS = ("ps", "-ww", "-o", "pid=,ppid=,pgid=,sess=,stat=,lstart=,comm=")
+_PS_FIELDS = 11  # a start time is five words, like Tue Mar 3 09:05:07 2026
+_PS_ENV = {"LC_ALL": "C", "TZ": "UTC"}  # of what a start time looks like
+_PS_S = 1.0
+
+
+class Process(NamedTuple):
+    parent: int
+    group: int
+    session: int
+    started: str
+    name: str
+    is_zombie: bool
+
+    @classmethod
+    def unknown(cls, pgid: int) -> Process:
+        return cls(0, pgid, pgid, "", "?", False)
+
+
+Table = Mapping[int, Process]
+
+
+def look() -> Table | None:
+    """All processes of the machine by number; None if it does not say."""
+    if not _PROC.is_dir():
+        return _ask_ps("-A")
+    found = {int(entry.name): _read_stat(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdigit()}
+    return {pid: process for pid, process in found.items() if process is not None}
+
+
+def one(pid: int) -> Process | None:
+    return _read_stat(pid) if _PROC.is_dir() else (_ask_ps("-p", str(pid)) or {}).get(pid)
+
+
+def children(table: Table) -> dict[int, list[int]]:
+    """Who descends from whom, in one step."""
+    found: dict[int, list[int]] = {}
+    for pid, process in table.items():
+        found.setdefault(process.parent, []).append(pid)
+    return found
+
+
+def marked(pids: Iterable[int], marks: set[str]) -> dict[str, list[int]]:
+    """Who has one of these marks in its environment, by mark; where there is no /proc, nobody."""
+    found: dict[str, list[int]] = {}
+    for pid in pids:
+        mark = _mark(pid)
+        if mark in marks:
+            found.setdefault(mark, []).append(pid)
+    return found
+
+
+def own_children() -> list[int]:
+    """Our children, adopted ones included, dead ones that nobody fetched too."""
+    listed = _listed_children()
+    if listed is not None:
+        return listed
+    return [pid for pid, process in (look() or {}).items() if process.parent == os.getpid()]
+
+
+def _listed_children() -> list[int] | None:
+    """As the kernel tells them, if it does: at once, however many processes there are."""
+    found: list[int] = []
+    tasks = _PROC / "self" / "task"
+    if not (tasks / str(os.getpid()) / "children").exists():
+        return None
+    for task in tasks.iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # of a thread that just ended
+            found += map(int, (task / "children").read_bytes().split())
+    return found
+
+
+def _mark(pid: int) -> str | None:
+    """From /proc/PID/environ, which shows what the process was started with."""
+    try:
+        environ = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    _, found, rest = (b"\0" + environ).partition(f"\0{MARK}=".encode())
+    return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else None
+
+
+def _read_stat(pid: int) -> Process | None:
+    """From /proc/PID/stat: the number, the name in brackets, then state, parent, group, session, …, start time."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The name may hold anything, brackets too, and is cut at 15 bytes, also within a character.
+    head, _, tail = stat.rpartition(b")")
+    fields = tail.decode("ascii").split()
+    name = head.partition(b"(")[2].decode("utf-8", "replace")
+    return Process(int(fields[1]), int(fields[2]), int(fields[3]), fields[19], name, fields[0] == "Z")
+
+
+def _ask_ps(*which: str) -> Table | None:
+    try:
+        done = subprocess.run((*_PS, *which), capture_output=True, env=os.environ | _PS_ENV, timeout=_PS_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found: dict[int, Process] = {}
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        fields = line.split(maxsplit=_PS_FIELDS - 1)
+        if len(fields) != _PS_FIELDS or not all(field.isdecimal() for field in fields[:3]):
+            continue  # the rest of a name
+        pid, parent, group = map(int, fields[:3])
+        session = int(fields[3]) if fields[3].isdecimal() else 0  # macOS has an address there, or nothing
+        found[pid] = Process(parent, group, session, " ".join(fields[5:10]), fields[10], "Z" in fields[4])
+    return found or None
