@@ -18,7 +18,7 @@ from kedge.models.sse import EventTooLarge, SseReader
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepEnd, StepRequest, StreamEnd
 
 if TYPE_CHECKING:
-    from kedge.models.transport import Answer, Transport
+    from kedge.models.transport import Answer, Local, Transport
 
 CONNECT_S = 15.0  # a network that takes longer is down
 STALL_S = 300.0  # reasoning models are silent for minutes; one that is for longer has gone
@@ -37,7 +37,9 @@ class Models:
         stall_s: float = STALL_S,
         clock: Callable[[], float] = time.monotonic,
         time_of_day: Callable[[], float] = time.time,
+        local: Local | None = None,
     ) -> None:
+        self._local = local
         self._connect_s = connect_s
         self._stall_s = stall_s
         self._clock = clock
@@ -104,7 +106,7 @@ class Models:
     async def _transport(self) -> Transport:
         if self._opening is None:
             loop = asyncio.get_running_loop()
-            self._opening = loop.run_in_executor(None, _open_transport, self._connect_s, self._stall_s)
+            self._opening = loop.run_in_executor(None, _open_transport, self._connect_s, self._stall_s, self._local)
         return await asyncio.shield(self._opening)
 
 
@@ -171,10 +173,10 @@ class _Body:
         return deltas
 
 
-def _open_transport(connect_s: float, stall_s: float) -> Transport:
+def _open_transport(connect_s: float, stall_s: float, local: Local | None) -> Transport:
     from kedge.models.transport import Transport
 
-    return Transport(connect_s, stall_s)
+    return Transport(connect_s, stall_s, local)
 
 
 async def _short_body(answer: Answer) -> bytes:

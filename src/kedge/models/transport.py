@@ -7,6 +7,8 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Generator, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Protocol
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -33,12 +35,20 @@ class Answer:
                 yield chunk
 
 
+class Local(Protocol):
+    """Who has the models inside (`local://HOST/…`): lends the socket of one that runs."""
+
+    def using(self, host: str) -> contextlib.AbstractAsyncContextManager[str]: ...
+
+
 class Transport:
-    def __init__(self, connect_s: float, stall_s: float) -> None:
+    def __init__(self, connect_s: float, stall_s: float, local: Local | None = None) -> None:
+        self._local = local
+        self._timeout = httpx2.Timeout(stall_s, connect=connect_s)
         # The client tells of every request, with its address: that is a user's business, not the log's.
         logging.getLogger("httpx2").setLevel(logging.WARNING)
         try:
-            self._client = _new_client(connect_s, stall_s)
+            self._client = _new_client(self._timeout)
         except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
             variables = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
             raise ConfigError("bad_config", f"no way out to a model: {error} (check {variables})") from error
@@ -46,20 +56,36 @@ class Transport:
     @contextlib.asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncGenerator[Answer, None]:
         """Leaving it before the body's end closes the connection."""
-        host = request.host
-        with _in_our_words(host):
-            async with self._client.stream(
-                request.method, request.url, headers=request.headers, content=request.body
-            ) as response:
-                yield Answer(response, host)
+        async with self._way(request) as (client, url, host):
+            with _in_our_words(host):
+                async with client.stream(
+                    request.method, url, headers=request.headers, content=request.body
+                ) as response:
+                    yield Answer(response, host)
 
     async def close(self) -> None:
         await self._client.aclose()
 
+    @contextlib.asynccontextmanager
+    async def _way(self, request: HttpRequest) -> AsyncGenerator[tuple[httpx2.AsyncClient, str, str], None]:
+        """The client for a request, the address as it knows it, and who is there, for people."""
+        parts = urlsplit(request.url)
+        if parts.scheme != "local" or self._local is None:
+            yield self._client, request.url, request.host
+            return
+        async with self._local.using(parts.netloc) as socket, _new_local_client(socket, self._timeout) as client:
+            yield client, parts._replace(scheme="http", netloc="localhost").geturl(), f"the local model {parts.netloc}"
 
-def _new_client(connect_s: float, stall_s: float) -> httpx2.AsyncClient:
+
+def _new_local_client(socket: str, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
+    """For one request: there is no handshake to save, and the next one may find another process."""
+    way = httpx2.AsyncHTTPTransport(uds=socket, verify=False)
+    return httpx2.AsyncClient(transport=way, timeout=timeout, trust_env=False)
+
+
+def _new_client(timeout: httpx2.Timeout) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
-        timeout=httpx2.Timeout(stall_s, connect=connect_s),
+        timeout=timeout,
         limits=httpx2.Limits(max_keepalive_connections=KEEP_IDLE, keepalive_expiry=KEEP_IDLE_S),
         follow_redirects=False,  # a key goes where it was meant to go, and nowhere else
         # One client serves many callers: nothing is carried from one to another.
