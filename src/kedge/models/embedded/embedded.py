@@ -1,0 +1,113 @@
+"""Local models by name: `starter`, or the path of a GGUF file. Gives the endpoint of one that is loaded and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kedge.models.embedded.gguf import Gguf, NotGguf, read
+from kedge.models.embedded.pool import IDLE_S, Pool
+from kedge.models.embedded.process import Child
+from kedge.models.embedded.settings import Settings, info, sizes
+from kedge.models.embedded.starter import TELL_S, Starter, Tell
+from kedge.models.errors import ConfigError
+from kedge.models.values import Endpoint
+from kedge.protocol.address import default_address
+
+PROVIDER = "local"
+STARTER = "starter"
+SCHEME = "local"  # of addresses that only our transport knows
+INSTALL = "pip install 'kedge[local]'"
+NOT_INSTALLED = f"local models need llama.cpp: install it with {INSTALL}"
+# The first lines of a run that got it without asking for it.
+HONEST = (
+    "no key and no local model server was found, so the starter model answers, on this machine: it shows that"
+    " everything works, and knows very little; for real work set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama,"
+    " LM Studio or llama.cpp, or name a larger file with -m local/PATH.gguf"
+)
+_GREEDY: dict[str, Any] = {"temperature": 0}  # the likeliest word is the best that so small a model has
+
+
+class Embedded:
+    """Files are kept in the data directory, sockets beside the server's own."""
+
+    def __init__(self, data_dir: Path, *, idle_s: float = IDLE_S, tell_s: float = TELL_S) -> None:
+        self._starter = Starter(data_dir / "models", tell_s)
+        self._pool = Pool(default_address(str(data_dir)), idle_s)
+        self._known: dict[str, tuple[Settings, str]] = {}
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether the extra is installed. It is not loaded here, nor anywhere in this process."""
+        return importlib.util.find_spec("xllamacpp") is not None
+
+    async def endpoint(self, name: str, *, directory: Path, env: Mapping[str, str], tell: Tell) -> Endpoint:
+        """Fetch it if need be, load it, and say where it answers. A path is relative to `directory`."""
+        if not self.is_available():
+            raise ConfigError("no_model", NOT_INSTALLED)
+        if name == STARTER:
+            path = await self._starter.fetched(env, tell)
+        else:
+            path = _path(name, directory, env)
+        gguf = await asyncio.to_thread(_read, path, name)
+        fitting = sizes(gguf)
+        settings = Settings(
+            path=str(path), socket="", context=fitting.context, threads=fitting.threads, max_output=fitting.max_output
+        )
+        host = self._host(settings, name)
+        async with self.using(host):
+            pass  # a file that cannot be loaded is told of before anything is asked of it
+        return Endpoint(
+            provider=PROVIDER,
+            model=name,
+            base_url=f"{SCHEME}://{host}/v1",
+            extra_body=_GREEDY if name == STARTER else {},
+            info=info(gguf),
+        )
+
+    @contextlib.asynccontextmanager
+    async def using(self, host: str) -> AsyncGenerator[str, None]:
+        """The socket of the model whose endpoint has this host. Loads it if it was unloaded or died."""
+        settings, name = self._known[host]
+        async with self._pool.using(settings, f"{PROVIDER}/{name}") as socket:
+            yield socket
+
+    @property
+    def children(self) -> list[Child]:
+        return self._pool.children
+
+    async def close(self) -> None:
+        await self._starter.close()
+        await self._pool.close()
+
+    def _host(self, settings: Settings, name: str) -> str:
+        """A word for an address. Two files of one name are two."""
+        word = quote(Path(name).name, safe="").lower()
+        for host in (word, *(f"{word}-{i}" for i in range(2, len(self._known) + 3))):
+            if self._known.setdefault(host, (settings, name))[0] == settings:
+                return host
+        raise AssertionError
+
+
+def _path(name: str, directory: Path, env: Mapping[str, str]) -> Path:
+    if name == "~" or name.startswith("~/"):
+        name = env.get("HOME", os.path.expanduser("~")) + name[1:]  # noqa: PTH111
+    return directory / name
+
+
+def _read(path: Path, name: str) -> Gguf:
+    try:
+        return read(path)
+    except NotGguf as error:
+        raise ConfigError("bad_config", f"local/{name} cannot be loaded: {error}") from error
+    except FileNotFoundError as error:
+        hint = "" if path.suffix == ".gguf" else "; say local/starter or local/PATH.gguf"
+        raise ConfigError("bad_config", f"there is no file {path}{hint}") from error
+    except OSError as error:
+        raise ConfigError("bad_config", f"{path} cannot be read ({error.strerror})") from error
