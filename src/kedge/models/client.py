@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kedge.models import chat
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.faults import fault_of_answer
+from kedge.models.providers import url_variable
 from kedge.models.said import Said
 from kedge.models.sse import EventTooLarge, SseReader
-from kedge.models.values import Delta, Endpoint, HttpRequest, StepEnd, StepRequest, StreamEnd
+from kedge.models.values import (
+    Delta,
+    Endpoint,
+    HttpRequest,
+    ReasoningDelta,
+    StepEnd,
+    StepRequest,
+    StreamEnd,
+    TextDelta,
+    ToolCallDelta,
+)
+from kedge.models.wires import WIRES, Stream
 
 if TYPE_CHECKING:
     from kedge.models.transport import Answer, Local, Transport
@@ -27,6 +38,8 @@ DRAIN_S = 0.1  # after the end of the stream: for that of the connection's messa
 LISTING_S = 60.0  # how long a server's first model is taken to stay the same
 MAX_BODY_BYTES = 256 * 1024  # of an error, or of a list of models
 MAX_ANSWER_BYTES = 512 * 1024 * 1024  # on the wire, where a token is a few hundred bytes
+
+_CONTENT = (TextDelta, ReasoningDelta, ToolCallDelta)
 
 
 class Models:
@@ -45,7 +58,7 @@ class Models:
         self._clock = clock
         self._time_of_day = time_of_day
         self._opening: asyncio.Future[Transport] | None = None
-        self._said = Said(chat.chat_messages)
+        self._said = Said()
         self._listings: dict[bytes, tuple[float, str]] = {}  # by what the server is asked with
 
     async def warm_up(self) -> None:
@@ -59,7 +72,7 @@ class Models:
             return endpoint
         now = self._clock()
         self._listings = {key: value for key, value in self._listings.items() if now - value[0] < LISTING_S}
-        asked = msgspec.json.encode(chat.prepare_listing(endpoint))
+        asked = msgspec.json.encode(WIRES[endpoint.wire].prepare_listing(endpoint))
         if asked not in self._listings:
             self._listings[asked] = (now, await self._first_model(endpoint))
         return msgspec.structs.replace(endpoint, model=self._listings[asked][1])
@@ -69,12 +82,14 @@ class Models:
 
         Close it (`contextlib.aclosing`) when leaving early: that closes the connection.
         """
-        async with self._send(endpoint, chat.prepare_request(endpoint, request, self._said)) as answer:
+        wire = WIRES[endpoint.wire]
+        async with self._send(endpoint, wire.prepare_request(endpoint, request, self._said)) as answer:
             kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind in ("text/html", "application/json"):
-                problem = f"{endpoint.host} answered with {kind}, not with a stream; check OPENAI_BASE_URL"
+                setting = url_variable(endpoint.provider)
+                problem = f"{endpoint.host} answered with {kind}, not with a stream; check {setting}"
                 raise Refused("bad_response", problem)
-            body = _Body(answer, endpoint.api_key, self._stall_s, self._clock)
+            body = _Body(answer, wire.stream(endpoint, request), self._stall_s, self._clock)
             async with contextlib.aclosing(body), contextlib.aclosing(body.groups()) as groups:
                 async for deltas in groups:
                     yield deltas
@@ -87,8 +102,9 @@ class Models:
                 await (await self._opening).close()
 
     async def _first_model(self, endpoint: Endpoint) -> str:
-        async with self._send(endpoint, chat.prepare_listing(endpoint)) as answer:
-            names = chat.parse_listing(await _short_body(answer))
+        wire = WIRES[endpoint.wire]
+        async with self._send(endpoint, wire.prepare_listing(endpoint)) as answer:
+            names = wire.parse_listing(await _short_body(answer))
         if not names:
             raise ConfigError("no_model", f"{endpoint.host} offers no model; name one with -m or KEDGE_MODEL")
         return names[0]
@@ -113,14 +129,15 @@ class Models:
 class _Body:
     """The stream of one answer."""
 
-    def __init__(self, answer: Answer, key: str | None, stall_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, answer: Answer, stream: Stream, stall_s: float, clock: Callable[[], float]) -> None:
         self._chunks = answer.chunks()
-        self._key = key
+        self._stream = stream
         self._reader = SseReader()
         self._stall_s = stall_s
         self._clock = clock
         self._size = 0
         self._is_over = False  # the server said that nothing more comes
+        self._fault: ModelError | None = None  # what came before it in the same chunk goes first
 
     async def groups(self) -> AsyncGenerator[list[Delta], None]:
         """Deltas up to the one that ends the step."""
@@ -128,15 +145,18 @@ class _Body:
         has_deltas = False
         async for chunk in self._chunks:
             deltas = self._deltas(chunk)
-            if not deltas:
+            if not deltas and self._fault is None:
                 if self._clock() - heard_at > self._stall_s:  # kept alive by comments, and yet silent
                     raise Transient("stalled", f"the model said nothing for {self._stall_s:g} s")
                 continue
             heard_at = self._clock()
-            yield deltas
-            has_deltas = has_deltas or not isinstance(deltas[0], StreamEnd)
+            if deltas:
+                yield deltas
+            has_deltas = has_deltas or any(isinstance(delta, _CONTENT) for delta in deltas)
             if any(isinstance(delta, StepEnd) for delta in deltas) or (self._is_over and has_deltas):
                 return
+            if self._fault is not None:
+                raise self._fault
             if self._is_over:
                 break
         raise Transient("dropped", "the stream ended before the answer did")
@@ -149,6 +169,8 @@ class _Body:
             async with asyncio.timeout(DRAIN_S if self._is_over else REST_S) as limit:
                 async for chunk in self._chunks:
                     deltas += self._deltas(chunk)
+                    if self._fault is not None:
+                        break
                     if self._is_over:
                         limit.reschedule(loop.time() + DRAIN_S)
         except (TimeoutError, ModelError):
@@ -167,8 +189,11 @@ class _Body:
         except EventTooLarge as error:
             raise Refused("bad_response", "the model's answer is malformed: an event without end") from error
         deltas: list[Delta] = []
-        for event in events:
-            deltas += chat.parse_event(event, self._key)
+        try:
+            for event in events:
+                deltas += self._stream.parse_event(event)
+        except ModelError as fault:
+            self._fault = fault
         self._is_over = self._is_over or any(isinstance(delta, StreamEnd) for delta in deltas)
         return deltas
 

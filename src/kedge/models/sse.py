@@ -1,13 +1,21 @@
-"""The events of a model's stream, none of them larger than an answer can be."""
+"""The events of a model's stream, none of them larger than an answer can be, and the JSON that they carry."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
+import msgspec
+
+from kedge.models.errors import Refused
 from kedge.protocol.sse import SseParser
 
 # A whole answer may come as one event; what is larger is no answer.
 MAX_EVENT_BYTES = 64 * 1024 * 1024
+
+
+T = TypeVar("T")
 
 
 class SseEvent(NamedTuple):
@@ -29,3 +37,29 @@ class SseReader:
         if self._parser.pending_bytes > self._max_bytes:
             raise EventTooLarge
         return events
+
+
+def json_reader(kind: type[T]) -> Callable[[bytes], T]:
+    """Reads an event's data, or says that it is malformed."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(data: bytes) -> T:
+        try:
+            return decode(data)
+        except msgspec.ValidationError as error:
+            raise _malformed(error) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return read_leniently(data)
+
+    def read_leniently(data: bytes) -> T:
+        """Half a surrogate pair is valid JSON; its other half may be in the next event, and the writer joins them."""
+        try:
+            return msgspec.convert(json.loads(data.decode()), kind)
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
+            raise _malformed(error) from error
+
+    return read
+
+
+def _malformed(error: Exception) -> Refused:
+    return Refused("bad_response", f"the model's answer is malformed: {error}")

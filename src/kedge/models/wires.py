@@ -1,0 +1,37 @@
+"""The ways of speaking to models. A wire is pure functions; a provider is data on top of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from kedge.config.schema import WireName
+from kedge.models import anthropic, chat
+from kedge.models.anthropic_stream import AnthropicStream
+from kedge.models.chat_stream import ChatStream
+from kedge.models.outgoing import parse_listing
+from kedge.models.said import Encode, Said
+from kedge.models.sse import SseEvent
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest
+
+
+class Stream(Protocol):
+    """The events of one answer, in their order."""
+
+    def parse_event(self, event: SseEvent) -> list[Delta]: ...
+
+
+class Wire(NamedTuple):
+    prepare_request: Callable[[Endpoint, StepRequest, Said | None], HttpRequest]
+    stream: Callable[[Endpoint, StepRequest], Stream]
+    prepare_listing: Callable[[Endpoint], HttpRequest]
+    parse_listing: Callable[[bytes], list[str]]
+    encode: Encode  # a history, as the wire has it
+
+
+WIRES: dict[WireName, Wire] = {
+    "chat": Wire(chat.prepare_request, ChatStream, chat.prepare_listing, parse_listing, chat.encode),
+    "anthropic": Wire(
+        anthropic.prepare_request, AnthropicStream, anthropic.prepare_listing, parse_listing, anthropic.encode
+    ),
+}
