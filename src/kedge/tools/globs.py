@@ -1,0 +1,142 @@
+"""File name patterns as people write them: `*.py` anywhere, `src/**/*.{ts,tsx}` from where the search begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from kedge.tools.errors import ToolError
+
+MAX_PATTERN_CHARS = 1_000
+MAX_ALTERNATIVES = 100  # of braces, multiplied
+
+_SPECIAL = re.compile(r"([*?\[\]{}\\!#])")
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """`*.{ts,tsx}` is `*.ts` and `*.tsx`; braces may hold braces."""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ToolError(f"The pattern is over {MAX_PATTERN_CHARS} characters long. Use a shorter one.")
+    expanded = _expanded(pattern)
+    if len(expanded) > MAX_ALTERNATIVES:
+        raise ToolError(f"The pattern means over {MAX_ALTERNATIVES} patterns. Use a simpler one.")
+    return expanded
+
+
+def _expanded(pattern: str) -> list[str]:
+    start = _unescaped(pattern, "{")
+    if start < 0:
+        return [pattern]
+    depth, commas = 0, [start]
+    for i in range(start, len(pattern)):
+        match pattern[i]:
+            case "{":
+                depth += 1
+            case "," if depth == 1:
+                commas.append(i)
+            case "}":
+                depth -= 1
+                if depth == 0:
+                    ends = [*commas[1:], i]
+                    inner = [pattern[a + 1 : b] for a, b in zip(commas, ends, strict=True)]
+                    whole = [pattern[:start] + each + pattern[i + 1 :] for each in inner[: MAX_ALTERNATIVES + 1]]
+                    return [each for one in whole for each in _expanded(one)][: MAX_ALTERNATIVES + 1]
+            case _:
+                pass
+    raise ToolError(f"The pattern {pattern!r} has a brace that is not closed.")
+
+
+def _unescaped(pattern: str, character: str) -> int:
+    i = 0
+    while i < len(pattern):
+        if pattern[i] == "\\":
+            i += 1
+        elif pattern[i] == character:
+            return i
+        i += 1
+    return -1
+
+
+def escape(path: str) -> str:
+    """A path as a pattern that means only itself."""
+    return _SPECIAL.sub(r"\\\1", path)
+
+
+def below(directory: str, pattern: str) -> str:
+    """The pattern, meant from `directory` on, as seen from above it. One without a slash means any depth anyway."""
+    plain = pattern.removeprefix("./")
+    if "/" not in plain.rstrip("/") or directory in ("", "."):
+        return plain
+    return f"/{escape(directory)}/{plain.lstrip('/')}"
+
+
+def loosened(pattern: str) -> str:
+    """A pattern that matches at least as much, and means the same to every program that knows stars."""
+    pieces: list[str] = []
+    is_loose = False  # whether the last piece is a star of ours: one more beside it would mean directories
+    i = 0
+    while i < len(pattern):
+        end = i + 1
+        if pattern[i] == "\\":
+            end = i + 2
+        elif pattern[i] == "[":
+            end = _class_end(pattern, i) + 1 or end
+        piece = "*" if pattern[i] == "?" or end - i > 2 else pattern[i:end]
+        was_loose, is_loose = is_loose, piece != pattern[i:end]
+        if piece == "*" and (was_loose or (is_loose and pieces[-1:] == ["*"])):
+            is_loose = True
+        else:
+            pieces.append(piece)
+        i = end
+    return "".join(pieces)
+
+
+def matcher(patterns: list[str]) -> Callable[[str], bool]:
+    """Whether a path (with `/`, from where the search begins) matches one of these, which have no braces any more."""
+    matches = re.compile("|".join(f"(?:{_regex(pattern)})" for pattern in patterns), re.DOTALL).fullmatch
+    return lambda path: matches(path) is not None
+
+
+def _regex(pattern: str) -> str:
+    pattern = pattern.removeprefix("./")
+    anywhere = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
+    pattern = pattern.removeprefix("/")
+    pieces: list[str] = [anywhere]
+    i = 0
+    while i < len(pattern):
+        if pattern.startswith("**/", i) and (i == 0 or pattern[i - 1] == "/"):
+            pieces.append("(?:.*/)?")
+            i += 3
+        elif pattern[i:] == "**" and (i == 0 or pattern[i - 1] == "/"):
+            pieces.append(".*")
+            i += 2
+        elif pattern[i] == "*":
+            pieces.append("[^/]*")
+            i += 1
+        elif pattern[i] == "?":
+            pieces.append("[^/]")
+            i += 1
+        elif pattern[i] == "[" and (end := _class_end(pattern, i)) > 0:
+            pieces.append(_class(pattern[i + 1 : end]))
+            i = end + 1
+        elif pattern[i] == "\\" and i + 1 < len(pattern):
+            pieces.append(re.escape(pattern[i + 1]))
+            i += 2
+        else:
+            pieces.append(re.escape(pattern[i]))
+            i += 1
+    return "".join(pieces)
+
+
+def _class_end(pattern: str, start: int) -> int:
+    """Where a character class ends; -1 if it does not. A bracket right at its start is one of its characters."""
+    i = start + 1
+    if pattern[i : i + 1] in ("!", "^"):
+        i += 1
+    return pattern.find("]", i + 1)
+
+
+def _class(inner: str) -> str:
+    negated = inner[0] in "!^"
+    body = re.sub(r"([\\\[\]^&~|])", r"\\\1", inner[1:] if negated else inner)
+    return f"[^/{body}]" if negated else f"(?!/)[{body}]"

@@ -1,0 +1,84 @@
+"""What `glob`, `grep` and `ls` share: where a search begins, and its results, newest first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack, aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+from kedge.tools import globs, ripgrep
+from kedge.tools.errors import ToolError
+from kedge.tools.paths import is_inside, is_open_to_read, resolve, shown_path
+from kedge.tools.port import Place, Want
+
+MAX_RESULTS = 100
+
+
+class Start(NamedTuple):
+    """Where a search begins: `base` is where ripgrep runs, `below` the way from there."""
+
+    base: Path
+    below: str
+    shown: str
+
+    @property
+    def path(self) -> Path:
+        return self.base / self.below
+
+
+def start_of(place: Place, given: str) -> Start:
+    path = resolve(place, given)
+    shown = shown_path(place, path)
+    if not path.exists():
+        raise ToolError(f"{shown} does not exist. Use ls to see what is there.")
+    if is_inside(path, place.directory):
+        return Start(place.directory, str(path.relative_to(place.directory)), shown)
+    return Start(path if path.is_dir() else path.parent, "." if path.is_dir() else path.name, shown)
+
+
+async def wants_to_read(place: Place, given: str) -> list[Want]:
+    start = start_of(place, given)
+    if is_open_to_read(place, start.path):
+        return []
+    return [Want(kind="read", subject=str(start.path), description=f"search in {start.path}")]
+
+
+async def files(place: Place, start: Start, pattern: str | None = None) -> list[str]:
+    """The files that are not ignored, as paths from `start.base`."""
+    found: list[str] = []
+    patterns = [] if pattern is None else globs.expand_braces(pattern)
+    with ExitStack() as stack:
+        options = narrowed(stack, start, patterns)
+        matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
+        options += ["--files", "--null", "--", start.below]
+        async with aclosing(ripgrep.search(start.base, place.env, options, separator=b"\0")) as search:
+            async for records in search:
+                names = [os.fsdecode(record).removeprefix("./") for record in records]
+                found += names if matches is None else [name for name in names if matches(name)]
+    return found
+
+
+def narrowed(stack: ExitStack, start: Start, patterns: list[str]) -> list[str]:
+    """ripgrep's options for these patterns. What an ignore file lets through explicitly comes with it: check again."""
+    if not patterns:
+        return []
+    return stack.enter_context(ripgrep.only([globs.below(start.below, each) for each in patterns]))
+
+
+def newest_first(base: Path, names: Iterable[str]) -> list[str]:
+    """By the time of their last change; what is gone by now comes last. Blocks: not for the loop."""
+    return sorted(names, key=lambda name: (-_changed_at(os.path.join(base, name)), name))  # noqa: PTH118 50,000 of them
+
+
+def _changed_at(path: str) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def readable(name: str) -> str:
+    """A file's name as text, whatever its bytes are."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

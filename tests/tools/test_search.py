@@ -1,0 +1,196 @@
+"""`glob`, `grep` and `ls` on real trees with the real ripgrep; what is ignored is what git says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kedge.tools.errors import ToolError
+from kedge.tools.glob import GLOB
+from kedge.tools.grep import GREP
+from kedge.tools.ls import LS
+from kedge.tools.port import Tool
+from kedge.tools.searching import files, start_of
+from tests.tools.places import TestPlace
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> TestPlace:
+    root = tmp_path / "work"
+    root.mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+    return TestPlace(root, env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")})
+
+
+def tree(place: TestPlace, **contents: str) -> None:
+    for i, (name, content) in enumerate(contents.items()):
+        path = place.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        os.utime(path, (1_000_000 + i, 1_000_000 + i))  # the later, the newer
+
+
+async def call(tool: Tool, place: TestPlace, **params: Any) -> str:
+    return (await tool.run(place, tool.params(**params))).content
+
+
+async def wants(tool: Tool, place: TestPlace, **params: Any) -> list[str]:
+    assert tool.wants is not None
+    return [want.subject for want in await tool.wants(place, tool.params(**params))]
+
+
+async def test_glob_finds_at_any_depth_the_newest_first(place: TestPlace) -> None:
+    tree(place, **{"a.py": "", "src/b.py": "", "src/c.ts": "", "src/deep/d.py": ""})
+    assert await call(GLOB, place, pattern="*.py") == "src/deep/d.py\nsrc/b.py\na.py"
+    assert await call(GLOB, place, pattern="src/*.{py,ts}") == "src/c.ts\nsrc/b.py"
+    assert await call(GLOB, place, pattern="deep/*.py", path="src") == "src/deep/d.py"
+    tree(place, **{"ünï.js": "", "x.js": ""})
+    assert await call(GLOB, place, pattern="???.js") == "ünï.js"
+    assert await call(GLOB, place, pattern="[!a]*[i-ï].{js,go}") == "ünï.js"
+    assert await call(GLOB, place, pattern="*.go") == "No file matches *.go."
+
+
+async def test_a_hundred_are_shown_and_the_rest_is_told(place: TestPlace) -> None:
+    tree(place, **{f"f{i}.txt": "needle" for i in range(150)})
+    found = await call(GLOB, place, pattern="*.txt")
+    assert found.startswith("f149.txt\nf148.txt\n")
+    assert "150 files match; these are the newest 100" in found
+    found = await call(GREP, place, pattern="needle")
+    assert found.startswith("150 matching lines in 150 files.")
+    assert found.count(": needle") == 100
+    assert "only the first 100" in found
+
+
+async def test_grep_shows_lines_with_numbers_and_context(place: TestPlace) -> None:
+    tree(place, **{"a.py": "one\ntwo\nthree\n", "b.txt": "two\n"})
+    found = await call(GREP, place, pattern="tw.", include="*.py", context=1)
+    assert found == "1 matching lines in 1 files.\n\na.py\n  1- one\n  2: two\n  3- three\n"
+    assert await call(GREP, place, pattern="tw.", literal=True) == "No matches."
+    assert await call(GREP, place, pattern="TWO", ignore_case=True, files_only=True) == (
+        "2 matching lines in 2 files.\n\nb.txt\na.py"
+    )
+
+
+async def test_a_bad_expression_says_what_is_wrong(place: TestPlace) -> None:
+    with pytest.raises(ToolError, match="unclosed group"):
+        await call(GREP, place, pattern="f(")
+
+
+async def test_odd_lines_and_names_are_shown_as_text(place: TestPlace) -> None:
+    (place.directory / os.fsdecode(b"\xff.txt")).write_bytes(b"needle \xff\r\n")
+    (place.directory / "new\nline.txt").write_bytes(b"needle\n")
+    (place.directory / "long.txt").write_bytes(b"needle" + b"x" * 100_000 + b"\n")
+    (place.directory / "binary").write_bytes(b"needle\0\n")
+    found = await call(GREP, place, pattern="needle")
+    assert "\ufffd.txt\n  1: needle \ufffd" in found
+    assert "(cut)" in found
+    assert len(found) < 2_000
+    assert "\ufffd.txt" in await call(GLOB, place, pattern="*.txt")
+
+
+async def test_secrets_are_searched_only_by_name(place: TestPlace) -> None:
+    secrets = dict.fromkeys((".env", ".env.production", "deploy.pem", "id_rsa", ".netrc"), "needle")
+    tree(place, **secrets, **{".env.example": "needle"})
+    assert ".env.example" in (found := await call(GREP, place, pattern="needle"))
+    assert found.startswith("1 matching lines in 1 files")
+    for name in secrets:
+        assert (await call(GREP, place, pattern="needle", path=name)).startswith("1 matching")
+    assert (await call(GREP, place, pattern="needle", include=".env")).startswith("1 matching")
+
+
+async def test_what_lies_outside_is_asked_for(place: TestPlace) -> None:
+    outside = place.directory.parent / "outside"
+    outside.mkdir()
+    (outside / "a.py").write_text("needle")
+    (place.directory / "link").symlink_to(outside)
+    for tool, params in [(GLOB, {"pattern": "*"}), (GREP, {"pattern": "needle"}), (LS, {})]:
+        assert await wants(tool, place, **params) == []
+        assert await wants(tool, place, path="../outside", **params) == [str(outside)]
+        assert await wants(tool, place, path="link", **params) == [str(outside)]
+    assert f"{outside}/a.py" in await call(GREP, place, pattern="needle", path="link")
+
+
+async def test_ls_shows_a_tree_with_counts(place: TestPlace) -> None:
+    tree(place, **{"a.py": "", "src/b.py": "", "src/deep/c.py": "", "src/deep/d.py": ""})
+    assert await call(LS, place) == (
+        ".: 4 files\n  src/\n    deep/ (2 files)\n    b.py\n  a.py".replace(".: ", f"{_dot(place)}: ")
+    )
+    assert "c.py" in await call(LS, place, depth=3)
+    assert (await call(LS, place, path="src/deep")).endswith(": 2 files\n  c.py\n  d.py")
+    with pytest.raises(ToolError, match="use view"):
+        await call(LS, place, path="a.py")
+
+
+async def test_a_missing_directory_says_what_to_do(place: TestPlace) -> None:
+    for tool, params in [(GLOB, {"pattern": "*"}), (GREP, {"pattern": "x"}), (LS, {})]:
+        with pytest.raises(ToolError, match=r"nowhere does not exist. Use ls"):
+            await call(tool, place, path="nowhere", **params)
+
+
+async def test_kedgeignore_and_the_users_own_excludes_are_heeded(place: TestPlace) -> None:
+    tree(place, **{"kept.py": "", "vendor/x.py": "", "a.swp": "", ".kedgeignore": "/vendor/\n"})
+    config = Path(place.env["XDG_CONFIG_HOME"]) / "git"
+    config.mkdir(parents=True)
+    (config / "ignore").write_text("*.swp\n")
+    assert await call(GLOB, place, pattern="*") == ".kedgeignore\nkept.py"
+    assert await call(GLOB, place, pattern="*.py") == "kept.py"
+    assert await call(GLOB, place, pattern="*.py", path="vendor") == "vendor/x.py", "asked for by name"
+
+
+SEGMENTS = st.sampled_from(["a", "b", "build", "x.log", "deep", "é"])
+PATTERNS = st.lists(
+    st.sampled_from(
+        ["a", "b/", "/a", "*.log", "!x.log", "build/", "**/deep", "a/**", "a/*/x.log", "!a/b/x.log", "/build", "#a",
+         "\\#a", "é", "d??p", "[ab]", "!b", "deep/x.log", "*", "!*/", "!*.log"]
+    ),
+    max_size=5,
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(SEGMENTS, min_size=1, max_size=4).map("/".join), min_size=1, max_size=12, unique=True),
+    PATTERNS,
+    PATTERNS,
+    PATTERNS,
+)
+def test_what_is_ignored_is_what_git_says(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], top: list[str], inner: list[str], private: list[str]
+) -> None:
+    root = tmp_path_factory.mktemp("repo")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    made: list[str] = []
+    for name in names:
+        path = root / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(exist_ok=False)
+            made.append(name)
+        except OSError:
+            continue  # a file where a directory should be, or the other way round
+    (root / ".gitignore").write_text("\n".join(top))
+    (root / ".git/info/exclude").write_text("\n".join(private))
+    if (root / "a").is_dir():
+        (root / "a/.gitignore").write_text("\n".join(inner))
+    place = TestPlace(root, env={"PATH": os.environ["PATH"], "HOME": str(root.parent)})
+    ours = set(asyncio.run(files(place, start_of(place, "."))))
+    logs = set(asyncio.run(files(place, start_of(place, "."), "*.log")))
+    assert logs == {name for name in ours if name.endswith(".log")}
+    asked = subprocess.run(
+        ["git", "-C", str(root), "-c", "core.quotePath=false", "check-ignore", "-z", "--stdin"],
+        input="\0".join(made).encode(), capture_output=True, check=False, env=place.env,
+    )  # fmt: skip
+    ignored = set(asked.stdout.decode().split("\0")) - {""}
+    assert {name for name in made if name in ours} == set(made) - ignored
+
+
+def _dot(place: TestPlace) -> str:
+    return start_of(place, ".").shown
