@@ -183,3 +183,56 @@ class AnswerBody(msgspec.Struct, frozen=True):
 
 class RequestBody(msgspec.Struct, frozen=True):
     id: str
+
+
+ConfigScope = Annotated[Literal["global", "workspace"], msgspec.Meta(description="the user's file, or kedge.toml")]
+ConfigKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000, description="names joined by dots")]
+
+
+class ConfigValue(msgspec.Struct, frozen=True):
+    """One value and where it comes from; of a secret only its end is shown."""
+
+    key: str
+    value: Any
+    layer: Literal["default", "system", "user", "workspace", "environment", "flag"]
+    name: str | None  # of the file or the variable
+    line: int | None
+
+
+class ConfigIgnored(msgspec.Struct, frozen=True):
+    """A key of a workspace's file that does not count, and why."""
+
+    file: str
+    line: int
+    key: str
+    why: str
+
+
+class ConfigFile(msgspec.Struct, frozen=True):
+    path: str
+    layer: Literal["default", "system", "user", "workspace", "environment", "flag"]
+    exists: bool
+    trusted: bool
+
+
+class ConfigAnswer(msgspec.Struct, frozen=True):
+    values: list[ConfigValue]
+    ignored: list[ConfigIgnored]
+    files: list[ConfigFile]
+
+
+class ConfigSetBody(msgspec.Struct, frozen=True):
+    scope: ConfigScope
+    key: ConfigKey
+    value: Any
+
+
+class ConfigRemoveBody(msgspec.Struct, frozen=True):
+    scope: ConfigScope
+    key: ConfigKey
+
+
+class ConfigModelBody(msgspec.Struct, frozen=True):
+    scope: ConfigScope
+    model: Model
+    small: bool = False  # the one that writes titles and summaries
