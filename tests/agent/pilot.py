@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
 from kedge.agent.agent import Agent
 from kedge.agent.retry import Retry
+from kedge.config.schema import Config
 from kedge.models.client import Models
 from kedge.protocol.events import AgentEvent, Event
 from kedge.protocol.messages import Delta, FinishReason, Message, finish_of, text_of
 from kedge.protocol.runs import RunEnd
+from kedge.tools.port import Tool
 from tests.support.harness import Kedge
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -22,12 +24,25 @@ KEY = "secret.of.tests.0123456789"  # in no known shape: it must be hidden becau
 class Pilot:
     """Use as `async with Pilot(…) as pilot`: it takes the controls of the engine's turns."""
 
-    def __init__(self, kedge: Kedge, base_url: str, *, stall_s: float = 60.0, sleep: Sleep | None = None) -> None:
+    def __init__(
+        self,
+        kedge: Kedge,
+        base_url: str,
+        *,
+        stall_s: float = 60.0,
+        sleep: Sleep | None = None,
+        tools: Sequence[Tool] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.kedge = kedge
+        self.config = Config()
         self.delays: list[float] = []
         self.agent = Agent(
             Models(stall_s=stall_s),
-            environ={"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"},
+            environ=env or {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"},
+            data_dir=kedge.data,
+            configure=lambda _directory, _env: self.config,
+            tools=tools,
             retry=Retry(sleep=sleep or self._sleep, random=lambda: 1.0),
             today=lambda: date(2031, 2, 3),
         )

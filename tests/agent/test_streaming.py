@@ -11,6 +11,8 @@ from tests.support.harness import Kedge
 from tests.support.model_plan import Plan
 from tests.support.model_server import ModelServer
 
+# Where the wire has no signature, it notes under which name the thoughts came: they go back under the same.
+THOUGHT = Reasoning("let me think", "reasoning_content")
 EXACT = "line\u2028sep \u2029 nul\x00 tab\t cr\r\n emoji 😀👩‍👩‍👧 flag 🇩🇪 e\u0301 \x85\x1c end without newline"
 
 
@@ -32,7 +34,8 @@ async def test_reasoning_and_text_are_parts_of_their_own(pilot: Pilot, model_ser
     end = await pilot.ask("go", session)
     assert end.text == "42"
     message = (await pilot.kedge.messages(session))[-1]
-    assert message.parts == [Reasoning("let me think"), Text("42"), Finish("end_turn")]
+    used = Usage(input_tokens=10, output_tokens=1)
+    assert message.parts == [THOUGHT, Text("42"), Finish("end_turn", usage=used)]
     assert message.model == "openai/tester"
 
 
@@ -40,20 +43,24 @@ async def test_a_part_is_kept_as_soon_as_the_next_one_begins(pilot: Pilot, model
     model_server.plan = Plan(reasoning="let me think", text="42", gate="spoken", gate_after=2)
     session = await pilot.kedge.session()
     receipt = await pilot.kedge.send(session, "go")
-    await pilot.kedge.seen(
-        lambda event: isinstance(event.payload, MessageOf) and event.payload.parts == [Reasoning("let me think")]
-    )
+    await pilot.kedge.seen(lambda event: isinstance(event.payload, MessageOf) and event.payload.parts == [THOUGHT])
     model_server.release("spoken")
     assert (await pilot.kedge.end(receipt.run_id)).text == "42"
 
 
-@pytest.mark.parametrize("said", ["stop", "length", "content_filter", "tool_calls"])
+@pytest.mark.parametrize("said", ["stop", "length", "content_filter", "tool_calls", "whatever"])
 async def test_why_the_model_stopped_is_kept(pilot: Pilot, model_server: ModelServer, said: str) -> None:
-    reasons: dict[str, FinishReason] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "content_filter"}
+    reasons: dict[str, FinishReason] = {
+        "stop": "end_turn",
+        "length": "max_tokens",
+        "content_filter": "content_filter",
+        "tool_calls": "end_turn",  # it called none
+        "whatever": "unknown",
+    }
     model_server.plan = Plan(text="so far", finish=said)
     session = await pilot.kedge.session()
     assert (await pilot.ask("go", session)).error is None
-    assert await pilot.assistant_messages(session) == [("so far", reasons.get(said, "unknown"))]
+    assert await pilot.assistant_messages(session) == [("so far", reasons[said])]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +132,7 @@ async def test_the_model_is_told_the_conversation_and_its_place(
     assert system["role"] == "system"
     assert str(kedge.data.parent / "workspace") in system["content"]
     assert "2031-02-03" in system["content"]
-    assert "no tools" in system["content"]
+    assert "cannot call tools" in system["content"]
 
 
 async def test_the_callers_environment_comes_before_the_servers(pilot: Pilot, model_server: ModelServer) -> None:

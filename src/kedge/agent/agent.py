@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
+from pathlib import Path
 
+from kedge.agent.calls import Judge
 from kedge.agent.retry import Retry
-from kedge.agent.turn import PromptTurn
+from kedge.agent.system import Repositories
+from kedge.agent.turn import AgentTurn, Configure, Parts
+from kedge.config.load import Loader
+from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import Turn, TurnContext
+from kedge.models.choose import Chooser
 from kedge.models.client import Models
+from kedge.models.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.errors import ConfigError
 from kedge.models.resolve import resolve
+from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.runs import RunKind
+from kedge.tools.permissions.decisions import Ask, Decision
+from kedge.tools.port import Place, Tool, Want
+from kedge.tools.registry import TOOLS
 
 
 class Agent:
@@ -24,13 +35,31 @@ class Agent:
         models: Models | None = None,
         *,
         environ: Mapping[str, str] = os.environ,
+        data_dir: Path | None = None,
+        configure: Configure | None = None,
+        tools: Sequence[Tool] = TOOLS,
+        judge: Judge | None = None,
         retry: Retry | None = None,
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
         self._models = models or Models()
         self._environ = environ
-        prompt = PromptTurn(self._models, environ=environ, retry=retry or Retry(), today=today)
-        self.turns: Mapping[RunKind, Turn] = {"prompt": prompt, "summarize": summarize}
+        where = data_dir or Path(default_data_dir())
+        turn = AgentTurn(
+            Parts(
+                models=self._models,
+                chooser=Chooser(Credentials(where / CREDENTIALS_FILE)),
+                environ=environ,
+                configure=configure or _configured(),
+                data_dir=where,
+                tools=tools,
+                judge=judge or ask_about_everything,
+                retry=retry or Retry(),
+                today=today,
+                repositories=Repositories(),
+            )
+        )
+        self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": summarize}
 
     def default_model(self) -> str | None:
         """The model of a run that names none, as `provider/name`; without the name where the provider decides."""
@@ -51,3 +80,16 @@ async def summarize(ctx: TurnContext) -> None:
     """An empty session has nothing to summarise; any other cannot be summarised yet."""
     if await ctx.history():
         raise TurnFailed(f"this server cannot do runs of kind {ctx.run.kind!r} yet", "unsupported")
+
+
+async def ask_about_everything(place: Place, tool: Tool, want: Want) -> Decision:
+    return Ask(label=want.description)
+
+
+def _configured() -> Configure:
+    loader = Loader()
+
+    def configure(directory: Path, env: Mapping[str, str]) -> Config:
+        return loader.load(directory, env).config
+
+    return configure

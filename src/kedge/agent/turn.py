@@ -1,88 +1,210 @@
-"""A prompt's turn: one model step, and one more for each time that prompts joined it."""
+"""A turn: history → step → calls → results → … until the model has nothing more to do. Prompts join it between steps.
+
+What comes next is decided by the history alone, so that a turn that was killed anywhere goes on from its last commit.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from pathlib import Path
 
-from kedge.agent.answer import Answer
+import msgspec
+
+from kedge.agent import repeats
+from kedge.agent.calls import Calls, Denied, Judge
+from kedge.agent.limits import Limits
+from kedge.agent.params import spec_of
+from kedge.agent.place import TurnPlace
+from kedge.agent.progress import Step, last_step
+from kedge.agent.results import known_files
 from kedge.agent.retry import Attempts, Retry
-from kedge.agent.system import system_prompt
+from kedge.agent.schema import OutputSchema
+from kedge.agent.step import ContextFull, Steps
+from kedge.agent.system import Repositories, Role, look_around, system_prompt
 from kedge.config.schema import Config
+from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
+from kedge.models import catalog
 from kedge.models.choose import Chooser
 from kedge.models.client import Models
-from kedge.models.credentials import Credentials
 from kedge.models.errors import ModelError
-from kedge.models.values import Endpoint, StepRequest
-from kedge.protocol.messages import Message, finish_of, text_of
+from kedge.models.values import Endpoint, StepRequest, ToolSpec
+from kedge.protocol.messages import FinishReason, Message
+from kedge.tools.port import Tool
+from kedge.tools.registry import tools_for
 
-_STEP_ENDS = frozenset({"end_turn", "max_tokens", "content_filter", "unknown"})
+Configure = Callable[[Path, Mapping[str, str]], Config]
+"""What is configured in a directory for a caller with these variables; may read files."""
 
 
-class PromptTurn:
-    def __init__(
-        self,
-        models: Models,
-        *,
-        environ: Mapping[str, str],
-        retry: Retry,
-        today: Callable[[], date],
-    ) -> None:
-        self._models = models
-        self._chooser = Chooser(Credentials())
-        self._environ = environ
-        self._retry = retry
-        self._today = today
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What all turns of an agent share."""
+
+    models: Models
+    chooser: Chooser
+    environ: Mapping[str, str]  # of runs that came without one of their own
+    configure: Configure
+    data_dir: Path
+    tools: Sequence[Tool]
+    judge: Judge
+    retry: Retry
+    today: Callable[[], date]
+    repositories: Repositories
+
+
+class _Hands(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn works with; the same over all of its steps."""
+
+    system: str
+    specs: Sequence[ToolSpec]
+    place: TurnPlace
+    calls: Calls
+    steps: Steps
+    limits: Limits
+
+
+class AgentTurn:
+    """The turn of a prompt, and that of a sub-agent."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     async def __call__(self, ctx: TurnContext) -> None:
-        endpoint: Endpoint | None = None
-        while True:
-            history = await ctx.history()
-            # A step that was committed before a crash is not taken again (P13).
-            if not _is_answered(history, ctx.run.run_id):
-                endpoint = endpoint or await self._endpoint(ctx)
-                await self._step(ctx, endpoint, history)
-            if not await ctx.join():
-                return
+        await _Turn(self._parts, ctx, await _output_schema(ctx)).work()
 
-    async def _endpoint(self, ctx: TurnContext) -> Endpoint:
-        attempts = Attempts(ctx, self._retry)
+
+class _Turn:
+    def __init__(self, parts: Parts, ctx: TurnContext, schema: OutputSchema | None) -> None:
+        self._parts = parts
+        self._ctx = ctx
+        self._run_id = ctx.run.run_id
+        self._schema = schema
+        self._hands: _Hands | None = None
+
+    async def work(self) -> None:
+        history = await self._ctx.history()
+        while True:
+            step = last_step(history, self._run_id)
+            if step is not None and step.is_denied:
+                return  # a person's no ends the turn; what they say next begins another
+            if step is not None and step.open_calls:
+                try:
+                    await self._call(step, history)
+                except Denied:
+                    return
+            elif step is not None and not step.calls and self._is_answer(step, history):
+                if not await self._ctx.join():
+                    return
+            else:
+                await self._step(history, is_first=step is None)
+            history = await self._ctx.history()
+
+    async def _call(self, step: Step, history: list[Message]) -> None:
+        hands = await self._ready()
+        hands.place.known_files.clear()
+        hands.place.known_files.update(known_files(history))
+        made = repeats.made_calls(history, self._run_id)
+        await hands.calls.run(step.message.id, step.open_calls, made, is_cut_off=step.is_cut_off)
+
+    async def _step(self, history: list[Message], *, is_first: bool) -> None:
+        hands = await self._ready()
+        if not is_first:
+            _check_circles(history, self._run_id)
+            if await self._ctx.join():
+                history = await self._ctx.history()
+        await hands.limits.check(history)
+        try:
+            await hands.steps.take(self._request(hands, history))
+        except ContextFull as full:
+            raise TurnFailed(full.error.text, full.error.code) from full
+
+    def _request(self, hands: _Hands, history: Sequence[Message]) -> StepRequest:
+        endpoint = hands.steps.endpoint
+        return StepRequest(
+            system=hands.system,
+            history=history if self._schema is None else self._schema.with_corrections(history, self._run_id),
+            tools=hands.specs,
+            max_output_tokens=endpoint.info.max_output_tokens,
+            effort=catalog.effort(endpoint, hands.place.config),
+        )
+
+    def _is_answer(self, step: Step, history: Sequence[Message]) -> bool:
+        """Whether a step without calls is the run's answer; raises where it cannot be one."""
+        if step.is_cut_off and not step.text:
+            raise TurnFailed(_NO_ANSWER[step.reason], step.reason)
+        return self._schema is None or self._schema.check(history, self._run_id)
+
+    async def _ready(self) -> _Hands:
+        """What the turn works with, put together when it is first needed."""
+        if self._hands is None:
+            self._hands = await self._made_ready()
+        return self._hands
+
+    async def _made_ready(self) -> _Hands:
+        parts, ctx = self._parts, self._ctx
+        env = parts.environ if ctx.env is None else ctx.env
+        config = await asyncio.to_thread(parts.configure, ctx.directory, env)
+        endpoint = await self._endpoint(env, config)
+        mode = ctx.options.mode or config.permissions.mode
+        has_tools = endpoint.info.tools and not endpoint.info.is_tiny
+        tools = tools_for(ctx.run.kind, ctx.run.permissions, mode, parts.tools) if has_tools else ()
+        place = TurnPlace(ctx, env=env, config=config, data_dir=parts.data_dir, sees_images=endpoint.info.images)
+        around = await look_around(
+            parts.repositories, place.session_id, ctx.directory, env, config.agent.context_files, parts.today()
+        )
+        role = Role(
+            is_sub_agent=ctx.run.kind == "agent",
+            is_tiny=endpoint.info.is_tiny,
+            has_tools=bool(tools),
+            mode=mode,
+            is_attended=ctx.run.permissions == "ask",
+            own=ctx.options.system,
+            output_schema=self._schema and self._schema.told,
+        )
+        return _Hands(
+            system=system_prompt(role, around),
+            specs=[spec_of(tool) for tool in tools],
+            place=place,
+            calls=Calls(ctx, place, {tool.name: tool for tool in tools}, parts.judge),
+            steps=Steps(
+                ctx,
+                parts.models,
+                endpoint,
+                parts.retry,
+                lambda refused: parts.chooser.renewed(refused, env, config),
+            ),
+            limits=Limits(ctx, config),
+        )
+
+    async def _endpoint(self, env: Mapping[str, str], config: Config) -> Endpoint:
+        attempts = Attempts(self._ctx, self._parts.retry)
         while True:
             try:
-                env = self._environ if ctx.env is None else ctx.env
-                chosen = await self._chooser.large(ctx.run.model, env, Config())
-                return await self._models.named(chosen.endpoint)
+                chosen = await self._parts.chooser.large(self._ctx.run.model, env, config)
+                return await self._parts.models.named(chosen.endpoint)
             except ModelError as error:
                 await attempts.failed(error)
 
-    async def _step(self, ctx: TurnContext, endpoint: Endpoint, history: list[Message]) -> None:
-        system = system_prompt(ctx.directory, self._today())
-        request = StepRequest(system=system, history=history)
-        attempts = Attempts(ctx, self._retry)
-        # The message is there before the model speaks, so that its first word is shown at once. An attempt that fails
-        # without a word leaves it to the next one.
-        answer = Answer(await ctx.message(model=endpoint.name))
-        while True:
-            try:
-                async with contextlib.aclosing(self._models.stream(endpoint, request)) as groups:
-                    async for deltas in groups:
-                        await answer.write(deltas)
-                break
-            except ModelError as error:
-                is_spoilt = answer.length > 0
-                if is_spoilt:
-                    await answer.interrupt(error.text)
-                await attempts.failed(error)
-                if is_spoilt:
-                    answer = Answer(await ctx.message(model=endpoint.name))
-        await answer.finish(lambda: len(system) + sum(len(text_of(message.parts)) for message in history))
+
+_NO_ANSWER: dict[FinishReason, str] = {
+    "max_tokens": "the model reached its output limit before it said anything; ask for less, or raise it",
+    "content_filter": "the provider's content filter stopped the answer before it began; say it in other words",
+}
 
 
-def _is_answered(history: list[Message], run_id: str) -> bool:
-    """Does the conversation end with a whole step of this turn?"""
-    if not history or history[-1].role != "assistant" or history[-1].run_id != run_id:
-        return False
-    finish = finish_of(history[-1].parts)
-    return finish is not None and finish.reason in _STEP_ENDS
+async def _output_schema(ctx: TurnContext) -> OutputSchema | None:
+    """Checked first of all: a wrong schema is refused before anything is spent."""
+    schema = ctx.options.output_schema
+    return None if schema is None else await asyncio.to_thread(OutputSchema, schema)
+
+
+def _check_circles(history: Sequence[Message], run_id: str) -> None:
+    made = repeats.made_calls(history, run_id)
+    if (rounds := repeats.rounds(made)) >= repeats.END_AT:
+        raise TurnFailed(
+            f"stopped: the model called {made[-1].name} {rounds} times in a circle with the same result;"
+            " tell it what to do instead",
+            "repeats",
+        )

@@ -47,6 +47,8 @@ def run(argv: list[str]) -> int:
 
 
 def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
+    from pathlib import Path
+
     from kedge.agent.agent import Agent
     from kedge.server import serve
 
@@ -63,7 +65,7 @@ def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
         idle_s=_idle_s(options),
     )
     _log_to(directory, also_stderr=not options.detached)
-    serve.run(settings, Agent(), report.ready, on_left=_leave_soon)
+    serve.run(settings, Agent(data_dir=Path(directory)), report.ready, on_left=_leave_soon)
     return EXIT_OK
 
 

@@ -117,11 +117,15 @@ class PartWriter:
     def write(self, text: str) -> None:
         self._show(self._whole_characters(text))
 
-    def complete(self, final: Part | None = None) -> Part:
-        """Decide the part's final form without committing it yet."""
+    def flush(self) -> None:
+        """Nothing more comes: the half of a character that was waited for is a character of its own."""
         if self._half:
             self._half = ""
             self._show("\ufffd")
+
+    def complete(self, final: Part | None = None) -> Part:
+        """Decide the part's final form without committing it yet."""
+        self.flush()
         if final is not None and not _goes_on(self._kind, self.text, final):
             raise ValueError("text that was shown is never taken back (P12)")
         self.final = self.final or final or _completed(with_text(self._head, self.text))

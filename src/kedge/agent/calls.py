@@ -1,0 +1,196 @@
+"""The calls of one step: those that only read run side by side, those that change something one after the other.
+
+A call asks for leave before it starts, because one that only waits for a person has not started (P13). Whatever goes
+wrong with it becomes a result that the model can learn from; each result is committed as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from kedge import failpoints
+from kedge.agent import params, repeats
+from kedge.agent.place import CallContext, TurnPlace
+from kedge.agent.results import bounded, clean, files_of
+from kedge.engine.errors import TurnFailed
+from kedge.engine.turn import TurnContext
+from kedge.engine.writing import ToolWriter
+from kedge.protocol.messages import ToolCall
+from kedge.store.errors import ClaimLost
+from kedge.tools.errors import ToolError
+from kedge.tools.permissions.decisions import Allow, Decision, Refuse
+from kedge.tools.port import Output, Place, Tool, Want
+
+log = logging.getLogger(__name__)
+
+MAX_SIDE_BY_SIDE = 10  # calls; more would only wait for each other's disk
+
+DENIED = "denied"  # in a result's metadata: a person said no, and the turn ends (also after a restart)
+
+CUT_OFF = (
+    "This call was cut off at the output limit before it was complete, so it was not run."
+    " Make smaller calls: write a long file in several steps."
+)
+
+
+class Judge(Protocol):
+    """Says of each thing that a call wants whether it may be done, a person must be asked, or it may not."""
+
+    async def __call__(self, place: Place, tool: Tool, want: Want) -> Decision: ...
+
+
+class Denied(Exception):
+    """A person said no: the turn ends here."""
+
+
+class _Ready(NamedTuple):
+    tool: Tool
+    params: msgspec.Struct
+
+
+class Calls:
+    """For one turn: its tools, their place, and who judges what they want."""
+
+    def __init__(self, ctx: TurnContext, place: TurnPlace, tools: Mapping[str, Tool], judge: Judge) -> None:
+        self._ctx = ctx
+        self._place = place
+        self._tools = tools
+        self._judge = judge
+        self._made: list[repeats.Made] = []
+
+    async def run(
+        self, message_id: str, calls: Sequence[ToolCall], made: Sequence[repeats.Made], *, is_cut_off: bool
+    ) -> None:
+        """Give each of these calls its result. `made` are those before them; `is_cut_off`: the step's end is missing.
+
+        Raises `Denied` when a person refused one: what was not run by then never is.
+        """
+        self._made = list(made)
+        for batch in self._batches(calls):
+            await _side_by_side([self._work(message_id, call, is_cut_off=is_cut_off) for call in batch])
+
+    def _batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+        batches: list[list[ToolCall]] = []
+        is_open = False  # for one more beside the last
+        for call in calls:
+            tool = self._tools.get(call.name)
+            is_read_only = tool is None or tool.is_read_only
+            if is_open and is_read_only and len(batches[-1]) < MAX_SIDE_BY_SIDE:
+                batches[-1].append(call)
+            else:
+                batches.append([call])
+            is_open = is_read_only
+        return batches
+
+    def _work(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> Callable[[], Awaitable[None]]:
+        async def work() -> None:
+            ready = await self._ready(message_id, call, is_cut_off=is_cut_off)
+            failpoints.hit("call.begin")
+            writer = await self._ctx.tool(message_id, call.id, call.name)
+            if isinstance(ready, _Ready):
+                context = CallContext(self._ctx, self._place, message_id, call.id, writer)
+                output = await _contained(call.name, lambda: ready.tool.run(context, ready.params))
+            else:
+                output = ready
+            failpoints.hit("call.done")
+            await self._finish(call, writer, output)
+
+        return work
+
+    async def _ready(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _Ready | Output:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return Output(content=params.unknown_tool(call.name, self._tools), is_error=True)
+        try:
+            given = params.decoded(tool, call.input)
+        except ToolError as error:
+            return Output(content=CUT_OFF if is_cut_off else error.text, is_error=True)
+        if is_cut_off and not call.input.strip():
+            return Output(content=CUT_OFF, is_error=True)
+
+        async def asked() -> Output:
+            return await self._refused(message_id, call, tool, given) or Output(content="")
+
+        refused = await _contained(call.name, asked)
+        return refused if refused.content else _Ready(tool, given)
+
+    async def _refused(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> Output | None:
+        """None: the call has leave for all that it wants."""
+        wants: Sequence[Want] = () if tool.wants is None else await tool.wants(self._place, given)
+        for want in wants:
+            decision = await self._judge(self._place, tool, want)
+            if isinstance(decision, Allow):
+                continue
+            if isinstance(decision, Refuse):
+                return Output(content=f"Refused: {decision.why}", is_error=True)
+            answer = await self._ctx.ask_permission(
+                message_id,
+                call.id,
+                tool=tool.name,
+                action=want.kind,
+                description=clean(want.description),
+                params=clean(decision.params(want.params)),
+                path=clean(want.subject) if want.kind in ("read", "write") else None,
+            )
+            if answer.action in ("allow", "allow_session"):
+                continue
+            if answer.by == "run":
+                why = "it needs a person's permission, and nobody is there to give it in this run"
+                return Output(content=f"Refused ({want.description}): {why}.", is_error=True)
+            return Output(
+                content=f"Refused by a person ({want.description}). Wait for what they say next.",
+                is_error=True,
+                metadata={DENIED: answer.by},
+            )
+        return None
+
+    async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
+        output = bounded(output)
+        content = output.content
+        self._made.append(repeats.Made(call.name, call.input, content))
+        if (rounds := repeats.rounds(self._made)) >= repeats.WARN_AT:
+            content += repeats.WARNING.format(rounds=rounds)
+        await writer.finish(content, is_error=output.is_error, metadata=output.metadata, images=output.images)
+        self._place.known_files.update(files_of(output.metadata))
+        if output.metadata and DENIED in output.metadata:
+            raise Denied
+
+
+async def _contained(name: str, work: Callable[[], Awaitable[Output]]) -> Output:
+    """The boundary around a tool: what it raises is a result, and never the end of the run."""
+    try:
+        return await work()
+    except ToolError as error:
+        return Output(content=error.text, is_error=True)
+    except (ClaimLost, TurnFailed):
+        raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return Output(content=f"`{name}` was cancelled from inside; this is a fault of the tool.", is_error=True)
+    except Exception as error:
+        log.exception("the tool %s failed", name)
+        problem = f"`{name}` failed with an internal error ({type(error).__name__}: {error})"
+        return Output(content=f"{problem}. It may have had effects; try another way.", is_error=True)
+
+
+async def _side_by_side(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    if len(works) == 1:
+        await works[0]()
+        return
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(_started(work))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # the first one ended the others
+
+
+async def _started(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

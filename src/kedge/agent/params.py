@@ -1,0 +1,96 @@
+"""What a model sent as a call's input, as the tool's struct; or an error that teaches it to send the right thing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from kedge.models.values import ToolSpec
+from kedge.tools.errors import ToolError
+from kedge.tools.port import Tool
+
+_MAX_SHOWN = 200  # characters of a model's own words that are repeated to it
+
+
+def spec_of(tool: Tool) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description, input_schema(tool.params))
+
+
+def input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema of a tool's parameters, with nothing referred to: some servers do not follow references."""
+    schema = msgspec.json.schema(params)
+    definitions: dict[str, Any] = schema.get("$defs", {})
+    inlined = _inlined({"$ref": schema["$ref"]}, definitions)
+    inlined.pop("title", None)
+    inlined.pop("description", None)  # the struct's docstring is for us
+    return inlined
+
+
+def decoded(tool: Tool, text: str) -> msgspec.Struct:
+    """Raises `ToolError`. Numbers and booleans in quotes are taken for what they mean."""
+    given = _json(tool, text)
+    try:
+        return msgspec.convert(given, tool.params, strict=False)
+    except msgspec.ValidationError as error:
+        raise ToolError(f"The input of `{tool.name}` is not right: {error}. {_help(tool, given)}") from error
+
+
+def unknown_tool(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    if not names:
+        return f"There is no tool `{name[:_MAX_SHOWN]}`: you have no tools here. Answer without."
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f" Did you mean `{near[0]}`?" if near else ""
+    return f"There is no tool `{name[:_MAX_SHOWN]}`.{hint} Your tools are: {', '.join(names)}."
+
+
+def _json(tool: Tool, text: str) -> dict[str, Any]:
+    try:
+        given: Any = msgspec.json.decode(text.strip() or "{}")
+        if isinstance(given, str):  # encoded twice, as some models do
+            given = msgspec.json.decode(given)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        problem = f"The input of `{tool.name}` is not valid JSON: {error}. Was it cut off?"
+        raise ToolError(f"{problem} {_help(tool, {})}") from error
+    if not isinstance(given, dict):
+        raise ToolError(f"The input of `{tool.name}` must be a JSON object. {_help(tool, {})}")
+    return cast("dict[str, Any]", given)
+
+
+def _help(tool: Tool, given: Mapping[str, Any]) -> str:
+    """What the tool takes, and which of the given names it may have been meant for."""
+    schema = input_schema(tool.params)
+    properties: dict[str, Any] = schema.get("properties", {})
+    required = set(schema.get("required", ()))
+    takes = ", ".join(
+        f"`{name}` ({_type(each)}, {'required' if name in required else 'optional'})"
+        for name, each in properties.items()
+    )
+    words = [f"It takes {takes}." if takes else "It takes no parameters."]
+    for name in given.keys() - properties.keys():
+        near = difflib.get_close_matches(name, properties, 1)
+        words.append(f"There is no `{name[:_MAX_SHOWN]}`" + (f": did you mean `{near[0]}`?" if near else "."))
+    return " ".join(words)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"] if each.get("type") != "null")
+    return str(schema.get("type", "any"))
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    match schema:
+        case {"$ref": str(ref), **rest}:
+            return _inlined({**definitions[ref.rpartition("/")[2]], **rest}, definitions)
+        case {**fields}:
+            return {name: _inlined(value, definitions) for name, value in fields.items()}
+        case [*items]:
+            return [_inlined(item, definitions) for item in items]
+        case _:
+            return schema

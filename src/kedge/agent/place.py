@@ -1,0 +1,96 @@
+"""Where a turn's calls happen, and what each of them gets to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from kedge.agent.results import MAX_SHOWN_CHARS
+from kedge.config.schema import Config
+from kedge.engine.turn import TurnContext
+from kedge.engine.writing import ToolWriter
+from kedge.protocol.requests import Answer
+from kedge.protocol.runs import RunOptions
+from kedge.tools.errors import ToolError
+from kedge.tools.port import Process
+
+# The way into our own server is nothing for the programs that a model starts.
+_HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN"})
+
+
+class TurnPlace:
+    """`kedge.tools.port.Place` of one turn."""
+
+    def __init__(
+        self,
+        ctx: TurnContext,
+        *,
+        env: Mapping[str, str],
+        config: Config,
+        data_dir: Path,
+        sees_images: bool,
+    ) -> None:
+        self.directory = ctx.directory
+        self.env: Mapping[str, str] = {k: v for k, v in env.items() if k not in _HIDDEN_VARIABLES}
+        self.config = config
+        self.session_id = ctx.run.session_id
+        self.run_id = ctx.run.run_id
+        self.sees_images = sees_images
+        self.known_files: MutableMapping[str, str] = {}
+        self._scratch = data_dir / "scratch" / self.session_id
+
+    @property
+    def scratch(self) -> Path:
+        """Ours alone: what commands print may be private."""
+        self._scratch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        return self._scratch
+
+
+class CallContext:
+    """`kedge.tools.port.ToolContext`: one call at work in a place."""
+
+    def __init__(self, ctx: TurnContext, place: TurnPlace, message_id: str, call_id: str, writer: ToolWriter) -> None:
+        self.call_id = call_id
+        self.directory = place.directory
+        self.env = place.env
+        self.config = place.config
+        self.session_id = place.session_id
+        self.run_id = place.run_id
+        self.sees_images = place.sees_images
+        self.known_files = place.known_files
+        self._place = place
+        self._ctx = ctx
+        self._message_id = message_id
+        self._writer = writer
+        self._left = MAX_SHOWN_CHARS
+
+    @property
+    def scratch(self) -> Path:
+        return self._place.scratch
+
+    def write(self, text: str) -> None:
+        """Beyond the bound nothing more is shown live; the result will tell."""
+        shown = text[: self._left]
+        self._left -= len(shown)
+        if shown:
+            self._writer.write(shown)
+
+    async def process_started(self, pid: int) -> Process:
+        return await self._ctx.process_started(pid)
+
+    async def delegate(self, prompt: str, title: str) -> str:
+        mine = self._ctx.options
+        options = RunOptions(max_cost=mine.max_cost, mode=mine.mode, allow=mine.allow, deny=mine.deny)
+        end = await self._ctx.delegate(prompt, title=title, model=self._ctx.run.model, options=options)
+        if end.cancelled:
+            raise ToolError("The sub-agent was cancelled before it finished.")
+        if end.error is not None:
+            raise ToolError(f"The sub-agent failed: {end.error}")
+        if not end.text.strip():
+            raise ToolError("The sub-agent ended without an answer; ask again, with a narrower question.")
+        return end.text
+
+    async def question(self, questions: list[dict[str, Any]]) -> Answer:
+        return await self._ctx.ask_question(self._message_id, self.call_id, questions)

@@ -1,0 +1,108 @@
+"""One model step: its message, its attempts, and what it used. Faults that pass are waited out (P8)."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from kedge import failpoints
+from kedge.agent.answer import Answer
+from kedge.agent.retry import Attempts, Renew, Retry
+from kedge.engine.turn import TurnContext
+from kedge.models.client import Models
+from kedge.models.cost import usage_of
+from kedge.models.errors import ModelError
+from kedge.models.values import Endpoint, StepRequest
+from kedge.protocol.events import AgentEvent
+from kedge.protocol.messages import FinishReason, Image, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.usage import Usage
+
+_TOLD: dict[FinishReason, str] = {
+    "max_tokens": "the answer was cut off at the model's output limit",
+    "content_filter": "the provider's content filter stopped the answer",
+}
+
+
+class ContextFull(Exception):
+    """The conversation is too long for the model; `error` is what the provider says."""
+
+    def __init__(self, error: ModelError) -> None:
+        super().__init__(error.text)
+        self.error = error
+
+
+class Steps:
+    """The steps of one turn."""
+
+    def __init__(self, ctx: TurnContext, models: Models, endpoint: Endpoint, retry: Retry, renew: Renew) -> None:
+        self.endpoint = endpoint
+        self._ctx = ctx
+        self._models = models
+        self._retry = retry
+        self._renew = renew
+
+    async def take(self, request: StepRequest) -> None:
+        """Raises `TurnFailed` where no further attempt helps, and `ContextFull` where less to read would."""
+        attempts = Attempts(self._ctx, self._retry, self._renew)
+        # The message is there before the model speaks, so that its first word is shown at once. An attempt that fails
+        # without a word leaves it to the next one.
+        answer = await self._begun()
+        while True:
+            try:
+                await self._attempt(answer, request)
+                break
+            except ModelError as error:
+                is_full = error.code == "context_too_long"
+                is_spoilt = answer.has_parts or is_full
+                if is_spoilt:
+                    used = self._used(answer, request) if answer.has_parts else None
+                    await answer.interrupt(error.text, used)
+                if is_full:
+                    raise ContextFull(error) from error
+                self.endpoint = await attempts.again(error, self.endpoint)
+                if is_spoilt:
+                    answer = await self._begun()
+        failpoints.hit("step.done")
+        word = _TOLD.get(answer.reason)
+        await answer.finish(self._used(answer, request), word)
+        if word is not None:
+            notice = AgentEvent(type="notice", run_id="", session_id="", message=word, code=answer.reason)
+            await self._ctx.tell(notice)
+
+    async def _begun(self) -> Answer:
+        return Answer(await self._ctx.message(model=self.endpoint.name))
+
+    async def _attempt(self, answer: Answer, request: StepRequest) -> None:
+        async with contextlib.aclosing(self._models.stream(self.endpoint, request)) as groups:
+            async for deltas in groups:
+                await answer.write(deltas)
+
+    def _used(self, answer: Answer, request: StepRequest) -> Usage:
+        """Counted by us only where the provider does not."""
+        chars, images = (0, 0) if _is_told(answer) else _size(request)
+        return usage_of(answer.usage, self.endpoint.info, chars, answer.length, images=images)
+
+
+def _is_told(answer: Answer) -> bool:
+    return answer.usage is not None and bool(answer.usage.input_tokens or answer.usage.cache_read_tokens)
+
+
+def _size(request: StepRequest) -> tuple[int, int]:
+    """The characters and the images that the model reads."""
+    chars = len(request.system) + (len(msgspec.json.encode(request.tools)) if request.tools else 0)
+    images = 0
+    for message in request.history:
+        for part in message.parts:
+            match part:
+                case Text(text) | Reasoning(text):
+                    chars += len(text)
+                case ToolCall():
+                    chars += len(part.name) + len(part.input)
+                case ToolResult():
+                    chars += len(part.content)
+                case Image():
+                    images += 1
+                case _:
+                    pass
+    return chars, images

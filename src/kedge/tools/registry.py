@@ -1,0 +1,28 @@
+"""All tools, in the order in which a model sees them, which never changes: a list that stays the same is cached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kedge.config.schema import Mode
+from kedge.protocol.runs import Permissions, RunKind
+from kedge.tools.port import Tool
+
+TOOLS: tuple[Tool, ...] = ()
+
+# What a sub-agent has no use for, although it changes nothing: it reports to an agent, and works alone.
+_NOT_FOR_SUB_AGENTS = frozenset({"agent", "question", "todos"})
+# What changes files and nothing else. Of the rest the permissions decide, want by want.
+_EDITORS = frozenset({"edit", "multiedit", "write", "download"})
+
+
+def tools_for(kind: RunKind, permissions: Permissions, mode: Mode, tools: Sequence[Tool] = TOOLS) -> tuple[Tool, ...]:
+    """The tools of a run. A question is offered only where a person may answer it."""
+    hidden: set[str] = set()
+    if kind == "agent":
+        hidden |= _NOT_FOR_SUB_AGENTS | {tool.name for tool in tools if not tool.is_read_only}
+    if permissions == "deny":
+        hidden.add("question")
+    if mode == "plan":
+        hidden |= _EDITORS
+    return tuple(tool for tool in tools if tool.name not in hidden)
