@@ -89,6 +89,12 @@ class PermissionsConfig(_Table, frozen=True, kw_only=True):
     deny: Annotated[tuple[str, ...], Meta(description="what is never done; every layer adds to it", extra=ANYONE)] = ()
 
 
+class FetchConfig(_Table, frozen=True, kw_only=True):
+    """What may be fetched from the web."""
+
+    allow_private: Annotated[bool, Meta(description="also addresses inside this machine and its network")] = False
+
+
 class Config(_Table, frozen=True, kw_only=True):
     """The configuration of Kedge."""
 
@@ -98,6 +104,7 @@ class Config(_Table, frozen=True, kw_only=True):
     providers: Annotated[dict[str, ProviderConfig], Meta(description="providers of models, by their names")] = {}
     agent: Annotated[AgentConfig, Meta(description="how the agent works")] = AgentConfig()
     permissions: Annotated[PermissionsConfig, Meta(description="what it may do without asking")] = PermissionsConfig()
+    fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
     trusted: Annotated[
         tuple[str, ...],
         Meta(description="directories whose kedge.toml may run commands, name servers and grant rights"),
