@@ -9,7 +9,6 @@ import pytest
 
 from kedge.models.errors import Refused, Transient
 from kedge.models.faults import fault_of_answer, fault_of_event
-from kedge.models.retry_after import retry_after_s
 from kedge.models.values import Endpoint
 
 KEY = "sk-proj-0123456789abcdef"
@@ -32,6 +31,66 @@ def test_what_may_pass_is_transient(status: int) -> None:
 @pytest.mark.parametrize(
     ("status", "error", "code"),
     [
+        (429, {"type": "rate_limit_error", "message": "This would exceed your rate limit"}, "rate_limited"),
+        (429, {"message": "Too many tokens, please wait before trying again."}, "rate_limited"),
+        (529, {"type": "overloaded_error", "message": "Overloaded"}, "provider_error"),
+        (500, {"type": "api_error", "message": "Internal server error"}, "provider_error"),
+        (504, {"type": "timeout_error", "message": "Request timed out"}, "provider_error"),
+        (400, {"type": "overloaded_error"}, "provider_error"),
+    ],
+)
+def test_what_may_pass_is_told_apart(status: int, error: Any, code: str) -> None:
+    found = fault(status, error)
+    assert isinstance(found, Transient)
+    assert found.code == code
+
+
+@pytest.mark.parametrize(
+    ("provider", "key", "status", "hint"),
+    [
+        ("openai", KEY, 401, "the key was refused; check OPENAI_API_KEY"),
+        ("anthropic", KEY, 401, "the key was refused; check ANTHROPIC_API_KEY"),
+        ("my-proxy", KEY, 403, "the key was refused; check MY_PROXY_API_KEY"),
+        ("anthropic", None, 401, "it wants a key; set ANTHROPIC_API_KEY"),
+        ("anthropic", KEY, 404, "check the model's name and ANTHROPIC_BASE_URL"),
+        ("ollama", None, 404, "ollama pull m"),
+        ("anthropic", KEY, 402, "check its billing"),
+        ("anthropic", KEY, 413, "start a new session"),
+    ],
+)
+def test_the_hint_names_what_belongs_to_the_provider(provider: str, key: str | None, status: int, hint: str) -> None:
+    endpoint = Endpoint(provider=provider, model="m", base_url="https://models.test/v1", api_key=key)
+    assert fault_of_answer(endpoint, status, {}, b"", NOW).text.endswith(hint)
+
+
+def test_a_limit_tells_how_long_to_wait() -> None:
+    found = fault(429, None, **{"retry-after": "7"})
+    assert isinstance(found, Transient)
+    assert found.retry_after_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ({"type": "overloaded_error", "message": "Overloaded"}, "provider_error"),
+        ({"type": "rate_limit_error", "message": "slower"}, "rate_limited"),
+        ({"code": 429, "message": "slower"}, "rate_limited"),
+        ({"code": 502, "message": "upstream"}, "provider_error"),
+        ({"code": 401, "message": "who?"}, "auth"),
+        ({"type": "invalid_request_error", "message": "prompt is too long"}, "context_too_long"),
+        ({"type": "billing_error"}, "quota"),
+        ({"message": "?"}, "provider_error"),
+    ],
+)
+def test_a_fault_in_the_middle_of_a_stream_is_told_apart_too(error: Any, code: str) -> None:
+    data = json.dumps({"type": "error", "error": error}).encode()
+    assert fault_of_event(data, KEY, ENDPOINT).code == code
+    assert fault_of_event(data, KEY).code == code
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
         (401, None, "auth"),
         (403, None, "auth"),
         (400, {"code": "invalid_api_key"}, "auth"),
@@ -47,6 +106,30 @@ def test_what_may_pass_is_transient(status: int) -> None:
         (400, {"message": "what is this?"}, "bad_request"),
         (422, {"message": "no such field"}, "bad_request"),
         (302, None, "bad_response"),
+        # Anthropic
+        (401, {"type": "authentication_error", "message": "invalid x-api-key"}, "auth"),
+        (403, {"type": "permission_error", "message": "not for you"}, "auth"),
+        (402, {"type": "billing_error", "message": "pay"}, "quota"),
+        (400, {"type": "invalid_request_error", "message": "Your credit balance is too low to access"}, "quota"),
+        (400, {"type": "invalid_request_error", "message": "You have reached your API usage limits."}, "quota"),
+        (404, {"type": "not_found_error", "message": "model: claude-nonsense"}, "model_not_found"),
+        (413, {"type": "request_too_large", "message": "Request exceeds the maximum size"}, "context_too_long"),
+        (400, {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8"}, "context_too_long"),
+        (
+            400,
+            {"type": "invalid_request_error", "message": "input length and `max_tokens` exceed context limit: 1 + 2"},
+            "context_too_long",
+        ),
+        (400, {"type": "invalid_request_error", "message": "Output blocked by content filtering"}, "content_filter"),
+        # servers of one's own, and gateways
+        (400, {"type": "exceed_context_size_error", "message": "it exceeds", "n_ctx": 8}, "context_too_long"),
+        (400, {"message": "prompt too long; exceeded max context length by 4 tokens"}, "context_too_long"),
+        (400, "Trying to keep the first 9 tokens when context the overflows", "context_too_long"),
+        (429, {"code": "rate_limit_exceeded", "message": "Request too large for gpt-5 on tokens"}, "context_too_long"),
+        (404, "model 'qwen' not found, try pulling it first", "model_not_found"),
+        (400, {"message": "The model `x` does not exist or you do not have access"}, "model_not_found"),
+        (402, {"message": "Insufficient credits"}, "quota"),
+        (400, {"message": "filtered due to the prompt triggering our content management policy"}, "content_filter"),
     ],
 )
 def test_what_will_not_pass_is_refused_with_its_own_code(status: int, error: Any, code: str) -> None:
@@ -86,19 +169,10 @@ def test_a_key_of_any_shape_is_not_repeated() -> None:
             assert "xxx" in fault.text
 
 
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        ({}, None),
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "0.5"}, 0.5),
-        ({"retry-after": "7", "retry-after-ms": "250"}, 0.25),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "-3"}, None),
-        ({"retry-after": "nan"}, None),
-        ({"retry-after": "Sun, 09 Sep 2001 01:47:10 GMT"}, 30.0),
-        ({"retry-after": "Sun, 09 Sep 2001 01:46:10 GMT"}, 0.0),
-    ],
-)
-def test_a_wish_to_wait_is_understood(headers: dict[str, str], expected: float | None) -> None:
-    assert retry_after_s(headers, NOW) == expected
+def test_what_is_configured_to_be_sent_in_a_header_is_not_repeated() -> None:
+    headers = {"X-Gateway-Token": "plain.words.of.a.gateway", "X-Team": "a"}
+    endpoint = Endpoint(provider="mine", model="m", base_url="https://models.test/v1", headers=headers)
+    body = json.dumps({"error": {"message": "bad plain.words.of.a.gateway for a team"}}).encode()
+    for found in (fault_of_answer(endpoint, 400, {}, body, NOW), fault_of_event(body, None, endpoint)):
+        assert "plain.words" not in found.text
+        assert "for a team" in found.text

@@ -4,6 +4,7 @@ configuration knows better."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def _catalog() -> _Catalog:
 
 def catalog_date() -> str:
     return _catalog().date
+
+
+def everything() -> Mapping[str, Mapping[str, ModelInfo]]:
+    """The models of each vendor, by name."""
+    return _catalog().vendors
 
 
 def vendor_of(model: str) -> str | None:

@@ -77,31 +77,48 @@ class KeyCommands:
 
 async def _run(command: str, env: Mapping[str, str], limit_s: float) -> tuple[int, bytes]:
     """The exit status and what was printed. The command stands alone: no terminal, no workspace, a group of its own."""
-    process = await asyncio.create_subprocess_shell(
-        command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=dict(env),
-        cwd=_home(env),
-        start_new_session=True,
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_shell(
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(env),
+            cwd=_home(env),
+            start_new_session=True,
+        )
     )
-    assert process.stdout is not None
-    output = bytearray()
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cancelled in the middle of its start, asyncio would end the shell and leave what the shell started.
+        with contextlib.suppress(OSError):
+            await _end(await starting)
+        raise
     try:
         async with asyncio.timeout(limit_s):
-            while len(output) <= MAX_KEY_BYTES and (chunk := await process.stdout.read(4096)):
-                output += chunk
-            if len(output) > MAX_KEY_BYTES:
-                return 0, bytes(output)
-            return await process.wait(), bytes(output)
+            output = await _short_output(process)
+            return (await process.wait() if len(output) <= MAX_KEY_BYTES else 0), output
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GONE_S):
-                    await process.wait()
+        await _end(process)
+
+
+async def _short_output(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    output = bytearray()
+    while len(output) <= MAX_KEY_BYTES and (chunk := await process.stdout.read(4096)):
+        output += chunk
+    return bytes(output)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GONE_S):
+            await process.wait()
 
 
 def _home(env: Mapping[str, str]) -> str:

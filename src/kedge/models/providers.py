@@ -35,8 +35,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return f"Provider({self.id})"  # its configuration may hold a key
 
 
-# In the order in which they are looked for. The default models are good at code, and neither the vendor's dearest nor its
-# cheapest; the small ones write good titles. OpenAI's newest are not among them: they take no tools on the chat wire.
+# In the order in which they are looked for. The default models are good at code, neither the dearest nor the cheapest;
+# the small ones write good titles. OpenAI's newest are not among them: they take no tools on the chat wire.
 BUILT_IN = (
     Provider(
         id="openai",
@@ -124,4 +124,6 @@ def _checked_url(url: str, source: str, provider: Provider) -> str:
         # What is wrong with it may be a password in it, so the value is not repeated.
         problem = f"{source} must be http(s)://HOST[:PORT][/PATH], with the key in {provider.key_variable}"
         raise ConfigError("bad_config", problem)
-    return url.strip().rstrip("/")
+    checked = url.strip().rstrip("/")
+    # Anthropic's own tools write it without the version, others with it: both are right here.
+    return checked.removesuffix("/v1") if provider.wire == "anthropic" else checked

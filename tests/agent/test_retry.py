@@ -1,0 +1,108 @@
+"""Attempts are bounded and told, and a refused key is looked up once more inside the same run (P8)."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from kedge.agent.retry import Attempts, Renew, Retry
+from kedge.engine.errors import TurnFailed
+from kedge.engine.turn import TurnContext
+from kedge.models.errors import ConfigError, ModelError, Refused, Transient
+from kedge.models.values import Endpoint
+from kedge.protocol.events import AgentEvent
+
+OLD = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="old.planted.key")
+NEW = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="new.planted.key")
+REFUSED = Refused("auth", "h answered 401: the key was refused; check OPENAI_API_KEY")
+BUSY = Transient("rate_limited", "h answered 429", 3.0)
+
+
+class Told:
+    """The one thing that attempts ask of a turn: to tell."""
+
+    def __init__(self) -> None:
+        self.events: list[AgentEvent] = []
+        self.delays: list[float] = []
+
+    async def tell(self, event: AgentEvent) -> None:
+        self.events.append(event)
+
+    async def sleep(self, delay_s: float) -> None:
+        self.delays.append(delay_s)
+
+    def attempts(self, renew: Renew | None = None) -> Attempts:
+        return Attempts(cast("TurnContext", self), Retry(sleep=self.sleep, random=lambda: 1.0), renew)
+
+
+async def renew_to_new(endpoint: Endpoint) -> Endpoint | None:
+    assert endpoint is OLD
+    return NEW
+
+
+async def renew_to_nothing(endpoint: Endpoint) -> Endpoint | None:
+    return None
+
+
+async def test_a_refused_key_is_renewed_and_the_next_attempt_told() -> None:
+    told = Told()
+    assert await told.attempts(renew_to_new).again(REFUSED, OLD) is NEW
+    assert [(event.type, event.code, event.details) for event in told.events] == [
+        ("retry", "auth", {"attempt": 2, "of": 5, "delay_s": 0.0})
+    ]
+    assert told.delays == []
+    assert "planted" not in repr(told.events)
+
+
+async def test_a_key_is_renewed_once_in_a_step() -> None:
+    told = Told()
+    attempts = told.attempts(renew_to_new)
+    endpoint = await attempts.again(REFUSED, OLD)
+    endpoint = await attempts.again(BUSY, endpoint)  # other faults in between do not give another chance
+    assert endpoint is NEW
+    with pytest.raises(TurnFailed) as caught:
+        await attempts.again(REFUSED, endpoint)
+    assert (caught.value.text, caught.value.code) == (REFUSED.text, "auth")
+    assert len(told.events) == 2
+
+
+@pytest.mark.parametrize("renew", [None, renew_to_nothing])
+async def test_without_another_key_the_run_fails_at_once(renew: Renew | None) -> None:
+    told = Told()
+    with pytest.raises(TurnFailed) as caught:
+        await told.attempts(renew).again(REFUSED, OLD)
+    assert (caught.value.text, caught.value.code) == (REFUSED.text, "auth")
+    assert told.events == []
+
+
+async def test_a_command_that_fails_now_is_told_with_the_refusal() -> None:
+    async def renew(endpoint: Endpoint) -> Endpoint | None:
+        raise ConfigError("bad_config", "the api_key_command of provider 'openai' failed with exit code 3")
+
+    with pytest.raises(TurnFailed) as caught:
+        await Told().attempts(renew).again(REFUSED, OLD)
+    assert "check OPENAI_API_KEY; the api_key_command of provider 'openai' failed" in caught.value.text
+    assert caught.value.code == "auth"
+
+
+@pytest.mark.parametrize(
+    "error", [Refused("quota", "q"), Refused("context_too_long", "c"), ConfigError("bad_config", "b")]
+)
+async def test_a_new_key_is_not_looked_for_where_it_would_not_help(error: ModelError) -> None:
+    async def renew(endpoint: Endpoint) -> Endpoint | None:
+        raise AssertionError
+
+    with pytest.raises(TurnFailed) as caught:
+        await Told().attempts(renew).again(error, OLD)
+    assert caught.value.code == error.code
+
+
+async def test_what_passes_is_waited_out_on_the_same_endpoint() -> None:
+    told = Told()
+    attempts = told.attempts(renew_to_new)
+    for _ in range(4):
+        assert await attempts.again(BUSY, OLD) is OLD
+    assert told.delays == [3.0, 3.0, 3.0, 4.0]
+    with pytest.raises(TurnFailed, match="after 5 attempts"):
+        await attempts.again(BUSY, OLD)

@@ -1,0 +1,107 @@
+"""What is known of the vendors' models, and what configuration says instead."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
+from kedge.models import catalog
+from kedge.models.providers import BUILT_IN
+from kedge.models.values import Endpoint, ModelInfo
+
+NOTHING = ProviderConfig()
+
+
+def endpoint(model: str, config: ProviderConfig = NOTHING) -> Endpoint:
+    return Endpoint(provider="p", model=model, base_url="http://h", info=catalog.info(model, config))
+
+
+def test_the_catalog_has_a_date() -> None:
+    assert date.fromisoformat(catalog.catalog_date()) > date(2026, 1, 1)
+
+
+def test_every_default_model_is_known_with_all_that_a_run_needs() -> None:
+    for provider in BUILT_IN:
+        for model in filter(None, (provider.large, provider.small)):
+            info = catalog.info(model, NOTHING)
+            assert catalog.vendor_of(model) == provider.id
+            assert info.tools
+            assert info.images
+            assert info.context_window
+            assert info.max_output_tokens
+            assert info.input_price
+
+
+def test_the_figures_of_every_model_are_sane() -> None:
+    names = [name for models in catalog.everything().values() for name in models]
+    assert len(names) == len(set(names)) > 30  # a name says whose it is
+    for models in catalog.everything().values():
+        for info in models.values():
+            assert info.context_window
+            assert info.max_output_tokens
+            assert info.input_price
+            assert info.output_price
+            assert info.max_output_tokens < info.context_window
+            assert info.input_price < info.output_price
+            assert info.cache_read_price is None or info.cache_read_price < info.input_price
+            assert info.cache_write_price is None or info.cache_write_price > info.input_price
+
+
+@pytest.mark.parametrize(
+    ("name", "known_as"),
+    [
+        ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+        ("claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+        ("claude-sonnet-4-20250514", "claude-sonnet-4"),
+        ("gpt-5-mini-2025-08-07", "gpt-5-mini"),
+        ("gpt-5-2025-08-07", "gpt-5"),
+        ("openai/gpt-5", "gpt-5"),
+        ("anthropic/claude-haiku-4-5-20251001", "claude-haiku-4-5"),
+    ],
+)
+def test_an_edition_of_a_model_is_that_model(name: str, known_as: str) -> None:
+    assert catalog.info(name, NOTHING) == catalog.info(known_as, NOTHING)
+    assert catalog.info(name, NOTHING).context_window
+
+
+@pytest.mark.parametrize("name", ["", "tester", "gpt-5-pro", "gpt-5x", "gpt-52025-08-07", "claude", "my-gpt-5"])
+def test_a_model_that_is_not_known_is_not_guessed_at(name: str) -> None:
+    assert catalog.info(name, NOTHING) == ModelInfo()
+    assert catalog.vendor_of(name) is None
+
+
+def test_configuration_knows_better() -> None:
+    settings = ProviderConfig(
+        models={
+            "gpt-5": ModelConfig(context_window=1000, images=False, input_price=0.0),
+            "mine": ModelConfig(context_window=8192, tools=False, reasoning_effort="low"),
+        }
+    )
+    known = catalog.info("gpt-5", NOTHING)
+    changed = catalog.info("gpt-5", settings)
+    assert (changed.context_window, changed.images, changed.input_price) == (1000, False, 0.0)
+    assert (changed.output_price, changed.reasoning) == (known.output_price, True)
+    assert catalog.info("mine", settings) == ModelInfo(context_window=8192, tools=False, reasoning=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "general", "own", "expected"),
+    [
+        ("gpt-5", None, None, None),
+        ("gpt-5", "minimal", None, "minimal"),
+        ("gpt-5", "high", "low", "low"),
+        ("gpt-5.1", "minimal", None, "low"),  # it knows no less
+        ("gpt-5.1", "medium", None, "medium"),
+        ("gpt-4.1", "high", None, None),
+        ("tester", "high", None, None),
+        ("tester", None, "high", "high"),
+    ],
+)
+def test_an_effort_is_asked_only_of_a_model_that_takes_it(
+    model: str, general: Effort | None, own: Effort | None, expected: Effort | None
+) -> None:
+    settings = ProviderConfig(models={model: ModelConfig(reasoning_effort=own)} if own else {})
+    config = Config(reasoning_effort=general, providers={"p": settings})
+    assert catalog.effort(endpoint(model, settings), config) == expected

@@ -1,0 +1,84 @@
+"""Providers are data: built in, or added and changed by configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from kedge.config.schema import Config, ProviderConfig
+from kedge.models.errors import ConfigError
+from kedge.models.providers import BUILT_IN, Provider, address, find, key_variable, providers, url_variable
+
+SECRET = "planted-key-4711"
+
+
+def configured(**settings: ProviderConfig) -> dict[str, Provider]:
+    return providers(Config(providers=settings))
+
+
+def test_the_vendors_variables_are_the_ones_that_everybody_knows() -> None:
+    by_id = {provider.id: provider for provider in BUILT_IN}
+    assert by_id["openai"].key_variable == "OPENAI_API_KEY"
+    assert by_id["openai"].url_variable == "OPENAI_BASE_URL"
+    assert by_id["anthropic"].key_variable == "ANTHROPIC_API_KEY"
+    assert by_id["anthropic"].url_variable == "ANTHROPIC_BASE_URL"
+    assert by_id["anthropic"].wire == "anthropic"
+
+
+def test_a_provider_of_ones_own_has_variables_by_its_name() -> None:
+    assert key_variable("my-proxy.2") == "MY_PROXY_2_API_KEY"
+    assert url_variable("my-proxy.2") == "MY_PROXY_2_BASE_URL"
+
+
+def test_configuration_adds_a_provider_and_changes_a_known_one() -> None:
+    known = configured(
+        mine=ProviderConfig(base_url="http://127.0.0.1:9/v1"), openai=ProviderConfig(headers={"X-Team": "a"})
+    )
+    assert (known["mine"].wire, address(known["mine"], {})) == ("chat", "http://127.0.0.1:9/v1")
+    assert known["openai"].config.headers == {"X-Team": "a"}
+    assert address(known["openai"], {}) == "https://api.openai.com/v1"
+    assert configured(mine=ProviderConfig(wire="anthropic", base_url="http://h"))["mine"].wire == "anthropic"
+
+
+def test_a_configured_address_wins_over_the_variable() -> None:
+    env = {"OPENAI_BASE_URL": "http://variable.test/v1/"}
+    assert address(providers(Config())["openai"], env) == "http://variable.test/v1"
+    assert address(configured(openai=ProviderConfig(base_url="http://file.test"))["openai"], env) == "http://file.test"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://gate.test", "http://gate.test/", "http://gate.test/v1", "http://gate.test/v1/"]
+)
+def test_anthropics_address_may_be_written_with_its_version(url: str) -> None:
+    assert address(providers(Config())["anthropic"], {"ANTHROPIC_BASE_URL": url}) == "http://gate.test"
+
+
+def test_a_provider_without_an_address_says_which_key_to_set() -> None:
+    with pytest.raises(ConfigError, match=r"set providers\.mine\.base_url"):
+        address(configured(mine=ProviderConfig(api_key=SECRET))["mine"], {})
+
+
+def test_a_bad_address_names_the_key_of_the_configuration_and_repeats_nothing() -> None:
+    provider = configured(mine=ProviderConfig(base_url=f"http://me:{SECRET}@host/v1"))["mine"]
+    with pytest.raises(ConfigError) as caught:
+        address(provider, {})
+    assert "providers.mine.base_url" in caught.value.text
+    assert "MINE_API_KEY" in caught.value.text
+    assert SECRET not in caught.value.text
+
+
+def test_an_unknown_provider_is_answered_with_the_nearest_and_all_known_ones() -> None:
+    known = configured(mine=ProviderConfig(base_url="http://h"))
+    with pytest.raises(ConfigError) as caught:
+        find("antropic", known, "antropic/claude")
+    assert "'antropic', did you mean 'anthropic'?" in caught.value.text
+    for name in (*known, "local"):
+        assert name in caught.value.text
+    with pytest.raises(ConfigError) as caught:
+        find("zzz", known, "zzz/model")
+    assert "did you mean" not in caught.value.text
+    assert "openai/zzz/model" in caught.value.text
+
+
+def test_a_key_in_the_configuration_is_not_shown_by_a_provider() -> None:
+    provider = configured(mine=ProviderConfig(api_key=SECRET, headers={"X-Key": SECRET}))["mine"]
+    assert SECRET not in repr(provider) + str(provider) + repr([provider])
