@@ -63,10 +63,11 @@ def parse(path: Path, content: bytes) -> Document:
     digest = hashlib.sha256(content).digest()
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
-        return Document(path, tomllib.loads(text), Layout(text), digest)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         return _useless(path, "is not UTF-8; save it as UTF-8", digest, line)
+    try:
+        return Document(path, tomllib.loads(text), Layout(text), digest)
     except tomllib.TOMLDecodeError as error:
         line, said = _place(str(error), text)
         return _useless(path, f"is not TOML: {said}", digest, line)

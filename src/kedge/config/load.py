@@ -6,7 +6,9 @@ merged, values and lists replaced; only `permissions.deny` grows, so that no lay
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +26,7 @@ from kedge.config.tree import problems
 from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
 
 DENY = ("permissions", "deny")
+OriginOf = Callable[[Key], "Origin"]
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -116,7 +119,8 @@ class _Merging:
         found, wrong = environment.read(self._env)
         self._problems += wrong
         for name, (path, value) in found.items():
-            self._merge(_nested(path, value), self._values, (), lambda _, name=name: Origin("environment", name))
+            origin = Origin("environment", name)
+            self._merge(_nested(path, value), self._values, (), partial(_always, origin))
 
     def result(self) -> Loaded:
         if self._problems:
@@ -163,7 +167,7 @@ class _Merging:
         return kept
 
     def _ignore(self, document: Document, key: Key, why: str) -> None:
-        hint = f"; see 'kedge config trust {document.path.parent}'" if NOT_TRUSTED in why else ""
+        hint = f"; see: kedge config trust {shlex.quote(str(document.path.parent))}" if NOT_TRUSTED in why else ""
         line = document.layout.line_of(key)
         self._ignored.append(Ignored(str(document.path), line, spelled(key), why + hint))
 
@@ -174,7 +178,7 @@ class _Merging:
 
         self._merge(values, self._values, (), origin_of)
 
-    def _merge(self, values: dict[str, Any], into: dict[str, Any], path: Key, origin_of: Any) -> None:
+    def _merge(self, values: dict[str, Any], into: dict[str, Any], path: Key, origin_of: OriginOf) -> None:
         for name, value in values.items():
             key = (*path, name)
             if isinstance(value, dict):
@@ -198,6 +202,10 @@ class _Merging:
 
 def _problem(document: Document, key: Key, why: str) -> Problem:
     return Problem(str(document.path), document.layout.line_of(key), spelled(key), why)
+
+
+def _always(origin: Origin, _: Key) -> Origin:
+    return origin
 
 
 def _nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:

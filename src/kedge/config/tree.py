@@ -204,10 +204,8 @@ def _node(type: inspect.Type, description: str, default: Any, untrusted: Untrust
 
     match type:
         case inspect.Metadata() as said:
-            words, marks = (
-                cast("dict[str, Any]", said.extra_json_schema or {}),
-                cast("dict[str, Any]", said.extra or {}),
-            )
+            words: dict[str, Any] = said.extra_json_schema or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            marks: dict[str, Any] = said.extra or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             return _node(said.type, words.get("description", description), default, marks.get("untrusted", untrusted))
         case inspect.UnionType(types=[inner, inspect.NoneType()]):
             return _node(inner, description, default, untrusted)

@@ -1,0 +1,85 @@
+"""The configuration for people: every value with where it comes from, and no secret in full."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from kedge.config.change import SECRET_NAME
+from kedge.config.keys import Path, parsed, spelled
+from kedge.config.load import Loaded, Origin
+from kedge.config.tree import Leaf, leaves
+from kedge.protocol.api import ConfigAnswer, ConfigFile, ConfigIgnored, ConfigValue
+
+MASK = "…"
+LAST = 4  # characters that tell one key from another
+LONG = 12  # of a shorter one they would tell too much
+
+
+def answer(loaded: Loaded, key: str | None = None) -> ConfigAnswer:
+    """All values in the order of the schema, or those at and below one key."""
+    below = () if key is None else parsed(key)
+    rows = [row for path, row in _rows(loaded) if path[: len(below)] == below]
+    return ConfigAnswer(
+        values=rows,
+        ignored=[ConfigIgnored(each.file, each.line, each.key, each.why) for each in loaded.ignored],
+        files=[ConfigFile(each.path, each.layer, each.exists, each.trusted) for each in loaded.files],
+    )
+
+
+def masked(secret: str) -> str:
+    return MASK + (secret[-LAST:] if len(secret) >= LONG else "")
+
+
+def _rows(loaded: Loaded) -> list[tuple[Path, ConfigValue]]:
+    values = msgspec.to_builtins(loaded.config)
+    rows: list[tuple[Path, ConfigValue]] = []
+    for pattern, leaf in leaves():
+        found = sorted(path for path in loaded.origins if _matches(path, pattern))
+        rows += [(path, _row(path, _at(values, path, leaf), loaded.origins[path])) for path in found]
+        if not found and "*" not in pattern:
+            rows.append((pattern, _row(pattern, leaf.default, Origin("default"))))
+    return rows
+
+
+def _matches(path: Path, pattern: tuple[str, ...]) -> bool:
+    """What lies deeper than the schema goes, in the body of a request, belongs to its last name."""
+    return len(path) >= len(pattern) and all(a in ("*", b) for a, b in zip(pattern, path, strict=False))
+
+
+def _row(path: Path, value: Any, origin: Origin) -> ConfigValue:
+    return ConfigValue(
+        spelled(path), _safe(path, value, origin), origin.layer, origin.name or None, origin.line or None
+    )
+
+
+def _safe(path: Path, value: Any, origin: Origin) -> Any:
+    names = [str(name) for name in path]
+    is_secret = "headers" in names or names[-1] == "api_key"
+    if "extra_body" in names:
+        is_secret = origin.refers or any(map(SECRET_NAME.search, names[names.index("extra_body") + 1 :]))
+    if is_secret:
+        return masked(value) if isinstance(value, str) else MASK
+    return without_password(value) if isinstance(value, str) and "://" in value else value
+
+
+def without_password(url: str) -> str:
+    """An address without the user and the query in it, where people put keys."""
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")
+        netloc = f"{MASK}@{host[2]}" if host[1] else parts.netloc
+        return urlunsplit((parts.scheme, netloc, parts.path, MASK if parts.query else "", ""))
+    except ValueError:
+        return re.sub(r"://.*", f"://{MASK}", url)
+
+
+def _at(values: Any, path: Path, leaf: Leaf) -> Any:
+    for name in path:
+        if name not in values:  # left out, because it is what it would be by itself
+            return leaf.default
+        values = values[name]
+    return values
