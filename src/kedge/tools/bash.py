@@ -1,0 +1,157 @@
+"""`bash`: a command in the workspace, watched while it runs, bounded in what it says, and never waited for too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from kedge.tools.commands import Command
+from kedge.tools.environment import environment
+from kedge.tools.errors import ToolError
+from kedge.tools.jobs import Job
+from kedge.tools.paths import is_inside, resolve, shown_path
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+
+BACKGROUND_AFTER_S = 60.0
+MAX_TIMEOUT_S = 24 * 3600
+MAX_LIVE_CHARS = 100_000  # streamed to whoever watches; who wants more reads the file
+_TOLD_FROM_S = 10.0  # how long it took is said of commands that took long: the others say the same each time
+
+
+Seconds = Annotated[
+    float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S, description="end it after that many seconds (default: never)")
+]
+
+
+class BashParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    command: Annotated[str, msgspec.Meta(description="what to run, as one would type it")]
+    description: Annotated[str, msgspec.Meta(description="what it does, in a few words, for the person")] = ""
+    timeout: Seconds | None = None
+    run_in_background: Annotated[bool, msgspec.Meta(description="do not wait for it: it becomes a job")] = False
+    working_dir: Annotated[str, msgspec.Meta(description="a directory of the workspace (default: its root)")] = ""
+
+
+async def wants(place: Place, params: BashParams) -> Sequence[Want]:
+    directory = await asyncio.to_thread(_directory, place, params.working_dir)
+    _check(params)
+    shown: dict[str, object] = {"command": params.command, "working_dir": shown_path(place, directory)}
+    if params.description:
+        shown["description"] = params.description
+    description = params.description or f"run {params.command}"
+    return (Want(kind="execute", subject=params.command, description=_one_line(description), params=shown),)
+
+
+async def run(ctx: ToolContext, params: BashParams) -> Output:
+    directory = await asyncio.to_thread(_directory, ctx, params.working_dir)
+    _check(params)
+    if params.run_in_background:
+        ctx.jobs.check_room()
+    live = _Live(ctx.write)
+    command = await Command.start(ctx, params.command, directory, environment(ctx.env), live.write, params.timeout)
+    try:
+        if not params.run_in_background and not await _exits(command):
+            ctx.jobs.check_room()
+        if command.over.is_set() or (command.exited.is_set() and not command.left):
+            return _ended(command)
+        return _moved(await ctx.jobs.add(ctx, command, params.command, params.description), params)
+    except ToolError:
+        await command.end()  # nobody could find it again
+        await command.abandon()
+        raise
+    except BaseException:
+        await command.abandon()
+        raise
+
+
+async def _exits(command: Command) -> bool:
+    """Whether it did before it was time to move on."""
+    try:
+        async with asyncio.timeout(BACKGROUND_AFTER_S):
+            await command.exited.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _ended(command: Command) -> Output:
+    text = command.take()
+    notes: list[str] = []
+    if command.exit_code != 0 or command.timed_out or command.took_s >= _TOLD_FROM_S:
+        notes.append(
+            command.how_it_ended + (f" after {command.took_s:.0f} s" if command.took_s >= _TOLD_FROM_S else "")
+        )
+    if command.survivors:
+        notes.append(f"could not be ended: {', '.join(command.survivors)}")
+    return Output(content=_with_notes(text, notes), metadata=_metadata(command))
+
+
+def _moved(job: Job, params: BashParams) -> Output:
+    command = job.command
+    text = command.take()
+    if command.exited.is_set():
+        why = f"{command.how_it_ended}; still running in the background: {', '.join(command.left)}. It is job {job.id}"
+    elif params.run_in_background:
+        why = f"running in the background as job {job.id}"
+    else:
+        why = f"still running after {command.took_s:.0f} s; it goes on in the background as job {job.id}"
+    note = f"{why}: job_output shows what it says and waits for it, job_kill ends it"
+    return Output(content=_with_notes(text, [note]), metadata={**_metadata(command), "job_id": job.id})
+
+
+def _metadata(command: Command) -> dict[str, object]:
+    return {
+        "exit_code": command.exit_code,
+        "duration_s": round(command.took_s, 3),
+        **({"timed_out": True} if command.timed_out else {}),
+    }
+
+
+def _with_notes(text: str, notes: list[str]) -> str:
+    text = text.rstrip("\n")
+    if not notes:
+        return text or "(no output)"
+    return "\n".join([*([text] if text else []), *(f"[{note}]" for note in notes)])
+
+
+def _directory(place: Place, given: str) -> Path:
+    if not given:
+        return place.directory
+    directory = resolve(place, given)
+    if not is_inside(directory, place.directory):
+        raise ToolError(f"{given} is outside the workspace; leave working_dir out and name the path in the command.")
+    if not directory.is_dir():
+        raise ToolError(f"{given} is not a directory of the workspace; use ls to find the right one.")
+    return directory
+
+
+def _check(params: BashParams) -> None:
+    if not params.command.strip():
+        raise ToolError("The command is empty; say what to run.")
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+class _Live:
+    """What watchers see while the command runs: all of it, up to a bound that nobody reads past."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._left = MAX_LIVE_CHARS
+
+    def write(self, text: str) -> None:
+        if self._left <= 0:
+            return
+        self._write(text[: self._left])
+        self._left -= len(text)
+        if self._left <= 0:
+            self._write("\n[… it says more, which is not shown while it runs …]\n")
+
+
+BASH = Tool(name="bash", params=BashParams, run=run, wants=wants)

@@ -1,0 +1,168 @@
+"""A command at work: what it says is read as it comes, until the last of its processes has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kedge.tools import shell
+from kedge.tools.output import Cleaner, Excerpt
+from kedge.tools.port import ToolContext
+from kedge.tools.saved import Saved
+from kedge.tools.shell import PIECE, Started
+
+log = logging.getLogger(__name__)
+
+# After the shell's end: what it left in the background may hold its output open for ever.
+DRAIN_S = 1.0
+# How often those that were left in the background are looked for, at first and at last.
+_LOOK_FIRST_S, _LOOK_MOST_S = 0.1, 5.0
+
+
+class Command:
+    """`exited` when its shell has ended and what it said was read; `over` when nothing that it started is left."""
+
+    def __init__(self, started: Started, saved: Saved, on_text: Callable[[str], None], timeout_s: float | None) -> None:
+        self.exit_code: int | None = None
+        self.left: list[str] = []  # who was still alive when the shell had ended
+        self.timed_out = False
+        self.survivors: list[str] = []  # of its end: those that nothing ends
+        self.exited = asyncio.Event()
+        self.over = asyncio.Event()
+        self.news = asyncio.Event()  # something was said since the excerpt was taken
+        self.saved = saved
+        self._on_text = on_text
+        self._excerpt = Excerpt()
+        self._lines = 0  # before the excerpt
+        self._cleaner = Cleaner()
+        self._child, self._record, self._output, self._pipe = started
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._tasks = [asyncio.create_task(self._work())]
+        if timeout_s is not None:
+            self._tasks.append(asyncio.create_task(self._end_after(timeout_s)))
+        for task in self._tasks:
+            task.add_done_callback(_log_failure)
+
+    @classmethod
+    async def start(
+        cls,
+        ctx: ToolContext,
+        command: str,
+        directory: Path,
+        env: Mapping[str, str],
+        on_text: Callable[[str], None],
+        timeout_s: float | None,
+    ) -> Command:
+        return cls(await shell.start(ctx, command, directory, env), Saved(ctx.scratch), on_text, timeout_s)
+
+    @property
+    def took_s(self) -> float:
+        return (self._ended or time.monotonic()) - self._began
+
+    @property
+    def how_it_ended(self) -> str:
+        """Of its shell, in a few words."""
+        code = self.exit_code
+        if self.timed_out:
+            return "ended: its time was up"
+        if code is None:
+            return "running"
+        return f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+
+    def take(self) -> str:
+        """What was said since this was asked last, its middle cut out if it is long."""
+        excerpt, self._excerpt = self._excerpt, Excerpt(lines_before=self._lines + self._excerpt.newlines)
+        self._lines += excerpt.newlines
+        self.news.clear()
+        return excerpt.text(self.saved.where)
+
+    async def keep(self) -> None:
+        """Let it go on in the background, where only its file grows without end."""
+        await self._record.keep()
+        self._on_text = _nobody
+        self.saved.spill()
+
+    async def end(self) -> list[str]:
+        """End all of it; returns who could not be ended."""
+        self.survivors = await self._record.end()
+        return self.survivors
+
+    async def abandon(self) -> None:
+        """Read no further. Its processes are ended by whoever has them on record."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        pump = asyncio.create_task(self._pump())
+        try:
+            self.exit_code = await self._child.wait()
+            await asyncio.wait({pump}, timeout=DRAIN_S)
+            self.left = await self._record.members()
+            self._ended = time.monotonic()
+            self.exited.set()
+            await self._wait_for_the_rest(pump)
+            await self._record.forget()
+        finally:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+            self._pipe.close()
+            self.saved.close()
+            self.exited.set()
+            self.over.set()
+            self.news.set()
+
+    async def _wait_for_the_rest(self, pump: asyncio.Task[None]) -> None:
+        pause_s = _LOOK_FIRST_S
+        left = self.left
+        while left:
+            # The end of the output is a good moment to look again; without one, there is only the clock.
+            if pump.done():
+                await asyncio.sleep(pause_s)
+            else:
+                await asyncio.wait({pump}, timeout=pause_s)
+            pause_s = min(pause_s * 2, _LOOK_MOST_S)
+            left = await self._record.members()
+
+    async def _pump(self) -> None:
+        while data := await self._output.read(PIECE):
+            self._say(self._cleaner.feed(data))
+        self._say(self._cleaner.feed(b"", is_last=True))
+
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self._excerpt.add(text)
+        self.saved.write(text)
+        self.news.set()
+        self._on_text(text)
+
+    async def _end_after(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.exited.wait()
+        except TimeoutError:
+            self.timed_out = True
+            if await self.end():
+                self.exited.set()  # what cannot be ended is not waited for
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        log.error("a command could not be followed to its end", exc_info=error)
+
+
+def _nobody(text: str) -> None:
+    del text
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,28 @@
+"""`job_kill`: ends a background job with all its processes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kedge.tools.errors import ToolError
+from kedge.tools.port import Output, Tool, ToolContext
+
+
+class JobKillParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    job_id: Annotated[str, msgspec.Meta(description="the job's id, as bash gave it")]
+
+
+async def run(ctx: ToolContext, params: JobKillParams) -> Output:
+    job = ctx.jobs.get(params.job_id)
+    if job.is_running:
+        await ctx.jobs.kill(job.id)
+        if job.command.survivors:
+            raise ToolError(f"Job {job.id} cannot be ended: {', '.join(job.command.survivors)} outlived SIGKILL.")
+    said = job.command.take().rstrip("\n")
+    content = f"{said}\n[{job.status}]" if said else f"[{job.status}]"
+    return Output(content=content, metadata={"job_id": job.id, "exit_code": job.command.exit_code})
+
+
+JOB_KILL = Tool(name="job_kill", params=JobKillParams, run=run)

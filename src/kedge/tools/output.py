@@ -1,0 +1,144 @@
+"""What a command says, made fit for a model: clean text, bounded by cutting out its middle.
+
+Memory holds the beginning and the end alone. A cut is never inside a character, and the counts told with it are exact.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from collections import deque
+
+MAX_SHOWN_CHARS = 30_000
+
+# Escape sequences of terminals: CSI, OSC and other strings, two-character ones.
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
+    r"|\x1b[ -/]+[0-~]"
+    r"|\x1b[0-OQ-WYZ\\`-~]"
+)
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?$")
+_MAX_ESCAPE = 4096  # a longer one is none
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_JOINER = "\u200d"
+_MAX_CLUSTER = 32  # code points looked at around a cut: longer characters are somebody's joke
+
+
+class Cleaner:
+    """Bytes of a terminal program in, text out: UTF-8, no escape sequences, of overwritten lines the last state."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # the beginning of an escape sequence, or a return whose newline may follow
+        self._is_mid_line = False
+
+    def feed(self, data: bytes, *, is_last: bool = False) -> str:
+        text = self._held + self._decoder.decode(data, is_last)
+        self._held = ""
+        if not is_last:
+            text = self._hold(text)
+        text = _CONTROLS.sub("", _ESCAPE.sub("", text))
+        return self._settle(text.replace("\r\n", "\n")) if text else ""
+
+    def _hold(self, text: str) -> str:
+        """Keep back what can only be understood with what follows."""
+        found = _UNFINISHED.search(text, max(0, len(text) - _MAX_ESCAPE))
+        if found is None and text.endswith("\r"):
+            found = re.compile(r"\r$").search(text)
+        if found is None:
+            return text
+        self._held = found.group()
+        return text[: found.start()]
+
+    def _settle(self, text: str) -> str:
+        """A progress bar writes its line again and again: of what came at once, only the last state is text."""
+        lines = text.split("\n")
+        for index, line in enumerate(lines):
+            if "\r" in line:
+                states = [state for state in line.split("\r") if state]
+                begun = "\n" if index == 0 and self._is_mid_line and states else ""  # what was shown stays
+                lines[index] = begun + (states[-1] if states else "")
+        text = "\n".join(lines)
+        if text:
+            self._is_mid_line = not text.endswith("\n")
+        return text
+
+
+class Excerpt:
+    """The beginning and the end of a text that comes in pieces, together at most `limit` characters."""
+
+    def __init__(self, limit: int = MAX_SHOWN_CHARS, *, lines_before: int = 0) -> None:
+        self._half = limit // 2
+        self._lines_before = lines_before
+        self._head = ""
+        self._tail: deque[str] = deque()
+        self._tail_chars = 0
+        self.chars = 0
+        self.newlines = 0
+
+    def add(self, text: str) -> None:
+        self.chars += len(text)
+        self.newlines += text.count("\n")
+        # One more than is shown on each side of the cut: to see what the cut goes through.
+        room = self._half + 1 - len(self._head)
+        if room > 0:
+            self._head += text[:room]
+            text = text[room:]
+        if text:
+            self._tail.append(text)
+            self._tail_chars += len(text)
+            while self._tail_chars - len(self._tail[0]) > self._half:
+                self._tail_chars -= len(self._tail.popleft())
+
+    def parts(self) -> tuple[str, str] | None:
+        """What is left on both sides of the cut; None if nothing was cut."""
+        if self.chars <= 2 * self._half:
+            return None
+        tail = "".join(self._tail)
+        start = len(tail) - self._half - 1
+        return _before(self._head, self._half), _behind(self._head[-1:] + tail if start < 0 else tail[start:], 1)
+
+    def text(self, where: str = "") -> str:
+        """With a note in the place of what was cut, which ends with `where` the whole is."""
+        parts = self.parts()
+        if parts is None:
+            return self._head + "".join(self._tail)
+        head, tail = parts
+        first = self._lines_before + head.count("\n") + 1
+        last = self._lines_before + self.newlines - tail.count("\n") + 1
+        whole = f" {where}" if where else ""
+        cut = self.chars - len(head) - len(tail)
+        note = f"[… {cut:,} characters were cut out here, from line {first:,} to line {last:,}.{whole} …]"
+        return f"{head}\n\n{note}\n\n{tail}"
+
+
+def _before(text: str, end: int) -> str:
+    """`text[:end]`, or less, so that it ends between two characters."""
+    least = max(end - _MAX_CLUSTER, 0)
+    at = end
+    while at > least and _is_inside(text, at):
+        at -= 1
+    return text[:at]
+
+
+def _behind(text: str, start: int) -> str:
+    """`text[start:]`, or less, so that it begins between two characters."""
+    at = start
+    while at < min(len(text), start + _MAX_CLUSTER) and _is_inside(text, at):
+        at += 1
+    return text[at:]
+
+
+def _is_inside(text: str, at: int) -> bool:
+    """Whether a cut before `text[at]` would go through what a person sees as one character, or through a CRLF."""
+    if not 0 < at < len(text):
+        return False
+    before, after = text[at - 1], text[at]
+    return (
+        (before == "\r" and after == "\n")
+        or _JOINER in (before, after)
+        or unicodedata.category(after) in ("Mn", "Me", "Mc")
+        or "\U0001f3fb" <= after <= "\U0001f3ff"  # a skin's colour
+    )

@@ -1,0 +1,67 @@
+"""Paths that look like one that is not there: what a model that guessed most likely meant."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from pathlib import Path
+
+MOST = 3
+_LOOKED_AT = 5_000  # entries; a larger tree is looked at in part
+_LOOKED_S = 0.25  # on a slow disk even those may take long
+_ALIKE = 0.6
+_SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", "target", ".hg", ".svn"})
+
+
+def similar_paths(path: Path, workspace: Path) -> list[Path]:
+    """Up to three: in the same directory first, then by the same name elsewhere in the workspace."""
+    found = [workspace / str(path).lstrip("/")]  # a path from the workspace's root, written as if from the machine's
+    found += [path.parent / name for name in _alike(path.name, _names(path.parent))]
+    if len([one for one in found if one.exists()]) < MOST:
+        tree = _tree(workspace)
+        found += [one for one in tree if one.name.lower() == path.name.lower()]
+        alike = set(_alike(path.name, sorted({one.name for one in tree})))
+        found += [one for one in tree if one.name in alike]
+    return [one for one in dict.fromkeys(found) if one != path and one.exists()][:MOST]
+
+
+def _alike(name: str, names: list[str]) -> list[str]:
+    """The nearest first; big and small letters are no difference."""
+    by_lower: dict[str, list[str]] = {}
+    for one in names:
+        by_lower.setdefault(one.lower(), []).append(one)
+    nearest = difflib.get_close_matches(name.lower(), by_lower, n=MOST, cutoff=_ALIKE)
+    return [one for lower in nearest for one in by_lower[lower]]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry, _ in zip(entries, range(_LOOKED_AT), strict=False))
+    except OSError:
+        return []
+
+
+def _tree(root: Path) -> list[Path]:
+    """The files of a tree, as many as may be looked at, nearest to the root first."""
+    deadline = time.monotonic() + _LOOKED_S
+    found: list[Path] = []
+    due = [root]
+    looked = 0
+    while due and looked < _LOOKED_AT and time.monotonic() < deadline:
+        directory = due.pop(0)
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    looked += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in _SKIPPED:
+                            due.append(directory / entry.name)
+                    else:
+                        found.append(directory / entry.name)
+                    if looked >= _LOOKED_AT:
+                        break
+        except OSError:
+            continue
+    return sorted(found, key=lambda path: (len(path.parts), str(path)))

@@ -1,0 +1,114 @@
+"""What a tool gets, for tests: real files, real processes, and a list in the place of the store's records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kedge.config.schema import Config
+from kedge.engine import processes
+from kedge.protocol.requests import Answer
+from kedge.store.port import LeftProcess
+from kedge.tools.bash import BASH
+from kedge.tools.job_kill import JOB_KILL
+from kedge.tools.job_output import JOB_OUTPUT
+from kedge.tools.jobs import Jobs
+from kedge.tools.port import Output, Tool, Want
+from kedge.tools.view import VIEW
+
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in (BASH, JOB_KILL, JOB_OUTPUT, VIEW)}
+
+
+class Group:
+    """`kedge.tools.port.Process`, with the engine's hands."""
+
+    def __init__(self, hands: Hands, record: LeftProcess) -> None:
+        self.record = record
+        self._hands = hands
+
+    @property
+    def mark(self) -> str:
+        return processes.mark_of(self.record)
+
+    async def members(self) -> list[str]:
+        return await processes.members(self.record)
+
+    async def end(self) -> list[str]:
+        return await processes.end_groups([self.record], term_s=self._hands.term_s)
+
+    async def keep(self) -> None:
+        self._hands.of_turn.remove(self.record)
+        self._hands.kept.append(self.record)
+
+    async def forget(self) -> None:
+        for records in (self._hands.of_turn, self._hands.kept):
+            if self.record in records:
+                records.remove(self.record)
+
+
+class Hands:
+    """A ToolContext over one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.directory = (root / "workspace").resolve()
+        self.directory.mkdir()
+        self.scratch = root / "scratch"
+        self.env: Mapping[str, str] = {**os.environ, "HOME": str(root / "home")}
+        self.config = Config()
+        self.session_id = "session"
+        self.run_id = "run"
+        self.call_id = "call"
+        self.sees_images = True
+        self.known_files: dict[str, str] = {}
+        self.jobs = Jobs()
+        self.of_turn: list[LeftProcess] = []
+        self.kept: list[LeftProcess] = []
+        self.term_s = 2.0
+        self.written: list[str] = []
+        self.wrote = asyncio.Event()
+
+    def write(self, text: str) -> None:
+        self.written.append(text)
+        self.wrote.set()
+
+    async def process_started(self, pid: int) -> Group:
+        record = processes.identify(pid)
+        self.of_turn.append(record)
+        return Group(self, record)
+
+    async def delegate(self, prompt: str, title: str) -> str:
+        raise NotImplementedError
+
+    async def question(self, questions: list[dict[str, Any]]) -> Answer:
+        raise NotImplementedError
+
+    # what an agent does
+
+    async def call(self, tool_name: str, **params: object) -> Output:
+        tool = TOOLS[tool_name]
+        return await tool.run(self, msgspec.convert(params, tool.params))
+
+    async def wants(self, tool_name: str, **params: object) -> list[Want]:
+        tool = TOOLS[tool_name]
+        assert tool.wants is not None
+        return list(await tool.wants(self, msgspec.convert(params, tool.params)))
+
+    async def said(self, words: str) -> None:
+        """Until this was shown live."""
+        while words not in "".join(self.written):
+            self.wrote.clear()
+            await self.wrote.wait()
+
+    async def end_all(self) -> None:
+        """As the engine does when a turn or the server ends."""
+        await processes.end_groups([*self.of_turn, *self.kept], term_s=0.2)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await asyncio.gather(*(job.command.over.wait() for job in self.jobs.list()))
+        await self.jobs.close()
