@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 
 import pytest
 
 from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
-from kedge.models import catalog
+from kedge.models import catalog, chat
 from kedge.models.providers import BUILT_IN
-from kedge.models.values import Endpoint, ModelInfo
+from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
 
 NOTHING = ProviderConfig()
 
@@ -92,7 +93,6 @@ def test_configuration_knows_better() -> None:
         ("gpt-5", None, None, None),
         ("gpt-5", "minimal", None, "minimal"),
         ("gpt-5", "high", "low", "low"),
-        ("gpt-5.1", "minimal", None, "low"),  # it knows no less
         ("gpt-5.1", "medium", None, "medium"),
         ("gpt-4.1", "high", None, None),
         ("tester", "high", None, None),
@@ -105,3 +105,25 @@ def test_an_effort_is_asked_only_of_a_model_that_takes_it(
     settings = ProviderConfig(models={model: ModelConfig(reasoning_effort=own)} if own else {})
     config = Config(reasoning_effort=general, providers={"p": settings})
     assert catalog.effort(endpoint(model, settings), config) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "has_tools", "sent"),
+    [
+        ("gpt-5", "minimal", True, "minimal"),
+        ("gpt-5.1", "minimal", True, "low"),  # it knows no less
+        ("gpt-5.4", "high", False, "high"),
+        ("gpt-5.4", "high", True, None),
+        ("gpt-6-sol", None, True, "none"),
+        ("gpt-6-sol", "high", True, "none"),
+        ("gpt-6-sol", None, False, None),
+        ("gpt-4.1", "high", False, None),
+        ("tester", "high", True, None),
+    ],
+)
+def test_the_chat_wire_says_of_effort_what_the_model_takes(
+    model: str, effort: Effort | None, has_tools: bool, sent: str | None
+) -> None:
+    tools = [ToolSpec("look", "Looks.", {"type": "object"})] if has_tools else []
+    request = StepRequest(system="s", history=[], tools=tools, effort=effort)
+    assert json.loads(chat.prepare_request(endpoint(model), request).body).get("reasoning_effort") == sent

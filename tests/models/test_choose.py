@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ ENV = {"PATH": os.environ["PATH"]}
 PLAIN = Config()
 
 
-async def machine(name: str, env: Mapping[str, str], config: Config) -> Chosen:
+async def machine(name: str, /) -> Chosen:
     """Has one tiny model."""
     endpoint = Endpoint(
         provider="local", model=name or "starter", base_url="http://local", info=ModelInfo(is_tiny=True)
@@ -31,7 +30,7 @@ async def machine(name: str, env: Mapping[str, str], config: Config) -> Chosen:
 
 
 def chooser(path: Path | None = None) -> Chooser:
-    return Chooser(Credentials(path), machine)
+    return Chooser(Credentials(path))
 
 
 async def test_a_chosen_model_comes_with_its_key_and_does_not_show_it() -> None:
@@ -72,15 +71,16 @@ async def test_a_stored_key_comes_before_what_the_machine_has_and_after_the_envi
     path = tmp_path / CREDENTIALS_FILE
     path.write_text(json.dumps({"providers": {"anthropic": {"api_key": KEY}}}))
     path.chmod(0o600)
-    chosen = await chooser(path).large(None, ENV, PLAIN)
+    chosen = await chooser(path).large(None, ENV, PLAIN, machine)
     assert (chosen.endpoint.provider, chosen.endpoint.api_key) == ("anthropic", KEY)
     assert "its key is stored" in chosen.why
     assert (await chooser(path).large(None, {"OPENAI_API_KEY": "k"}, PLAIN)).endpoint.provider == "openai"
 
 
 async def test_with_nothing_configured_it_is_what_the_machine_has() -> None:
-    assert (await chooser().large(None, ENV, PLAIN)).endpoint.name == "local/starter"
-    assert (await chooser().large("local/a.gguf", {"OPENAI_API_KEY": "k"}, PLAIN)).endpoint.name == "local/a.gguf"
+    assert (await chooser().large(None, ENV, PLAIN, machine)).endpoint.name == "local/starter"
+    named = await chooser().large("local/a.gguf", {"OPENAI_API_KEY": "k"}, PLAIN, machine)
+    assert named.endpoint.name == "local/a.gguf"
 
 
 async def test_the_small_model_has_a_key_of_its_own() -> None:
@@ -94,7 +94,7 @@ async def test_the_small_model_has_a_key_of_its_own() -> None:
 async def test_without_a_small_model_the_large_one_does_it_unless_it_is_tiny() -> None:
     large = await chooser().large("openai/m", {"OPENAI_BASE_URL": "http://h/v1"}, PLAIN)
     assert await chooser().small(large, {"OPENAI_BASE_URL": "http://h/v1"}, PLAIN) is large
-    tiny = await chooser().large(None, ENV, PLAIN)
+    tiny = await chooser().large(None, ENV, PLAIN, machine)
     assert await chooser().small(tiny, ENV, PLAIN) is None
 
 
@@ -113,5 +113,5 @@ async def test_a_refused_key_is_renewed_where_there_is_another(tmp_path: Path) -
 
 
 async def test_the_embedded_model_has_no_key_to_renew() -> None:
-    local = await chooser().large("local/starter", ENV, PLAIN)
+    local = await chooser().large("local/starter", ENV, PLAIN, machine)
     assert await chooser().renewed(local.endpoint, ENV, PLAIN) is None

@@ -80,7 +80,7 @@ class AnthropicStream:
         if data == b"[DONE]":  # of servers that speak the other wire too
             return [StreamEnd()]
         if event.name == "error":
-            raise fault_of_event(data, None, self._endpoint)
+            raise fault_of_event(data, self._endpoint)
         told = _read(data)
         match told.type or event.name:
             case "content_block_delta" if told.delta is not None:
@@ -96,7 +96,7 @@ class AnthropicStream:
             case "message_stop":
                 return [StreamEnd()]
             case "error":
-                raise fault_of_event(data, None, self._endpoint)
+                raise fault_of_event(data, self._endpoint)
             case _:
                 return []
 

@@ -15,11 +15,10 @@ from kedge.models.values import Endpoint, ModelInfo
 
 # What a vendor adds to a model's name for one edition of it.
 _EDITION = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)(-v\d+(:\d+)?)?")
-_EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
 
 
 class _Model(ModelInfo, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    least_effort: Effort = "minimal"
+    """In the file every word must be one that we know."""
 
 
 class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,14 +61,10 @@ def info(model: str, config: ProviderConfig) -> ModelInfo:
 
 def effort(endpoint: Endpoint, config: Config) -> Effort | None:
     """How hard the model is asked to think: its own setting, then the general one, where it takes one at all."""
-    provider = config.providers.get(endpoint.provider) or ProviderConfig()
-    settings = provider.models.get(endpoint.model)
+    provider = config.providers.get(endpoint.provider)
+    settings = provider and provider.models.get(endpoint.model)
     wanted = (settings and settings.reasoning_effort) or config.reasoning_effort
-    if wanted is None or not endpoint.info.reasoning:
-        return None
-    found = _found(endpoint.model)
-    least = _EFFORTS.index(found.least_effort if found else "minimal")
-    return _EFFORTS[max(_EFFORTS.index(wanted), least)]
+    return wanted if endpoint.info.reasoning else None
 
 
 def _found(model: str) -> _Model | None:

@@ -24,6 +24,7 @@ REASONING_FIELD = "reasoning_content"
 # What a server attaches to a call and wants to see again (Gemini signs its thoughts so).
 EXTRA_FIELD = "extra_content"
 
+_EFFORTS = ("minimal", "low", "medium", "high")
 _OPENAI_HOST = "api.openai.com"
 _MISTRAL_HOST = "api.mistral.ai"
 
@@ -77,15 +78,12 @@ def _id_rule(endpoint: Endpoint) -> IdRule:
 
 
 def _effort(endpoint: Endpoint, request: StepRequest, *, has_tools: bool) -> str | None:
-    if request.effort is None or not endpoint.info.reasoning:
+    info = endpoint.info
+    if has_tools and info.effort_with_tools == "none":
+        return "none"  # also where nobody asked: left to themselves these models reason, and refuse the tools
+    if request.effort is None or not info.reasoning or (has_tools and info.effort_with_tools == "unset"):
         return None
-    match endpoint.info.effort_with_tools:
-        case "unset" if has_tools:
-            return None
-        case "none" if has_tools:
-            return "none"
-        case _:
-            return request.effort
+    return max(request.effort, info.least_effort, key=_EFFORTS.index)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

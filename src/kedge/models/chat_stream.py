@@ -108,11 +108,11 @@ class ChatStream:
             return [*ended, StreamEnd()]
         chunk = _read(data)
         if chunk.error is not None or event.name == "error":
-            raise fault_of_event(data, None, self._endpoint)
+            raise fault_of_event(data, self._endpoint)
         deltas: list[Delta] = []
         for choice in chunk.choices or ():
             if choice.finish_reason == "error":
-                raise fault_of_event(data, None, self._endpoint)
+                raise fault_of_event(data, self._endpoint)
             if not choice.index:  # one answer was asked for
                 deltas += self._choice(choice)
         if (usage := _usage(chunk.usage)) is not None:

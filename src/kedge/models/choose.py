@@ -1,4 +1,4 @@
-"""A run's model, ready to be called: what `resolve` chose, with its key, or what is found on this machine."""
+"""A run's model, ready to be called: what `resolve` chose, with its key, or what this machine has."""
 
 from __future__ import annotations
 
@@ -27,30 +27,39 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class LocalModels(Protocol):
+class Local(Protocol):
     """What this machine has: the embedded model called `name`; where that is empty, a server that answers, else the
     starter. Raises `ConfigError` with the line that says what to do."""
 
-    async def __call__(self, name: str, env: Mapping[str, str], config: Config) -> Chosen: ...
+    async def __call__(self, name: str, /) -> Chosen: ...
+
+
+async def nothing_local(name: str, /) -> Chosen:
+    raise ConfigError("no_model", NO_MODEL)
 
 
 class Chooser:
-    def __init__(self, credentials: Credentials, local: LocalModels | None = None) -> None:
-        self._credentials = credentials
-        self._local = local
+    """`env` and `config` are those of the run, and so is `local`: fetching a model is told in the run that waits."""
 
-    async def large(self, wanted: str | None, env: Mapping[str, str], config: Config) -> Chosen:
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def large(
+        self, wanted: str | None, env: Mapping[str, str], config: Config, local: Local = nothing_local
+    ) -> Chosen:
         """The model that does the work of a run that names `wanted`, or none."""
         choice = resolve(wanted, env, config)
         if choice.endpoint is None and not choice.local:
             choice = await self._of_stored_key(env, config) or choice
-        return await self._ready(choice, env, config)
+        return await self._ready(choice, env, local)
 
-    async def small(self, large: Chosen, env: Mapping[str, str], config: Config) -> Chosen | None:
+    async def small(
+        self, large: Chosen, env: Mapping[str, str], config: Config, local: Local = nothing_local
+    ) -> Chosen | None:
         """The model for titles beside `large`, which may be the same; None where that one is too small for more."""
         choice = resolve_small(large.endpoint, env, config)
         if choice is not None:
-            return await self._ready(choice, env, config)
+            return await self._ready(choice, env, local)
         return None if large.endpoint.info.is_tiny else large
 
     async def renewed(self, endpoint: Endpoint, env: Mapping[str, str], config: Config) -> Endpoint | None:
@@ -64,11 +73,9 @@ class Chooser:
         first = next((provider for name, provider in providers(config).items() if name in stored), None)
         return first and of_provider(first, "its key is stored", env)
 
-    async def _ready(self, choice: Choice, env: Mapping[str, str], config: Config) -> Chosen:
+    async def _ready(self, choice: Choice, env: Mapping[str, str], local: Local) -> Chosen:
         if choice.endpoint is None or choice.provider is None:
-            if self._local is None:
-                raise ConfigError("no_model", NO_MODEL)
-            return await self._local(choice.local, env, config)
+            return await local(choice.local)
         key = await self._credentials.key(choice.provider, env)
         if key is None and choice.needs_key:
             problem = f"{choice.endpoint.name} needs a key: set {choice.provider.key_variable}"

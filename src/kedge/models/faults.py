@@ -76,10 +76,9 @@ def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str],
     return Refused(code, text)
 
 
-def fault_of_event(data: bytes, key: str | None, endpoint: Endpoint | None = None) -> ModelError:
+def fault_of_event(data: bytes, endpoint: Endpoint) -> ModelError:
     """The fault that an event in the middle of a stream tells of. Without a known word the provider is at fault."""
-    secrets = [*([key] if key else []), *(_secrets(endpoint) if endpoint else [])]
-    codes, words = _explanation(data, secrets)
+    codes, words = _explanation(data, _secrets(endpoint))
     numbers = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
     code = _code_of(codes, words, numbers[0] if numbers else 500)
     text = f"the provider broke off: {words}" if words else "the provider broke off without saying why"
@@ -122,8 +121,8 @@ def _code_of_status(status: int) -> Code:
             return "bad_request"
 
 
-def _with_hint(text: str, code: Code, endpoint: Endpoint | None) -> str:
-    hint = _HINTS.get(code) or (_hint_of_place(code, endpoint) if endpoint else None)
+def _with_hint(text: str, code: Code, endpoint: Endpoint) -> str:
+    hint = _HINTS.get(code) or _hint_of_place(code, endpoint)
     return f"{text}: {hint}" if hint else text
 
 

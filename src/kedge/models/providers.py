@@ -11,6 +11,8 @@ import msgspec
 from kedge.config.schema import Config, ProviderConfig, WireName
 from kedge.models.errors import ConfigError
 
+NO_SETTINGS = ProviderConfig()
+
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """`large` and `small` are the models of those roles where none is named; empty: whatever is served there."""
@@ -21,7 +23,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     is_local: bool = False  # runs on this machine and asks for no key
     large: str = ""
     small: str = ""
-    config: ProviderConfig = ProviderConfig()
+    config: ProviderConfig = NO_SETTINGS
 
     @property
     def key_variable(self) -> str:

@@ -27,6 +27,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     images: bool = True
     tools: bool = True
     reasoning: bool = False  # takes an effort
+    least_effort: Effort = "minimal"
     is_tiny: bool = False  # gets a short prompt: it would be lost in a long one
     long_prompt_tokens: int | None = None  # a step that reads more than this costs so many times as much
     long_input_factor: float = 1.0
