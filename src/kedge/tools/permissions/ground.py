@@ -1,0 +1,122 @@
+"""Where a call stands: the workspace, what may be read or written there without asking, and how its paths resolve."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from kedge.tools.paths import is_inside
+
+MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
+MAX_DIRECTORIES = 8  # that a command may be in, after its `cd`s
+HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+# Files of the workspace that make other programs run things or grant things: changing them is never waved through.
+_PROTECTED_PARTS = frozenset({".git", ".hg", ".svn", ".kedge", ".husky"})
+_PROTECTED_NAMES = frozenset({"kedge.toml", ".envrc", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".profile"})
+_SECRET_NAMES = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
+    *(
+        ".netrc",
+        ".pgpass",
+        ".npmrc",
+        ".pypirc",
+        ".git-credentials",
+        "credentials",
+        "credentials.*",
+        "shadow",
+        "*_history",
+    ),
+)
+_SECRET_PARTS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".password-store", "gcloud"})
+
+Directories = frozenset[str] | None  # where a command may be; None: not known
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """All paths here are resolved."""
+
+    directory: str
+    scratch: str | None = None
+    home: str | None = None
+
+    def is_free_to_read(self, path: str) -> bool:
+        return self._is_inside(path) or path in HARMLESS_DEVICES or path.startswith("/dev/fd/")
+
+    def is_free_to_edit(self, path: str) -> bool:
+        """Whether the mode `auto-edit` may let it be written: in the workspace, and nothing that runs or grants."""
+        return self._is_inside(path) and not self.is_protected(path)
+
+    def is_protected(self, path: str) -> bool:
+        where = Path(path.casefold())  # on a file system that takes .GIT for .git
+        return where.name in _PROTECTED_NAMES or not _PROTECTED_PARTS.isdisjoint(where.parts)
+
+    def is_in_workspace(self, path: str) -> bool:
+        return is_inside(Path(path), Path(self.directory))
+
+    def _is_inside(self, path: str) -> bool:
+        where = Path(path)
+        return is_inside(where, Path(self.directory)) or (
+            self.scratch is not None and is_inside(where, Path(self.scratch))
+        )
+
+
+def is_secret(path: str) -> bool:
+    where = Path(path)
+    return not _SECRET_PARTS.isdisjoint(where.parts) or any(
+        fnmatch.fnmatchcase(where.name.lower(), name) for name in _SECRET_NAMES
+    )
+
+
+def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[str, ...] | None:
+    """Every path that a word may mean, links and `..` resolved. None: that cannot be said."""
+    if "\0" in text or len(text) > 4096:
+        return None
+    if directories is None and not text.startswith("/"):
+        return None
+    if is_glob and _is_uncertain_glob(text):
+        return None
+    found: set[str] = set()
+    for directory in directories or {"/"}:
+        for path in _expanded(directory, text) if is_glob else [text]:
+            if is_glob and path.startswith("-"):
+                return None  # a file that is named like an option, and would be taken for one
+            try:
+                found.add(os.path.realpath(os.path.join(directory, path)))  # noqa: PTH118 - `..` must follow links
+            except (OSError, ValueError):
+                return None
+            if len(found) > MAX_MATCHES:
+                return None
+    return tuple(sorted(found))
+
+
+def changed_directory(directories: Directories, text: str) -> Directories:
+    """Where the shell may be after `cd text`: still here, if it fails, or there. None when `..` and links disagree."""
+    if directories is None:
+        return None
+    after = set(directories)
+    for directory in directories:
+        there = os.path.join(directory, text)  # noqa: PTH118
+        logical = os.path.normpath(there)
+        if os.path.realpath(there) != os.path.realpath(logical):
+            return None
+        after.add(logical)
+    return frozenset(after) if len(after) <= MAX_DIRECTORIES else None
+
+
+def _is_uncertain_glob(text: str) -> bool:
+    """`.*` may mean `..`, and brackets have corners (classes, ranges by locale)."""
+    return "[" in text or any(re.match(r"\.+[*?]", part) for part in text.split("/"))
+
+
+def _expanded(directory: str, text: str) -> Iterator[str]:
+    """The names that are there now; the pattern itself, as the shell does, when there are none."""
+    plain = text.replace("**", "*")
+    found = list(islice(glob.iglob(plain, root_dir=directory), MAX_MATCHES + 1))  # noqa: PTH207 - lazy, from a root
+    return iter(found or [text])
