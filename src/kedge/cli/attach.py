@@ -59,7 +59,7 @@ def _follow(options: Options, console: Console, follower: Attached) -> dict[str,
         printer = JsonPrinter(console, with_deltas=options.has("stream"))
     else:
         is_live = options.has("stream") or (is_terminal(1) and not options.has("no-stream"))
-        printer = TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"))
+        printer = TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"), shows_calls=is_terminal(2))
     follower.core.listen = printer.listen
     for _ in follower.steps():
         console.say(view.doing)

@@ -20,6 +20,7 @@ class Options:
         self._flags = flags
         self._values = values
         self._given: dict[str, str] = {}
+        self._all: dict[str, list[str]] = {}
         self._read(list(argv))
 
     def has(self, name: str) -> bool:
@@ -27,6 +28,31 @@ class Options:
 
     def get(self, name: str) -> str | None:
         return self._given.get(name)
+
+    def all(self, name: str) -> list[str]:
+        """Every value of an option that may be given several times, in order."""
+        return self._all.get(name, [])
+
+    def whole(self, name: str, least: int = 1) -> int | None:
+        """A whole number."""
+        text = self._given.get(name)
+        if text is None:
+            return None
+        if not text.isascii() or not text.isdecimal() or not least <= int(text[:10]) <= 1_000_000:
+            raise UsageError(f"--{name} takes a whole number from {least} to 1000000, and {text!r} is none")
+        return int(text)
+
+    def dollars(self, name: str) -> float | None:
+        text = self._given.get(name)
+        if text is None:
+            return None
+        try:
+            value = float(text.removeprefix("$"))
+        except ValueError:
+            value = 0.0
+        if not 0 < value < 1e9:
+            raise UsageError(f"--{name} takes dollars, like 0.50, and {text!r} is none")
+        return value
 
     def seconds(self, name: str, default: float | None = None) -> float | None:
         text = self._given.get(name)
@@ -62,7 +88,7 @@ class Options:
     def _long(self, arg: str, left: list[str]) -> None:
         spelling, equals, value = arg.partition("=")
         if spelling in self._values:
-            self._given[self._values[spelling]] = value if equals else self._next(spelling, left)
+            self._take(spelling, value if equals else self._next(spelling, left))
         elif spelling in self._flags and not equals:
             self._given[self._flags[spelling]] = spelling
         elif spelling in self._flags:
@@ -75,11 +101,16 @@ class Options:
         for place, letter in enumerate(arg[1:], 2):
             spelling = f"-{letter}"
             if spelling in self._values:
-                self._given[self._values[spelling]] = arg[place:] or self._next(spelling, left)
+                self._take(spelling, arg[place:] or self._next(spelling, left))
                 return
             if spelling not in self._flags:
                 raise _unknown(spelling if len(arg) > 2 else arg)
             self._given[self._flags[spelling]] = spelling
+
+    def _take(self, spelling: str, value: str) -> None:
+        name = self._values[spelling]
+        self._given[name] = value
+        self._all.setdefault(name, []).append(value)
 
     def _next(self, spelling: str, left: list[str]) -> str:
         if not left:

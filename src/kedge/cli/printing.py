@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+from kedge.cli.common import one_line
 from kedge.cli.console import Console
+from kedge.client.activity import Activity
 from kedge.client.telling import FinalTeller, LiveTeller
 from kedge.client.watching import RunView
 
@@ -24,13 +26,27 @@ if TYPE_CHECKING:
 
 
 class TextPrinter:
-    def __init__(self, console: Console, view: RunView, *, is_live: bool, is_quiet: bool) -> None:
+    """`shows_calls`: whether the calls that are made on the way are shown, one line each."""
+
+    def __init__(
+        self, console: Console, view: RunView, *, is_live: bool, is_quiet: bool, shows_calls: bool = False
+    ) -> None:
         self._console = console
+        self._activity = None if is_quiet else Activity(view.run_id)
+        self._shows_calls = shows_calls
         self._teller: Teller = LiveTeller(view.messages) if is_live else FinalTeller(view.messages)
         self._is_quiet = is_quiet
 
     def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:
-        pass  # the view has it
+        if self._activity is None:
+            return  # the view has what is said
+        for kind, text in self._activity.take(event):
+            if kind == "call" and not self._shows_calls:
+                continue
+            self.news()  # what was said before comes before it
+            self._console.flush()
+            line = one_line(text)
+            self._console.error(f"{line}\n" if kind == "call" else f"kedge: {line}\n")
 
     def news(self) -> None:
         self._print(self._teller.news())

@@ -26,6 +26,7 @@ from kedge.client.story import escape
 from kedge.client.sync import Client, submission
 from kedge.client.watching import RunCore, RunView
 from kedge.protocol.address import AddressError
+from kedge.protocol.titles import provisional_title
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
 
 USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
 LATEST = 50  # sessions that are asked for first; children of one may come before it
-TITLE_CHARS = 60  # a column of a list
 CANCEL_S = 10.0  # the end of a cancelled run is written within 5 s (P6)
 
 
@@ -80,11 +80,17 @@ class Command:
         self._is_quiet = options.has("quiet")
         self._made_session: str | None = None
         self._is_accepted = False
+        self._attachments: list[dict[str, str]] = []
 
     def go(self) -> int:
+        if files := self._options.all("file"):
+            from kedge.cli.run_files import attachments
+
+            self._attachments = attachments(files)
+        given = self._run_options()
         prompt = self._prompt()
         client = self._connect()
-        body = submission(prompt, self._session_id(client, prompt), self._options.get("run-id"), self._fields())
+        body = submission(prompt, self._session_id(client, prompt), self._options.get("run-id"), self._fields(given))
         try:
             return self._detach(client, body) if self._options.has("detach") else self._follow(client, body)
         except Refused:
@@ -112,7 +118,7 @@ class Command:
             silent_s = stdin.SILENT_S if prompt.strip() else None
             given = stdin.read(self._console, insists=insists, silent_s=silent_s, note=self._note)
         whole = stdin.before(prompt, given)
-        if not whole.strip():
+        if not whole.strip() and not any(a["mime_type"].startswith("text/") for a in self._attachments):
             raise UsageError("the prompt is empty; say what to do: kedge run PROMPT, or pipe it in")
         return whole
 
@@ -130,11 +136,30 @@ class Command:
                 for session in client.sessions(limit=limit):
                     if not session.get("parent_session_id"):
                         return session["id"]
-        made: str = client.create_session(_title(prompt))["id"]
+        made: str = client.create_session(provisional_title(prompt))["id"]
         self._made_session = made
         return made
 
-    def _fields(self) -> dict[str, Any]:
+    def _run_options(self) -> dict[str, Any]:
+        """How this run differs from what is configured (`options` of `POST W/agent`); files are read now."""
+        given: dict[str, Any] = {
+            "max_steps": self._options.whole("max-steps"),
+            "max_cost": self._options.dollars("max-cost"),
+            "mode": self._options.get("mode"),
+            "allow": [_text(rule) for rule in self._options.all("allow")],
+            "deny": [_text(rule) for rule in self._options.all("deny")],
+        }
+        if path := self._options.get("system-file"):
+            from kedge.cli.run_files import system_prompt
+
+            given["system"] = system_prompt(path)
+        if path := self._options.get("output-schema"):
+            from kedge.cli.run_files import output_schema
+
+            given["output_schema"] = output_schema(path)
+        return {name: value for name, value in given.items() if value not in (None, [])}
+
+    def _fields(self, given: dict[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "permissions": "allow" if self._options.has("yes") else "deny",
             "env": _environment(),
@@ -143,6 +168,10 @@ class Command:
             fields["model"] = _text(model)
         if on_busy := self._options.get("on-busy"):
             fields["on_busy"] = on_busy
+        if self._attachments:
+            fields["attachments"] = self._attachments
+        if given:
+            fields["options"] = given
         return fields
 
     def _follow(self, client: Client, body: dict[str, Any]) -> int:
@@ -167,7 +196,7 @@ class Command:
         if self._options.has("json"):
             return JsonPrinter(self._console, with_deltas=is_asked)
         is_live = is_asked or (is_terminal(1) and not self._options.has("no-stream"))
-        return TextPrinter(self._console, view, is_live=is_live, is_quiet=self._is_quiet)
+        return TextPrinter(self._console, view, is_live=is_live, is_quiet=self._is_quiet, shows_calls=is_terminal(2))
 
     def _conclude(self, follower: _Follower, end: dict[str, Any]) -> int:
         code = EXIT_OK
@@ -236,12 +265,6 @@ class _Follower(RunFollower):
         except ClientError as error:
             raise TimeUp from error
         self._console.extend(CANCEL_S)
-
-
-def _title(prompt: str) -> str:
-    """What a list of sessions shows: the beginning of what was asked first."""
-    line = " ".join(prompt.split())
-    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"
 
 
 def _session_of(client: Client, run_id: str) -> str | None:

@@ -13,6 +13,14 @@ Sends a prompt and prints the answer. Standard input that is a pipe or a file co
   -s, --session ID        in this session; without it, in a new one
   -C, --continue          in the session of this directory that was used last
   -c, --cwd DIR           work in this directory instead of the current one
+  -f, --file FILE         attach an image or a text file; may be given several times
+      --system-file FILE  instead of the agent's own system prompt
+      --output-schema F   the answer is JSON that the JSON schema in this file accepts
+      --max-steps N       fail after that many steps of the model
+      --max-cost DOLLARS  fail when the run has cost that much
+      --mode MODE         plan, ask, auto-edit or yolo: what the agent may do by itself
+      --allow RULE        allow what this rule matches, like 'bash(git *)'; may be given several times
+      --deny RULE         refuse what this rule matches, whatever else allows it; likewise
   -q, --quiet             only the answer and errors
       --stream            print what is said while it is said (--no-stream: only the answer, at its end)
       --json              print the events of the run, one a line; with --stream the text as it grows, too
@@ -41,7 +49,8 @@ FLAGS = named(
     "--no-stdin",
 )
 VALUES = named(
-    "-m --model", "-s --session", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host", "--token-file",
+    "-m --model", "-s --session", "-f --file", "--system-file", "--output-schema", "--max-steps", "--max-cost",
+    "--mode", "--allow", "--deny", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host", "--token-file",
     "--data-dir", "--connect-timeout",
 )  # fmt: skip
 
@@ -51,6 +60,9 @@ def parse(argv: list[str]) -> Options:
     options.seconds("timeout")
     options.seconds("connect-timeout")
     options.choice("on-busy", ("queue", "steer", "interrupt", "reject"))
+    options.choice("mode", ("plan", "ask", "auto-edit", "yolo"))
+    options.whole("max-steps")
+    options.dollars("max-cost")
     for one, other in (("session", "continue"), ("stream", "no-stream"), ("detach", "timeout"), ("detach", "json")):
         if options.has(one) and options.has(other):
             raise UsageError(f"--{one} and --{other} exclude each other")

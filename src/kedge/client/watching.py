@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kedge.client.activity import progress_of
 from kedge.client.story import Story, escape, query
 from kedge.client.text import Growth, RunMessages
 
@@ -80,6 +81,8 @@ class RunView:
             self.doing = f"waiting for a login at {payload.get('provider_id')}"
         elif payload["type"] == "summarize":
             self.doing = "summarizing"
+        elif payload["type"] == "notice" and (percent := progress_of(payload)) is not None:
+            self.doing = f"{payload.get('message') or 'working'}, {percent} %"
 
     def _told_by(self, run: dict[str, Any]) -> dict[str, Any]:
         """The end of a run whose `run_complete` is not in the log any more, from its last message."""
@@ -95,7 +98,8 @@ class RunView:
             end["cancelled"] = True
         if run["state"] == "failed":
             end["error"] = run.get("error") or (last and last.explanation) or "the run failed"
-            end["code"] = run.get("code")
+            if code := run.get("code"):
+                end["code"] = code
         return end
 
 

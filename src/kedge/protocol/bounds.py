@@ -27,6 +27,8 @@ MAX_TITLE_CHARS = 200
 MAX_ATTACHMENTS = 100
 # A name of a file, on every system.
 MAX_FILE_NAME_CHARS = 255
+# The smallest bound of the vendors: 5 MiB of base64.
+MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
 # A grammar of an answer, not its content: the largest that providers take are a fraction of this.
 MAX_SCHEMA_BYTES = 256 * 1024
 # Rules for one run are written by hand or by a small script; each is looked at for every call.
@@ -81,6 +83,10 @@ def check_attachments(attachments: Sequence[Attachment]) -> None:
             raise Invalid("invalid_attachment", f"a file name must have 1 to {MAX_FILE_NAME_CHARS} characters")
         if not re.fullmatch(MIME_TYPE, each.mime_type):
             raise Invalid("invalid_attachment", f"{name}: mime_type must be like text/plain or image/png")
+        if each.mime_type.startswith("text/") and len(each.content) > MAX_PROMPT_BYTES:
+            raise TooLarge(
+                "attachment_too_large", f"{name} is over {MAX_PROMPT_BYTES >> 20} MiB; name it in the prompt"
+            )
         if each.mime_type.startswith("image/") and each.mime_type not in TEXT_IMAGES:
             _check_image(name, each)
 
@@ -92,6 +98,8 @@ def _check_image(name: str, image: Attachment) -> None:
         raise Invalid("invalid_attachment", f"{name}: {why}")
     if not image.content.startswith(starts) or (starts == (b"RIFF",) and image.content[8:12] != b"WEBP"):
         raise Invalid("invalid_attachment", f"{name}: its content is not {image.mime_type}")
+    if len(image.content) > MAX_IMAGE_BYTES:
+        raise TooLarge("attachment_too_large", f"{name} is over {MAX_IMAGE_BYTES / 2**20:.2f} MiB; scale it down")
 
 
 def check_options(options: RunOptions) -> None:

@@ -1,0 +1,122 @@
+"""The files that `kedge run` is given: attachments, a system prompt, a schema. What is wrong with one is a line."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import os
+
+from kedge.cli.options import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# As in protocol/bounds.py, which knows why; what is too large is refused without being sent.
+MAX_TEXT_BYTES = 4 * 1024 * 1024
+MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
+MAX_ALL_BYTES = 22 * 1024 * 1024  # in base64, and with the prompt, that is still within the body's bound
+MAX_SCHEMA_BYTES = 256 * 1024
+MAX_NAME_CHARS = 255
+
+_IMAGES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+_TEXTS = {".md": "text/markdown", ".html": "text/html", ".csv": "text/csv", ".css": "text/css", ".xml": "text/xml"}
+
+
+def attachments(paths: list[str]) -> list[dict[str, str]]:
+    made: list[dict[str, str]] = []
+    size = 0
+    for path in paths:
+        data = _read(path, "attach", MAX_TEXT_BYTES)
+        size += len(data)
+        if size > MAX_ALL_BYTES:
+            raise UsageError(f"the attached files are over {MAX_ALL_BYTES >> 20} MiB together; attach fewer")
+        content = binascii.b2a_base64(data, newline=False).decode()
+        made.append({"file_name": _name(path), "mime_type": _mime_type(path, data), "content": content})
+    return made
+
+
+def system_prompt(path: str) -> str:
+    text = _text(path, _read(path, "use", MAX_TEXT_BYTES))
+    if not text.strip():
+        raise UsageError(f"cannot use {path}: it is empty")
+    return text
+
+
+def output_schema(path: str) -> dict[str, Any]:
+    text = _text(path, _read(path, "use", MAX_SCHEMA_BYTES))
+    try:
+        schema = json.loads(text, parse_constant=_no_json)
+    except RecursionError:
+        raise UsageError(f"cannot use {path}: it is nested too deeply") from None
+    except ValueError as error:
+        raise UsageError(f"cannot use {path}: it is not JSON ({error})") from None
+    if not isinstance(schema, dict):
+        raise UsageError(f'cannot use {path}: a JSON schema is an object, like {{"type": "object"}}')
+    return schema  # pyright: ignore[reportUnknownVariableType]  (whatever JSON holds)
+
+
+def _read(path: str, what: str, most: int) -> bytes:
+    """All of a file, also of a pipe; not more than is of use."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while size <= most and (piece := os.read(fd, 1024 * 1024)):
+                pieces.append(piece)
+                size += len(piece)
+        finally:
+            os.close(fd)
+    except (OSError, ValueError) as error:  # a zero byte in the name is no system's fault
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"cannot {what} {_name(path)}: {why}") from None
+    if size > most:
+        raise UsageError(f"cannot {what} {_name(path)}: it is over {_mib(most)}; name it in the prompt instead")
+    return b"".join(pieces)
+
+
+def _mime_type(path: str, data: bytes) -> str:
+    if image := _image_type(data):
+        if len(data) > MAX_IMAGE_BYTES:
+            raise UsageError(f"cannot attach {_name(path)}: it is over {_mib(MAX_IMAGE_BYTES)}; scale it down")
+        return image
+    _text(path, data)
+    return _TEXTS.get(os.path.splitext(path)[1].lower(), "text/plain")
+
+
+def _image_type(data: bytes) -> str | None:
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((mime_type for start, mime_type in _IMAGES if data.startswith(start)), None)
+
+
+def _text(path: str, data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UsageError(
+            f"cannot use {_name(path)}: it is neither UTF-8 text nor a png, jpeg, gif or webp image;"
+            " name it in the prompt instead"
+        )
+    return text
+
+
+def _name(path: str) -> str:
+    """As it was given: that says most. Bytes that are no UTF-8 become U+FFFD."""
+    return os.fsencode(path).decode("utf-8", "replace")[-MAX_NAME_CHARS:]
+
+
+def _mib(size: int) -> str:
+    return f"{size >> 10} KiB" if size < 1 << 20 else f"{size / (1 << 20):.3g} MiB"
+
+
+def _no_json(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
