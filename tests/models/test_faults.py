@@ -154,11 +154,9 @@ def test_an_unreadable_body_is_still_a_fault(body: bytes) -> None:
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500])
 @pytest.mark.parametrize("words", [f"bad key {KEY}", f"Bearer {KEY}", f"provided: {KEY[:9]}********cdef."])
 def test_no_key_is_repeated(status: int, words: str) -> None:
-    texts = [
-        fault(status, {"message": words}).text,
-        fault_of_event(json.dumps({"error": words}).encode(), ENDPOINT).text,
-    ]
-    for text in texts:
+    keyless = msgspec.structs.replace(ENDPOINT, api_key=None)  # it is hidden by its shape, too
+    event = json.dumps({"error": words}).encode()
+    for text in (fault(status, {"message": words}).text, fault_of_event(event, keyless).text):
         assert "0123456789" not in text
         assert "cdef" not in text
 
