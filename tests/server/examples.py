@@ -22,6 +22,9 @@ BODIES: dict[type, dict[str, Any]] = {
     api.GrantBody: {"id": "REQUEST", "action": "allow"},
     api.AnswerBody: {"id": "REQUEST", "answers": ["yes"]},
     api.RequestBody: {"id": "REQUEST"},
+    api.ConfigSetBody: {"scope": "workspace", "key": "model", "value": "a/b"},
+    api.ConfigRemoveBody: {"scope": "workspace", "key": "model"},
+    api.ConfigModelBody: {"scope": "workspace", "model": "a/b"},
 }
 
 ParameterSet = Any  # pytest keeps its type to itself

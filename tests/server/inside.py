@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.server.app import Application
 from kedge.server.context import Context
@@ -46,7 +47,9 @@ async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Ins
     store = SqliteStore.open(directory / "data")
     engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
     await engine.start()
-    context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, loop.create_future())
+    configs = Configs({"XDG_CONFIG_HOME": str(directory / "config"), "XDG_CONFIG_DIRS": str(directory / "etc")})
+    configs.tell_with(store.append_config_changed)
+    context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, loop.create_future())
     address = unix(directory / "run" / "x.sock")
     listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)))
     await listener.start()
@@ -56,4 +59,5 @@ async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Ins
         await engine.stop(grace_s=0)
         context.over.set_result(None)
         await listener.close()
+        await configs.close()
         await store.close()

@@ -21,12 +21,19 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.runtime_dir = directory / "run"
         self.data_dir = directory / "data"
+        self.config_dir = directory / "config"  # never the one of whoever runs the tests
         self.runtime_dir.mkdir(mode=0o700, exist_ok=True)
 
     @property
     def env(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KEDGE_", "XDG_"))}
-        return {**kept, "XDG_RUNTIME_DIR": str(self.runtime_dir), "KEDGE_DATA_DIR": str(self.data_dir)}
+        return {
+            **kept,
+            "XDG_RUNTIME_DIR": str(self.runtime_dir),
+            "XDG_CONFIG_HOME": str(self.config_dir),
+            "XDG_CONFIG_DIRS": str(self.config_dir / "system"),
+            "KEDGE_DATA_DIR": str(self.data_dir),
+        }
 
     @property
     def socket_path(self) -> Path:

@@ -50,6 +50,7 @@ def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
     from pathlib import Path
 
     from kedge.agent.agent import Agent
+    from kedge.config.configs import Configs
     from kedge.server import serve
 
     host = options.host
@@ -65,7 +66,9 @@ def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
         idle_s=_idle_s(options),
     )
     _log_to(directory, also_stderr=not options.detached)
-    serve.run(settings, Agent(data_dir=Path(directory)), report.ready, on_left=_leave_soon)
+    configs = Configs()
+    agent = Agent(data_dir=Path(directory), configure=configs.configured)
+    serve.run(settings, agent, configs, report.ready, on_left=_leave_soon)
     return EXIT_OK
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kedge.config.change import Scope
     from kedge.config.inotify import Happened, Inotify
     from kedge.config.load import Loaded, Loader
+    from kedge.config.schema import Config
     from kedge.config.watch import Point
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Configs:
         self._inotify: Inotify | None = None
         self._points: set[Point] = set()
         self._can_watch = True
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._is_dirty = False
         self._is_closed = False
@@ -60,6 +62,13 @@ class Configs:
         """What holds there now. Raises `BadConfig` until the files are mended, and then works again by itself."""
         variables = self._environ if env is None else env
         return await self._use(workspace_id, directory, lambda loader, path: loader.load(path, variables))
+
+    def configured(self, directory: Path, env: Mapping[str, str]) -> Config:
+        """The same for a turn, which works in a thread of its own."""
+        config = self._made_loader().load(directory, env).config
+        if self._loop is not None and self._inotify is None:
+            self._loop.call_soon_threadsafe(self._look_soon)
+        return config
 
     async def set(self, workspace_id: str, directory: str, scope: Scope, key: str, value: object) -> None:
         """Write a key into one of the two files; refused with `CannotSet`."""
@@ -85,6 +94,7 @@ class Configs:
         """The same stream; while it is read, changes are told as they happen."""
         self._directories[workspace_id] = directory
         self._followers[workspace_id] += 1
+        self._loop = asyncio.get_running_loop()
         self._look_soon()
         try:
             async with aclosing(chunks):
@@ -102,7 +112,7 @@ class Configs:
         self._states.pop(workspace_id, None)
 
     async def close(self) -> None:
-        self._is_closed = True
+        self._is_closed, self._loop = True, None
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)

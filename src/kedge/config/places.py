@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-Layer = Literal["default", "system", "user", "workspace", "environment", "flag"]
+Layer = Literal["default", "system", "user", "workspace", "environment"]
 
 NAME = "config.toml"  # in a directory of ours
 WORKSPACE_NAME = "kedge.toml"

@@ -185,6 +185,7 @@ class RequestBody(msgspec.Struct, frozen=True):
     id: str
 
 
+ConfigLayer = Literal["default", "system", "user", "workspace", "environment"]
 ConfigScope = Annotated[Literal["global", "workspace"], msgspec.Meta(description="the user's file, or kedge.toml")]
 ConfigKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000, description="names joined by dots")]
 
@@ -194,7 +195,7 @@ class ConfigValue(msgspec.Struct, frozen=True):
 
     key: str
     value: Any
-    layer: Literal["default", "system", "user", "workspace", "environment", "flag"]
+    layer: ConfigLayer
     name: str | None  # of the file or the variable
     line: int | None
 
@@ -210,7 +211,7 @@ class ConfigIgnored(msgspec.Struct, frozen=True):
 
 class ConfigFile(msgspec.Struct, frozen=True):
     path: str
-    layer: Literal["default", "system", "user", "workspace", "environment", "flag"]
+    layer: ConfigLayer
     exists: bool
     trusted: bool
 
@@ -224,7 +225,7 @@ class ConfigAnswer(msgspec.Struct, frozen=True):
 class ConfigSetBody(msgspec.Struct, frozen=True):
     scope: ConfigScope
     key: ConfigKey
-    value: Any
+    value: str | int | float | bool | list[Any]
 
 
 class ConfigRemoveBody(msgspec.Struct, frozen=True):

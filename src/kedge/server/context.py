@@ -1,4 +1,4 @@
-"""What handlers share: the engine, the meters, and the way out."""
+"""What handlers share: the engine, the configuration, the meters, and the way out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.engine.turn import Turn
 from kedge.protocol.runs import RunKind
 from kedge.server.metrics import Metrics
+from kedge.tools.jobs import AllJobs
 
 
 class Agent(Protocol):
@@ -17,6 +19,8 @@ class Agent(Protocol):
 
     @property
     def turns(self) -> Mapping[RunKind, Turn]: ...
+    @property
+    def jobs(self) -> AllJobs: ...
     def default_model(self) -> str | None: ...
     async def warm_up(self) -> None: ...  # do what the first run would have to wait for
     async def close(self) -> None: ...
@@ -28,4 +32,5 @@ class Context(NamedTuple):
     metrics: Metrics
     openapi: Callable[[], bytes]
     stop: Callable[[], None]
+    configs: Configs
     over: asyncio.Future[None]  # done when no run makes progress any more: nobody should wait for one

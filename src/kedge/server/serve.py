@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
+from kedge.engine.reaper import Reaper
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
 from kedge.server.app import App, Application
 from kedge.server.auth import Guard, make_token
@@ -40,22 +42,26 @@ class Settings(NamedTuple):
 OnReady = Callable[[list[Address]], None]
 
 
-def run(settings: Settings, agent: Agent, on_ready: OnReady, on_left: Callable[[], None]) -> None:
+def run(settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady, on_left: Callable[[], None]) -> None:
     """Serve until told to leave. At `on_left` all is written and closed; what ignores its cancellation may linger."""
-    asyncio.run(_serve(settings, agent, on_ready, on_left))
+    asyncio.run(_serve(settings, agent, configs, on_ready, on_left))
 
 
-async def _serve(settings: Settings, agent: Agent, on_ready: OnReady, on_left: Callable[[], None]) -> None:
+async def _serve(
+    settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady, on_left: Callable[[], None]
+) -> None:
     store = SqliteStore.open(Path(settings.data_dir))  # owns the directory from here on
     try:
-        await _serve_from(store, settings, agent, on_ready)
+        await _serve_from(store, settings, agent, configs, on_ready)
         await store.close()
     finally:
         store.abandon()
     on_left()
 
 
-async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_ready: OnReady) -> None:
+async def _serve_from(
+    store: SqliteStore, settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady
+) -> None:
     loop = asyncio.get_running_loop()
     leaving = Leaving()
     for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -65,10 +71,15 @@ async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_r
         bound = _bind_all(settings, sockets)
         metrics = Metrics(loop.time)
         await metrics.begin(store)
+        reaper = Reaper()
+        sockets.callback(reaper.close)
+        if not reaper.start():
+            log.info("this machine hands no orphans to us: those of tools are found by their mark alone")
         engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
         await engine.start()
+        configs.tell_with(store.append_config_changed)
         over: asyncio.Future[None] = loop.create_future()
-        context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, over)
+        context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, configs, over)
         app = Application(context, OPERATIONS)
         listeners = [Listener(sock, _guarded(app, address, token, settings)) for address, sock in bound]
         for listener in listeners:
@@ -81,6 +92,7 @@ async def _serve_from(store: SqliteStore, settings: Settings, agent: Agent, on_r
         await _stop(engine, leaving)
         over.set_result(None)
         await asyncio.gather(*(listener.close() for listener in listeners))
+        await configs.close()
         warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
         await agent.close()

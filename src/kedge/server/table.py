@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kedge.protocol import api
+from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.requests import AnswerReceipt
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
-from kedge.server.handlers import about, people, runs, sessions, workspaces
+from kedge.server.handlers import about, config, jobs, people, runs, sessions, workspaces
 from kedge.server.operations import Operation
 
 W = "/v1/workspaces/{workspace_id}"
@@ -92,6 +93,35 @@ OPERATIONS = (
         api.Cancelled,
         errors=(409,),
     ),
+    Operation(
+        "GET",
+        W + "/config",
+        "What is configured, and where each value comes from",
+        config.get_config,
+        api.ConfigAnswer,
+        errors=(422,),
+    ),
+    Operation(
+        "POST",
+        W + "/config/set",
+        "Set a key in the user's file or the workspace's",
+        config.set_config,
+        api.ConfigAnswer,
+        body=api.ConfigSetBody,
+    ),
+    Operation(
+        "POST",
+        W + "/config/remove",
+        "Remove a key, if it is there",
+        config.remove_config,
+        api.ConfigAnswer,
+        body=api.ConfigRemoveBody,
+    ),
+    Operation(
+        "POST", W + "/config/model", "Choose a model", config.set_model, api.ConfigAnswer, body=api.ConfigModelBody
+    ),
+    Operation("GET", W + "/jobs", "Background jobs, newest first", jobs.list_jobs, JobList),
+    Operation("POST", W + "/jobs/{job_id}/kill", "End a background job", jobs.kill_job, Job),
     Operation("GET", W + "/permissions", "Pending permissions", people.list_permissions, api.PendingPermissions),
     Operation(
         "POST",

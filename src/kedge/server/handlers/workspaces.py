@@ -31,6 +31,7 @@ async def get_workspace(call: Call) -> Reply:
 
 async def delete_workspace(call: Call) -> Reply:
     await call.engine.delete_workspace(call["workspace_id"])
+    call.context.configs.forget(call["workspace_id"])
     return Reply(Deleted(deleted=True))
 
 
@@ -42,9 +43,9 @@ async def events(call: Call) -> Stream:
         if not last.isdecimal() or len(last) > 18:
             raise Invalid("invalid_request", "Last-Event-ID must be the id of an event: a whole number")
         after = int(last)
-    return Stream(
-        call.engine.subscribe(call["workspace_id"], after=after, log_id=query.log_id, session_id=query.session_id)
-    )
+    workspace_id = call["workspace_id"]
+    story = call.engine.subscribe(workspace_id, after=after, log_id=query.log_id, session_id=query.session_id)
+    return Stream(call.context.configs.followed(workspace_id, call.engine.feed(workspace_id).path, story))
 
 
 async def read_log(call: Call) -> Reply:

@@ -1,0 +1,32 @@
+"""The configuration of a workspace: shown with where it comes from and without secrets, and changed."""
+
+from __future__ import annotations
+
+from kedge.protocol.api import ConfigModelBody, ConfigRemoveBody, ConfigSetBody
+from kedge.server.operations import Call, Reply
+
+
+async def get_config(call: Call) -> Reply:
+    from kedge.config.show import answer  # reads the schema: nothing that a starting server should wait for
+
+    directory = call.engine.feed(call["workspace_id"]).path
+    return Reply(answer(await call.context.configs.of(call["workspace_id"], directory)))
+
+
+async def set_config(call: Call) -> Reply:
+    body, directory = call.body(ConfigSetBody), call.engine.feed(call["workspace_id"]).path
+    await call.context.configs.set(call["workspace_id"], directory, body.scope, body.key, body.value)
+    return await get_config(call)
+
+
+async def remove_config(call: Call) -> Reply:
+    body, directory = call.body(ConfigRemoveBody), call.engine.feed(call["workspace_id"]).path
+    await call.context.configs.remove(call["workspace_id"], directory, body.scope, body.key)
+    return await get_config(call)
+
+
+async def set_model(call: Call) -> Reply:
+    body, directory = call.body(ConfigModelBody), call.engine.feed(call["workspace_id"]).path
+    key = "small_model" if body.small else "model"
+    await call.context.configs.set(call["workspace_id"], directory, body.scope, key, body.model)
+    return await get_config(call)
