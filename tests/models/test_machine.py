@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,7 +45,7 @@ async def tell(text: str, details: dict[str, Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(*models: str) -> AsyncIterator[LocalServer]:
+async def serving(*models: str) -> AsyncGenerator[LocalServer, None]:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         body = json.dumps({"data": [{"id": model} for model in models]}).encode()
