@@ -9,7 +9,7 @@ from typing import Any
 
 from kedge.agent.agent import Agent
 from kedge.agent.retry import Retry
-from kedge.config.schema import Config
+from kedge.config.schema import AgentConfig, Config
 from kedge.models.client import Models
 from kedge.protocol.events import AgentEvent, Event
 from kedge.protocol.messages import Delta, FinishReason, Message, finish_of, text_of
@@ -35,7 +35,7 @@ class Pilot:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.kedge = kedge
-        self.config = Config()
+        self.config = Config(agent=AgentConfig(titles=False))  # beside the run, at any time: not in every count
         self.delays: list[float] = []
         self.agent = Agent(
             Models(stall_s=stall_s),

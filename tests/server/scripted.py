@@ -13,14 +13,16 @@ from kedge.cli.main import main
 from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
 from kedge.protocol.runs import RunKind
+from kedge.tools.jobs import AllJobs
 
 
 class ScriptedAgent:
     """Does what prompts say; `kedge.engine.scripted` lists the commands."""
 
-    def __init__(self) -> None:
+    def __init__(self, **_: object) -> None:  # what the real one is given
         turn = ScriptedTurn()
         self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn}
+        self.jobs = AllJobs()
 
     def default_model(self) -> str | None:
         return "scripted/any"

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from kedge.agent.calls import Judge
 from kedge.agent.retry import Retry
+from kedge.agent.summary import SummarizeTurn
 from kedge.agent.system import Repositories
+from kedge.agent.titles import Titles
 from kedge.agent.turn import AgentTurn, Configure, Parts
 from kedge.config.load import Loader
 from kedge.config.schema import Config
-from kedge.engine.errors import TurnFailed
-from kedge.engine.turn import Turn, TurnContext
+from kedge.engine.turn import Turn
 from kedge.models.choose import Chooser
 from kedge.models.client import Models
 from kedge.models.credentials import CREDENTIALS_FILE, Credentials
@@ -22,6 +23,7 @@ from kedge.models.errors import ConfigError
 from kedge.models.resolve import resolve
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.runs import RunKind
+from kedge.tools.jobs import AllJobs
 from kedge.tools.permissions.decisions import Ask, Decision
 from kedge.tools.port import Place, Tool, Want
 from kedge.tools.registry import TOOLS
@@ -45,6 +47,9 @@ class Agent:
         self._models = models or Models()
         self._environ = environ
         where = data_dir or Path(default_data_dir())
+        retry = retry or Retry()
+        self._titles = Titles(self._models)
+        self.jobs = AllJobs()
         turn = AgentTurn(
             Parts(
                 models=self._models,
@@ -54,12 +59,18 @@ class Agent:
                 data_dir=where,
                 tools=tools,
                 judge=judge or ask_about_everything,
-                retry=retry or Retry(),
+                jobs=self.jobs,
+                retry=retry,
                 today=today,
                 repositories=Repositories(),
+                titles=self._titles,
             )
         )
-        self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": summarize}
+        self.turns: Mapping[RunKind, Turn] = {
+            "prompt": turn,
+            "agent": turn,
+            "summarize": SummarizeTurn(self._models, retry, turn.prepare),
+        }
 
     def default_model(self) -> str | None:
         """The model of a run that names none, as `provider/name`; without the name where the provider decides."""
@@ -73,13 +84,9 @@ class Agent:
         await self._models.warm_up()
 
     async def close(self) -> None:
+        await self._titles.close()
+        await self.jobs.close()
         await self._models.close()
-
-
-async def summarize(ctx: TurnContext) -> None:
-    """An empty session has nothing to summarise; any other cannot be summarised yet."""
-    if await ctx.history():
-        raise TurnFailed(f"this server cannot do runs of kind {ctx.run.kind!r} yet", "unsupported")
 
 
 async def ask_about_everything(place: Place, tool: Tool, want: Want) -> Decision:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -21,12 +21,15 @@ from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ToolWriter
 from kedge.protocol.messages import ToolCall
+from kedge.protocol.requests import Answer
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.decisions import Allow, Decision, Refuse
 from kedge.tools.port import Output, Place, Tool, Want
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_SIDE_BY_SIDE = 10  # calls; more would only wait for each other's disk
 
@@ -51,6 +54,7 @@ class Denied(Exception):
 class _Ready(NamedTuple):
     tool: Tool
     params: msgspec.Struct
+    answer: Answer | None = None
 
 
 class Calls:
@@ -93,7 +97,7 @@ class Calls:
             failpoints.hit("call.begin")
             writer = await self._ctx.tool(message_id, call.id, call.name)
             if isinstance(ready, _Ready):
-                context = CallContext(self._ctx, self._place, message_id, call.id, writer)
+                context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
                 output = await _contained(call.name, lambda: ready.tool.run(context, ready.params))
             else:
                 output = ready
@@ -112,12 +116,15 @@ class Calls:
             return Output(content=CUT_OFF if is_cut_off else error.text, is_error=True)
         if is_cut_off and not call.input.strip():
             return Output(content=CUT_OFF, is_error=True)
+        return await _contained(call.name, lambda: self._asked(message_id, call, tool, given))
 
-        async def asked() -> Output:
-            return await self._refused(message_id, call, tool, given) or Output(content="")
-
-        refused = await _contained(call.name, asked)
-        return refused if refused.content else _Ready(tool, given)
+    async def _asked(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Ready | Output:
+        """Everything that a person has to do with a call, before it starts."""
+        refused = await self._refused(message_id, call, tool, given)
+        if refused is not None or tool.asks is None:
+            return refused or _Ready(tool, given)
+        answer = await self._ctx.ask_question(message_id, call.id, clean(tool.asks(given)))
+        return _Ready(tool, given, answer)
 
     async def _refused(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> Output | None:
         """None: the call has leave for all that it wants."""
@@ -161,7 +168,7 @@ class Calls:
             raise Denied
 
 
-async def _contained(name: str, work: Callable[[], Awaitable[Output]]) -> Output:
+async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:
     """The boundary around a tool: what it raises is a result, and never the end of the run."""
     try:
         return await work()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
 
 from kedge.agent.results import MAX_SHOWN_CHARS
 from kedge.config.schema import Config
@@ -13,6 +12,7 @@ from kedge.engine.writing import ToolWriter
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
+from kedge.tools.jobs import Jobs
 from kedge.tools.port import Process
 
 # The way into our own server is nothing for the programs that a model starts.
@@ -29,6 +29,7 @@ class TurnPlace:
         env: Mapping[str, str],
         config: Config,
         data_dir: Path,
+        jobs: Jobs,
         sees_images: bool,
     ) -> None:
         self.directory = ctx.directory
@@ -36,6 +37,7 @@ class TurnPlace:
         self.config = config
         self.session_id = ctx.run.session_id
         self.run_id = ctx.run.run_id
+        self.jobs = jobs
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
         self._scratch = data_dir / "scratch" / self.session_id
@@ -51,8 +53,11 @@ class TurnPlace:
 class CallContext:
     """`kedge.tools.port.ToolContext`: one call at work in a place."""
 
-    def __init__(self, ctx: TurnContext, place: TurnPlace, message_id: str, call_id: str, writer: ToolWriter) -> None:
+    def __init__(
+        self, ctx: TurnContext, place: TurnPlace, call_id: str, writer: ToolWriter, answer: Answer | None
+    ) -> None:
         self.call_id = call_id
+        self.answer = answer
         self.directory = place.directory
         self.env = place.env
         self.config = place.config
@@ -60,9 +65,9 @@ class CallContext:
         self.run_id = place.run_id
         self.sees_images = place.sees_images
         self.known_files = place.known_files
+        self.jobs = place.jobs
         self._place = place
         self._ctx = ctx
-        self._message_id = message_id
         self._writer = writer
         self._left = MAX_SHOWN_CHARS
 
@@ -91,6 +96,3 @@ class CallContext:
         if not end.text.strip():
             raise ToolError("The sub-agent ended without an answer; ask again, with a narrower question.")
         return end.text
-
-    async def question(self, questions: list[dict[str, Any]]) -> Answer:
-        return await self._ctx.ask_question(self._message_id, self.call_id, questions)

@@ -19,19 +19,22 @@ from kedge.agent.params import spec_of
 from kedge.agent.place import TurnPlace
 from kedge.agent.progress import Step, last_step
 from kedge.agent.results import known_files
-from kedge.agent.retry import Attempts, Retry
+from kedge.agent.retry import Attempts, Renew, Retry
 from kedge.agent.schema import OutputSchema
 from kedge.agent.step import ContextFull, Steps
+from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
 from kedge.agent.system import Repositories, Role, look_around, system_prompt
+from kedge.agent.titles import Titles
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models import catalog
-from kedge.models.choose import Chooser
+from kedge.models.choose import Chooser, Chosen
 from kedge.models.client import Models
 from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message
+from kedge.tools.jobs import AllJobs
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
 
@@ -49,9 +52,11 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     tools: Sequence[Tool]
     judge: Judge
+    jobs: AllJobs
     retry: Retry
     today: Callable[[], date]
     repositories: Repositories
+    titles: Titles
 
 
 class _Hands(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +68,7 @@ class _Hands(msgspec.Struct, frozen=True, kw_only=True):
     calls: Calls
     steps: Steps
     limits: Limits
+    renew: Renew
 
 
 class AgentTurn:
@@ -73,6 +79,10 @@ class AgentTurn:
 
     async def __call__(self, ctx: TurnContext) -> None:
         await _Turn(self._parts, ctx, await _output_schema(ctx)).work()
+
+    async def prepare(self, ctx: TurnContext, history: list[Message]) -> Prepared:
+        """What a step would be taken with now, for a run that only summarises."""
+        return await _Turn(self._parts, ctx, None).prepared(history)
 
 
 class _Turn:
@@ -102,23 +112,35 @@ class _Turn:
             history = await self._ctx.history()
 
     async def _call(self, step: Step, history: list[Message]) -> None:
-        hands = await self._ready()
+        hands = await self._ready(history)
         hands.place.known_files.clear()
         hands.place.known_files.update(known_files(history))
         made = repeats.made_calls(history, self._run_id)
         await hands.calls.run(step.message.id, step.open_calls, made, is_cut_off=step.is_cut_off)
 
     async def _step(self, history: list[Message], *, is_first: bool) -> None:
-        hands = await self._ready()
+        hands = await self._ready(history)
         if not is_first:
             _check_circles(history, self._run_id)
             if await self._ctx.join():
                 history = await self._ctx.history()
         await hands.limits.check(history)
+        if is_nearly_full(history, hands.steps.endpoint.info, hands.place.config.agent):
+            await self._summarise(history, "full")
+            history = await self._ctx.history()
         try:
             await hands.steps.take(self._request(hands, history))
         except ContextFull as full:
-            raise TurnFailed(full.error.text, full.error.code) from full
+            if not any(message.role == "assistant" for message in history):  # the prompt alone is too much
+                raise TurnFailed(full.error.text, full.error.code) from full
+            await self._summarise(history, "refused")
+
+    async def _summarise(self, history: list[Message], why: Why) -> None:
+        await summarise(self._ctx, self._parts.models, await self.prepared(history), why=why, retry=self._parts.retry)
+
+    async def prepared(self, history: list[Message]) -> Prepared:
+        hands = await self._ready(history)
+        return Prepared(hands.steps.endpoint, self._request(hands, history), hands.renew)
 
     def _request(self, hands: _Hands, history: Sequence[Message]) -> StepRequest:
         endpoint = hands.steps.endpoint
@@ -136,21 +158,35 @@ class _Turn:
             raise TurnFailed(_NO_ANSWER[step.reason], step.reason)
         return self._schema is None or self._schema.check(history, self._run_id)
 
-    async def _ready(self) -> _Hands:
+    async def _ready(self, history: list[Message]) -> _Hands:
         """What the turn works with, put together when it is first needed."""
         if self._hands is None:
-            self._hands = await self._made_ready()
+            self._hands = await self._made_ready(history)
         return self._hands
 
-    async def _made_ready(self) -> _Hands:
+    async def _made_ready(self, history: list[Message]) -> _Hands:
         parts, ctx = self._parts, self._ctx
         env = parts.environ if ctx.env is None else ctx.env
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
-        endpoint = await self._endpoint(env, config)
+        chosen = await self._chosen(env, config)
+        endpoint = chosen.endpoint
+        if config.agent.titles:
+            parts.titles.begin(ctx, history, lambda: _small(parts, chosen, env, config))
+
+        async def renew(refused: Endpoint) -> Endpoint | None:
+            return await parts.chooser.renewed(refused, env, config)
+
         mode = ctx.options.mode or config.permissions.mode
         has_tools = endpoint.info.tools and not endpoint.info.is_tiny
         tools = tools_for(ctx.run.kind, ctx.run.permissions, mode, parts.tools) if has_tools else ()
-        place = TurnPlace(ctx, env=env, config=config, data_dir=parts.data_dir, sees_images=endpoint.info.images)
+        place = TurnPlace(
+            ctx,
+            env=env,
+            config=config,
+            data_dir=parts.data_dir,
+            jobs=parts.jobs.of(ctx.workspace_id),
+            sees_images=endpoint.info.images,
+        )
         around = await look_around(
             parts.repositories, place.session_id, ctx.directory, env, config.agent.context_files, parts.today()
         )
@@ -168,22 +204,18 @@ class _Turn:
             specs=[spec_of(tool) for tool in tools],
             place=place,
             calls=Calls(ctx, place, {tool.name: tool for tool in tools}, parts.judge),
-            steps=Steps(
-                ctx,
-                parts.models,
-                endpoint,
-                parts.retry,
-                lambda refused: parts.chooser.renewed(refused, env, config),
-            ),
+            steps=Steps(ctx, parts.models, endpoint, parts.retry, renew),
             limits=Limits(ctx, config),
+            renew=renew,
         )
 
-    async def _endpoint(self, env: Mapping[str, str], config: Config) -> Endpoint:
+    async def _chosen(self, env: Mapping[str, str], config: Config) -> Chosen:
         attempts = Attempts(self._ctx, self._parts.retry)
         while True:
             try:
                 chosen = await self._parts.chooser.large(self._ctx.run.model, env, config)
-                return await self._parts.models.named(chosen.endpoint)
+                endpoint = await self._parts.models.named(chosen.endpoint)
+                return msgspec.structs.replace(chosen, endpoint=endpoint)
             except ModelError as error:
                 await attempts.failed(error)
 
@@ -192,6 +224,11 @@ _NO_ANSWER: dict[FinishReason, str] = {
     "max_tokens": "the model reached its output limit before it said anything; ask for less, or raise it",
     "content_filter": "the provider's content filter stopped the answer before it began; say it in other words",
 }
+
+
+async def _small(parts: Parts, large: Chosen, env: Mapping[str, str], config: Config) -> Endpoint | None:
+    chosen = await parts.chooser.small(large, env, config)
+    return None if chosen is None else await parts.models.named(chosen.endpoint)
 
 
 async def _output_schema(ctx: TurnContext) -> OutputSchema | None:

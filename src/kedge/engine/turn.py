@@ -41,6 +41,7 @@ class TurnContext:
         self.run: Run = started.run
         self.joined: list[Run] = list(started.joined)
         self.options: RunOptions = started.options
+        self.workspace_id = started.claim.workspace_id
         self.directory = Path(desk.feed.path)
         self.env = env
         self.groups: set[LeftProcess] = set()

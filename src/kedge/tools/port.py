@@ -86,11 +86,13 @@ class ToolContext(Place, Protocol):
     def jobs(self) -> Jobs: ...  # of this workspace
     async def process_started(self, pid: int) -> Process: ...  # a process group's leader
     async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
-    async def question(self, questions: list[dict[str, Any]]) -> Answer: ...
+    @property
+    def answer(self) -> Answer | None: ...  # a person's, to what the tool asks
 
 
 Run = Callable[[ToolContext, Any], Awaitable[Output]]
 Wants = Callable[[Place, Any], Awaitable[Sequence[Want]]]
+Asks = Callable[[Any], list[dict[str, Any]]]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +101,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     is_read_only: bool = False  # calls of one step that are may run side by side
     wants: Wants | None = None
+    asks: Asks | None = None  # questions for a person, put before the call starts; may raise ToolError
 
     @property
     def description(self) -> str:

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from kedge.config.schema import Mode
 from kedge.protocol.runs import Permissions, RunKind
+from kedge.tools.bash import BASH
+from kedge.tools.edit import EDIT
+from kedge.tools.glob import GLOB
+from kedge.tools.grep import GREP
+from kedge.tools.job_kill import JOB_KILL
+from kedge.tools.job_output import JOB_OUTPUT
+from kedge.tools.ls import LS
+from kedge.tools.multiedit import MULTIEDIT
 from kedge.tools.port import Tool
+from kedge.tools.view import VIEW
+from kedge.tools.write import WRITE
 
-TOOLS: tuple[Tool, ...] = ()
+TOOLS: tuple[Tool, ...] = (VIEW, LS, GLOB, GREP, EDIT, MULTIEDIT, WRITE, BASH, JOB_OUTPUT, JOB_KILL)
 
 # What a sub-agent has no use for, although it changes nothing: it reports to an agent, and works alone.
 _NOT_FOR_SUB_AGENTS = frozenset({"agent", "question", "todos"})
