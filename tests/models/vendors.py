@@ -1,0 +1,108 @@
+"""What the vendors refuse, written from their rules: each check raises for a conversation that would be refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+Json = dict[str, Any]
+
+# Longer than OpenAI takes, and yet what a server that gave it must get back.
+OWN_LONG_ID = "long_" * 12
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def check_chat(messages: list[Json], *, has_tools: bool = True, sees: bool = True) -> None:
+    """The strictest of those that speak Chat Completions."""
+    assert messages[0]["role"] == "user", "a conversation begins with a user"
+    open_calls: list[str] = []
+    seen: set[str] = set()
+    for message in messages:
+        role, content = message["role"], message["content"]
+        if role != "tool":
+            assert not open_calls, "calls without results"
+        match role:
+            case "user":
+                for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+                    assert block["type"] != "text" or block["text"].strip(), "an empty text"
+                    assert block["type"] != "image_url" or sees, "an image for a model that cannot see"
+            case "assistant":
+                calls = message.get("tool_calls", [])
+                assert calls or (isinstance(content, str) and content.strip()), "an answer that says nothing"
+                assert has_tools or not calls, "calls, although there are no tools"
+                assert "tool_calls" not in message or calls, "an empty list of calls"
+                for call in calls:
+                    assert _NAME.fullmatch(call["function"]["name"])
+                    assert isinstance(json.loads(call["function"]["arguments"]), dict)
+                    assert 0 < len(call["id"]) <= 40 or call["id"] == OWN_LONG_ID
+                    assert call["id"] not in seen, "an id that was used"
+                    seen.add(call["id"])
+                    open_calls.append(call["id"])
+            case "tool":
+                assert message["tool_call_id"] in open_calls, "a result without a call"
+                assert isinstance(content, str)
+                assert content
+                open_calls.remove(message["tool_call_id"])
+            case _:
+                raise AssertionError(f"no such role: {role}")
+    assert not open_calls, "calls without results"
+
+
+def check_anthropic(messages: list[Json], *, has_tools: bool = True, sees: bool = True) -> None:
+    roles = [message["role"] for message in messages]
+    assert roles == [("user", "assistant")[i % 2] for i in range(len(roles))], "roles take turns, and a user begins"
+    open_calls: list[str] = []
+    seen: set[str] = set()
+    for message in messages:
+        blocks: list[Json] = message["content"]
+        assert blocks, "an empty message"
+        if message["role"] == "assistant":
+            assert not open_calls
+            assert blocks[-1]["type"] in ("text", "tool_use"), "no message ends with thoughts"
+            for block in blocks:
+                match block["type"]:
+                    case "text":
+                        assert block["text"].strip(), "an empty text"
+                    case "thinking":
+                        assert block["signature"]
+                        assert isinstance(block["thinking"], str)
+                    case "redacted_thinking":
+                        assert block["data"]
+                    case "tool_use":
+                        assert has_tools
+                        assert re.fullmatch(r"[a-zA-Z0-9_-]+", block["id"])
+                        assert block["id"] not in seen, "an id that was used"
+                        assert _NAME.fullmatch(block["name"])
+                        assert isinstance(block["input"], dict)
+                        seen.add(block["id"])
+                        open_calls.append(block["id"])
+                    case unknown:
+                        raise AssertionError(f"an answer has no {unknown}")
+            continue
+        kinds = [block["type"] for block in blocks]
+        assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result"), "results come first"
+        for block in blocks:
+            match block["type"]:
+                case "text" | "image":
+                    _check_shown(block, sees=sees)
+                case "tool_result":
+                    assert block["tool_use_id"] in open_calls, "a result without a call"
+                    open_calls.remove(block["tool_use_id"])
+                    assert block["content"], "an error needs words"
+                    for shown in block["content"]:
+                        _check_shown(shown, sees=sees)
+                case unknown:
+                    raise AssertionError(f"a user has no {unknown}")
+        assert not open_calls, "calls whose results are not in the next message"
+    assert not open_calls
+
+
+def _check_shown(block: Json, *, sees: bool) -> None:
+    if block["type"] == "text":
+        assert block["text"].strip(), "an empty text"
+    else:
+        assert sees, "an image for a model that cannot see"
+        assert block["source"]["media_type"] in ("image/png", "image/jpeg", "image/gif", "image/webp")
+        assert 0 < len(block["source"]["data"]) <= 5 * 1024 * 1024
