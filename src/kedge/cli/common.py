@@ -55,7 +55,7 @@ def command(
 
 def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Client:
     return Client.connect(
-        _directory(options.get("cwd")),
+        directory_of(options.get("cwd")),
         host=options.get("host"),
         data_dir=options.get("data-dir"),
         token_file=options.get("token-file"),
@@ -65,7 +65,7 @@ def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Cli
     )
 
 
-def _directory(given: str | None) -> str:
+def directory_of(given: str | None) -> str:
     try:
         directory = os.path.abspath(given or ".")
     except FileNotFoundError:

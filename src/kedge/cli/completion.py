@@ -31,7 +31,7 @@ _kedge() {{
         esac
     fi
     case "$COMP_CWORD,${{COMP_WORDS[1]}},$word" in
-        1,*|*,session,*|*,completion,*|*,-*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
+        1,*|*,session,*|*,config,*|*,completion,*|*,-*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
         *) COMPREPLY=($(compgen -f -- "$word")) ;;
     esac
 }}
@@ -51,7 +51,7 @@ fi
 case "$words[2]" in
 {cases}
 esac
-if [[ "$PREFIX" == -* || "$words[2]" == (session|completion) ]]; then
+if [[ "$PREFIX" == -* || "$words[2]" == (session|config|completion) ]]; then
     compadd -- $choices
 else
     _files

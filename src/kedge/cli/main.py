@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("kedge.cli.attach", "follow a run that is already there"),
     "cancel": ("kedge.cli.cancel", "stop a run, or all that a session is doing"),
     "session": ("kedge.cli.session", "list, show, rename, delete or export conversations"),
+    "config": ("kedge.cli.config", "show and change the configuration"),
     "logs": ("kedge.cli.logs", "show the log of the server"),
     "doctor": ("kedge.cli.doctor", "check the set-up, and say how to mend it"),
     "completion": ("kedge.cli.completion", "let the shell complete commands and options"),

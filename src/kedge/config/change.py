@@ -133,11 +133,18 @@ def _change(file: Path, change: Callable[[str], str]) -> None:
                 raise BadConfig(document.problems)
             text = content.decode()
             mark = "\ufeff" if text.startswith("\ufeff") else ""
-            changed = (mark + change(text.removeprefix(mark))).encode()
+            changed = _encoded(mark + change(text.removeprefix(mark)))
             if changed != content:
                 _replace(target, changed)
     except OSError as error:
         raise CannotSet(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise CannotSet("the key or the value is not valid Unicode") from None
 
 
 def _replace(target: Path, content: bytes) -> None:

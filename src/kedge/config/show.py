@@ -25,7 +25,11 @@ def answer(loaded: Loaded, key: str | None = None) -> ConfigAnswer:
     rows = [row for path, row in _rows(loaded) if path[: len(below)] == below]
     return ConfigAnswer(
         values=rows,
-        ignored=[ConfigIgnored(each.file, each.line, each.key, each.why) for each in loaded.ignored],
+        ignored=[
+            ConfigIgnored(each.file, each.line, each.key, each.why)
+            for each in loaded.ignored
+            if parsed(each.key)[: len(below)] == below
+        ],
         files=[ConfigFile(each.path, each.layer, each.exists, each.trusted) for each in loaded.files],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kedge.protocol.api import ConfigModelBody, ConfigRemoveBody, ConfigSetBody
+from kedge.protocol.bounds import check_depth, check_model, check_text
 from kedge.server.operations import Call, Reply
 
 
@@ -15,6 +16,7 @@ async def get_config(call: Call) -> Reply:
 
 async def set_config(call: Call) -> Reply:
     body, directory = call.body(ConfigSetBody), call.engine.feed(call["workspace_id"]).path
+    check_depth(body.value, "values")
     await call.context.configs.set(call["workspace_id"], directory, body.scope, body.key, body.value)
     return await get_config(call)
 
@@ -27,6 +29,8 @@ async def remove_config(call: Call) -> Reply:
 
 async def set_model(call: Call) -> Reply:
     body, directory = call.body(ConfigModelBody), call.engine.feed(call["workspace_id"]).path
+    check_text(body.model, "model")
+    check_model(body.model)
     key = "small_model" if body.small else "model"
     await call.context.configs.set(call["workspace_id"], directory, body.scope, key, body.model)
     return await get_config(call)
