@@ -10,7 +10,7 @@ import pytest
 
 from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Conflict, NotFound
-from kedge.protocol.runs import Attachment, Submission
+from kedge.protocol.runs import Attachment, RunOptions, Submission
 from kedge.store.port import Retention
 from tests.support.harness import Kedge
 from tests.support.invariants import run_events
@@ -44,6 +44,7 @@ async def test_same_run_id_sent_50_times_at_once_runs_once(kedge: Kedge) -> None
         {"model": "openai/other"},
         {"kind": "shell"},
         {"attachments": (Attachment("a.txt", "text/plain", b"a"),)},
+        {"options": RunOptions(max_steps=1)},
     ],
     ids=lambda change: next(iter(change)),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.protocol.messages import Finish, Message, Text, text_of
+from kedge.protocol.messages import Finish, FinishReason, Message, Text, text_of
 from kedge.store.port import Claim, Outcome
 from kedge.store.sqlite.history import Histories, Known, read
 from tests.store.stores import Place, opened
@@ -76,3 +76,45 @@ def test_session_too_large_to_be_remembered_takes_nobody_elses_place() -> None:
     histories.keep("a", Known(1, 40))
     histories.keep("huge", Known(5, 101))
     assert (histories.get("a").seq, histories.get("huge").seq) == (1, 0)
+
+
+async def summarize(place: Place, claim: Claim, text: str, reason: FinishReason = "end_turn") -> None:
+    message = await place.store.create_message(claim, "assistant", summary=True)
+    await place.store.finish_parts(claim, message.id, 0, [Text(text), Finish(reason)])
+
+
+async def test_history_begins_at_the_last_finished_summary(place: Place) -> None:
+    claim = (await place.start("run-1")).claim
+    for number in range(3):
+        await say(place, claim, f"before {number}")
+        await summarize(place, claim, f"summary {number}")
+        assert await seen(place, claim) == [f"summary {number}"]
+        await say(place, claim, f"after {number}")
+        assert await seen(place, claim) == [f"summary {number}", f"after {number}"]
+    assert len(place.store._histories.get(claim.session_id).messages) == 2
+
+
+@pytest.mark.parametrize("reason", ["interrupted", "canceled", "error"])
+async def test_summary_that_was_not_finished_is_ignored(place: Place, reason: FinishReason) -> None:
+    claim = (await place.start("run-1")).claim
+    await say(place, claim, "said")
+    whole = await seen(place, claim)
+    message = await place.store.create_message(claim, "assistant", summary=True)
+    assert await seen(place, claim) == whole  # being written
+    await place.store.finish_parts(claim, message.id, 0, [Text("half"), Finish(reason)])
+    assert await seen(place, claim) == whole
+    await say(place, claim, "more")
+    assert await seen(place, claim) == [*whole, "more"]
+    await summarize(place, claim, "all of it")
+    assert await seen(place, claim) == ["all of it"]
+
+
+async def test_long_session_with_many_summaries_is_read_from_the_last_one_only(place: Place) -> None:
+    claim = (await place.start("run-1")).claim
+    for number in range(500):
+        await (summarize if number % 50 == 49 else say)(place, claim, f"{number}")
+        found = await seen(place, claim)
+        assert len(found) <= 51
+        assert found[-1] == f"{number}"
+    assert await seen(place, claim) == ["499"]
+    assert place.store._histories.get(claim.session_id).size_bytes < 1_000
