@@ -19,9 +19,10 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]+[0-~]"
     r"|\x1b[0-OQ-WYZ\\`-~]"
 )
-_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?$")
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 _MAX_ESCAPE = 4096  # a longer one is none
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# No text, and no part of a longer character in UTF-8. Escape and bell are needed to know escape sequences.
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x1b\x07")) + b"\x7f"
 _JOINER = "\u200d"
 _MAX_CLUSTER = 32  # code points looked at around a cut: longer characters are somebody's joke
 
@@ -35,22 +36,26 @@ class Cleaner:
         self._is_mid_line = False
 
     def feed(self, data: bytes, *, is_last: bool = False) -> str:
-        text = self._held + self._decoder.decode(data, is_last)
+        text = self._held + self._decoder.decode(data.translate(None, _CONTROLS), is_last)
         self._held = ""
         if not is_last:
             text = self._hold(text)
-        text = _CONTROLS.sub("", _ESCAPE.sub("", text))
-        return self._settle(text.replace("\r\n", "\n")) if text else ""
+        if "\x1b" in text:
+            text = _ESCAPE.sub("", text).replace("\x1b", "")
+        text = text.replace("\x07", "").replace("\r\n", "\n")
+        if "\r" in text:
+            text = self._settle(text)
+        if text:
+            self._is_mid_line = not text.endswith("\n")
+        return text
 
     def _hold(self, text: str) -> str:
         """Keep back what can only be understood with what follows."""
-        found = _UNFINISHED.search(text, max(0, len(text) - _MAX_ESCAPE))
-        if found is None and text.endswith("\r"):
-            found = re.compile(r"\r$").search(text)
-        if found is None:
-            return text
-        self._held = found.group()
-        return text[: found.start()]
+        at = len(text) - text.endswith("\r")
+        if "\x1b" in text and (found := _UNFINISHED.search(text, max(0, len(text) - _MAX_ESCAPE))):
+            at = found.start()
+        self._held = text[at:]
+        return text[:at]
 
     def _settle(self, text: str) -> str:
         """A progress bar writes its line again and again: of what came at once, only the last state is text."""
@@ -60,10 +65,7 @@ class Cleaner:
                 states = [state for state in line.split("\r") if state]
                 begun = "\n" if index == 0 and self._is_mid_line and states else ""  # what was shown stays
                 lines[index] = begun + (states[-1] if states else "")
-        text = "\n".join(lines)
-        if text:
-            self._is_mid_line = not text.endswith("\n")
-        return text
+        return "\n".join(lines)
 
 
 class Excerpt:

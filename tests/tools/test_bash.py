@@ -1,0 +1,274 @@
+"""`bash`: real commands in a real directory; what they say, how they end, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import tracemalloc
+
+import pytest
+
+from kedge.engine import processes
+from kedge.tools import bash, commands, shell
+from kedge.tools.errors import ToolError
+from tests.support.processes import is_alive
+from tests.tools.hands import Hands
+
+LIMIT_S = 20.0
+
+
+async def test_both_channels_come_in_order_and_the_exit_code_is_told(hands: Hands) -> None:
+    result = await hands.call("bash", command="echo one; echo two >&2; echo three; exit 7")
+    assert result.content == "one\ntwo\nthree\n[exit code 7]"
+    assert not result.is_error, "a command that failed is a result like any other"
+    assert result.metadata is not None
+    assert result.metadata["exit_code"] == 7
+
+
+async def test_success_says_nothing_of_itself(hands: Hands) -> None:
+    assert (await hands.call("bash", command="printf done")).content == "done"
+    assert (await hands.call("bash", command="true")).content == "(no output)"
+
+
+async def test_a_command_that_a_signal_ended_says_which(hands: Hands) -> None:
+    assert (await hands.call("bash", command="kill -SEGV $$")).content == "[killed by SIGSEGV]"
+
+
+async def test_it_runs_in_the_workspace_or_in_a_directory_of_it(hands: Hands) -> None:
+    (hands.directory / "sub").mkdir()
+    assert (await hands.call("bash", command="pwd")).content == str(hands.directory)
+    assert (await hands.call("bash", command="pwd", working_dir="sub")).content == str(hands.directory / "sub")
+
+
+@pytest.mark.parametrize("given", ["..", "/", "missing", "link"])
+async def test_other_directories_are_refused(hands: Hands, given: str) -> None:
+    (hands.directory / "link").symlink_to("/")
+    with pytest.raises(ToolError):
+        await hands.call("bash", command="pwd", working_dir=given)
+    with pytest.raises(ToolError):
+        await hands.wants("bash", command="pwd", working_dir=given)
+
+
+async def test_a_workspace_that_is_gone_is_told(hands: Hands) -> None:
+    hands.directory.rmdir()
+    with pytest.raises(ToolError, match="could not be started"):
+        await hands.call("bash", command="pwd")
+
+
+async def test_its_input_is_empty_and_it_has_no_terminal(hands: Hands) -> None:
+    result = await hands.call(
+        "bash", command="cat; read -r x || echo no input; (: </dev/tty) 2>/dev/null || echo no tty"
+    )
+    assert result.content == "no input\nno tty"
+
+
+async def test_pagers_editors_and_prompts_wait_for_nobody(hands: Hands) -> None:
+    git = "git -c user.name=x -c user.email=x@x -c commit.gpgsign=false"
+    script = (
+        f"git init -q && touch a && git add a && {git} commit -q -m one && git log --format=%s && {git} commit --amend"
+    )
+    async with asyncio.timeout(LIMIT_S):
+        result = await hands.call("bash", command=script)
+    assert result.content.startswith("one\n")
+    assert (
+        await hands.call("bash", command='echo "$PAGER $EDITOR $TERM $GIT_TERMINAL_PROMPT"')
+    ).content == "cat true dumb 0"
+
+
+async def test_the_callers_environment_reaches_it_without_our_secrets(hands: Hands) -> None:
+    hands.env = {
+        **hands.env,
+        "MINE": "värde",
+        "KEDGE_TOKEN": "hush-hush",
+        "ODD": "a\0b",
+        "A=B": "c",
+        "HALF": "\udfff\ud800",
+    }
+    result = await hands.call("bash", command="env")
+    lines = result.content.splitlines()
+    assert "MINE=värde" in lines
+    assert not [line for line in lines if "hush-hush" in line or line.startswith(("KEDGE_TOKEN", "ODD", "A=B", "HALF"))]
+
+
+async def test_what_it_says_is_shown_while_it_runs(hands: Hands) -> None:
+    gate = hands.directory / "gate"
+    os.mkfifo(gate)
+    call = asyncio.create_task(hands.call("bash", command="echo first; read -r x < gate; echo second"))
+    async with asyncio.timeout(LIMIT_S):
+        await hands.said("first\n")
+        assert not call.done()
+        await asyncio.to_thread(gate.write_text, "go\n")
+        assert (await call).content == "first\nsecond"
+    assert "".join(hands.written) == "first\nsecond\n"
+
+
+async def test_long_output_is_cut_in_the_middle_and_the_whole_is_in_a_file(hands: Hands) -> None:
+    result = await hands.call("bash", command="seq 1 100000")
+    whole = "".join(f"{number}\n" for number in range(1, 100_001))
+    head, note, tail = result.content.split("\n\n")
+    assert whole.startswith(head)
+    assert whole.endswith(tail + "\n")
+    saved = next(hands.scratch.iterdir())
+    assert str(saved) in note
+    assert saved.read_text() == whole
+    assert saved.stat().st_mode & 0o777 == 0o600
+    shown = await hands.call("view", path=str(saved), offset=50_000, limit=1)
+    assert shown.content.splitlines()[0] == " 50000\t50000"
+    assert await hands.wants("view", path=str(saved)) == [], "what was put aside for the model needs no leave"
+
+
+async def test_short_output_needs_no_file(hands: Hands) -> None:
+    await hands.call("bash", command="seq 1 100")
+    assert not hands.scratch.exists()
+
+
+async def test_what_watchers_see_live_is_bounded(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bash, "MAX_LIVE_CHARS", 100)
+    await hands.call("bash", command="seq 1 10000")
+    assert len("".join(hands.written)) < 200
+    assert "not shown while it runs" in hands.written[-1]
+
+
+async def test_an_end_by_timeout_takes_everything_with_it(hands: Hands) -> None:
+    result = await hands.call("bash", command="sleep 300 & echo $!; sleep 300", timeout=0.2)
+    child, note = result.content.splitlines()
+    assert note == "[ended: its time was up]"
+    assert not is_alive(int(child))
+    assert hands.of_turn == []
+    assert result.metadata is not None
+    assert result.metadata["timed_out"]
+
+
+async def test_a_command_that_takes_too_long_goes_on_as_a_job(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bash, "BACKGROUND_AFTER_S", 0.2)
+    os.mkfifo(hands.directory / "gate")
+    result = await hands.call("bash", command="echo begun; read -r x < gate; echo ended; exit 3")
+    assert result.metadata is not None
+    job_id = result.metadata["job_id"]
+    assert result.content.startswith("begun\n[still running after 0 s; it goes on in the background as job " + job_id)
+    assert (hands.of_turn, len(hands.kept)) == ([], 1)
+    await asyncio.to_thread((hands.directory / "gate").write_text, "go\n")
+    seen = await hands.call("job_output", job_id=job_id, wait=LIMIT_S)
+    assert seen.content.startswith("ended\n[Job " + job_id + " has ended (exit code 3)")
+    assert hands.kept == []
+
+
+async def test_what_a_shell_leaves_running_becomes_a_job(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "DRAIN_S", 0.1)
+    result = await hands.call("bash", command="sleep 300 & echo $!")
+    pid = int(result.content.splitlines()[0])
+    assert f"[exit code 0; still running in the background: sleep (process {pid}). It is job " in result.content
+    assert result.metadata is not None
+    killed = await hands.call("job_kill", job_id=result.metadata["job_id"])
+    assert "has ended (exit code 0)" in killed.content
+    assert not is_alive(pid)
+
+
+async def test_one_that_gave_up_its_output_is_a_job_all_the_same(hands: Hands) -> None:
+    result = await hands.call("bash", command="setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $!")
+    assert "still running in the background: " in result.content
+    await hands.call("job_kill", job_id=(result.metadata or {})["job_id"])
+    assert hands.kept == []
+
+
+async def test_a_cancelled_call_leaves_its_processes_to_the_engine(hands: Hands) -> None:
+    call = asyncio.create_task(hands.call("bash", command="echo ready $$; sleep 300"))
+    async with asyncio.timeout(LIMIT_S):
+        await hands.said("ready")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert len(hands.of_turn) == 1
+    assert await processes.end_groups(hands.of_turn) == []
+    assert not is_alive(hands.of_turn[0].pgid)
+
+
+async def test_nothing_runs_before_it_is_on_record(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two the process waits; if we go away instead, so does it."""
+    ran = hands.directory / "ran"
+    pids: list[int] = []
+
+    async def fails(pid: int) -> object:
+        pids.append(pid)
+        raise ConnectionError("the store is gone")
+
+    monkeypatch.setattr(hands, "process_started", fails)
+    with pytest.raises(ConnectionError):
+        await hands.call("bash", command=f"touch {ran}")
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.to_thread(wait_for_end, pids[0])
+    assert not ran.exists()
+
+
+def wait_for_end(pid: int) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        select.select([fd], [], [], LIMIT_S)
+    finally:
+        os.close(fd)
+
+
+async def test_without_bash_the_plain_shell_does(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_bash(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr(shell.shutil, "which", no_bash)
+    assert (await hands.call("bash", command="echo ${BASH_VERSION:-none}")).content == "none"
+
+
+@pytest.mark.parametrize("command", ["", "  \n ", "echo a\0b", "echo " + "x" * 200_000])
+async def test_commands_that_cannot_be_run_are_refused(hands: Hands, command: str) -> None:
+    with pytest.raises(ToolError):
+        await hands.call("bash", command=command)
+    assert hands.of_turn == []
+
+
+async def test_leave_is_asked_for_the_command_as_it_is(hands: Hands) -> None:
+    [want] = await hands.wants("bash", command="rm -rf build", description="clean up")
+    assert (want.kind, want.subject, want.description) == ("execute", "rm -rf build", "clean up")
+    assert want.params == {"command": "rm -rf build", "working_dir": ".", "description": "clean up"}
+
+
+async def test_a_disk_that_fails_loses_the_file_and_nothing_else(hands: Hands) -> None:
+    hands.scratch.write_text("a file in the place of the directory")
+    result = await hands.call("bash", command="seq 1 100000")
+    assert "The rest could not be saved." in result.content
+    assert result.content.endswith("\n100000")
+
+
+async def test_a_file_that_grows_too_large_says_how_much_it_holds(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kedge.tools.saved.MAX_BYTES", 100_000)
+    result = await hands.call("bash", command="seq 1 100000")
+    saved = next(hands.scratch.iterdir())
+    assert f"Its first {saved.stat().st_size:,} bytes are in {saved}" in result.content
+    assert saved.stat().st_size <= 100_000
+
+
+async def test_old_files_make_room_for_new_ones(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kedge.tools.saved.MAX_DIRECTORY_BYTES", 1_000_000)
+    for _ in range(5):
+        await hands.call("bash", command="seq 1 100000")
+    assert len(list(hands.scratch.iterdir())) == 2
+
+
+async def test_a_hundred_megabytes_cost_bounded_memory(hands: Hands) -> None:
+    tracemalloc.start()
+    try:
+        async with asyncio.timeout(50):
+            result = await hands.call(
+                "bash", command="yes 'a line of text that is neither short nor long' | head -c 100000000"
+            )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4_000_000
+    assert len(result.content) < 31_000
+    saved = next(hands.scratch.iterdir())
+    assert saved.stat().st_size == 100_000_000
+    saved.unlink()
