@@ -100,6 +100,7 @@ def test_a_fault_in_the_middle_of_a_stream_is_told_apart_too(error: Any, code: s
         (400, {"message": "This model's maximum context length is 8192 tokens"}, "context_too_long"),
         (400, "the prompt is too long", "context_too_long"),
         (413, None, "context_too_long"),
+        (400, {"message": "Input tokens exceed the configured limit of 272000 tokens."}, "context_too_long"),
         (400, {"code": "content_filter"}, "content_filter"),
         (404, {"code": "model_not_found"}, "model_not_found"),
         (404, None, "model_not_found"),

@@ -1,4 +1,4 @@
-"""What is known of the vendors' models: windows, bounds, prices, abilities. From catalog.toml, which has a date; the
+"""What is known of the vendors' models: windows, bounds, prices, abilities. From catalog.json, which has a date; the
 configuration knows better."""
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ class _Model(ModelInfo, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     date: str
+    about: list[str]
     vendors: dict[str, dict[str, _Model]]
 
 
 @cache
 def _catalog() -> _Catalog:
-    import tomllib  # at the first model, not at the server's start
-
-    text = (Path(__file__).parent / "catalog.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), _Catalog)
+    return msgspec.json.decode((Path(__file__).parent / "catalog.json").read_bytes(), type=_Catalog)
 
 
 def catalog_date() -> str:
