@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 
 class Allow(msgspec.Struct, frozen=True, kw_only=True):
-    why: str  # the rule, the mode or the habit that let it through
+    why: str
+    by: Literal["yolo", "rule", "hook", "grant", "mode", "habit"] = "habit"  # habit: it needs nobody's leave
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

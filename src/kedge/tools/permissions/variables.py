@@ -24,7 +24,7 @@ _POWERFUL = re.compile(
     r"|\w*(?:PATH|PAGER|EDITOR|COMMAND|OPTIONS?|OPTS?|FLAGS?|CONFIG\w*|PROXY|DIR|INIT|RC|LAUNCHER|WRAPPER|HOOKS?)",
     re.IGNORECASE,
 )
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS(?!ED)|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS(?!ED)|CREDENTIAL|AUTH(?!OR)|COOKIE|PRIVATE", re.IGNORECASE)
 # They store whatever they like in a variable, or run something in this shell that may.
 _STORING = frozenset(
     {"read", "mapfile", "readarray", "getopts", "let", "eval", "source", ".", "wait", "command", "builtin", "time"}

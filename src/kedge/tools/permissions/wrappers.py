@@ -126,6 +126,8 @@ def unwrap(words: Sequence[Word]) -> Wrapped:
     """What a simple command runs. None: it is no wrapper; "unclear": it is, but not written so that one can tell."""
     name = (words[0].text or "").rpartition("/")[2]
     rest = list(words[1:])
+    if name == "command" and rest and rest[0].text in ("-v", "-V"):
+        return None  # it only looks
     if name in _SHELLS:
         return _shell(name, rest)
     if name == "eval":
@@ -144,6 +146,12 @@ def unwrap(words: Sequence[Word]) -> Wrapped:
         return _remote(rest)
     spec = _SPECS.get(name)
     return None if spec is None else _from_spec(name, spec, rest)
+
+
+def is_of_the_system(name: str) -> bool:
+    """`./env` is whatever somebody put there."""
+    directory, _, _ = name.rpartition("/")
+    return "/" not in name or directory in ("/bin", "/usr/bin")
 
 
 def found_by_find(words: Sequence[Word]) -> list[tuple[Word, ...]]:
