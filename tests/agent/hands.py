@@ -84,7 +84,7 @@ async def refuse(_ctx: ToolContext, params: Params) -> Output:
 async def flood(ctx: ToolContext, params: Params) -> Output:
     for _ in range(params.count):
         ctx.write(params.text * 100_000)
-    return Output(content=params.text * 100_000 * params.count, metadata={"lone": "\ud800"})
+    return Output(content=f"\ud800{params.text * 100_000 * params.count}", metadata={"lone": "\ud800"})
 
 
 async def helper(ctx: ToolContext, params: Params) -> Output:

@@ -1,0 +1,369 @@
+"""A task of several rounds: steps, calls side by side or in order, results that teach; on both wires."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from kedge.agent.results import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
+from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
+from kedge.protocol.requests import Answer, PermissionRequest
+from kedge.protocol.usage import Usage
+from tests.agent.hands import Hands
+from tests.agent.pilot import KEY, Pilot, reason_of
+from tests.support.harness import Kedge
+from tests.support.model_plan import Plan, PlannedCall
+from tests.support.model_server import ModelServer
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
+def environ(wire: str, models: ModelServer) -> dict[str, str]:
+    if wire == "anthropic":
+        return {
+            "ANTHROPIC_BASE_URL": models.anthropic_url,
+            "ANTHROPIC_API_KEY": KEY,
+            "KEDGE_MODEL": "anthropic/tester",
+        }
+    return {"OPENAI_BASE_URL": models.base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"}
+
+
+@pytest.fixture(params=["chat", "anthropic"])
+async def both(
+    request: pytest.FixtureRequest, kedge: Kedge, model_server: ModelServer, hands: Hands
+) -> AsyncGenerator[Pilot]:
+    """A pilot on each wire."""
+    env = environ(request.param, model_server)
+    async with Pilot(kedge, model_server.base_url, tools=hands.tools, env=env) as pilot:
+        yield pilot
+
+
+@pytest.fixture
+async def pilot(kedge: Kedge, model_server: ModelServer, hands: Hands) -> AsyncGenerator[Pilot]:
+    async with Pilot(kedge, model_server.base_url, tools=hands.tools) as pilot:
+        yield pilot
+
+
+def call(name: str, **params: Any) -> PlannedCall:
+    return PlannedCall(name, params)
+
+
+def rounds(*steps: list[PlannedCall], text: str = "done") -> list[Plan]:
+    return [*(Plan(text="", tool_calls=tuple(calls)) for calls in steps), Plan(text=text)]
+
+
+async def results(pilot: Pilot, session: str) -> list[ToolResult]:
+    return await pilot.kedge.results(session)
+
+
+async def test_a_task_of_several_rounds(both: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    model_server.on(
+        [
+            Plan(text="first", reasoning="hm", signature="signed", tool_calls=(call("peek", text="a"),)),
+            Plan(
+                text="",
+                tool_calls=(call("peek", text="b"), call("poke", text="c"), call("poke", text="d")),
+                input_piece=3,
+                interleave=True,
+            ),
+            Plan(text="all done", input_tokens=100, output_tokens=7),
+        ]
+    )
+    session = await both.kedge.session()
+    end = await both.ask("go", session)
+    assert (end.text, end.error) == ("all done", None)
+    assert end.usage.output_tokens == 7 + 1 + 1
+    assert [result.content for result in await results(both, session)] == ["a", "b", "c", "d"]
+    assert hands.told == [
+        f"{tool} {moment}" for tool in ("peek a", "peek b", "poke c", "poke d") for moment in ("begins", "ends")
+    ]
+    messages = await both.kedge.messages(session)
+    assert [(message.role, reason_of(message)) for message in messages] == [
+        ("user", None),
+        ("assistant", "tool_use"),
+        ("tool", None),
+        ("assistant", "tool_use"),
+        ("tool", None),
+        ("tool", None),
+        ("tool", None),
+        ("assistant", "end_turn"),
+    ]
+    assert [part.input for part in messages[3].parts if isinstance(part, ToolCall)] == [
+        '{"text": "b"}',
+        '{"text": "c"}',
+        '{"text": "d"}',
+    ]
+    assert len(model_server.calls) == 3
+
+
+async def test_what_was_sent_before_is_sent_again_byte_for_byte(
+    both: Pilot, model_server: ModelServer, hands: Hands
+) -> None:
+    model_server.on(rounds([call("peek", text="a")], [call("poke", text="b")]), prompt="go")
+    session = await both.kedge.session()
+    await both.ask("go", session)
+    await both.ask("and now?", session)
+    bodies = [made.body for made in model_server.calls]
+    assert len(bodies) == 4
+    for before, after in itertools.pairwise(bodies):
+        assert (before.get("system"), before["tools"]) == (after.get("system"), after["tools"])
+        known = [_unmarked(message) for message in before["messages"]]
+        assert [_unmarked(message) for message in after["messages"]][: len(known)] == known
+
+
+async def test_reading_calls_of_a_step_run_side_by_side(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    model_server.on(rounds([call("peek", text=name, gate=name) for name in "abc"]))
+    session = await pilot.kedge.session()
+    receipt = await pilot.kedge.send(session, "go")
+    async with asyncio.timeout(LIMIT_S):
+        for name in "abc":
+            await hands.gates.reached(name)  # all have begun, and none has ended
+        assert hands.told == [f"peek {name} begins" for name in "abc"]
+        hands.gates.open("b")
+        await pilot.kedge.seen(lambda event: _is_result(event.payload, "b"))  # committed while the others work
+        hands.gates.open("a")
+        hands.gates.open("c")
+    assert (await pilot.kedge.end(receipt.run_id)).text == "done"
+
+
+async def test_a_writing_call_waits_for_all_before_it_and_those_after_wait_for_it(
+    pilot: Pilot, model_server: ModelServer, hands: Hands
+) -> None:
+    calls = [
+        call("peek", text="a", gate="a"),
+        call("peek", text="b"),
+        call("poke", text="c", gate="c"),
+        call("peek", text="d"),
+    ]
+    model_server.on(rounds(calls))
+    receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
+    async with asyncio.timeout(LIMIT_S):
+        await hands.gates.reached("a")
+        await pilot.kedge.seen(lambda event: _is_result(event.payload, "b"))
+        assert "poke c begins" not in hands.told
+        hands.gates.open("a")
+        await hands.gates.reached("c")
+        assert "peek d begins" not in hands.told
+        hands.gates.open("c")
+    assert (await pilot.kedge.end(receipt.run_id)).error is None
+    assert hands.told[-4:] == ["poke c begins", "poke c ends", "peek d begins", "peek d ends"]
+
+
+async def test_output_is_shown_while_a_call_runs(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    model_server.on(rounds([call("poke", text="a", gate="a")]))
+    receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
+    await pilot.kedge.seen(
+        lambda event: (
+            isinstance(event.payload, Delta)
+            and (event.payload.kind, event.payload.text) == ("tool_output", "a at work\n")
+        )
+    )
+    hands.gates.open("a")
+    await pilot.kedge.end(receipt.run_id)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "lesson"),
+    [
+        (PlannedCall("peak", {"text": "a"}), "Did you mean `peek`?"),
+        (PlannedCall("nothing", {}), "Your tools are: boom, flood"),
+        (PlannedCall("peek", '{"text": '), "not valid JSON"),
+        (PlannedCall("peek", "[1]"), "must be a JSON object"),
+        (PlannedCall("peek", {"text": 5}), "Expected `str`, got `int` - at `$.text`"),
+        (PlannedCall("peek", {"test": "a"}), "There is no `test`: did you mean `text`?"),
+        (PlannedCall("peek", {}), "`text` (string, required), `count` (integer, optional)"),
+        (PlannedCall("boom", {"text": "out of order"}), "RuntimeError: out of order"),
+        (PlannedCall("refuse", {"text": "it"}), "it is not there; look elsewhere"),
+    ],
+)
+async def test_what_goes_wrong_with_a_call_is_a_result_that_teaches(
+    pilot: Pilot, model_server: ModelServer, wrong: PlannedCall, lesson: str
+) -> None:
+    model_server.on(rounds([wrong], [call("peek", text="right")]))
+    session = await pilot.kedge.session()
+    assert (await pilot.ask("go", session)).error is None
+    first, second = await results(pilot, session)
+    assert first.is_error
+    assert lesson in first.content
+    assert lesson in str(model_server.calls[1].body)
+    assert (second.content, second.is_error) == ("right", False)
+
+
+@pytest.mark.parametrize("given", ['{"text": "a", "count": "2"}', '"{\\"text\\": \\"a\\", \\"count\\": 2}"'])
+async def test_input_in_quotes_is_taken_for_what_it_means(pilot: Pilot, model_server: ModelServer, given: str) -> None:
+    model_server.on(rounds([PlannedCall("peek", given)]))
+    session = await pilot.kedge.session()
+    await pilot.ask("go", session)
+    assert [result.content for result in await results(pilot, session)] == ["aa"]
+
+
+async def test_calls_that_were_cut_off_are_not_run(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    cut = Plan(text="", tool_calls=(call("poke", text="whole"), PlannedCall("poke", '{"text": "ha')), finish="length")
+    model_server.on([cut, Plan(text="smaller")])
+    session = await pilot.kedge.session()
+    assert (await pilot.ask("go", session)).text == "smaller"
+    assert hands.told == ["poke whole begins", "poke whole ends"]
+    assert "cut off at the output limit" in (await results(pilot, session))[1].content
+
+
+async def test_calls_of_an_attempt_that_failed_are_never_run(
+    pilot: Pilot, model_server: ModelServer, hands: Hands
+) -> None:
+    calls = (call("poke", text="a"), call("poke", text="b"))
+    model_server.next_plans = [Plan(text="", tool_calls=calls, drop_after=2), Plan(text="instead")]
+    session = await pilot.kedge.session()
+    assert (await pilot.ask("go", session)).text == "instead"
+    assert hands.told == []
+    assert await pilot.assistant_messages(session) == [("", "interrupted"), ("instead", "end_turn")]
+
+
+async def test_results_are_bounded_and_valid(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    model_server.on(rounds([call("flood", text="x", count=20)], [call("picture", text="", count=20)]))
+    session = await pilot.kedge.session()
+    assert (await pilot.ask("go", session)).error is None
+    flood, pictures = [message for message in await pilot.kedge.messages(session) if message.role == "tool"]
+    (result,) = [part for part in flood.parts if isinstance(part, ToolResult)]
+    assert len(result.content) < MAX_CHARS + 100
+    assert "characters are left out" in result.content
+    shown = [frame.event.payload for frame in pilot.kedge.watcher.frames]
+    live = [delta for delta in shown if isinstance(delta, Delta) and delta.kind == "tool_output"]
+    assert 0 < sum(len(delta.text) for delta in live) <= MAX_SHOWN_CHARS
+    assert sum(isinstance(part, Image) for part in pictures.parts) == MAX_IMAGES
+
+
+async def test_what_a_run_saw_of_files_is_known_to_its_later_calls(
+    kedge: Kedge, pilot: Pilot, model_server: ModelServer, hands: Hands
+) -> None:
+    model_server.on(rounds([call("peek", text="/a")], [call("poke", text="/b")]))
+    session = await kedge.session()
+    await pilot.ask("go", session)
+    assert dict(hands.places[0].known_files) == {"/a": "digest of /a", "/b": "digest of /b"}
+    async with Pilot(kedge, model_server.base_url, tools=hands.tools) as other:  # as after a restart
+        model_server.on(rounds([call("peek", text="/c")]), prompt="on")
+        await other.ask("on", session)
+    assert set(hands.places[-1].known_files) == {"/a", "/b", "/c"}
+
+
+async def test_a_call_works_in_the_place_of_its_run(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    model_server.on(rounds([call("peek", text="a")]))
+    env = {**environ("chat", model_server), "MINE": "1", "KEDGE_TOKEN": "not for tools"}
+    session = await pilot.kedge.session()
+    end = await pilot.ask("go", session, env=env)
+    (place,) = hands.places
+    assert (place.session_id, place.run_id) == (session, end.run_id)
+    assert place.directory == pilot.kedge.data.parent / "workspace"
+    assert place.env["MINE"] == "1"
+    assert "KEDGE_TOKEN" not in place.env
+    assert place.scratch.stat().st_mode & 0o777 == 0o700
+    assert place.scratch.is_relative_to(pilot.kedge.data)
+
+
+async def test_prompts_join_between_the_rounds(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    model_server.next_plans = [*rounds([call("poke", text="a", gate="a")], text="for both")]
+    session = await pilot.kedge.session()
+    host = await pilot.kedge.send(session, "first")
+    async with asyncio.timeout(LIMIT_S):
+        await hands.gates.reached("a")
+    guest = await pilot.kedge.send(session, "second", on_busy="steer")
+    hands.gates.open("a")
+    ends = await pilot.kedge.ends(host.run_id, guest.run_id)
+    assert [end.text for end in ends] == ["for both", "for both"]
+    sent = model_server.calls[-1].body["messages"]
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "user"]
+
+
+async def test_a_sub_agent_reads_and_reports(pilot: Pilot, model_server: ModelServer) -> None:
+    model_server.on(rounds([call("helper", text="find it")]), prompt="go")
+    model_server.on([Plan(text="it is there", output_tokens=50)], prompt="find it")
+    session = await pilot.kedge.session()
+    end = await pilot.ask("go", session)
+    assert [result.content for result in await results(pilot, session)] == ["it is there"]
+    assert end.usage == Usage(input_tokens=30, output_tokens=52)
+    child = next(made.body for made in model_server.calls if "find it" in str(made.body["messages"][-1]))
+    assert {tool["function"]["name"] for tool in child["tools"]} == {"peek", "look", "picture", "helper"}
+    assert "sub-agent" in child["messages"][0]["content"]
+
+
+class TestPermissions:
+    async def test_an_allowed_call_goes_on(self, pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+        model_server.on(rounds([call("risk", text="a")]))
+        receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
+        request = await pilot.kedge.asked()
+        assert isinstance(request, PermissionRequest)
+        assert (request.tool, request.action, request.description) == ("risk", "execute", "risk a")
+        assert hands.told == []
+        await self.answer(pilot, request.id, "allow")
+        assert (await pilot.kedge.end(receipt.run_id)).text == "done"
+        assert hands.told == ["risk a begins", "risk a ends"]
+
+    async def test_a_persons_no_ends_the_turn(self, pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+        model_server.on(rounds([call("peek", text="before"), call("risk", text="a"), call("poke", text="after")]))
+        session = await pilot.kedge.session()
+        receipt = await pilot.kedge.send(session, "go")
+        await self.answer(pilot, (await pilot.kedge.asked()).id, "deny")
+        end = await pilot.kedge.end(receipt.run_id)
+        assert (end.error, end.cancelled) == (None, False)
+        assert len(model_server.calls) == 1
+        assert hands.told == ["peek before begins", "peek before ends"]
+        told = await results(pilot, session)
+        assert [result.is_error for result in told] == [False, True, True]
+        assert "Refused by a person" in told[1].content
+        model_server.on([Plan(text="sorry")], prompt="not that")
+        assert (await pilot.ask("not that", session)).text == "sorry"
+
+    async def test_one_no_ends_also_what_still_waits_beside_it(
+        self, pilot: Pilot, model_server: ModelServer, hands: Hands
+    ) -> None:
+        model_server.on(rounds([call("look", text="a"), call("look", text="b")]))
+        receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
+        await self.answer(pilot, (await pilot.kedge.asked()).id, "deny")
+        assert (await pilot.kedge.end(receipt.run_id)).error is None
+        assert hands.told == []
+        assert await pilot.kedge.permissions() == []
+
+    async def test_a_run_that_nobody_watches_works_around_a_refusal(
+        self, pilot: Pilot, model_server: ModelServer, hands: Hands
+    ) -> None:
+        model_server.on(rounds([call("risk", text="a")], [call("poke", text="b")]))
+        session = await pilot.kedge.session()
+        end = await pilot.ask("go", session, permissions="deny")
+        assert (end.text, end.error) == ("done", None)
+        assert hands.told == ["poke b begins", "poke b ends"]
+        assert "nobody is there" in (await results(pilot, session))[0].content
+        assert "Nobody is there" in model_server.calls[0].body["messages"][0]["content"]
+
+    async def test_what_is_allowed_beforehand_is_not_asked(self, pilot: Pilot, model_server: ModelServer) -> None:
+        model_server.on(rounds([call("risk", text="a")]))
+        assert (await pilot.ask("go", permissions="allow")).text == "done"
+        assert await pilot.kedge.permissions() == []
+
+    async def answer(self, pilot: Pilot, request_id: str, action: str) -> None:
+        kedge = pilot.kedge
+        await kedge.store.answer(kedge.workspace_id, "permission", request_id, Answer(action=action, by="tester"))
+
+
+def _is_result(payload: object, content: str) -> bool:
+    if not isinstance(payload, MessageOf):
+        return False
+    message: Message = payload
+    return any(isinstance(part, ToolResult) and part.content == content for part in message.parts)
+
+
+def _unmarked(value: Any) -> Any:
+    """Without the marks for the provider's cache: they move with the end of the conversation."""
+    match value:
+        case {**fields}:
+            return {name: _unmarked(each) for name, each in fields.items() if name != "cache_control"}
+        case [*items]:
+            return [_unmarked(item) for item in items]
+        case _:
+            return value
