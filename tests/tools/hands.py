@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -72,6 +71,8 @@ class Hands:
         self.term_s = 2.0
         self.written: list[str] = []
         self.wrote = asyncio.Event()
+        self.answer: Answer | None = None
+        self.report = ""  # of a sub-agent
 
     def write(self, text: str) -> None:
         self.written.append(text)
@@ -83,10 +84,7 @@ class Hands:
         return Group(self, record)
 
     async def delegate(self, prompt: str, title: str) -> str:
-        raise NotImplementedError
-
-    async def question(self, questions: list[dict[str, Any]]) -> Answer:
-        raise NotImplementedError
+        return f"{title}: {self.report}"
 
     # what an agent does
 

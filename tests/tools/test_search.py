@@ -18,19 +18,17 @@ from kedge.tools.grep import GREP
 from kedge.tools.ls import LS
 from kedge.tools.port import Tool
 from kedge.tools.searching import files, start_of
-from tests.tools.places import TestPlace
+from tests.tools.hands import Hands
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> TestPlace:
-    root = tmp_path / "work"
-    root.mkdir()
-    home = tmp_path / "home"
-    home.mkdir()
-    return TestPlace(root, env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")})
+def place(hands: Hands, tmp_path: Path) -> Hands:
+    (tmp_path / "home").mkdir()
+    hands.env = {**hands.env, "XDG_CONFIG_HOME": str(tmp_path / "home/.config")}
+    return hands
 
 
-def tree(place: TestPlace, **contents: str) -> None:
+def tree(place: Hands, **contents: str) -> None:
     for i, (name, content) in enumerate(contents.items()):
         path = place.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,16 +36,16 @@ def tree(place: TestPlace, **contents: str) -> None:
         os.utime(path, (1_000_000 + i, 1_000_000 + i))  # the later, the newer
 
 
-async def call(tool: Tool, place: TestPlace, **params: Any) -> str:
+async def call(tool: Tool, place: Hands, **params: Any) -> str:
     return (await tool.run(place, tool.params(**params))).content
 
 
-async def wants(tool: Tool, place: TestPlace, **params: Any) -> list[str]:
+async def wants(tool: Tool, place: Hands, **params: Any) -> list[str]:
     assert tool.wants is not None
     return [want.subject for want in await tool.wants(place, tool.params(**params))]
 
 
-async def test_glob_finds_at_any_depth_the_newest_first(place: TestPlace) -> None:
+async def test_glob_finds_at_any_depth_the_newest_first(place: Hands) -> None:
     tree(place, **{"a.py": "", "src/b.py": "", "src/c.ts": "", "src/deep/d.py": ""})
     assert await call(GLOB, place, pattern="*.py") == "src/deep/d.py\nsrc/b.py\na.py"
     assert await call(GLOB, place, pattern="src/*.{py,ts}") == "src/c.ts\nsrc/b.py"
@@ -58,7 +56,7 @@ async def test_glob_finds_at_any_depth_the_newest_first(place: TestPlace) -> Non
     assert await call(GLOB, place, pattern="*.go") == "No file matches *.go."
 
 
-async def test_a_hundred_are_shown_and_the_rest_is_told(place: TestPlace) -> None:
+async def test_a_hundred_are_shown_and_the_rest_is_told(place: Hands) -> None:
     tree(place, **{f"f{i}.txt": "needle" for i in range(150)})
     found = await call(GLOB, place, pattern="*.txt")
     assert found.startswith("f149.txt\nf148.txt\n")
@@ -69,7 +67,7 @@ async def test_a_hundred_are_shown_and_the_rest_is_told(place: TestPlace) -> Non
     assert "only the first 100" in found
 
 
-async def test_grep_shows_lines_with_numbers_and_context(place: TestPlace) -> None:
+async def test_grep_shows_lines_with_numbers_and_context(place: Hands) -> None:
     tree(place, **{"a.py": "one\ntwo\nthree\n", "b.txt": "two\n"})
     found = await call(GREP, place, pattern="tw.", include="*.py", context=1)
     assert found == "1 matching lines in 1 files.\n\na.py\n  1- one\n  2: two\n  3- three\n"
@@ -79,12 +77,12 @@ async def test_grep_shows_lines_with_numbers_and_context(place: TestPlace) -> No
     )
 
 
-async def test_a_bad_expression_says_what_is_wrong(place: TestPlace) -> None:
+async def test_a_bad_expression_says_what_is_wrong(place: Hands) -> None:
     with pytest.raises(ToolError, match="unclosed group"):
         await call(GREP, place, pattern="f(")
 
 
-async def test_odd_lines_and_names_are_shown_as_text(place: TestPlace) -> None:
+async def test_odd_lines_and_names_are_shown_as_text(place: Hands) -> None:
     (place.directory / os.fsdecode(b"\xff.txt")).write_bytes(b"needle \xff\r\n")
     (place.directory / "new\nline.txt").write_bytes(b"needle\n")
     (place.directory / "long.txt").write_bytes(b"needle" + b"x" * 100_000 + b"\n")
@@ -96,7 +94,7 @@ async def test_odd_lines_and_names_are_shown_as_text(place: TestPlace) -> None:
     assert "\ufffd.txt" in await call(GLOB, place, pattern="*.txt")
 
 
-async def test_secrets_are_searched_only_by_name(place: TestPlace) -> None:
+async def test_secrets_are_searched_only_by_name(place: Hands) -> None:
     secrets = dict.fromkeys((".env", ".env.production", "deploy.pem", "id_rsa", ".netrc"), "needle")
     tree(place, **secrets, **{".env.example": "needle"})
     assert ".env.example" in (found := await call(GREP, place, pattern="needle"))
@@ -106,7 +104,7 @@ async def test_secrets_are_searched_only_by_name(place: TestPlace) -> None:
     assert (await call(GREP, place, pattern="needle", include=".env")).startswith("1 matching")
 
 
-async def test_what_lies_outside_is_asked_for(place: TestPlace) -> None:
+async def test_what_lies_outside_is_asked_for(place: Hands) -> None:
     outside = place.directory.parent / "outside"
     outside.mkdir()
     (outside / "a.py").write_text("needle")
@@ -118,7 +116,7 @@ async def test_what_lies_outside_is_asked_for(place: TestPlace) -> None:
     assert f"{outside}/a.py" in await call(GREP, place, pattern="needle", path="link")
 
 
-async def test_ls_shows_a_tree_with_counts(place: TestPlace) -> None:
+async def test_ls_shows_a_tree_with_counts(place: Hands) -> None:
     tree(place, **{"a.py": "", "src/b.py": "", "src/deep/c.py": "", "src/deep/d.py": ""})
     assert await call(LS, place) == (
         ".: 4 files\n  src/\n    deep/ (2 files)\n    b.py\n  a.py".replace(".: ", f"{_dot(place)}: ")
@@ -129,13 +127,13 @@ async def test_ls_shows_a_tree_with_counts(place: TestPlace) -> None:
         await call(LS, place, path="a.py")
 
 
-async def test_a_missing_directory_says_what_to_do(place: TestPlace) -> None:
+async def test_a_missing_directory_says_what_to_do(place: Hands) -> None:
     for tool, params in [(GLOB, {"pattern": "*"}), (GREP, {"pattern": "x"}), (LS, {})]:
         with pytest.raises(ToolError, match=r"nowhere does not exist. Use ls"):
             await call(tool, place, path="nowhere", **params)
 
 
-async def test_kedgeignore_and_the_users_own_excludes_are_heeded(place: TestPlace) -> None:
+async def test_kedgeignore_and_the_users_own_excludes_are_heeded(place: Hands) -> None:
     tree(place, **{"kept.py": "", "vendor/x.py": "", "a.swp": "", ".kedgeignore": "/vendor/\n"})
     config = Path(place.env["XDG_CONFIG_HOME"]) / "git"
     config.mkdir(parents=True)
@@ -165,7 +163,9 @@ PATTERNS = st.lists(
 def test_what_is_ignored_is_what_git_says(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], top: list[str], inner: list[str], private: list[str]
 ) -> None:
-    root = tmp_path_factory.mktemp("repo")
+    place = Hands(tmp_path_factory.mktemp("repo"))
+    place.env = {"PATH": os.environ["PATH"], "HOME": str(place.directory.parent)}
+    root = place.directory
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     made: list[str] = []
     for name in names:
@@ -180,7 +180,6 @@ def test_what_is_ignored_is_what_git_says(
     (root / ".git/info/exclude").write_text("\n".join(private))
     if (root / "a").is_dir():
         (root / "a/.gitignore").write_text("\n".join(inner))
-    place = TestPlace(root, env={"PATH": os.environ["PATH"], "HOME": str(root.parent)})
     ours = set(asyncio.run(files(place, start_of(place, "."))))
     logs = set(asyncio.run(files(place, start_of(place, "."), "*.log")))
     assert logs == {name for name in ours if name.endswith(".log")}
@@ -192,5 +191,5 @@ def test_what_is_ignored_is_what_git_says(
     assert {name for name in made if name in ours} == set(made) - ignored
 
 
-def _dot(place: TestPlace) -> str:
+def _dot(place: Hands) -> str:
     return start_of(place, ".").shown

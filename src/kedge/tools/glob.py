@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import msgspec
 
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.searching import MAX_RESULTS, files, newest_first, readable, start_of, wants_to_read
+from kedge.tools.searching import MAX_RESULTS, files, readable, start_of, wants_to_read
 
 
 class GlobParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,10 +25,9 @@ async def run(ctx: ToolContext, params: GlobParams) -> Output:
     start = start_of(ctx, params.path)
     if not start.path.is_dir():
         raise ToolError(f"{start.shown} is not a directory.")
-    found = await files(ctx, start, params.pattern)
-    if not found:
+    names = await files(ctx, start, params.pattern, is_newest_first=True)
+    if not names:
         return Output(content=f"No file matches {params.pattern}.", metadata={"count": 0})
-    names = await asyncio.to_thread(newest_first, start.base, found)
     is_outside = start.base != ctx.directory
     lines = [readable(str(start.base / name) if is_outside else name) for name in names[:MAX_RESULTS]]
     if len(names) > MAX_RESULTS:

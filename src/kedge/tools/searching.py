@@ -45,13 +45,14 @@ async def wants_to_read(place: Place, given: str) -> list[Want]:
     return [Want(kind="read", subject=str(start.path), description=f"search in {start.path}")]
 
 
-async def files(place: Place, start: Start, pattern: str | None = None) -> list[str]:
+async def files(place: Place, start: Start, pattern: str | None = None, *, is_newest_first: bool = False) -> list[str]:
     """The files that are not ignored, as paths from `start.base`."""
     found: list[str] = []
     patterns = [] if pattern is None else globs.expand_braces(pattern)
     with ExitStack() as stack:
         options = narrowed(stack, start, patterns)
         matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
+        options += ["--sortr=modified"] if is_newest_first else []
         options += ["--files", "--null", "--", start.below]
         async with aclosing(ripgrep.search(start.base, place.env, options, separator=b"\0")) as search:
             async for records in search:

@@ -1,0 +1,24 @@
+"""`agent`: a read-only sub-agent in a session of its own; its report is the result, its cost is the run's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kedge.tools.port import Output, Tool, ToolContext
+
+
+class AgentParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    prompt: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=100_000, description="the whole task, and what to report")
+    ]
+    title: Annotated[str, msgspec.Meta(max_length=100, description="the task in a few words")] = ""
+
+
+async def run(ctx: ToolContext, params: AgentParams) -> Output:
+    title = params.title or " ".join(params.prompt.split())[:60]
+    return Output(content=await ctx.delegate(params.prompt, title))
+
+
+AGENT = Tool(name="agent", params=AgentParams, run=run, is_read_only=True)

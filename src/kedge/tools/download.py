@@ -1,0 +1,97 @@
+"""`download`: a file of the web, saved when it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+
+from kedge.tools.addresses import checked_url
+from kedge.tools.errors import ToolError
+from kedge.tools.fetch import load_web
+from kedge.tools.paths import resolve, shown_path
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+
+MAX_BYTES = 200 * 1024 * 1024
+_TOLD_EVERY = 1024 * 1024
+
+
+class DownloadParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: Annotated[str, msgspec.Meta(description="http:// or https://")]
+    path: Annotated[str, msgspec.Meta(description="the file to make")]
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=600, description="in seconds")] = 120.0
+
+
+async def wants(place: Place, params: DownloadParams) -> Sequence[Want]:
+    url = checked_url(params.url).geturl()
+    path = _new_file(place, params.path)
+    told = f"download {url} to {shown_path(place, path)}"
+    return [
+        Want(kind="fetch", subject=url, description=told, params={"url": url}),
+        Want(kind="write", subject=str(path), description=told, params={"path": shown_path(place, path)}),
+    ]
+
+
+async def run(ctx: ToolContext, params: DownloadParams) -> Output:
+    path = _new_file(ctx, params.path)
+    shown = shown_path(ctx, path)
+    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    try:
+        file = await asyncio.to_thread(_open, path, partial)
+        try:
+            with file:
+                size = await _fill(ctx, params, file)
+            await asyncio.to_thread(_publish, partial, path, shown)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
+    return Output(content=f"Saved {params.url} as {shown} ({size:,} bytes).", metadata={"path": shown, "bytes": size})
+
+
+def _new_file(place: Place, given: str) -> Path:
+    path = resolve(place, given)
+    if path.exists():
+        raise ToolError(f"{shown_path(place, path)} exists already. Choose another name.")
+    return path
+
+
+async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int:
+    size = told = 0
+    web = await asyncio.to_thread(load_web)
+    allow_private = ctx.config.fetch.allow_private
+    async with web.get(params.url, allow_private=allow_private, timeout_s=params.timeout) as page:
+        if page.status != 200:
+            raise ToolError(f"{page.url} answered {page.status}; nothing was saved.")
+        async for chunk in page.chunks(MAX_BYTES):
+            await asyncio.to_thread(file.write, chunk)
+            size += len(chunk)
+            if size - told >= _TOLD_EVERY:
+                told = size
+                ctx.write(f"{size >> 20} MiB\n")
+    await asyncio.to_thread(file.flush)
+    return size
+
+
+def _open(path: Path, partial: Path) -> BinaryIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.fdopen(os.open(partial, flags, 0o666), "wb")
+
+
+def _publish(partial: Path, path: Path, shown: str) -> None:
+    """A link never takes the place of a file that somebody else made meanwhile."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
+    except PermissionError:  # a file system without links
+        partial.rename(path)
+
+
+DOWNLOAD = Tool(name="download", params=DownloadParams, run=run, wants=wants)

@@ -1,0 +1,74 @@
+"""`todos`, `question` and `agent`: what the model, the person and a sub-agent tell each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kedge.protocol.requests import Answer
+from kedge.tools.agent import AGENT
+from kedge.tools.errors import ToolError
+from kedge.tools.port import Output, Tool
+from kedge.tools.question import QUESTION
+from kedge.tools.todos import TODOS
+from tests.tools.hands import Hands
+
+
+async def call(tool: Tool, hands: Hands, **params: Any) -> Output:
+    return await tool.run(hands, msgspec.convert(params, tool.params))
+
+
+def asked(**params: Any) -> list[dict[str, Any]]:
+    assert QUESTION.asks is not None
+    return QUESTION.asks(msgspec.convert(params, QUESTION.params))
+
+
+async def test_the_list_is_shown_and_kept_with_the_result(hands: Hands) -> None:
+    todos = [
+        {"content": "read", "status": "completed"},
+        {"content": "write", "status": "in_progress"},
+        {"content": "test", "status": "pending"},
+    ]
+    output = await call(TODOS, hands, todos=todos)
+    assert output.content == "1 of 3 done.\n[x] read\n[>] write\n[ ] test"
+    assert output.metadata == {"todos": todos}
+    assert (await call(TODOS, hands, todos=[])).metadata == {"todos": []}
+
+
+async def test_two_tasks_at_once_are_refused(hands: Hands) -> None:
+    todos = [{"content": name, "status": "in_progress"} for name in "ab"]
+    with pytest.raises(ToolError, match="one at a time"):
+        await call(TODOS, hands, todos=todos)
+
+
+async def test_answers_of_every_kind_are_told_to_the_model(hands: Hands) -> None:
+    questions = [
+        {"question": "Sure?", "kind": "yes_no"},
+        {"question": "Which?", "kind": "one", "options": ["a", "b"]},
+        {"question": "What else?", "kind": "many", "options": ["c", "d"]},
+        {"question": "Why?"},
+    ]
+    assert [each["question"] for each in asked(questions=questions)] == ["Sure?", "Which?", "What else?", "Why?"]
+    hands.answer = Answer(action="answer", by="tui", answers=[True, "b", ["c", "d"]])
+    output = await call(QUESTION, hands, questions=questions)
+    assert output.content == (
+        "Q: Sure?\nA: yes\n\nQ: Which?\nA: b\n\nQ: What else?\nA: c, d\n\nQ: Why?\nA: (no answer)"
+    )
+
+
+async def test_no_answer_is_an_answer(hands: Hands) -> None:
+    hands.answer = Answer(action="cancel", by="tui")
+    assert "Decide yourself" in (await call(QUESTION, hands, questions=[{"question": "Why?"}])).content
+
+
+def test_a_choice_without_options_is_not_put_to_anybody() -> None:
+    with pytest.raises(ToolError, match="at least two options"):
+        asked(questions=[{"question": "Which?", "kind": "one", "options": ["only"]}])
+
+
+async def test_a_report_is_the_result(hands: Hands) -> None:
+    hands.report = "it is in a.py"
+    output = await call(AGENT, hands, prompt="where   is it?")
+    assert output.content == "where is it?: it is in a.py"

@@ -1,0 +1,253 @@
+"""`fetch` and `download` against real servers on loopback; nothing private is reached unless a person allowed it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ipaddress
+import ssl
+import subprocess
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kedge.config.schema import Config, FetchConfig
+from kedge.tools.addresses import Address, is_public
+from kedge.tools.download import DOWNLOAD
+from kedge.tools.errors import ToolError
+from kedge.tools.fetch import FETCH
+from kedge.tools.html_text import markdown_of
+from kedge.tools.port import Output, Tool
+from tests.tools.hands import Hands
+
+PAGE = b"""<!DOCTYPE html><html><head><title>A page</title><style>x{}</style></head><body>
+<h1>Hello</h1><p>Some <b>bold</b> text and <a href="/other">a link</a>.</p>
+<ul><li>one</li><li>two</li></ul><pre>code  here</pre><script>alert(1)</script></body></html>"""
+
+
+class Pages(BaseHTTPRequestHandler):
+    release = threading.Event()
+
+    def do_GET(self) -> None:
+        match self.path:
+            case "/page":
+                self.answer(200, PAGE, "text/html; charset=utf-8")
+            case "/away":
+                self.answer(302, b"", location="http://169.254.169.254/latest/meta-data")
+            case "/loop":
+                self.answer(302, b"", location="/loop")
+            case "/hop":
+                self.answer(302, b"", location="/page")
+            case "/large":
+                self.answer(200, b"x" * (6 * 1024 * 1024), "text/plain")
+            case "/bomb":
+                self.answer(200, gzip.compress(b"x" * (20 * 1024 * 1024), 1), "text/plain", encoding="gzip")
+            case "/long":
+                self.answer(200, b"".join(b"line %d\n" % i for i in range(20_000)), "text/plain")
+            case "/image":
+                self.answer(200, b"\x89PNG", "image/png")
+            case "/host":
+                self.answer(200, self.headers["Host"].encode(), "text/plain")
+            case "/slow":
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"begin")
+                self.wfile.flush()
+                self.release.wait(30)
+            case _:
+                self.answer(404, b"nothing here", "text/plain")
+
+    def answer(
+        self, status: int, body: bytes, kind: str = "text/plain", location: str = "", encoding: str = ""
+    ) -> None:
+        self.send_response(status)
+        for name, value in [("Content-Type", kind), ("Location", location), ("Content-Encoding", encoding)]:
+            if value:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:
+            pass  # the client had enough
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 theirs
+        pass
+
+
+@contextmanager
+def serving(context: ssl.SSLContext | None = None) -> Generator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    server.daemon_threads = True
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        Pages.release.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        Pages.release.clear()
+
+
+@pytest.fixture
+def port() -> Generator[int]:
+    with serving() as port:
+        yield port
+
+
+@pytest.fixture
+def place(hands: Hands) -> Hands:
+    hands.config = Config(fetch=FetchConfig(allow_private=True))
+    return hands
+
+
+async def call(tool: Tool, place: Hands, **params: Any) -> Output:
+    return await tool.run(place, msgspec.convert(params, tool.params))
+
+
+async def test_a_page_is_read_as_markdown(place: Hands, port: int) -> None:
+    output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/hop")
+    base = f"http://127.0.0.1:{port}"
+    assert output.content == (
+        f"{base}/page\n\n# A page\n\n# Hello\n\nSome **bold** text and [a link]({base}/other).\n\n"
+        "- one\n- two\n\n```\ncode  here\n```"
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "127.1", "2130706433", "[::ffff:127.0.0.1]"]
+)
+async def test_private_addresses_are_refused_however_they_are_written(place: Hands, port: int, host: str) -> None:
+    place.config = Config()
+    with pytest.raises(ToolError, match=r"not fetched|could not be looked up"):
+        await call(FETCH, place, url=f"http://{host}:{port}/page")
+
+
+def _is_loopback(ip: Address) -> bool:
+    return str(ip) == "127.0.0.1"
+
+
+async def test_a_redirect_to_a_private_address_is_refused(
+    place: Hands, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first hop counts as public here; the second is what a cloud's own metadata server is."""
+    monkeypatch.setattr("kedge.tools.addresses.is_public", _is_loopback)
+    place.config = Config()
+    with pytest.raises(ToolError, match=r"169.254.169.254 is 169.254.169.254"):
+        await call(FETCH, place, url=f"http://127.0.0.1:{port}/away")
+
+
+@pytest.mark.parametrize(
+    ("ip", "public"),
+    [
+        ("8.8.8.8", True), ("2606:4700::1", True), ("10.0.0.1", False), ("172.16.0.1", False), ("192.168.1.1", False),
+        ("100.64.0.1", False), ("169.254.169.254", False), ("127.0.0.1", False), ("0.0.0.0", False),
+        ("224.0.0.1", False), ("255.255.255.255", False), ("::1", False), ("::", False), ("fe80::1", False),
+        ("fd00::1", False), ("::ffff:10.0.0.1", False), ("64:ff9b::a00:1", False), ("64:ff9b::808:808", True),
+        ("2002:a00:1::", False), ("2001:db8::1", False), ("ff02::1", False),
+    ],
+)  # fmt: skip
+def test_which_addresses_are_public(ip: str, public: bool) -> None:
+    assert is_public(ipaddress.ip_address(ip)) is public
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://x/y", "http://", "nothing", "http://u:p@h/", "http://h:x/"]
+)
+async def test_what_is_no_web_address_is_refused_before_anybody_is_asked(place: Hands, url: str) -> None:
+    for tool, params in [(FETCH, {}), (DOWNLOAD, {"path": "f"})]:
+        assert tool.wants is not None
+        with pytest.raises(ToolError):
+            await tool.wants(place, msgspec.convert({"url": url, **params}, tool.params))
+
+
+async def test_size_time_and_redirects_are_bounded(place: Hands, port: int) -> None:
+    base = f"http://127.0.0.1:{port}"
+    for path, why in [("large", "more than 5 MiB"), ("bomb", "more than 5 MiB"), ("loop", "redirected more than 5")]:
+        with pytest.raises(ToolError, match=why):
+            await call(FETCH, place, url=f"{base}/{path}")
+    with pytest.raises(ToolError, match=r"within 0.2 s"):
+        await call(FETCH, place, url=f"{base}/slow", timeout=0.2)
+    with pytest.raises(ToolError, match=r"image/png, not text. Use download"):
+        await call(FETCH, place, url=f"{base}/image")
+
+
+async def test_a_long_page_is_cut_and_the_whole_is_in_a_file(place: Hands, port: int) -> None:
+    output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/long")
+    assert len(output.content) < 32_000
+    (saved,) = place.scratch.iterdir()
+    assert str(saved) in output.content
+    assert saved.read_text().count("\n") == 20_000
+
+
+async def test_an_error_of_the_server_is_told(place: Hands, port: int) -> None:
+    output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/none")
+    assert output.is_error
+    assert "answered 404" in output.content
+    assert "nothing here" in output.content
+
+
+async def test_the_name_is_sent_although_the_address_is_used(place: Hands, port: int) -> None:
+    output = await call(FETCH, place, url=f"http://localhost:{port}/host")
+    assert output.content.endswith(f"\n\nlocalhost:{port}")
+
+
+async def test_a_certificate_is_checked_against_the_name(
+    place: Hands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    files = [
+        "-keyout",
+        str(tmp_path / "key"),
+        "-out",
+        str(tmp_path / "cert"),
+        "-addext",
+        "subjectAltName=DNS:localhost",
+    ]
+    await asyncio.to_thread(subprocess.run, [*command.split(), *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
+    with serving(context) as port:
+        output = await call(FETCH, place, url=f"https://localhost:{port}/host")
+        assert output.content.endswith(f"localhost:{port}")
+        with pytest.raises(ToolError, match=r"(?i)certificate"):
+            await call(FETCH, place, url=f"https://127.0.0.1:{port}/host")
+
+
+async def test_a_download_appears_whole_or_not_at_all(place: Hands, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kedge.tools.download.MAX_BYTES", 8 * 1024 * 1024)
+    base = f"http://127.0.0.1:{port}"
+    output = await call(DOWNLOAD, place, url=f"{base}/large", path="deep/large.bin")
+    assert (place.directory / "deep/large.bin").stat().st_size == 6 * 1024 * 1024
+    assert "6,291,456 bytes" in output.content
+    for path, why, timeout in [
+        ("bomb", "more than 8 MiB", 60),
+        ("none", "answered 404", 60),
+        ("slow", "within", 0.2),
+    ]:
+        with pytest.raises(ToolError, match=why):
+            await call(DOWNLOAD, place, url=f"{base}/{path}", path=f"new-{path}", timeout=timeout)
+    with pytest.raises(ToolError, match="exists already"):
+        await call(DOWNLOAD, place, url=f"{base}/page", path="deep/large.bin")
+    assert [each.name for each in place.directory.iterdir()] == ["deep"]
+    assert [each.name for each in (place.directory / "deep").iterdir()] == ["large.bin"]
+
+
+def test_any_markup_comes_out_as_text() -> None:
+    title, text = markdown_of("<p>a<ul><li>b<ol><li>c</ol></ul></b></a></pre><h9>x<![CDATA[ <title>t", "http://h/")
+    assert "- b" in text
+    assert "1. c" in text
+    assert title in ("", "t")
+    deep = "<div>" * 50_000 + "end"
+    assert markdown_of(deep, "http://h/")[1] == "end"
