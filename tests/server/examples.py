@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kedge.protocol import api
+from kedge.protocol.requests import Skip
 from kedge.server.operations import Operation
 from kedge.server.table import OPERATIONS
 
@@ -20,6 +21,7 @@ BODIES: dict[type, dict[str, Any]] = {
     api.SubmitBody: {"session_id": "SESSION", "prompt": "say hello"},
     api.SummarizeBody: {"run_id": "RUN", "on_busy": "queue"},
     api.GrantBody: {"id": "REQUEST", "action": "allow"},
+    Skip: {"skip": False},
     api.AnswerBody: {"id": "REQUEST", "answers": ["yes"]},
     api.RequestBody: {"id": "REQUEST"},
     api.ConfigSetBody: {"scope": "workspace", "key": "model", "value": "a/b"},

@@ -251,3 +251,13 @@ def test_attachments_and_environment_are_taken_and_the_environment_is_never_show
     )
     assert b'"name":"a.txt"' in everything
     assert b"hunter2" not in everything
+
+
+def test_asking_nobody_is_switched_on_and_off_for_one_workspace(client: Client, workspace: str, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = client.workspace(tmp_path / "other")
+    assert done(client.get(f"{workspace}/permissions/skip")) == {"skip": False}
+    assert done(client.post(f"{workspace}/permissions/skip", {"skip": True})) == {"skip": True}
+    assert done(client.get(f"{workspace}/permissions/skip")) == {"skip": True}
+    assert done(client.get(f"{other}/permissions/skip")) == {"skip": False}
+    assert done(client.post(f"{workspace}/permissions/skip", {"skip": False})) == {"skip": False}

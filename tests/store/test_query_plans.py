@@ -100,6 +100,7 @@ async def list_everything(kedge: Kedge, session_id: str) -> None:
     await store.messages(workspace_id, session_id, first.id, 10)
     await store.history(workspace_id, session_id)
     await store.pending(workspace_id, "permission")
+    await store.grants(workspace_id, session_id)
     await store.read_log(workspace_id, 0, 100)
     await store.read_log(workspace_id, 0, 100, session_id)
     await store.retain(Retention())

@@ -109,6 +109,15 @@ class TurnContext:
             return answer or refusal
         return await self._ask("permission", message_id, request)
 
+    @property
+    def skips_permissions(self) -> bool:
+        """Whether somebody switched asking off, for all of the workspace."""
+        return self._desk.feed.skips_permissions
+
+    async def grants(self) -> list[PermissionRequest]:
+        """What a person allowed for the rest of this session."""
+        return await persist(lambda: self._engine.store.grants(self._claim.workspace_id, self._claim.session_id))
+
     async def ask_question(self, message_id: str, call_id: str, questions: list[dict[str, Any]]) -> Answer:
         if self.run.permissions == "deny":
             return Answer(action="cancel", by="run")

@@ -30,6 +30,7 @@ class Feed:
         self.ring = Ring(state.head, ring_bytes)
         self.live = Live(state.pending)
         self.is_closed = False
+        self.skips_permissions = False  # of the workspace, as long as this server lives
         self.readers: set[Reader] = set()
         self._waiters: set[asyncio.Future[None]] = set()
         self._rest_until = 0.0

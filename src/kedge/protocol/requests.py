@@ -22,6 +22,12 @@ class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     path: str | None = None
 
 
+class Skip(msgspec.Struct, frozen=True):
+    """Whether a workspace's runs ask nobody (yolo). In force until the server ends: nobody finds it on months later."""
+
+    skip: bool
+
+
 class QuestionRequest(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     session_id: str

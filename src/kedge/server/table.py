@@ -6,7 +6,7 @@ from typing import Any
 
 from kedge.protocol import api
 from kedge.protocol.jobs import Job, JobList
-from kedge.protocol.requests import AnswerReceipt
+from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
 from kedge.server.handlers import about, config, jobs, people, runs, sessions, workspaces
@@ -130,6 +130,15 @@ OPERATIONS = (
         people.grant_permission,
         AnswerReceipt,
         body=api.GrantBody,
+    ),
+    Operation("GET", W + "/permissions/skip", "Is nobody asked in this workspace?", people.get_skip, Skip),
+    Operation(
+        "POST",
+        W + "/permissions/skip",
+        "Ask nobody in this workspace (yolo), or ask again",
+        people.set_skip,
+        Skip,
+        body=Skip,
     ),
     Operation("GET", W + "/questions", "Pending questions", people.list_questions, api.PendingQuestions),
     Operation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kedge.protocol.api import AnswerBody, GrantBody, PendingPermissions, PendingQuestions, RequestBody
-from kedge.protocol.requests import PermissionRequest, QuestionRequest
+from kedge.protocol.requests import PermissionRequest, QuestionRequest, Skip
 from kedge.server.operations import Call, Reply
 
 
@@ -16,6 +16,15 @@ async def list_permissions(call: Call) -> Reply:
 async def grant_permission(call: Call) -> Reply:
     body = call.body(GrantBody)
     return Reply(await call.engine.answer_permission(call["workspace_id"], body.id, body.action, call.client))
+
+
+async def get_skip(call: Call) -> Reply:
+    return Reply(Skip(call.engine.feed(call["workspace_id"]).skips_permissions))
+
+
+async def set_skip(call: Call) -> Reply:
+    call.engine.feed(call["workspace_id"]).skips_permissions = call.body(Skip).skip
+    return await get_skip(call)
 
 
 async def list_questions(call: Call) -> Reply:

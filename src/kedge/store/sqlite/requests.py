@@ -107,6 +107,24 @@ def pending(db: sqlite3.Connection, workspace_id: str, kind: RequestKind | None 
     return [msgspec.json.decode(row["body"], type=_TYPES[row["kind"]]) for row in rows]
 
 
+def grants(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[PermissionRequest]:
+    """What was allowed for the session, oldest first: asked by its own runs, or by those of a sub-agent, which show on
+    it (P5). A sub-agent may do what its parent may."""
+    rows = db.execute(
+        "WITH RECURSIVE up (id, parent) AS ("
+        "  SELECT id, parent_session_id FROM sessions WHERE id = ?2 AND workspace_id = ?1"
+        "  UNION SELECT s.id, s.parent_session_id FROM up JOIN sessions s ON s.id = up.parent),"
+        " family (id) AS ("
+        "  SELECT id FROM up WHERE parent IS NULL"
+        "  UNION SELECT s.id FROM family JOIN sessions s ON s.parent_session_id = family.id)"
+        " SELECT r.body FROM family JOIN runs ON runs.session_id = family.id"
+        " JOIN requests r ON r.workspace_id = ?1 AND r.asker_run_id = runs.run_id"
+        " WHERE r.kind = 'permission' AND instr(CAST(r.answer AS TEXT), ?3) > 0 ORDER BY r.seq",
+        (workspace_id, session_id, '"action":"allow_session"'),  # as msgspec writes it; quotes in a name are escaped
+    ).fetchall()
+    return [msgspec.json.decode(row["body"], type=PermissionRequest) for row in rows]
+
+
 def _resolve(tx: Tx, row: sqlite3.Row, given: Answer) -> None:
     kind: RequestKind = row["kind"]
     tx.execute("UPDATE requests SET answer = ? WHERE id = ?", encode(given), row["id"])

@@ -256,6 +256,9 @@ class SqliteStore:
     async def pending(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]:
         return await self._readers.read(requests.pending, workspace_id, kind)
 
+    async def grants(self, workspace_id: str, session_id: str) -> list[PermissionRequest]:
+        return await self._readers.read(requests.grants, workspace_id, session_id)
+
     # processes of tools
 
     async def record_process(self, claim: Claim, process: LeftProcess) -> None:

@@ -1,0 +1,48 @@
+"""What was allowed for a session is read back from the answers, also by the next server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kedge.protocol.requests import PermissionAction, PermissionRequest
+from tests.support.harness import Kedge
+from tests.support.stores import Sqlite
+
+
+async def answer(kedge: Kedge, session_id: str, script: str, action: PermissionAction, by: str = "tui") -> None:
+    receipt = await kedge.send(session_id, script)
+    request = await kedge.asked()
+    await kedge.engine.answer_permission(kedge.workspace_id, request.id, action, by)
+    await kedge.end(receipt.run_id)
+
+
+async def granted(kedge: Kedge, session_id: str) -> list[str]:
+    grants: list[PermissionRequest] = await kedge.store.grants(kedge.workspace_id, session_id)
+    return [request.tool for request in grants]
+
+
+async def test_only_what_was_allowed_for_the_session_is_granted_and_it_survives_a_restart(tmp_path: Path) -> None:
+    async with Kedge(Sqlite(), tmp_path) as kedge:
+        session_id, other = await kedge.session(), await kedge.session()
+        await answer(kedge, session_id, "ask first done", "allow_session")
+        await answer(kedge, session_id, "ask second done", "allow")
+        await answer(kedge, session_id, "ask third done", "deny", by="allow_session")
+        await answer(kedge, session_id, "ask fourth done", "deny", by='","action":"allow_session"')
+        await answer(kedge, other, "ask fifth done", "allow_session")
+        assert await granted(kedge, session_id) == ["first"]
+        await kedge.restart()
+        assert await granted(kedge, session_id) == ["first"]
+        assert await granted(kedge, other) == ["fifth"]
+        assert await granted(kedge, "unknown") == []
+
+
+async def test_a_grant_given_to_a_sub_agent_holds_for_the_session_that_showed_it_and_the_other_way_round(
+    tmp_path: Path,
+) -> None:
+    async with Kedge(Sqlite(), tmp_path) as kedge:
+        session_id = await kedge.session()
+        await answer(kedge, session_id, "ask own done", "allow_session")
+        await answer(kedge, session_id, "delegate ask child done", "allow_session")
+        (child,) = [each for each in await kedge.store.sessions(kedge.workspace_id) if each.id != session_id]
+        assert await granted(kedge, session_id) == ["own", "child"]
+        assert await granted(kedge, child.id) == ["own", "child"]
