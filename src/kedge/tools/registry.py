@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from kedge.config.schema import Mode
 from kedge.protocol.runs import Permissions, RunKind
+from kedge.tools.agent import AGENT
 from kedge.tools.bash import BASH
+from kedge.tools.download import DOWNLOAD
 from kedge.tools.edit import EDIT
+from kedge.tools.fetch import FETCH
 from kedge.tools.glob import GLOB
 from kedge.tools.grep import GREP
 from kedge.tools.job_kill import JOB_KILL
@@ -15,10 +18,18 @@ from kedge.tools.job_output import JOB_OUTPUT
 from kedge.tools.ls import LS
 from kedge.tools.multiedit import MULTIEDIT
 from kedge.tools.port import Tool
+from kedge.tools.question import QUESTION
+from kedge.tools.todos import TODOS
 from kedge.tools.view import VIEW
 from kedge.tools.write import WRITE
 
-TOOLS: tuple[Tool, ...] = (VIEW, LS, GLOB, GREP, EDIT, MULTIEDIT, WRITE, BASH, JOB_OUTPUT, JOB_KILL)
+TOOLS: tuple[Tool, ...] = (
+    *(VIEW, LS, GLOB, GREP),
+    *(EDIT, MULTIEDIT, WRITE),
+    *(BASH, JOB_OUTPUT, JOB_KILL),
+    *(FETCH, DOWNLOAD),
+    *(TODOS, QUESTION, AGENT),
+)
 
 # What a sub-agent has no use for, although it changes nothing: it reports to an agent, and works alone.
 _NOT_FOR_SUB_AGENTS = frozenset({"agent", "question", "todos"})
