@@ -13,6 +13,7 @@ from kedge.protocol.messages import File, Image, Message, Part, Reasoning, Text,
 
 IMAGE_CHARS = 4_000  # what an image takes, in characters of text
 LEAST_CHARS = 200  # of a result: less says nothing
+MARK_CHARS = 50  # of what stands where something was cut
 
 
 def size_of(history: Sequence[Message]) -> int:
@@ -35,11 +36,12 @@ def shrunk(history: Sequence[Message], max_chars: int) -> list[Message]:
 
 
 def cut_text(text: str, most: int) -> str:
-    """Its beginning and its end."""
+    """Its beginning and its end, and a mark between them: `most` characters with it."""
     if len(text) <= most:
         return text
-    left_out = len(text) - most
-    return f"{text[: most * 2 // 3]}\n[… {left_out} characters left out …]\n{text[len(text) - most // 3 :]}"
+    kept = max(most - MARK_CHARS, 0)
+    end = kept // 3
+    return f"{text[: kept - end]}\n[… {len(text) - kept} characters left out …]\n{text[len(text) - end :]}"
 
 
 def _cap(sizes: Sequence[int], room: int) -> int:

@@ -33,6 +33,10 @@ class Bounds(msgspec.Struct, frozen=True):
 
     body_bytes: int
     prompt_bytes: int
+    attachments: int
+    image_bytes: int
+    output_schema_bytes: int
+    rules: int
     open_runs_per_session: int
     turns: int
     title_chars: int

@@ -25,6 +25,10 @@ async def version(call: Call) -> Reply:
             Bounds(
                 body_bytes=bounds.MAX_BODY_BYTES,
                 prompt_bytes=bounds.MAX_PROMPT_BYTES,
+                attachments=bounds.MAX_ATTACHMENTS,
+                image_bytes=bounds.MAX_IMAGE_BYTES,
+                output_schema_bytes=bounds.MAX_SCHEMA_BYTES,
+                rules=bounds.MAX_RULES,
                 open_runs_per_session=bounds.MAX_OPEN_RUNS,
                 turns=MAX_TURNS,
                 title_chars=bounds.MAX_TITLE_CHARS,
