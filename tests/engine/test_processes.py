@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import socket
+import sys
 import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -227,7 +229,7 @@ async def test_one_look_is_for_all_groups_and_beside_the_loop(spawn: Spawn, monk
         groups.append(identify(process.pid))
     looks = Looks(monkeypatch)
     await end_groups(groups, term_s=0.0, kill_s=0.0)
-    assert len(looks.threads) in (2, 3)  # before the first signal, and after each
+    assert len(looks.threads) in (2, 3, 4)  # before the first signal, after each, and once more to be sure
     assert threading.get_ident() not in looks.threads
 
 
@@ -285,3 +287,123 @@ async def test_where_nobody_knows_start_times_only_the_own_groups_are_ended(
     assert ours.returncode is None
     assert await end_groups([now], term_s=LIMIT_S) == []
     assert await exit_code(ours) == -signal.SIGTERM
+
+
+# Those that leave their group. They carry its mark, as every process does that a tool starts.
+
+FAR = """
+import os, signal, socket, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+held = socket.create_server(("127.0.0.1", 0))
+os.write(1, f"{os.getpid()} {held.getsockname()[1]}\\n".encode())
+signal.pause()
+"""
+
+
+@pytest.fixture
+async def tool(spawn: Spawn) -> Callable[[str], Awaitable[tuple[Process, LeftProcess]]]:
+    """Starts a script with its group's mark in the environment, the way tools do."""
+
+    async def start(script: str) -> tuple[Process, LeftProcess]:
+        leader = await spawn(f"IFS= read -r {proctable.MARK}; export {proctable.MARK}; {script}")
+        group = identify(leader.pid)
+        assert leader.stdin is not None
+        leader.stdin.write(f"{processes.mark_of(group)}\n".encode())
+        return leader, group
+
+    return start
+
+
+Tool = Callable[[str], Awaitable[tuple[Process, LeftProcess]]]
+
+
+def is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@needs_proc
+async def test_a_daemon_that_left_everything_and_is_deaf_keeps_no_port(tool: Tool, tmp_path: Path) -> None:
+    """Forked twice, in a session of its own, its parents gone, SIGTERM ignored: only its mark tells whose it is."""
+    (tmp_path / "far.py").write_text(FAR)
+    leader, group = await tool(f"{sys.executable} {tmp_path / 'far.py'}; sleep 300")
+    pid, port = map(int, (await line(leader)).split())
+    assert proctable.one(pid) is not None
+    assert os.getpgid(pid) != group.pgid
+    assert not is_free(port)
+    assert await end_groups([group], term_s=0.1, kill_s=LIMIT_S) == []
+    assert not is_alive(pid)
+    assert is_free(port)
+
+
+@needs_proc
+async def test_a_daemon_is_found_when_its_whole_group_is_gone(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "far.py").write_text(FAR)
+    leader, group = await tool(f"{sys.executable} {tmp_path / 'far.py'}")
+    pid, port = map(int, (await line(leader)).split())
+    assert await exit_code(leader) == 0
+    assert [str(pid) in name for name in await processes.members(group)] == [True]
+    assert await end_groups([group], term_s=0.1, kill_s=LIMIT_S) == []
+    assert not is_alive(pid)
+    assert is_free(port)
+    assert await processes.members(group) == []
+
+
+@needs_proc
+async def test_a_child_without_its_environment_is_found_by_its_parents(tool: Tool) -> None:
+    leader, group = await tool("env -i setsid sh -c 'echo $$; exec sleep 300'; true")
+    pid = int(await line(leader))
+    assert await end_groups([group], term_s=LIMIT_S) == []
+    assert not is_alive(pid)
+
+
+@needs_proc
+async def test_an_orphan_without_its_environment_is_found_by_its_session(tool: Tool) -> None:
+    orphan = "import os; os.fork() and os._exit(0); os.setpgid(0, 0); print(os.getpid(), flush=True);"
+    bare = 'os.execve("/bin/sleep", ["sleep", "300"], {})'
+    leader, group = await tool(f"{sys.executable} -c '{orphan} {bare}'; sleep 300")
+    pid = int(await line(leader))
+    assert os.getpgid(pid) != group.pgid
+    assert await end_groups([group], term_s=LIMIT_S) == []
+    assert not is_alive(pid)
+
+
+@needs_proc
+async def test_children_that_are_born_while_the_others_die_are_ended(tool: Tool) -> None:
+    """Each one that is told to end starts another in a session of its own."""
+    again = "trap 'setsid sh \"$0\" & exit' TERM; echo $$; while :; do sleep 0.05; done"
+    leader, group = await tool(f"f=$(mktemp) && cat > $f <<'END'\n{again}\nEND\nsh $f")
+    await line(leader)
+    assert await end_groups([group], term_s=0.3, kill_s=LIMIT_S) == []
+    assert await processes.members(group) == []
+    assert await output_ends(leader) is not None, "nobody holds its output any more"
+
+
+@needs_proc
+async def test_another_group_of_the_same_server_is_left_alone(tool: Tool) -> None:
+    _, ended = await tool("echo ready; sleep 300")
+    other, kept = await tool("setsid sh -c 'echo $$; exec sleep 300' & wait")
+    pid = int(await line(other))
+    assert await end_groups([ended], term_s=LIMIT_S) == []
+    assert is_alive(pid)
+    assert await end_groups([kept], term_s=LIMIT_S) == []
+    assert not is_alive(pid)
+
+
+@needs_proc
+async def test_a_server_that_carries_a_mark_does_not_end_itself(tool: Tool) -> None:
+    """One that a tool of an earlier server started, which is ended now."""
+    script = f"exec {sys.executable} -m tests.engine.marked_server"
+    leader, group = await tool(script)
+    assert leader.stdin is not None
+    leader.stdin.write(f"{group.pgid} {group.started}\n".encode())
+    assert await line(leader) == "[]"
+    assert await exit_code(leader) == 0

@@ -46,6 +46,8 @@ def mark_of(group: LeftProcess) -> str:
 async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
     """End groups and whatever came of them; returns who outlived even SIGKILL, by name and number."""
     left = await _living(groups)
+    if not left:
+        return []
     for sig, patience_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
         left = await _end(left, sig, patience_s)
     return [name for family in left.values() for name in _names(family)]
@@ -104,6 +106,7 @@ async def _end(left: Families, sig: signal.Signals, patience_s: float) -> Famili
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     told: set[tuple[int, str]] = set()
+    groups = list(left)
     polls = 0
     while left:
         if _tell(left, sig, told):
@@ -111,7 +114,8 @@ async def _end(left: Families, sig: signal.Signals, patience_s: float) -> Famili
         if polls and loop.time() >= deadline:
             break
         await asyncio.sleep(min(_POLLS_S[min(polls, len(_POLLS_S) - 1)], max(deadline - loop.time(), 0)))
-        left = await _living(left)
+        # Nobody is there? A look takes its time, and one that starts another while it dies can slip through it.
+        left = await _living(groups) or await _living(groups)
         polls += 1
     return left
 
