@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -354,8 +354,8 @@ class TestPermissions:
 def _is_result(payload: object, content: str) -> bool:
     if not isinstance(payload, MessageOf):
         return False
-    message: Message = payload
-    return any(isinstance(part, ToolResult) and part.content == content for part in message.parts)
+    parts = cast("Message", payload).parts
+    return any(isinstance(part, ToolResult) and part.content == content for part in parts)
 
 
 def _unmarked(value: Any) -> Any:

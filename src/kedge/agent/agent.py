@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
-from kedge.agent.calls import Judge
+from kedge.agent.params import spec_of
 from kedge.agent.retry import Retry
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.system import Repositories
@@ -24,8 +25,7 @@ from kedge.models.resolve import resolve
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.runs import RunKind
 from kedge.tools.jobs import AllJobs
-from kedge.tools.permissions.decisions import Ask, Decision
-from kedge.tools.port import Place, Tool, Want
+from kedge.tools.port import Tool
 from kedge.tools.registry import TOOLS
 
 
@@ -40,12 +40,12 @@ class Agent:
         data_dir: Path | None = None,
         configure: Configure | None = None,
         tools: Sequence[Tool] = TOOLS,
-        judge: Judge | None = None,
         retry: Retry | None = None,
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
         self._models = models or Models()
         self._environ = environ
+        self._tools = tools
         where = data_dir or Path(default_data_dir())
         retry = retry or Retry()
         self._titles = Titles(self._models)
@@ -58,7 +58,6 @@ class Agent:
                 configure=configure or _configured(),
                 data_dir=where,
                 tools=tools,
-                judge=judge or ask_about_everything,
                 jobs=self.jobs,
                 retry=retry,
                 today=today,
@@ -81,16 +80,13 @@ class Agent:
 
     async def warm_up(self) -> None:
         """Load what the first run would have to wait for."""
+        await asyncio.to_thread(lambda: [spec_of(tool) for tool in self._tools])
         await self._models.warm_up()
 
     async def close(self) -> None:
         await self._titles.close()
         await self.jobs.close()
         await self._models.close()
-
-
-async def ask_about_everything(place: Place, tool: Tool, want: Want) -> Decision:
-    return Ask(label=want.description)
 
 
 def _configured() -> Configure:

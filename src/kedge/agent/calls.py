@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,8 +24,9 @@ from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
-from kedge.tools.permissions.decisions import Allow, Decision, Refuse
-from kedge.tools.port import Output, Place, Tool, Want
+from kedge.tools.permissions.decisions import Allow, Refuse
+from kedge.tools.permissions.judge import Judge
+from kedge.tools.port import Output, Tool, Want
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,6 @@ CUT_OFF = (
     "This call was cut off at the output limit before it was complete, so it was not run."
     " Make smaller calls: write a long file in several steps."
 )
-
-
-class Judge(Protocol):
-    """Says of each thing that a call wants whether it may be done, a person must be asked, or it may not."""
-
-    async def __call__(self, place: Place, tool: Tool, want: Want) -> Decision: ...
 
 
 class Denied(Exception):
@@ -130,7 +125,7 @@ class Calls:
         """None: the call has leave for all that it wants."""
         wants: Sequence[Want] = () if tool.wants is None else await tool.wants(self._place, given)
         for want in wants:
-            decision = await self._judge(self._place, tool, want)
+            decision = await asyncio.to_thread(self._judge.judge, tool.name, want)  # a long command takes a while
             if isinstance(decision, Allow):
                 continue
             if isinstance(decision, Refuse):
@@ -144,6 +139,8 @@ class Calls:
                 params=clean(decision.params(want.params)),
                 path=clean(want.subject) if want.kind in ("read", "write") else None,
             )
+            if answer.action == "allow_session":
+                self._judge.grant(decision.rules)
             if answer.action in ("allow", "allow_session"):
                 continue
             if answer.by == "run":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, cast
 
 import msgspec
@@ -15,18 +16,16 @@ from kedge.tools.port import Tool
 _MAX_SHOWN = 200  # characters of a model's own words that are repeated to it
 
 
+@cache
 def spec_of(tool: Tool) -> ToolSpec:
+    """What the model is told of a tool; it never changes while the server lives."""
     return ToolSpec(tool.name, tool.description, input_schema(tool.params))
 
 
 def input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON schema of a tool's parameters, with nothing referred to: some servers do not follow references."""
     schema = msgspec.json.schema(params)
-    definitions: dict[str, Any] = schema.get("$defs", {})
-    inlined = _inlined({"$ref": schema["$ref"]}, definitions)
-    inlined.pop("title", None)
-    inlined.pop("description", None)  # the struct's docstring is for us
-    return inlined
+    return _inlined({"$ref": schema["$ref"]}, schema.get("$defs", {}))
 
 
 def decoded(tool: Tool, text: str) -> msgspec.Struct:
@@ -87,7 +86,12 @@ def _type(schema: Mapping[str, Any]) -> str:
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     match schema:
         case {"$ref": str(ref), **rest}:
-            return _inlined({**definitions[ref.rpartition("/")[2]], **rest}, definitions)
+            found = definitions[ref.rpartition("/")[2]]
+            # The name and the docstring of a struct are for us.
+            plain = {name: value for name, value in found.items() if name not in ("title", "description")}
+            return _inlined({**plain, **rest}, definitions)
+        case {"enum": [*values], **rest} if "type" not in rest and all(isinstance(value, str) for value in values):
+            return {"type": "string", "enum": values, **_inlined(rest, definitions)}
         case {**fields}:
             return {name: _inlined(value, definitions) for name, value in fields.items()}
         case [*items]:

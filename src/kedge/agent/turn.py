@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.agent import repeats
-from kedge.agent.calls import Calls, Denied, Judge
+from kedge.agent.calls import Calls, Denied
 from kedge.agent.limits import Limits
 from kedge.agent.params import spec_of
 from kedge.agent.place import TurnPlace
@@ -35,6 +35,9 @@ from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message
 from kedge.tools.jobs import AllJobs
+from kedge.tools.permissions.errors import BadRule
+from kedge.tools.permissions.grants import granted
+from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
 
@@ -51,7 +54,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     configure: Configure
     data_dir: Path
     tools: Sequence[Tool]
-    judge: Judge
     jobs: AllJobs
     retry: Retry
     today: Callable[[], date]
@@ -176,9 +178,6 @@ class _Turn:
         async def renew(refused: Endpoint) -> Endpoint | None:
             return await parts.chooser.renewed(refused, env, config)
 
-        mode = ctx.options.mode or config.permissions.mode
-        has_tools = endpoint.info.tools and not endpoint.info.is_tiny
-        tools = tools_for(ctx.run.kind, ctx.run.permissions, mode, parts.tools) if has_tools else ()
         place = TurnPlace(
             ctx,
             env=env,
@@ -187,6 +186,9 @@ class _Turn:
             jobs=parts.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
         )
+        judge = await _judge(ctx, place)
+        has_tools = endpoint.info.tools and not endpoint.info.is_tiny
+        tools = tools_for(ctx.run.kind, ctx.run.permissions, judge.mode, parts.tools) if has_tools else ()
         around = await look_around(
             parts.repositories, place.session_id, ctx.directory, env, config.agent.context_files, parts.today()
         )
@@ -194,7 +196,7 @@ class _Turn:
             is_sub_agent=ctx.run.kind == "agent",
             is_tiny=endpoint.info.is_tiny,
             has_tools=bool(tools),
-            mode=mode,
+            mode=judge.mode,
             is_attended=ctx.run.permissions == "ask",
             own=ctx.options.system,
             output_schema=self._schema and self._schema.told,
@@ -203,7 +205,7 @@ class _Turn:
             system=system_prompt(role, around),
             specs=[spec_of(tool) for tool in tools],
             place=place,
-            calls=Calls(ctx, place, {tool.name: tool for tool in tools}, parts.judge),
+            calls=Calls(ctx, place, {tool.name: tool for tool in tools}, judge),
             steps=Steps(ctx, parts.models, endpoint, parts.retry, renew),
             limits=Limits(ctx, config),
             renew=renew,
@@ -224,6 +226,22 @@ _NO_ANSWER: dict[FinishReason, str] = {
     "max_tokens": "the model reached its output limit before it said anything; ask for less, or raise it",
     "content_filter": "the provider's content filter stopped the answer before it began; say it in other words",
 }
+
+
+async def _judge(ctx: TurnContext, place: TurnPlace) -> Judge:
+    try:
+        return Judge(
+            place.config.permissions,
+            ctx.options,
+            ctx.run.permissions,
+            directory=ctx.directory,
+            scratch=place.scratch,
+            home=place.env.get("HOME"),
+            grants=granted(await ctx.grants()),
+            is_skipped=ctx.skips_permissions,
+        )
+    except BadRule as error:
+        raise TurnFailed(str(error), "bad_config") from error
 
 
 async def _small(parts: Parts, large: Chosen, env: Mapping[str, str], config: Config) -> Endpoint | None:

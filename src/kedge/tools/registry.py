@@ -42,7 +42,7 @@ def tools_for(kind: RunKind, permissions: Permissions, mode: Mode, tools: Sequen
     hidden: set[str] = set()
     if kind == "agent":
         hidden |= _NOT_FOR_SUB_AGENTS | {tool.name for tool in tools if not tool.is_read_only}
-    if permissions == "deny":
+    if permissions != "ask":
         hidden.add("question")
     if mode == "plan":
         hidden |= _EDITORS
