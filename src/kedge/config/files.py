@@ -78,13 +78,16 @@ def parse(path: Path, content: bytes) -> Document:
 def read_bytes(path: Path) -> tuple[Signature, bytes]:
     """The content of a regular file, and the signature that belongs to it. Never waits: a pipe may have that name."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a file")
         if status.st_size > MAX_BYTES:
             raise OSError(errno.EFBIG, f"it is over {MAX_BYTES >> 20} MiB")
-        return _signature(status), file.read(MAX_BYTES)
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return _signature(status), file.read(MAX_BYTES)
+    finally:
+        os.close(fd)
 
 
 def _signature(status: os.stat_result) -> Signature:

@@ -76,9 +76,10 @@ class Loader:
         return merging.result()
 
     def state(self, directory: Path) -> tuple[tuple[str, bytes], ...]:
-        """What the files of a directory say, to be compared with what they said before."""
-        found = [(path, self._files.read(path)) for path in self.candidates(directory)]
-        return tuple((str(path), document.digest) for path, document in found if document is not None)
+        """What the files of a directory say, to be compared with what they said before. One that says nothing, perhaps
+        because somebody is only about to write it, is like none."""
+        found = [document for path in self.candidates(directory) if (document := self._files.read(path)) is not None]
+        return tuple((str(each.path), each.digest) for each in found if each.values or each.problems)
 
     def candidates(self, directory: Path) -> list[Path]:
         return [*self.places.system, self.places.user, *workspace_files(directory)]
@@ -142,8 +143,9 @@ class _Merging:
         kept: dict[str, Any] = {}
         for name, value in values.items():
             key = (*path, name)
-            if isinstance(value, dict):
-                kept[name] = self._without_references(document, cast("dict[str, Any]", value), key)
+            if isinstance(value, dict) and value:
+                if inner := self._without_references(document, cast("dict[str, Any]", value), key):
+                    kept[name] = inner
             elif has_references(value):
                 self._ignore(document, key, REFERS)
             else:
@@ -157,8 +159,7 @@ class _Merging:
         for name, value in values.items():
             key = (*path, name)
             if isinstance(value, dict) and value:
-                inner = self._permitted(document, cast("dict[str, Any]", value), key, trusted=trusted)
-                if inner:
+                if inner := self._permitted(document, cast("dict[str, Any]", value), key, trusted=trusted):
                     kept[name] = inner
             elif (why := refusal(key, value, self._users, is_trusted=trusted)) is not None:
                 self._ignore(document, key, why)
