@@ -1,0 +1,31 @@
+"""A server that runs one command and dies where it is told: `python -m tests.tools.crashing DIRECTORY COMMAND`.
+
+The command becomes a job if it begins with `&`. The server's own death is armed with KEDGE_FAILPOINT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from kedge.engine.engine import Engine
+from kedge.protocol.runs import Submission
+from kedge.store.sqlite.store import SqliteStore, random_id
+from kedge.tools.jobs import AllJobs
+from tests.tools.turns import BashTurn
+
+
+async def main(root: Path, command: str) -> None:
+    turn = BashTurn(AllJobs(), root / "scratch")
+    engine = Engine(SqliteStore.open(root / "data"), {"prompt": turn}, new_id=random_id)
+    await engine.start()
+    workspace_id = (await engine.open_workspace(root / "workspace")).id
+    session_id = (await engine.create_session(workspace_id, "")).id
+    receipt = await engine.accept(workspace_id, Submission(session_id=session_id, prompt=command))
+    await engine.wait_end(workspace_id, receipt.run_id)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

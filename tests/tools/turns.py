@@ -1,0 +1,61 @@
+"""A turn that makes tool calls without a model: each line of its prompt is a command for `bash`.
+
+`&COMMAND` runs it in the background. The engine below is the real one, so that what it does with processes is, too.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kedge.config.schema import Config
+from kedge.engine.groups import ProcessGroup
+from kedge.engine.turn import TurnContext
+from kedge.engine.writing import ToolWriter
+from kedge.protocol.messages import ToolCall
+from kedge.protocol.requests import Answer
+from kedge.tools.bash import BASH, BashParams
+from kedge.tools.jobs import AllJobs
+
+
+class TurnHands:
+    """A ToolContext over an engine's turn."""
+
+    def __init__(self, ctx: TurnContext, jobs: AllJobs, writer: ToolWriter, scratch: Path) -> None:
+        self.directory = ctx.directory
+        self.scratch = scratch
+        self.env = ctx.env or os.environ
+        self.config = Config()
+        self.session_id = ctx.run.session_id
+        self.run_id = ctx.run.run_id
+        self.call_id = "call"
+        self.sees_images = False
+        self.known_files: dict[str, str] = {}
+        self.jobs = jobs.of(ctx.workspace_id)
+        self.answer: Answer | None = None
+        self.write = writer.write
+        self._ctx = ctx
+
+    async def process_started(self, pid: int) -> ProcessGroup:
+        return await self._ctx.process_started(pid)
+
+    async def delegate(self, prompt: str, title: str) -> str:
+        raise NotImplementedError
+
+
+class BashTurn:
+    def __init__(self, jobs: AllJobs, scratch: Path) -> None:
+        self._jobs = jobs
+        self._scratch = scratch
+
+    async def __call__(self, ctx: TurnContext) -> None:
+        if ctx.run.attempt > 1:
+            return  # what was begun before a crash is not repeated
+        for number, line in enumerate(ctx.run.prompt.splitlines()):
+            message = await ctx.message(model="none")
+            message.open(ToolCall(f"call-{number}", "bash", "", False))
+            await message.finish("tool_use")
+            writer = await ctx.tool(message.id, f"call-{number}", "bash")
+            params = BashParams(command=line.removeprefix("&"), run_in_background=line.startswith("&"))
+            output = await BASH.run(TurnHands(ctx, self._jobs, writer, self._scratch), params)
+            await writer.finish(output.content, metadata=output.metadata)
