@@ -21,7 +21,7 @@ class ScriptedAgent:
 
     def __init__(self, **_: object) -> None:  # what the real one is given
         turn = ScriptedTurn()
-        self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn}
+        self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": turn}
         self.jobs = AllJobs()
 
     def default_model(self) -> str | None:

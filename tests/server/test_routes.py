@@ -16,6 +16,15 @@ from kedge.store.port import Retention
 from kedge.version import VERSION
 from tests.server.client import Client, done
 
+NO_USAGE = {
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "cache_read_tokens": 0,
+    "cache_write_tokens": 0,
+    "cost": 0.0,
+    "estimated": False,
+}
+
 
 @pytest.fixture
 def session_id(client: Client, workspace: str) -> str:
@@ -93,7 +102,7 @@ def test_sessions_are_made_found_renamed_and_deleted(client: Client, workspace: 
     assert done(client.get(f"{workspace}/sessions", limit=1))["sessions"] == [second]
     renamed = done(client.ask("PATCH", f"{workspace}/sessions/{first['id']}", {"title": "zeroth"}))
     assert renamed["title"] == "zeroth"
-    assert done(client.get(f"{workspace}/sessions/{first['id']}")) == renamed
+    assert done(client.get(f"{workspace}/sessions/{first['id']}")) == {**renamed, "usage": NO_USAGE}
     assert done(client.ask("DELETE", f"{workspace}/sessions/{first['id']}")) == {"deleted": True}
     assert client.get(f"{workspace}/sessions/{first['id']}").code == "session_not_found"
     assert client.ask("DELETE", f"{workspace}/sessions/{first['id']}").code == "session_not_found"
@@ -261,3 +270,73 @@ def test_asking_nobody_is_switched_on_and_off_for_one_workspace(client: Client, 
     assert done(client.get(f"{workspace}/permissions/skip")) == {"skip": True}
     assert done(client.get(f"{other}/permissions/skip")) == {"skip": False}
     assert done(client.post(f"{workspace}/permissions/skip", {"skip": False})) == {"skip": False}
+
+
+def test_a_session_is_summarised_as_a_run_of_another_kind(client: Client, workspace: str, session_id: str) -> None:
+    target = f"{workspace}/agent/sessions/{session_id}/summarize"
+    answer = client.post(target, {"run_id": "sum", "model": "scripted/any"})
+    receipt = done(answer, 202)
+    assert answer.headers["location"] == f"{workspace}/runs/sum"
+    assert (receipt["run_id"], receipt["session_id"], receipt["replayed"]) == ("sum", session_id, False)
+    run = client.ended(workspace, "sum")
+    assert (run["kind"], run["state"], run["model"], run["prompt"]) == ("summarize", "completed", "scripted/any", "")
+    assert done(client.post(target, {"run_id": "sum", "model": "scripted/any"}), 202)["replayed"] is True
+    assert client.post(target, {"run_id": "sum"}).code == "run_id_conflict"
+    waiting_run(client, workspace, session_id)
+    assert client.post(target, {"on_busy": "reject"}).code == "session_busy"
+    assert done(client.post(target, {"on_busy": "steer"}), 202)["state"] == "queued"
+    done(client.post(f"{workspace}/agent/sessions/{session_id}/cancel"))
+
+
+def test_what_a_run_and_a_session_used_is_in_their_status(client: Client, workspace: str, session_id: str) -> None:
+    client.ended(workspace, client.submit(workspace, session_id, "say one; say two", run_id="r1"))
+    client.ended(workspace, client.submit(workspace, session_id, "use 40; fail no paper", run_id="r2"))
+    runs = {run["run_id"]: run for run in done(client.get(f"{workspace}/runs"))["runs"]}
+    assert runs["r1"]["usage"]["output_tokens"] == 2
+    assert not {"error", "code"} & runs["r1"].keys()
+    assert runs["r2"] == done(client.get(f"{workspace}/runs/r2"))
+    assert (runs["r2"]["error"], runs["r2"]["code"]) == ("no paper", "scripted")
+    for target in (f"{workspace}/sessions/{session_id}", f"{workspace}/agent/sessions/{session_id}"):
+        assert done(client.get(target))["usage"] == {**NO_USAGE, "output_tokens": 42}
+    log = done(client.get(f"{workspace}/log"))["events"]
+    told = [event["payload"]["payload"] for event in log if event["type"] in ("run", "session")]
+    assert not any("usage" in payload for payload in told)  # what an event tells of never changes
+
+
+def test_options_of_a_run_are_taken_and_are_part_of_its_body(client: Client, workspace: str, session_id: str) -> None:
+    options = {"system": "be brief", "max_steps": 3, "max_cost": 1.5, "mode": "plan", "allow": ["bash(ls)"]}
+    client.ended(workspace, client.submit(workspace, session_id, "say x", run_id="r", options=options))
+    body = {"session_id": session_id, "prompt": "say x", "run_id": "r"}
+    assert done(client.post(f"{workspace}/agent", {**body, "options": {**options, "deny": []}}), 202)["replayed"]
+    assert client.post(f"{workspace}/agent", body).code == "run_id_conflict"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"options": {"max_steps": 0}}, 422, "invalid_request"),
+        ({"options": {"max_cost": 0}}, 422, "invalid_request"),
+        ({"options": {"mode": "reckless"}}, 422, "invalid_request"),
+        ({"options": {"output_schema": "a string"}}, 422, "invalid_request"),
+        ({"options": {"system": "x" * (MAX_PROMPT_BYTES + 1)}}, 413, "system_too_large"),
+        (
+            {"attachments": [{"file_name": "a", "mime_type": "text/plain", "content": "no base64!"}]},
+            422,
+            "invalid_request",
+        ),
+        ({"attachments": [{"file_name": "a", "mime_type": "nonsense", "content": ""}]}, 422, "invalid_attachment"),
+        (
+            {"attachments": [{"file_name": "a.png", "mime_type": "image/png", "content": "eA=="}]},
+            422,
+            "invalid_attachment",
+        ),
+    ],
+)
+def test_wrong_options_and_attachments_are_a_clear_error_and_no_run(
+    client: Client, workspace: str, session_id: str, fields: dict[str, Any], status: int, code: str
+) -> None:
+    body = {"session_id": session_id, "prompt": "say x", "run_id": "r", **fields}
+    answer = client.post(f"{workspace}/agent", body)
+    assert (answer.status, answer.code) == (status, code), answer.body
+    assert answer.json["message"]
+    assert client.get(f"{workspace}/runs/r").status == 404
