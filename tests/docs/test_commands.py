@@ -14,7 +14,7 @@ from tests.docs.shell import Shell
 from tests.e2e.home import Home, new_home
 from tests.support.model_control import ModelControl
 
-PAGES = ("README.md", "docs/scripting.md", "docs/http-api.md", "docs/server.md")
+PAGES = ("README.md", "docs/scripting.md", "docs/http-api.md", "docs/server.md", "docs/configuration.md")
 # Reasons that are no excuse for a page's author: these really cannot be run here.
 REASONS = {
     "needs a key": "and would cost money",
