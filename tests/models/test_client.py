@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
 
+import msgspec
 import pytest
 
+from kedge.config.schema import WireName
 from kedge.models.client import Models
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
-from kedge.models.values import Delta, Endpoint, StepEnd, StepRequest, TextDelta, UsageReport
-from kedge.protocol.messages import Message, Text
-from tests.support.model_plan import AT_ONCE, Plan
+from kedge.models.values import (
+    Delta,
+    Endpoint,
+    ReasoningDelta,
+    StepEnd,
+    StepRequest,
+    TextDelta,
+    ToolCallDelta,
+    ToolSpec,
+    UsageReport,
+)
+from kedge.models.wires import WIRES
+from kedge.protocol.messages import Message, Part, Text, ToolCall, ToolResult
+from tests.support.model_plan import AT_ONCE, Plan, PlannedCall
 from tests.support.model_server import HOST, ModelServer
 
 LIMIT_S = 30.0
@@ -31,13 +45,26 @@ async def models() -> AsyncGenerator[Models]:
         await models.close()
 
 
+@pytest.fixture(params=["chat", "anthropic"])
+def target(request: pytest.FixtureRequest, model_server: ModelServer) -> Endpoint:
+    """The same server, spoken to on each wire."""
+    wire: WireName = request.param
+    if wire == "chat":
+        return endpoint(model_server)
+    return Endpoint(provider="anthropic", model="m", base_url=model_server.anthropic_url, api_key=KEY, wire=wire)
+
+
 def endpoint(server: ModelServer, model: str = "m") -> Endpoint:
     return Endpoint(provider="openai", model=model, base_url=server.base_url, api_key=KEY)
 
 
-async def ask(models: Models, target: Endpoint) -> list[Delta]:
+async def ask(models: Models, target: Endpoint, heard: list[Delta] | None = None) -> list[Delta]:
+    """All deltas; `heard` has those that came before an error too."""
+    heard = [] if heard is None else heard
     async with contextlib.aclosing(models.stream(target, StepRequest(system="be brief", history=[PROMPT]))) as groups:
-        return [delta async for deltas in groups for delta in deltas]
+        async for deltas in groups:
+            heard += deltas
+    return heard
 
 
 def text(deltas: list[Delta]) -> str:
@@ -57,65 +84,139 @@ async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_
     assert call.arrived <= (call.first or 0) <= (call.done or 0)
 
 
-async def test_steps_share_a_connection(models: Models, model_server: ModelServer) -> None:
+async def test_a_step_with_thoughts_and_calls_comes_over_either_wire(
+    models: Models, model_server: ModelServer, target: Endpoint
+) -> None:
+    calls = (PlannedCall("view", {"path": "a"}), PlannedCall("bash", {"command": "ls"}))
+    model_server.plan = Plan(
+        text="so",
+        reasoning="hm",
+        tool_calls=calls,
+        input_piece=3,
+        interleave=True,
+        cache_read_tokens=7,
+        output_tokens=9,
+        unknown=True,
+    )
+    deltas = await ask(models, target)
+    assert text(deltas) == "so"
+    assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == "hm"
+    inputs: dict[str, str] = {}
+    for delta in deltas:
+        if isinstance(delta, ToolCallDelta):
+            inputs[delta.block] = inputs.get(delta.block, "") + delta.input
+    assert [json.loads(given) for given in inputs.values()] == [call.input for call in calls]
+    assert StepEnd("tool_use") in deltas
+    reports = [delta for delta in deltas if isinstance(delta, UsageReport)]
+    assert reports[0].input_tokens == 10
+    assert reports[0].cache_read_tokens == 7
+    assert reports[-1].output_tokens == 9
+
+
+async def test_a_body_says_the_same_when_a_conversation_is_remembered(
+    models: Models, model_server: ModelServer, target: Endpoint
+) -> None:
+    """The first answers are not encoded again, and the provider sees what it saw before."""
+    tools = [ToolSpec("view", "Reads.", {"type": "object"})]
+    history = [PROMPT]
+    for i in range(6):
+        parts: list[Part] = [ToolCall(f"c{i}", "view", "{}", True)]
+        result: list[Part] = [ToolResult(f"c{i}", "view", f"content {i}", False)]
+        history.append(msgspec.structs.replace(PROMPT, id=f"a{i}", role="assistant", parts=parts))
+        history.append(msgspec.structs.replace(PROMPT, id=f"t{i}", role="tool", parts=result))
+        request = StepRequest(system="be brief", history=history, tools=tools)
+        async with contextlib.aclosing(models.stream(target, request)) as groups:
+            async for _ in groups:
+                pass
+        fresh = json.loads(WIRES[target.wire].prepare_request(target, request, None).body)
+        assert model_server.calls[-1].body == fresh
+
+
+@pytest.mark.parametrize("joined", [False, True])
+async def test_what_came_with_an_error_is_told_before_it(
+    models: Models, model_server: ModelServer, target: Endpoint, joined: bool
+) -> None:
+    model_server.plan = Plan(text="half an ans", malformed="error", error="overloaded_error", joined=joined)
+    heard: list[Delta] = []
+    with pytest.raises(Transient) as caught:
+        await ask(models, target, heard)
+    assert caught.value.code == "provider_error"
+    assert text(heard) == "half an ans"
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(529, "overloaded_error"), (500, "api_error"), (429, "rate_limit_error")]
+)
+async def test_a_provider_that_is_busy_may_be_asked_again(
+    models: Models, model_server: ModelServer, target: Endpoint, status: int, error: str
+) -> None:
+    model_server.plan = Plan(status=status, error=error, retry_after="3")
+    with pytest.raises(Transient) as caught:
+        await ask(models, target)
+    assert caught.value.retry_after_s == 3
+
+
+async def test_steps_share_a_connection(models: Models, model_server: ModelServer, target: Endpoint) -> None:
     connections: set[str] = set()
     for _ in range(3):
-        await ask(models, endpoint(model_server))
+        await ask(models, target)
         connections |= {call.peer for call in model_server.calls}
     assert len(connections) == 1
 
 
 @pytest.mark.parametrize("malformed", ["", "no_done", "rest"])
 async def test_an_answer_is_over_when_the_model_says_so(
-    models: Models, model_server: ModelServer, malformed: str
+    models: Models, model_server: ModelServer, target: Endpoint, malformed: str
 ) -> None:
     model_server.plan = Plan(malformed=malformed, usage=False, comments=True, crlf=True)
-    assert text(await ask(models, endpoint(model_server))) == "FAKE-ANSWER-OK"
+    assert text(await ask(models, target)) == "FAKE-ANSWER-OK"
 
 
 @pytest.mark.parametrize("malformed", ["no_finish", "empty", "done", "cut"])
 async def test_an_answer_that_nobody_ended_was_dropped(
-    models: Models, model_server: ModelServer, malformed: str
+    models: Models, model_server: ModelServer, target: Endpoint, malformed: str
 ) -> None:
     model_server.plan = Plan(malformed=malformed)
     with pytest.raises(Transient) as caught:
-        await ask(models, endpoint(model_server))
+        await ask(models, target)
     assert caught.value.code == "dropped"
 
 
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
-async def test_a_cut_connection_is_told_as_dropped(models: Models, model_server: ModelServer, place: int) -> None:
+async def test_a_cut_connection_is_told_as_dropped(
+    models: Models, model_server: ModelServer, target: Endpoint, place: int
+) -> None:
     model_server.plan = Plan(drop_after=place, chunks=3)
     with pytest.raises(Transient) as caught:
-        await ask(models, endpoint(model_server))
+        await ask(models, target)
     assert caught.value.code == "dropped"
 
 
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
-async def test_silence_is_bounded(model_server: ModelServer, place: int) -> None:
+async def test_silence_is_bounded(model_server: ModelServer, target: Endpoint, place: int) -> None:
     models = Models(stall_s=0.2)
     model_server.plan = Plan(hang_after=place, chunks=3)
     async with asyncio.timeout(LIMIT_S):
         with pytest.raises(Transient) as caught:
-            await ask(models, endpoint(model_server))
+            await ask(models, target)
     assert caught.value.code == "stalled"
     await models.close()
 
 
-async def test_a_stream_of_nothing_but_comments_is_silence_too(model_server: ModelServer) -> None:
+async def test_a_stream_of_nothing_but_comments_is_silence_too(model_server: ModelServer, target: Endpoint) -> None:
     ticks = iter(range(1000))
     models = Models(stall_s=1.0, clock=lambda: float(next(ticks)))
     model_server.plan = Plan(malformed="comments")
     with pytest.raises(Transient) as caught:
-        await ask(models, endpoint(model_server))
+        await ask(models, target)
     assert caught.value.code == "stalled"
     await models.close()
 
 
-async def test_a_page_is_no_answer(models: Models, model_server: ModelServer) -> None:
+async def test_a_page_is_no_answer(models: Models, model_server: ModelServer, target: Endpoint) -> None:
     model_server.plan = Plan(malformed="html")
-    with pytest.raises(Refused, match="OPENAI_BASE_URL"):
-        await ask(models, endpoint(model_server))
+    with pytest.raises(Refused, match=f"{target.provider.upper()}_BASE_URL"):
+        await ask(models, target)
 
 
 async def test_a_server_that_is_not_there_is_unreachable(models: Models, model_server: ModelServer) -> None:
@@ -151,11 +252,9 @@ async def test_a_proxy_is_used_where_the_environment_says_so(
     await models.close()
 
 
-async def test_leaving_early_closes_the_connection(models: Models, model_server: ModelServer) -> None:
+async def test_leaving_early_closes_the_connection(models: Models, model_server: ModelServer, target: Endpoint) -> None:
     model_server.plan = Plan(hang_after=1, chunks=3)
-    async with contextlib.aclosing(
-        models.stream(endpoint(model_server), StepRequest(system="", history=[PROMPT]))
-    ) as groups:
+    async with contextlib.aclosing(models.stream(target, StepRequest(system="", history=[PROMPT]))) as groups:
         async for deltas in groups:
             if text(deltas):
                 break
@@ -169,6 +268,8 @@ async def test_where_no_model_was_chosen_the_first_one_offered_is_taken(
     for _ in range(2):
         assert (await models.named(endpoint(model_server, ""))).name == "openai/first"
     assert model_server.listings == 1
+    other = Endpoint(provider="anthropic", model="", base_url=model_server.anthropic_url, wire="anthropic")
+    assert (await models.named(other)).name == "anthropic/first"
     assert (await models.named(endpoint(model_server, "mine"))).name == "openai/mine"
 
 
@@ -180,13 +281,13 @@ async def test_a_server_that_offers_nothing_is_told(models: Models, model_server
 
 
 async def test_the_log_holds_neither_key_nor_address(
-    models: Models, model_server: ModelServer, caplog: pytest.LogCaptureFixture
+    models: Models, model_server: ModelServer, target: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    await ask(models, endpoint(model_server))
+    await ask(models, target)
     model_server.plan = Plan(status=401, message=f"no such key: {KEY}")
     with pytest.raises(ModelError):
-        await ask(models, endpoint(model_server))
+        await ask(models, target)
     assert KEY not in caplog.text
     assert "HTTP Request" not in caplog.text
 

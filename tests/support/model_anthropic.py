@@ -88,6 +88,11 @@ def _blocks(plan: Plan, call_id: str) -> Iterator[SentFrame]:
     def stop(at: int) -> SentFrame:
         return _event(plan, "content_block_stop", {"index": at})
 
+    if plan.unknown:
+        yield start(index, {"type": "hologram", "text": "not the answer"})
+        yield delta(index, type="hologram_delta", text="not the answer")
+        yield stop(index)
+        index += 1
     if plan.reasoning:
         yield start(index, {"type": "thinking", "thinking": "", "signature": ""})
         yield delta(index, type="thinking_delta", thinking=plan.reasoning)

@@ -58,7 +58,8 @@ class ChatWire:
                 "choices": [choice],
             }
             if plan.unknown:
-                delta["unheard"] = choice["of"] = body["x_new"] = {"deep": [1, None, {"text": "not the answer"}]}
+                choice["unheard"] = body["x_new"] = {"deep": [1, None, {"text": "not the answer"}]}
+                delta["unheard"] = {"text": "not the answer"}
             return SentFrame(_data(plan, body), is_delta)
 
         if plan.malformed in ("empty", "done", "comments"):
@@ -78,7 +79,8 @@ class ChatWire:
         if plan.malformed == "rest":
             yield from malformed_frames(plan)
         if plan.usage:
-            yield SentFrame(_data(plan, {"id": call_id, "choices": [], "usage": _usage(plan)}))
+            told: Json = {"id": call_id, "object": "chat.completion.chunk", "created": 1, "model": model, "choices": []}
+            yield SentFrame(_data(plan, {**told, "usage": _usage(plan)}))
         if plan.malformed != "no_done":
             yield SentFrame(frame_of(plan, b"data: [DONE]"))
 

@@ -92,6 +92,7 @@ class Plan:
     comments: bool = False
     unknown: bool = False  # with events and fields that nobody has heard of
     split: int = 0  # write that many bytes at a time
+    joined: bool = False  # write everything at once; there are no places then
 
     def changed(self, fields: Mapping[str, object]) -> Plan:
         """With these fields, from JSON or from a directive; an unknown one is a mistake of the test."""

@@ -30,7 +30,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.model_anthropic import AnthropicWire
-from tests.support.model_chat import ChatWire, Json, Wire, encoded
+from tests.support.model_chat import ChatWire, Json, SentFrame, Wire, encoded
 from tests.support.model_plan import AT_ONCE, Plan
 from tests.support.model_script import Script, is_title
 
@@ -214,7 +214,10 @@ class ModelServer(Script):
         await _write(writer, _head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}))
         if not await self._place(plan, 0, call):
             return False
-        for frame in wire.frames(plan, model, call_id):
+        frames = wire.frames(plan, model, call_id)
+        if plan.joined:
+            frames = iter([SentFrame(b"".join(frame.data for frame in frames))])
+        for frame in frames:
             if frame.is_delta and plan.delay_ms and call.deltas:
                 await asyncio.sleep(plan.delay_ms / 1000)
             size = plan.split or len(frame.data)

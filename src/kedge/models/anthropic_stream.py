@@ -61,6 +61,13 @@ class _Event(msgspec.Struct):
     usage: Any = None
 
 
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
 _read = json_reader(_Event)
 
 
@@ -73,6 +80,7 @@ class AnthropicStream:
         self._begun: dict[int, _Block] = {}
         self._waiting: dict[int, Any] = {}  # inputs of calls of which no piece came
         self._has_calls = False
+        self._is_counted = False
 
     def parse_event(self, event: SseEvent) -> list[Delta]:
         """What one event says. Raises the `ModelError` that it tells of, or that it is."""
@@ -90,9 +98,9 @@ class AnthropicStream:
             case "content_block_stop":
                 return self._stop(told.index)
             case "message_start" if told.message is not None:
-                return _usage(told.message.usage)
+                return self._usage(told.message.usage)
             case "message_delta":
-                return [*_usage(told.usage), *self._end(told.delta)]
+                return [*self._usage(told.usage), *self._end(told.delta)]
             case "message_stop":
                 return [StreamEnd()]
             case "error":
@@ -151,29 +159,22 @@ class AnthropicStream:
             reason = "tool_use"
         return [StepEnd(reason)]
 
+    def _usage(self, report: Any) -> list[Delta]:
+        """Read with care: a wrong count must not cost a good answer. A server that does not count says only 0."""
+        try:
+            usage = msgspec.convert(report, _Usage)
+        except msgspec.ValidationError:
+            return []
+        counts = {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cache_read_tokens": usage.cache_read_input_tokens,
+            "cache_write_tokens": usage.cache_creation_input_tokens,
+        }
+        known = {name: count for name, count in counts.items() if count is not None and count >= 0}
+        self._is_counted = self._is_counted or any(known.values())
+        return [UsageReport(**known)] if known and self._is_counted else []
+
     def _is_call(self, index: int) -> bool:
         begun = self._begun.get(index)
         return begun is not None and begun.type == "tool_use"
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-
-
-def _usage(report: Any) -> list[Delta]:
-    """Read with care: a wrong count must not cost a good answer."""
-    try:
-        usage = msgspec.convert(report, _Usage)
-    except msgspec.ValidationError:
-        return []
-    counts = {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_input_tokens,
-        "cache_write_tokens": usage.cache_creation_input_tokens,
-    }
-    known = {name: count for name, count in counts.items() if count is not None and count >= 0}
-    return [UsageReport(**known)] if any(known.values()) else []
