@@ -1,0 +1,211 @@
+"""How one run differs from what is configured: its limits, its system prompt, the form of its answer. And circles."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from kedge.agent import repeats
+from kedge.agent.schema import MAX_CORRECTIONS
+from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
+from kedge.protocol.runs import RunOptions
+from tests.agent.hands import Hands
+from tests.agent.pilot import Pilot
+from tests.agent.test_tool_rounds import call, results, rounds
+from tests.support.harness import Kedge
+from tests.support.model_plan import Plan
+from tests.support.model_server import ModelServer
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+async def pilot(kedge: Kedge, model_server: ModelServer, hands: Hands) -> AsyncGenerator[Pilot]:
+    async with Pilot(kedge, model_server.base_url, tools=hands.tools) as pilot:
+        yield pilot
+
+
+def system_of(body: dict[str, Any]) -> str:
+    return body["messages"][0]["content"]
+
+
+class TestLimits:
+    async def test_a_run_over_its_steps_fails_and_keeps_what_it_did(
+        self, pilot: Pilot, model_server: ModelServer, hands: Hands
+    ) -> None:
+        model_server.on(rounds(*([call("poke", text=name)] for name in "abcd")))
+        session = await pilot.kedge.session()
+        end = await pilot.ask("go", session, options=RunOptions(max_steps=2))
+        assert end.code == "max_steps"
+        assert end.error is not None
+        assert "2 steps" in end.error
+        assert len(model_server.calls) == 2
+        assert [result.content for result in await results(pilot, session)] == ["a", "b"]
+        model_server.on([Plan(text="on")], prompt="go on")
+        assert (await pilot.ask("go on", session)).text == "on"
+
+    async def test_a_run_within_its_steps_ends_well(self, pilot: Pilot, model_server: ModelServer) -> None:
+        model_server.on(rounds([call("poke", text="a")]))
+        assert (await pilot.ask("go", options=RunOptions(max_steps=2))).error is None
+
+    async def test_the_configured_limit_holds_for_runs_without_one(
+        self, pilot: Pilot, model_server: ModelServer
+    ) -> None:
+        pilot.config = Config(agent=AgentConfig(titles=False, max_steps=1))
+        model_server.on(rounds([call("poke", text="a")]))
+        assert (await pilot.ask("go")).code == "max_steps"
+        assert (await pilot.ask("go", options=RunOptions(max_steps=5))).error is None
+
+    async def test_a_run_over_its_cost_fails(self, pilot: Pilot, model_server: ModelServer) -> None:
+        priced = ModelConfig(input_price=1.0, output_price=100.0)
+        pilot.config = Config(
+            agent=AgentConfig(titles=False), providers={"openai": ProviderConfig(models={"tester": priced})}
+        )
+        plan = Plan(text="", tool_calls=(call("poke", text="a"),), input_tokens=0, output_tokens=4000)
+        model_server.on([plan, plan, plan])
+        end = await pilot.ask("go", options=RunOptions(max_cost=0.5))
+        assert end.code == "max_cost"
+        assert len(model_server.calls) == 2  # 40 cents, 80 cents
+        assert end.usage.cost == pytest.approx(0.8)
+
+    async def test_what_an_earlier_attempt_did_counts(
+        self, kedge: Kedge, hands: Hands, model_server: ModelServer
+    ) -> None:
+        model_server.on(rounds([call("poke", text="a")], [call("risk", text="b")], [call("poke", text="c")]))
+        session = await kedge.session()
+        async with Pilot(kedge, model_server.base_url, tools=hands.tools):
+            receipt = await kedge.send(session, "go", options=RunOptions(max_steps=2))
+            request = await kedge.asked()
+            await kedge.restart()
+        async with Pilot(kedge, model_server.base_url, tools=hands.tools):
+            await kedge.engine.answer_permission(kedge.workspace_id, request.id, "allow", by="tester")
+            assert (await kedge.end(receipt.run_id)).code == "max_steps"
+        assert len(model_server.calls) == 2
+
+
+class TestCircles:
+    @pytest.mark.parametrize("circle", [["a"], ["a", "b"], ["a", "b", "c"]])
+    async def test_the_same_calls_over_and_over_are_warned_of_and_then_ended(
+        self, pilot: Pilot, model_server: ModelServer, circle: list[str]
+    ) -> None:
+        steps = [[call("poke", text=text)] for text in circle * 20]
+        model_server.on(rounds(*steps))
+        session = await pilot.kedge.session()
+        end = await pilot.ask("go", session)
+        assert end.code == "repeats"
+        assert end.error is not None
+        assert "circle" in end.error
+        told = await results(pilot, session)
+        assert len(told) == repeats.END_AT * len(circle)
+        warned = ["same call" in result.content for result in told]
+        assert warned.index(True) == repeats.WARN_AT * len(circle) - 1
+        assert all(warned[repeats.WARN_AT * len(circle) - 1 :])
+
+    async def test_calls_that_differ_are_no_circle(self, pilot: Pilot, model_server: ModelServer) -> None:
+        model_server.on(rounds(*([call("poke", text=str(number))] for number in range(20))))
+        session = await pilot.kedge.session()
+        assert (await pilot.ask("go", session)).error is None
+        assert not any("same call" in result.content for result in await results(pilot, session))
+
+    async def test_a_new_prompt_begins_anew(self, pilot: Pilot, model_server: ModelServer) -> None:
+        model_server.on(rounds(*[[call("poke", text="a")]] * (repeats.END_AT - 1)))
+        session = await pilot.kedge.session()
+        assert (await pilot.ask("go", session)).error is None
+        assert (await pilot.ask("go", session)).error is None
+
+
+class TestOutputSchema:
+    async def test_the_model_is_told_and_a_good_answer_is_the_text(
+        self, pilot: Pilot, model_server: ModelServer
+    ) -> None:
+        model_server.plan = Plan(text='{"n": 1}')
+        end = await pilot.ask("go", options=RunOptions(output_schema=SCHEMA))
+        assert (end.text, end.error) == ('{"n": 1}', None)
+        assert '"required":["n"]' in system_of(model_server.calls[0].body)
+
+    @pytest.mark.parametrize(
+        ("bad", "problem"),
+        [
+            ('{"n": "one"}', "is not of type"),
+            ("the answer is 1", "not valid JSON"),
+            ('```json\n{"n": 1}\n```', "without a code fence"),
+            ("{}", "required"),
+        ],
+    )
+    async def test_a_bad_answer_is_corrected_in_the_same_run(
+        self, pilot: Pilot, model_server: ModelServer, bad: str, problem: str
+    ) -> None:
+        model_server.next_plans = [Plan(text=bad), Plan(text='{"n": 2}')]
+        session = await pilot.kedge.session()
+        end = await pilot.ask("go", session, options=RunOptions(output_schema=SCHEMA))
+        assert (end.text, end.error) == ('{"n": 2}', None)
+        asked = model_server.calls[1].body["messages"][-1]
+        assert asked["role"] == "user"
+        assert problem in asked["content"]
+        stored = [message.role for message in await pilot.kedge.messages(session)]
+        assert stored == ["user", "assistant", "assistant"], "nobody said it, so it is no message"
+
+    async def test_one_that_is_never_right_fails(self, pilot: Pilot, model_server: ModelServer) -> None:
+        model_server.plan = Plan(text="no")
+        end = await pilot.ask("go", options=RunOptions(output_schema=SCHEMA))
+        assert end.code == "output_schema"
+        assert len(model_server.calls) == 1 + MAX_CORRECTIONS
+
+    async def test_work_comes_before_the_answer(self, pilot: Pilot, model_server: ModelServer) -> None:
+        model_server.on(rounds([call("poke", text="a")], text='{"n": 3}'))
+        assert (await pilot.ask("go", options=RunOptions(output_schema=SCHEMA))).text == '{"n": 3}'
+
+    @pytest.mark.parametrize(
+        "schema", [{"type": "nonsense"}, {"$ref": "https://example.com/schema.json"}, {"$ref": "#/nowhere"}]
+    )
+    async def test_a_schema_that_is_none_is_refused_before_anything_is_spent(
+        self, pilot: Pilot, model_server: ModelServer, schema: dict[str, Any]
+    ) -> None:
+        end = await pilot.ask("go", options=RunOptions(output_schema=schema))
+        assert end.code == "bad_config"
+        assert end.error is not None
+        assert "\n" not in end.error
+        assert len(model_server.calls) == 0
+
+
+class TestSystem:
+    async def test_a_system_prompt_of_ones_own_replaces_how_to_work_and_nothing_else(
+        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer
+    ) -> None:
+        (kedge.data.parent / "workspace" / "AGENTS.md").write_text("Say please.")
+        await pilot.ask("go", options=RunOptions(system="You are a parrot."))
+        system = system_of(model_server.calls[0].body)
+        assert system.startswith("You are a parrot.")
+        assert "Kedge" not in system
+        assert "Say please." in system
+        assert "Working directory" in system
+
+    async def test_a_plan_has_no_tools_that_edit(self, pilot: Pilot, model_server: ModelServer) -> None:
+        await pilot.ask("go", options=RunOptions(mode="plan"))
+        assert "Only plan" in system_of(model_server.calls[0].body)
+
+    async def test_a_rule_that_cannot_be_read_is_refused_before_anything_is_spent(
+        self, pilot: Pilot, model_server: ModelServer
+    ) -> None:
+        end = await pilot.ask("go", options=RunOptions(allow=("bash(((",)))
+        assert end.code == "bad_config"
+        assert len(model_server.calls) == 0
+
+
+@pytest.mark.parametrize(("finish", "code"), [("length", "max_tokens"), ("content_filter", "content_filter")])
+async def test_an_answer_that_was_stopped_is_told(
+    pilot: Pilot, model_server: ModelServer, finish: str, code: str
+) -> None:
+    model_server.plan = Plan(text="so far", finish=finish)
+    assert (await pilot.ask("go")).text == "so far"
+    (notice,) = await pilot.agent_events()
+    assert (notice.type, notice.code) == ("notice", code)
+    model_server.plan = Plan(text="", finish=finish)
+    assert (await pilot.ask("go")).code == code
