@@ -75,6 +75,27 @@ def test_what_is_said_goes_where_it_belongs(kedge: Kedge, script: str, args: lis
         (["x", "-c", "nowhere"], 2, "kedge: there is no directory 'nowhere'; check --cwd"),
         (["x", "--host", "nowhere"], 2, "kedge: 'nowhere' is no address; say unix:///path/to.sock or tcp://127.0.0.1"),
         (["x", "--model"], 2, "kedge: --model needs a value; 'kedge run --help' explains"),
+        (
+            ["x", "--max-steps", "0"],
+            2,
+            "kedge: --max-steps takes a whole number from 1 to 1000000, and '0' is none; 'k",
+        ),
+        (
+            ["x", "--max-steps", "1.5"],
+            2,
+            "kedge: --max-steps takes a whole number from 1 to 1000000, and '1.5' is none",
+        ),
+        (["x", "--max-cost", "free"], 2, "kedge: --max-cost takes dollars, like 0.50, and 'free' is none; 'kedge run"),
+        (
+            ["x", "--mode", "bold"],
+            2,
+            "kedge: 'bold' is none of plan, ask, auto-edit, yolo; 'kedge run --help' explains",
+        ),
+        (["x", "-f", "nowhere.txt"], 2, "kedge: cannot attach nowhere.txt: No such file or directory"),
+        (["x", "-f", "."], 2, "kedge: cannot attach .: Is a directory"),
+        (["x", "--system-file", "nowhere"], 2, "kedge: cannot use nowhere: No such file or directory"),
+        (["x", "--output-schema", "nowhere"], 2, "kedge: cannot use nowhere: No such file or directory"),
+        (["x", "--allow", "r" * 1001], 2, "kedge: allow takes up to 1000 rules of 1000 characters"),
         (["x", "--quiet=yes"], 2, "kedge: --quiet takes no value; 'kedge run --help' explains"),
         (
             ["x", "--host", "unix:///nowhere.sock", "--connect-timeout", "0.2"],
@@ -253,3 +274,28 @@ def test_closed_descriptors_change_nothing_else(kedge: Kedge, closed: list[int])
     done = finish(process)
     assert done.code == 0
     assert done.out == ("" if 1 in closed else "hello\n")
+
+
+def test_files_and_options_reach_the_run(kedge: Kedge) -> None:
+    (kedge.workspace / "notes.md").write_text("# Notes")
+    (kedge.workspace / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (kedge.workspace / "system.md").write_text("be brief")
+    (kedge.workspace / "schema.json").write_text('{"type": "object"}')
+    args = ["-f", "notes.md", "--file=shot.png", "--system-file", "system.md", "--output-schema", "schema.json"]
+    args += ["--max-steps", "7", "--max-cost", "$0.50", "--mode", "plan", "--allow", "bash(ls)", "--allow", "bash(cat)"]
+    done = kedge.run("say seen", "--run-id", "r", *args, "--json", "-q")
+    assert done.code == 0, done
+    messages = [json.loads(line)["payload"]["payload"] for line in done.out.splitlines() if '"message"' in line]
+    user = next(message for message in messages if message.get("role") == "user")
+    assert [part["type"] for part in user["parts"]] == ["text", "file", "image"]
+    assert user["parts"][1]["name"] == "notes.md"
+    assert kedge.run("say seen", "--run-id", "r", *args, "-q").out == "seen\n"  # the same body
+    other = kedge.run("say seen", "--run-id", "r", *args[:-2], "-q")
+    assert (other.code, "another body" in other.err) == (2, True)
+
+
+def test_a_text_file_alone_is_a_prompt_and_an_image_is_not(kedge: Kedge) -> None:
+    (kedge.workspace / "task.md").write_text("do it")
+    (kedge.workspace / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert kedge.run("-f", "task.md").code == 0
+    assert kedge.run("-f", "shot.png").code == 2

@@ -75,3 +75,10 @@ def test_the_spinner_uses_what_the_terminal_can_show(kedge: Kedge, frames: tuple
     assert re.search(rb"\x1b\[K([^ ]+) thinking", shown)
     found = re.findall(rb"\x1b\[K([^ ]+) thinking", shown)
     assert all(shape in shapes for shape in found)
+
+
+def test_calls_are_shown_on_a_terminal_one_line_each(kedge: Kedge) -> None:
+    shown = on_a_terminal(kedge, "say first; tool ls some files; tool view one; say done")
+    lines = [line for line in re.sub(rb"\r\x1b\[K[^\r]*(?=\r\x1b\[K)|\r\x1b\[K", b"", shown).split(b"\r\n") if line]
+    assert lines[:4] == [b"first", b"ls ls some files", b"view view one", b"done"]
+    assert b"ls some files" not in on_a_terminal(kedge, "-q", "tool ls some files; say done")

@@ -1,0 +1,84 @@
+"""What happens in a run beside its words: one line each, once, and of this run alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kedge.client.activity import Activity, progress_of, subject_of
+from kedge.client.watching import RunView
+
+CALL = {"type": "tool_call", "id": "c1", "name": "bash", "input": '{"command": "pytest -q"}', "finished": True}
+RESULT = {"type": "tool_result", "tool_call_id": "c1", "name": "bash", "content": "", "is_error": False}
+IMAGE = {"type": "image", "mime_type": "image/png", "data": ""}
+
+
+def event(type: str, payload: dict[str, Any], seq: int | None = 1) -> dict[str, Any]:
+    told = {"type": type, "payload": {"type": "created", "payload": {"run_id": "r", **payload}}}
+    return told if seq is None else {**told, "seq": seq}
+
+
+def message(*parts: dict[str, Any], seq: int | None = 1, run_id: str = "r") -> dict[str, Any]:
+    role = "tool" if parts[0] is RESULT else "assistant"
+    return event("message", {"id": "m", "role": role, "parts": list(parts), "run_id": run_id}, seq)
+
+
+def test_a_call_is_told_when_it_starts_and_once() -> None:
+    activity = Activity("r")
+    assert activity.take(message(CALL)) == []
+    assert activity.take(message(RESULT)) == [("call", "bash pytest -q")]
+    assert activity.take(message(RESULT, IMAGE)) == []
+
+
+def test_snapshots_and_other_runs_tell_nothing() -> None:
+    activity = Activity("r")
+    activity.take(message(CALL))
+    assert activity.take(message(RESULT, seq=None)) == []
+    assert activity.take(message(RESULT, run_id="other")) == []
+    assert activity.take(message(RESULT)) == [("call", "bash pytest -q")]
+
+
+@pytest.mark.parametrize(
+    ("given", "subject"),
+    [
+        ('{"path": "a b", "command": "ls"}', "ls"),
+        ('{"limit": 3, "path": "src/x.py"}', "src/x.py"),
+        ('{"limit": 3, "anything": "else"}', "else"),
+        ('{"command": "a\\nb"}', "a b"),
+        ("{}", ""),
+        ("[1]", "[1]"),
+        ("no json", "no json"),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_a_call_is_about_its_command_or_path(given: str, subject: str) -> None:
+    assert subject_of(given) == subject
+
+
+def test_a_notice_is_told_once_and_one_that_moves_only_in_passing() -> None:
+    activity, view = Activity("r"), RunView("r")
+    plain = event("agent_event", {"type": "notice", "message": "a small model"})
+    moving = event(
+        "agent_event",
+        {"type": "notice", "message": "fetching", "details": {"done_bytes": 5, "total_bytes": 20}},
+    )
+    assert activity.take(plain) == [("note", "a small model")]
+    assert activity.take(plain) == []
+    assert activity.take(moving) == []
+    view.take(moving)
+    assert view.doing == "fetching, 25 %"
+
+
+@pytest.mark.parametrize(
+    ("details", "percent"),
+    [
+        (None, None),
+        ({}, None),
+        ({"done_bytes": 3}, 0),
+        ({"done_bytes": 3, "total_bytes": 0}, 0),
+        ({"done_bytes": 30, "total_bytes": 20}, 100),
+    ],
+)
+def test_progress_is_in_percent(details: dict[str, Any] | None, percent: int | None) -> None:
+    assert progress_of({"details": details}) == percent
