@@ -14,7 +14,6 @@ from kedge.agent.summary import SummarizeTurn
 from kedge.agent.system import Repositories
 from kedge.agent.titles import Titles
 from kedge.agent.turn import AgentTurn, Configure, Parts
-from kedge.config.load import Loader
 from kedge.config.schema import Config
 from kedge.engine.turn import Turn
 from kedge.models.choose import Chooser
@@ -90,6 +89,8 @@ class Agent:
 
 
 def _configured() -> Configure:
+    from kedge.config.load import Loader  # nothing that a starting server should wait for
+
     loader = Loader()
 
     def configure(directory: Path, env: Mapping[str, str]) -> Config:

@@ -150,7 +150,8 @@ def _encoded(text: str) -> bytes:
 def _replace(target: Path, content: bytes) -> None:
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     mode = target.stat().st_mode & 0o7777 if target.exists() else None
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else 0o600)
+    is_shared = mode is None and target.name == WORKSPACE_NAME  # made for a repository; all others are for their owner
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if is_shared else 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
             if mode is not None:

@@ -1,0 +1,176 @@
+"""`kedge config` as people type it: real processes, real files, no server."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kedge.cli.completion import words_of
+
+
+class Shell:
+    def __init__(self, root: Path) -> None:
+        self.workspace = root / "project"
+        self.user = root / "config" / "kedge" / "config.toml"
+        self.workspace.mkdir()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("KEDGE_", "XDG_"))}
+        self.env = {**kept, "XDG_CONFIG_HOME": str(root / "config"), "XDG_CONFIG_DIRS": str(root / "etc")}
+
+    def __call__(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "kedge", "config", *args],
+            cwd=self.workspace,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+    def ok(self, *args: str, **env: str) -> str:
+        done = self(*args, **env)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+
+    def refused(self, *args: str, **env: str) -> str:
+        """What is said; nothing is printed, and the code is that of wrong usage."""
+        done = self(*args, **env)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert all(line.startswith("kedge: ") for line in done.stderr.splitlines())
+        return done.stderr
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def values(text: str) -> dict[str, Any]:
+    return {row["key"]: row["value"] for row in json.loads(text)["values"]}
+
+
+def test_what_is_set_is_shown_with_where_it_stands(config: Shell) -> None:
+    assert config.ok("set", "model", "a/b") == f"set in {config.user}\n"
+    assert config.ok("set", "-w", "agent.max_steps", "7") == f"set in {config.workspace}/kedge.toml\n"
+    assert config.ok("show", "model") == f"model  a/b  {config.user}:1\n"
+    assert config.ok("show", "agent.max_steps").split() == ["agent.max_steps", "7", f"{config.workspace}/kedge.toml:2"]
+    assert "agent.titles" in config.ok("show")
+    assert config.ok("show", "model", KEDGE_MODEL="c/d") == "model  c/d  KEDGE_MODEL\n"
+    shown = json.loads(config.ok("show", "--json", "model"))
+    assert shown["values"] == [{"key": "model", "value": "a/b", "layer": "user", "name": str(config.user), "line": 1}]
+    assert config.ok("remove", "model") == f"removed from {config.user}\n"
+    assert config.ok("show", "model") == "model  -  default\n"
+
+
+def test_another_directory_can_be_named(config: Shell, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    config.ok("set", "-w", "-c", str(other), "model", "a/b")
+    assert (other / "kedge.toml").read_text() == 'model = "a/b"\n'
+    assert values(config.ok("show", "--json", "--cwd", str(other)))["model"] == "a/b"
+    assert values(config.ok("show", "--json"))["model"] is None
+    assert "there is no directory 'nowhere'" in config.refused("show", "-c", "nowhere")
+
+
+def test_a_secret_is_shown_by_its_end_and_never_written(config: Shell) -> None:
+    config.ok("set", "providers.x.api_key", "${MY_KEY}")
+    for args in (("show",), ("show", "--json")):
+        shown = config.ok(*args, MY_KEY="planted-secret-wxyz")
+        assert "planted" not in shown
+        assert "…wxyz" in shown
+    said = config.refused("set", "providers.x.api_key", "planted-secret-wxyz")
+    assert "api_key_command" in said
+    assert "planted" not in said + config.user.read_text()
+
+
+def test_all_that_is_wrong_is_told_a_line_each(config: Shell) -> None:
+    file = config.workspace / "kedge.toml"
+    file.write_text("modle = 1\n\nagent.max_steps = 'x'\n")
+    said = config.refused("show", KEDGE_AGENT__TITLES="perhaps")
+    assert said.splitlines() == [
+        f"kedge: {file}:1: modle: there is no such key; did you mean model?",
+        f'kedge: {file}:3: agent.max_steps: expected a whole number of at least 1, not the text "x"',
+        'kedge: KEDGE_AGENT__TITLES: expected true or false, not the text "perhaps"',
+    ]
+    assert "found  " + str(file) in config.ok("path")  # which still helps to find it
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ([], "say what to do: show, set, remove, schema, path, trust, untrust; 'kedge config --help' explains"),
+        (["shwo"], "say what to do"),
+        (["set", "model"], "say what to set: kedge config set KEY VALUE"),
+        (["set", "modle", "x"], "modle: there is no such key; did you mean model?"),
+        (["set", "agent.max_steps", "many"], "expected a whole number of at least 1"),
+        (["remove"], "write: kedge config remove KEY"),
+        (["show", "nothing"], "nothing is set at 'nothing', and there is no such key"),
+        (["show", "a..b"], "'a..b' is no key"),
+        (["show", "--all"], "unknown option '--all'"),
+        (["trust", "nowhere"], "there is no directory 'nowhere'"),
+        (["untrust"], "is not in your list; 'kedge config show trusted' prints it"),
+        (["schema", "x"], "write: kedge config schema"),
+    ],
+)
+def test_wrong_usage_is_one_line(config: Shell, args: list[str], why: str) -> None:
+    said = config.refused(*args)
+    assert why in said
+    assert said.count("\n") == 1
+    assert not config.user.exists()
+
+
+def test_a_repository_is_trusted_by_its_user_alone(config: Shell) -> None:
+    (config.workspace / "kedge.toml").write_text('permissions.allow = ["bash"]\ntrusted = ["/"]\n')
+    shown = config.ok("show", "permissions.allow")
+    assert shown.splitlines()[0] == "permissions.allow  []  default"
+    assert (
+        f"kedge.toml:1: permissions.allow needs a trusted directory; see: kedge config trust {config.workspace}"
+        in shown
+    )
+    assert config.ok("trust") == f"{config.workspace} is trusted\n"
+    assert config.ok("trust", ".") == f"{config.workspace} was trusted already\n"
+    assert values(config.ok("show", "--json"))["permissions.allow"] == ["bash"]
+    assert config.ok("untrust") == f"{config.workspace} is not trusted any more\n"
+    assert values(config.ok("show", "--json"))["permissions.allow"] == []
+
+
+def test_who_sets_what_does_not_count_learns_it_at_once(config: Shell) -> None:
+    done = config("set", "-w", "permissions.mode", "yolo")
+    assert done.returncode == 0
+    assert 'it is ignored there: permissions.mode is laxer than "ask"' in done.stderr
+
+
+def test_what_others_wrote_does_not_drive_the_terminal(config: Shell) -> None:
+    (config.workspace / "kedge.toml").write_text('model = "a/\\u001b]0;title\\u0007"\n"\\u001b[31m" = 1\n')
+    assert "\x1b" not in config.refused("show")
+    (config.workspace / "kedge.toml").write_text('model = "a/\\u001b]0;title\\u0007"\n')
+    assert "\x1b" not in config.ok("show")
+
+
+def test_the_users_file_is_not_shown_to_others_when_it_is_made(config: Shell) -> None:
+    config.ok("set", "model", "a/b")
+    assert stat.S_IMODE(config.user.stat().st_mode) & 0o077 == 0
+
+
+def test_help_explains_every_word_that_the_shell_completes(config: Shell) -> None:
+    text = config.ok("--help")
+    assert all(word in text for word in words_of("config"))
+    assert text.startswith("usage: kedge config show")
+
+
+def test_paths_are_listed_weakest_first(config: Shell, tmp_path: Path) -> None:
+    config.ok("set", "model", "a/b")
+    assert [line.split() for line in config.ok("path").splitlines()] == [
+        ["-", "/etc/kedge/config.toml"],
+        ["-", f"{tmp_path}/etc/kedge/config.toml"],
+        ["found", str(config.user)],
+        ["-", f"{config.workspace}/kedge.toml"],
+    ]
+    assert json.loads(config.ok("path", "--json"))[2] == {"path": str(config.user), "exists": True}
