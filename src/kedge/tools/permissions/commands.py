@@ -21,16 +21,16 @@ from kedge.tools.permissions.wrappers import is_harmless_assignment
 MAX_SHOWN_CHARS = 120
 
 
-def examine(law: Law, command: str) -> Found:
+def examine(law: Law, command: str, directory: str) -> Found:
+    """`directory`: where it starts, resolved."""
     if (rule := law.whole_rule(law.deny, "execute")) is not None:
         return refused(rule, "to run commands")
-    pieces = pieces_of(command, law.ground, frozenset({law.ground.directory}))
+    pieces = pieces_of(command, law.ground, frozenset({directory}))
     for piece in _all(pieces):
         if (rule := _denied(law, piece)) is not None:
             return refused(rule, f"to run `{_shown(piece.text)}`")
-    if law.mode != "plan":
-        if (rule := law.whole_rule(law.allow, "execute")) is not None:
-            return Allow(why=f"the rule {rule.text}", by="rule")
+    if law.mode != "plan" and (rule := law.whole_rule(law.allow, "execute")) is not None:
+        return Allow(why=f"the rule {rule.text}", by="rule")
     troubles: list[Trouble] = []
     for piece in pieces:
         found = _judged(law, piece)

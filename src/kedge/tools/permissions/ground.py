@@ -78,6 +78,8 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
     """Every path that a word may mean, links and `..` resolved. None: that cannot be said."""
     if "\0" in text or len(text) > 4096:
         return None
+    if text in HARMLESS_DEVICES or text.startswith("/dev/fd/"):
+        return (text,)  # what they lead to is this shell's own
     if directories is None and not text.startswith("/"):
         return None
     if is_glob and _is_uncertain_glob(text):

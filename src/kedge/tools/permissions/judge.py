@@ -71,7 +71,7 @@ class Judge:
             return Allow(why="the mode is yolo", by="yolo")
         law = Law(self._ground, tool, self.mode, self._deny, self._allow, self._grants)
         if want.kind == "execute" and tool == "bash":
-            found = commands.examine(law, want.subject)
+            found = commands.examine(law, want.subject, self._start(want))
         else:
             found = self._examine(law, want)
         if isinstance(found, Refuse):
@@ -94,6 +94,11 @@ class Judge:
                 return law.fetch(want.subject)
             case "execute":
                 return law.tool()
+
+    def _start(self, want: Want) -> str:
+        """Where a command starts: a directory of the workspace, which the tool shows with it."""
+        given: object = want.params.get("working_dir")
+        return os.path.realpath(Path(self._ground.directory, given if isinstance(given, str) else "."))
 
     def _parsed(self, text: str) -> Rule:
         return parse_rule(text, self._ground.directory, self._ground.home)

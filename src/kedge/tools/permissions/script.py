@@ -285,14 +285,14 @@ class _Reader:
                     inner.append(self._made(beside, (), is_direct=False))
                 if code is not None:
                     inner += pieces_of(code, self._ground, None, self._depth + 1)
-        inner += [self._made(run, (), is_direct=False) for run in self._find_runs(words) if run]
+        if (words[0].text or "").rpartition("/")[2] == "find":
+            rest, runs = wrappers.found_by_find(words)
+            if runs:
+                is_wrapper = True
+                inner.append(msgspec.structs.replace(command, words=rest))
+                inner += [self._made(run, (), is_direct=False) for run in runs if run]
         is_wrapper = is_wrapper and wrappers.is_of_the_system(words[0].text or "")
         return msgspec.structs.replace(command, inner=tuple(inner), is_wrapper=is_wrapper)
-
-    def _find_runs(self, words: tuple[Word, ...]) -> list[tuple[Word, ...]]:
-        if (words[0].text or "").rpartition("/")[2] != "find":
-            return []
-        return [tuple(UNKNOWN if "{}" in word.shown else word for word in run) for run in wrappers.found_by_find(words)]
 
     def _follow(self, words: tuple[Word, ...]) -> None:
         """`cd` decides what the paths after it mean."""

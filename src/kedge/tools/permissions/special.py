@@ -24,7 +24,8 @@ _FIND_PLAIN = names(
 _BINARY = frozenset({"=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\[^\n])*/I?)"
 _SED_SUBSTITUTION = "|".join(
-    rf"s{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}[gpiI0-9]*" for mark in "/|,#:@!%_"
+    rf"s{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}[gpiI0-9]*"
+    for mark in (re.escape(each) for each in "/|,#:@!%_")
 )
 _SED_COMMAND = rf"(?:{_SED_ADDRESS}(?:[,~+]{_SED_ADDRESS}|,[+~]\d+)?\s*!?\s*)?(?:[pdqhHgGxnN=]|{_SED_SUBSTITUTION})"
 _SED = re.compile(rf"\s*{_SED_COMMAND}\s*(?:;\s*{_SED_COMMAND}\s*)*;?\s*")

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +29,19 @@ _GLUED = re.compile(r"[^\s\\](?:\\\\)*\\\n|\\\n[^\s#]*\\\n")
 _HIDDEN = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[])")
 _HIDDEN_IN_WORD = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[]|[<>]\()")
 _DELIMITER = re.compile(r"(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
+_WORDS = frozenset(
+    {
+        *("word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "$"),
+        *("simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"),
+        *("brace_expression", "extglob_pattern", "regex", "variable_name", "command_name"),
+    }
+)
+_OF_WORDS = frozenset(
+    {
+        *("command", "for_statement", "array", "file_redirect", "heredoc_redirect", "herestring_redirect"),
+        *("declaration_command", "unset_command"),
+    }
+)
 _OPAQUE_LEAVES = frozenset({"raw_string", "ansi_c_string", "comment", "heredoc_start", "heredoc_end"})
 
 
@@ -109,8 +123,18 @@ def _hidden(root: Node, source: bytes) -> str | None:
                 is_text = node.type in ("string_content", "heredoc_content", "heredoc_body")
                 if (_HIDDEN if is_text else _HIDDEN_IN_WORD).search(text):
                     return f"{text[:40]!r} may hide a command"
+        elif node.type in _OF_WORDS and (torn := _torn(node, source)) is not None:
+            return f"{torn[:40]!r} cannot be read for certain"
         elif (gap := _gap(node, source)) is not None:
             return f"{gap[:40]!r} cannot be read for certain"
+    return None
+
+
+def _torn(node: Node, source: bytes) -> str | None:
+    """Words with nothing between them: the grammar tears some apart that are one to the shell, like `';'\\;`."""
+    for first, second in pairwise(node.children):
+        if first.end_byte == second.start_byte and second.type in _WORDS and first.is_named:
+            return source[first.start_byte : second.end_byte].decode()
     return None
 
 

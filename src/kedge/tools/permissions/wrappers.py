@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise, takewhile
 from typing import Literal
 
 import msgspec
@@ -117,7 +118,8 @@ _WATCH = Options(
     stops=True,
 )
 _REMOTE = names("ssh su script docker podman kubectl")
-FIND_RUNS = names("-exec -execdir -ok -okdir")
+_FIND_RUNS = names("-exec -execdir -ok -okdir")
+_FIND_CHOICES = names("-o -or -not ! ( ) , -L -H -follow")
 
 Wrapped = Through | Code | Beside | Literal["unclear"] | None
 
@@ -154,19 +156,33 @@ def is_of_the_system(name: str) -> bool:
     return "/" not in name or directory in ("/bin", "/usr/bin")
 
 
-def found_by_find(words: Sequence[Word]) -> list[tuple[Word, ...]]:
-    """The commands of -exec and its like."""
+def found_by_find(words: Sequence[Word]) -> tuple[tuple[Word, ...], list[tuple[Word, ...]]]:
+    """`find` without -exec and its like, and the commands that those run.
+
+    With `-type f`, `{}` is a file below the first root, and never a link: its place is taken by the root."""
     runs: list[tuple[Word, ...]] = []
+    rest: list[Word] = []
     index = 0
     while index < len(words):
-        if words[index].text in FIND_RUNS:
-            end = index + 1
-            while end < len(words) and words[end].text not in (";", "+"):
-                end += 1
-            runs.append(tuple(words[index + 1 : end]))
-            index = end
-        index += 1
-    return runs
+        if words[index].text not in _FIND_RUNS:
+            rest.append(words[index])
+            index += 1
+            continue
+        end = index + 1
+        while end < len(words) and words[end].text not in (";", "+"):
+            end += 1
+        runs.append(tuple(words[index + 1 : end]))
+        index = end + 1
+    texts = [word.text for word in rest]
+    is_plain = "f" in [after for word, after in pairwise(texts) if word == "-type"] and not _FIND_CHOICES & set(texts)
+    roots = [*takewhile(lambda word: not (word.text or "-").startswith(("-", "!", "(")), rest[1:])] or [Word(".")]
+    found = roots if is_plain and not any(root.is_glob for root in roots) else [UNKNOWN]
+    return tuple(rest), [
+        tuple(
+            new for word in run for new in (found if word.text == "{}" else [UNKNOWN if "{}" in word.shown else word])
+        )
+        for run in runs
+    ]
 
 
 def _from_spec(name: str, spec: _Spec, rest: list[Word]) -> Wrapped:

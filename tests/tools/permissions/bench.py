@@ -1,0 +1,74 @@
+"""`Bench`: a workspace with links that lead out of it, names like options and a repository that somebody planted, and a
+judge for it with whatever rules a test wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kedge.config.schema import Mode, PermissionsConfig
+from kedge.protocol.runs import Permissions, RunOptions
+from kedge.tools.permissions.decisions import Decision
+from kedge.tools.permissions.judge import Hook, Judge
+from kedge.tools.port import Want, WantKind
+
+
+class Bench:
+    def __init__(self, directory: Path) -> None:
+        directory = Path(os.path.realpath(directory))
+        self.workspace = directory / "workspace"
+        self.scratch = directory / "scratch"
+        self.home = directory / "home"
+        self.outside = directory / "outside.txt"
+        for made in (self.workspace / "src", self.workspace / "dashes", self.scratch, self.home / ".ssh"):
+            made.mkdir(parents=True)
+        for name in ("a.txt", "a.json", "src/main.py", "dashes/-o", ".env"):
+            (self.workspace / name).write_text("text\n")
+        self.outside.write_text("outside\n")
+        (self.workspace / ".git").mkdir()
+        (self.workspace / "link-out").symlink_to(self.outside)
+        (self.workspace / "link-in").symlink_to("a.txt")
+        (self.workspace / "link-dir").symlink_to(self.home)
+        planted = self.workspace / "planted"
+        for name in ("objects", "refs"):
+            (planted / name).mkdir(parents=True)
+        (planted / "HEAD").write_text("ref: refs/heads/main\n")
+
+    def judge(
+        self,
+        mode: Mode = "ask",
+        allow: Sequence[str] = (),
+        deny: Sequence[str] = (),
+        *,
+        grants: Sequence[str] = (),
+        permissions: Permissions = "ask",
+        is_skipped: bool = False,
+        hook: Hook | None = None,
+    ) -> Judge:
+        return Judge(
+            PermissionsConfig(mode=mode, allow=tuple(allow), deny=tuple(deny)),
+            RunOptions(),
+            permissions,
+            directory=self.workspace,
+            scratch=self.scratch,
+            home=str(self.home),
+            grants=grants,
+            is_skipped=is_skipped,
+            hook=hook,
+        )
+
+    def says(self, judge: Judge, command: str, **params: Any) -> str:
+        return said(self.decides(judge, command, **params))
+
+    def decides(self, judge: Judge, command: str, **params: Any) -> Decision:
+        command = command.replace("SCRATCH", str(self.scratch))
+        return judge.judge("bash", Want(kind="execute", subject=command, description="run it", params=params))
+
+    def path(self, judge: Judge, tool: str, kind: WantKind, path: Path | str) -> str:
+        return said(judge.judge(tool, Want(kind=kind, subject=str(path), description="touch it")))
+
+
+def said(decision: Decision) -> str:
+    return type(decision).__name__.lower()

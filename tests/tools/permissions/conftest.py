@@ -1,0 +1,12 @@
+"""A workspace that nothing here changes: one for all the cases of a module."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tools.permissions.bench import Bench
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("bench"))
