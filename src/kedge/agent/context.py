@@ -32,7 +32,7 @@ async def context_files(directory: Path, names: Sequence[str], env: Mapping[str,
 
 def global_directory(env: Mapping[str, str]) -> Path | None:
     """Where the user keeps what holds everywhere; nowhere, if the environment names no home."""
-    if config := env.get("XDG_CONFIG_HOME"):
+    if (config := env.get("XDG_CONFIG_HOME", "")).startswith("/"):
         return Path(config) / "kedge"
     return Path(home) / ".config" / "kedge" if (home := env.get("HOME")) else None
 

@@ -1,0 +1,182 @@
+"""Cancelled or killed in the middle of a round: nothing is repeated, nothing is lost (P6, P7, P13)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from kedge.agent.calls import DENIED
+from kedge.agent.progress import last_step
+from kedge.protocol.messages import Finish, FinishReason, Message, Part, Role, ToolCall, ToolResult
+from kedge.tools.port import Output, ToolContext
+from tests.agent.hands import Hands, NamedTool, Params
+from tests.agent.pilot import Pilot
+from tests.agent.test_tool_rounds import call, results, rounds
+from tests.support.harness import Kedge
+from tests.support.model_control import ModelControl
+from tests.support.model_server import ModelServer
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+async def pilot(kedge: Kedge, model_server: ModelServer, hands: Hands) -> AsyncGenerator[Pilot]:
+    async with Pilot(kedge, model_server.base_url, tools=hands.tools) as pilot:
+        yield pilot
+
+
+async def test_cancel_ends_a_call_in_time_and_leaves_a_whole_record(
+    pilot: Pilot, model_server: ModelServer, hands: Hands
+) -> None:
+    calls = [call("peek", text="a", gate="a"), call("peek", text="b", gate="b"), call("poke", text="c")]
+    model_server.on(rounds(calls))
+    session = await pilot.kedge.session()
+    receipt = await pilot.kedge.send(session, "go")
+    async with asyncio.timeout(LIMIT_S):
+        await hands.gates.reached("a")
+        await hands.gates.reached("b")
+    began = time.monotonic()
+    await pilot.kedge.cancel(session)
+    end = await pilot.kedge.end(receipt.run_id)
+    assert time.monotonic() - began < 5
+    assert end.cancelled
+    told = await results(pilot, session)
+    assert len(told) == 3
+    assert all(result.is_error and "Cancelled" in result.content for result in told)
+    assert "poke c begins" not in hands.told
+    assert (await pilot.assistant_messages(session))[-1][1] == "canceled"
+    model_server.on(rounds(text="again"), prompt="again")
+    assert (await pilot.ask("again", session)).text == "again"
+
+
+async def test_a_tool_that_swallows_its_cancellation_does_not_hold_up_the_end(
+    kedge: Kedge, model_server: ModelServer
+) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def run(_ctx: ToolContext, _params: Params) -> Output:
+        begun.set()
+        while not over.is_set():
+            try:
+                await over.wait()
+            except asyncio.CancelledError:
+                continue
+        return Output(content="too late")
+
+    stubborn = NamedTool(name="stubborn", params=Params, run=run)
+    model_server.on(rounds([call("stubborn", text="a")]))
+    async with Pilot(kedge, model_server.base_url, tools=[stubborn]) as pilot:
+        session = await kedge.session()
+        receipt = await kedge.send(session, "go")
+        await begun.wait()
+        await kedge.cancel(session)
+        assert (await kedge.end(receipt.run_id)).cancelled
+        over.set()
+        (result,) = await results(pilot, session)
+        assert "Cancelled" in result.content
+
+
+async def test_a_tool_that_is_cancelled_from_inside_is_a_result(kedge: Kedge, model_server: ModelServer) -> None:
+    async def run(_ctx: ToolContext, _params: Params) -> Output:
+        raise asyncio.CancelledError
+
+    broken = NamedTool(name="broken", params=Params, run=run, is_read_only=True)
+    model_server.on(rounds([call("broken", text="a"), call("broken", text="b")]))
+    async with Pilot(kedge, model_server.base_url, tools=[broken]) as pilot:
+        session = await kedge.session()
+        end = await pilot.ask("go", session)
+        assert (end.text, end.error) == ("done", None)
+        assert [result.is_error for result in await results(pilot, session)] == [True, True]
+
+
+async def test_after_a_crash_what_had_begun_is_told_and_what_had_not_is_done(
+    kedge: Kedge, model_control: ModelControl, hands: Hands
+) -> None:
+    steps = [[call("peek", text="a"), call("poke", text="b", gate="b"), call("poke", text="c")]]
+    model_control.on(
+        *({"text": plan.text, "tool_calls": [vars(each) for each in plan.tool_calls]} for plan in rounds(*steps))
+    )
+    session = await kedge.session()
+    async with Pilot(kedge, model_control.base_url, tools=hands.tools):
+        receipt = await kedge.send(session, "go")
+        async with asyncio.timeout(LIMIT_S):
+            await hands.gates.reached("b")
+        await kedge.crash()
+    async with Pilot(kedge, model_control.base_url, tools=hands.tools) as pilot:
+        await kedge.start()
+        end = await kedge.end(receipt.run_id)
+        assert (end.text, end.error) == ("done", None)
+        first, second, third = await results(pilot, session)
+    assert (first.content, third.content) == ("a", "c")
+    assert second.is_error
+    assert "Interrupted" in second.content
+    assert hands.told == ["peek a begins", "peek a ends", "poke b begins", "poke c begins", "poke c ends"]
+    assert model_control.stats()["count"] == 2
+
+
+@pytest.mark.parametrize("way", ["crash", "restart"])
+async def test_a_call_that_waits_for_a_person_goes_on_waiting_under_the_same_request(
+    kedge: Kedge, model_control: ModelControl, hands: Hands, way: str
+) -> None:
+    steps = [[call("poke", text="a"), call("risk", text="b")]]
+    model_control.on(
+        *({"text": plan.text, "tool_calls": [vars(each) for each in plan.tool_calls]} for plan in rounds(*steps))
+    )
+    session = await kedge.session()
+    async with Pilot(kedge, model_control.base_url, tools=hands.tools):
+        receipt = await kedge.send(session, "go")
+        request = await kedge.asked()
+        await (kedge.crash() if way == "crash" else kedge.shutdown(grace_s=0))
+    async with Pilot(kedge, model_control.base_url, tools=hands.tools) as pilot:
+        await kedge.start()
+        assert [each.id for each in await kedge.permissions()] == [request.id]
+        await kedge.engine.answer_permission(kedge.workspace_id, request.id, "allow", by="tester")
+        assert (await kedge.end(receipt.run_id)).text == "done"
+        assert [result.content for result in await results(pilot, session)] == ["a", "b"]
+    assert hands.told.count("poke a begins") == hands.told.count("risk b begins") == 1
+    asked = [event for event in await kedge.log() if event.type == "permission_request"]
+    assert len(asked) == 1
+
+
+def message(role: Role, *parts: Part, run_id: str = "run") -> Message:
+    return Message(id="m", session_id="s", run_id=run_id, role=role, parts=list(parts), created_at=0.0)
+
+
+def said(reason: FinishReason, *parts: Part) -> Message:
+    return message("assistant", *parts, Finish(reason))
+
+
+CALL = ToolCall("c", "poke", "{}", True)
+
+
+def test_a_turn_whose_call_was_denied_before_a_crash_is_over() -> None:
+    denied = message("tool", ToolResult("c", "poke", "no", True, {DENIED: "tester"}))
+    step = last_step([said("tool_use", CALL), denied], "run")
+    assert step is not None
+    assert step.is_denied
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [message("user")],
+        [message("assistant", Finish("end_turn"), run_id="other")],
+        [said("interrupted", CALL)],
+        [said("canceled", CALL)],
+        [said("error")],
+        [message("assistant", CALL)],
+        [said("end_turn"), message("user")],
+    ],
+    ids=["empty", "prompt", "another run", "interrupted", "canceled", "failed", "unfinished", "joined"],
+)
+def test_only_a_whole_step_of_this_run_counts(history: list[Message]) -> None:
+    assert last_step(history, "run") is None
