@@ -51,14 +51,14 @@ def main() -> None:
     with noise_told(), new_home() as home, new_home() as started_anew, codex(home.directory) as command:
         for each in (home, started_anew):
             (each.workspace / "hello.txt").write_text("hello world\n")
-            each.model().request("POST", "/_fake/plan", {"script": STEPS})
+            each.model().request("POST", "/_fake/on", {"plans": STEPS})
         with home.serve():
             for i in range(-1, rounds):  # the first fills caches
                 spent = [
                     (python, run([PYTHON, "-c", "pass"], home.env, home.workspace)),
                     (warm, home.run("run", "-q", PROMPT)),
                     (cold, from_nothing(started_anew)),
-                    *([(theirs, run([*command, PROMPT], codex_env(home), home.workspace))] if command else []),
+                    *([(theirs, in_codex(command, home))] if command else []),
                 ]
                 for case, one in spent if i >= 0 else ():
                     case.add(one)
@@ -95,8 +95,9 @@ def codex(directory: Path) -> Generator[list[str]]:
         process.stdout.close()
 
 
-def codex_env(home: Home) -> dict[str, str]:
-    return {**home.env, "CODEX_HOME": str(home.directory / "codex"), "FAKE_KEY": "key-for-benchmarks"}
+def in_codex(command: list[str], home: Home) -> Spent:
+    env = {**home.env, "CODEX_HOME": str(home.directory / "codex"), "FAKE_KEY": "key-for-benchmarks"}
+    return run([*command, PROMPT], env, home.workspace, stderr=subprocess.DEVNULL)  # it tells its whole story there
 
 
 if __name__ == "__main__":
