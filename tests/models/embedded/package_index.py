@@ -31,7 +31,7 @@ class PackageIndex:
             def do_GET(self) -> None:
                 index.answer(self)
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -20,6 +20,8 @@ from kedge.models.embedded.settings import Settings
 _PR_SET_PDEATHSIG = 1
 OOM_SCORE = 500  # of 1000: rather this than the server
 HTTP_THREADS = 32  # a stream that is open, or waits for a slot, holds one
+# Tokens read at once. A cancel is heard between two of these; a processor is as quick with few, graphics are not.
+BATCH = 512 if sys.platform == "darwin" else 64
 EXIT_NOT_LOADED = 3
 
 
@@ -49,6 +51,7 @@ def _serve(settings: Settings) -> object | None:
     params.hostnames = [settings.socket]  # a name that ends with .sock is a Unix socket
     params.n_ctx = settings.context * settings.slots
     params.n_parallel = settings.slots
+    params.n_batch = params.n_ubatch = BATCH
     params.n_predict = settings.max_output
     params.cpuparams.n_threads = settings.threads
     params.cpuparams_batch.n_threads = settings.threads

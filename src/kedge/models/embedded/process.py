@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import signal
 import sys
@@ -44,7 +45,13 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+        """Asks the system: the loop may not have heard yet."""
+        if self._process is None or self._process.returncode is not None:
+            return False
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     @property
     def pid(self) -> int | None:

