@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from hypothesis import strategies as st
 
@@ -133,12 +133,12 @@ def documents(draw: st.DrawFn) -> Written:
 
 def paths_of(value: Any, path: Path = ()) -> set[Path]:
     """Every key that tomllib found, and every element of an array."""
+    inner: list[tuple[str | int, Any]] = []
     match value:
         case dict():
-            return {(*path, k) for k in value}.union(*(paths_of(v, (*path, k)) for k, v in value.items()))
+            inner = list(cast("dict[str, Any]", value).items())
         case list():
-            return {(*path, i) for i in range(len(value))}.union(
-                *(paths_of(v, (*path, i)) for i, v in enumerate(value))
-            )
+            inner = list(enumerate(cast("list[Any]", value)))
         case _:
-            return set()
+            pass
+    return {(*path, name) for name, _ in inner}.union(*(paths_of(each, (*path, name)) for name, each in inner))

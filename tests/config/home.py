@@ -29,5 +29,8 @@ class Home:
     def trust(self, directory: Path) -> None:
         self.write(self.user, f"trusted = ['{directory}']\n")
 
-    def load(self, directory: Path | None = None, **env: str) -> Loaded:
-        return self.loader.load(directory or self.workspace, {**self.env, **env})
+    def load(self, **env: str) -> Loaded:
+        return self.load_in(self.workspace, **env)
+
+    def load_in(self, directory: Path, **env: str) -> Loaded:
+        return self.loader.load(directory, {**self.env, **env})

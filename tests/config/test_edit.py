@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
@@ -142,7 +142,7 @@ def at(values: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         if not isinstance(values, dict) or name not in values:
             return None
-        values = values[name]
+        values = cast("dict[str, Any]", values)[name]
     return values
 
 
@@ -166,16 +166,28 @@ def without(values: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 def full(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
-    found = {name: full(value) for name, value in values.items()}
+    found = {name: full(value) for name, value in cast("dict[str, Any]", values).items()}
     return {name: value for name, value in found.items() if value != {}}
 
 
 def holds_table(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and any(map(holds_table, value)))
+    match value:
+        case dict():
+            return True
+        case list():
+            return any(map(holds_table, cast("list[Any]", value)))
+        case _:
+            return False
 
 
-def holds_array(values: Any) -> bool:
-    return isinstance(values, list) or (isinstance(values, dict) and any(map(holds_array, values.values())))
+def holds_array(value: Any) -> bool:
+    match value:
+        case list():
+            return True
+        case dict():
+            return any(map(holds_array, cast("dict[str, Any]", value).values()))
+        case _:
+            return False
 
 
 def value_lines(made: Written, path: tuple[str, ...]) -> int:

@@ -288,7 +288,12 @@ def test_a_file_is_parsed_again_only_when_it_changed(home: Home, monkeypatch: py
 
     parsed: list[Path] = []
     real = files.parse
-    monkeypatch.setattr(files, "parse", lambda path, content: (parsed.append(path), real(path, content))[1])
+
+    def counted(path: Path, content: bytes) -> files.Document:
+        parsed.append(path)
+        return real(path, content)
+
+    monkeypatch.setattr(files, "parse", counted)
     monkeypatch.setattr(files, "FRESH_NS", -(10**18))  # as if all were written long ago
     home.write(home.user, 'model = "a/1"\n')
     for _ in range(3):

@@ -74,7 +74,7 @@ def test_a_directory_is_trusted_with_all_that_is_in_it_and_nothing_beside(home: 
     beside = home.workspace.with_name("one-more")
     beside.mkdir()
     home.write(beside / "kedge.toml", "permissions.allow = ['beside']\n")
-    assert home.load(beside).config.permissions.allow == ()
+    assert home.load_in(beside).config.permissions.allow == ()
 
 
 def test_trust_follows_the_real_directory_and_not_its_name(home: Home) -> None:
@@ -82,11 +82,11 @@ def test_trust_follows_the_real_directory_and_not_its_name(home: Home) -> None:
     link = home.repository / "link"
     link.symlink_to(home.workspace, target_is_directory=True)
     home.write(home.inner, "permissions.allow = ['x']\n")
-    assert home.load(link).config.permissions.allow == ("x",)
+    assert home.load_in(link).config.permissions.allow == ("x",)
     evil = home.repository / "evil"
     evil.mkdir()
     (evil / "kedge.toml").symlink_to(home.inner)  # borrows a trusted file, but stands elsewhere
-    assert home.load(evil).config.permissions.allow == ()
+    assert home.load_in(evil).config.permissions.allow == ()
 
 
 @pytest.mark.parametrize("entry", ["~", "~/projects", "$HOME"])
@@ -95,7 +95,7 @@ def test_a_trusted_directory_may_be_named_from_home(home: Home, entry: str) -> N
     projects.mkdir(parents=True)
     home.write(home.user, f"trusted = ['{entry}']\n")
     home.write(projects / "kedge.toml", "permissions.allow = ['x']\n")
-    assert bool(home.load(projects).config.permissions.allow) == entry.startswith("~")
+    assert bool(home.load_in(projects).config.permissions.allow) == entry.startswith("~")
 
 
 def test_limits_may_be_narrowed_by_anybody(home: Home) -> None:

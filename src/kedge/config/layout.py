@@ -49,10 +49,6 @@ class Layout:
     def paths(self) -> list[Path]:
         return list(self._starts)
 
-    def section_of(self, at: int) -> Path:
-        """The table whose entries stand at this place."""
-        return next((header.path for header in reversed(self.headers) if header.start <= at), ())
-
     def _read(self) -> None:
         at, table = 0, ()
         while (at := self._skip_space(at)) < len(self.text):
