@@ -1,0 +1,303 @@
+"""Modes, the order of rules, hooks and grants, and what is suggested to be remembered."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kedge.config.schema import Mode
+from kedge.protocol.requests import PermissionRequest
+from kedge.tools.permissions.decisions import Allow, Ask, Refuse
+from kedge.tools.permissions.grants import granted
+from kedge.tools.permissions.judge import effective_mode
+from kedge.tools.port import Want
+from tests.tools.permissions import cases
+from tests.tools.permissions.bench import Bench, said
+
+MODES: list[tuple[Mode, str, str, str, str, str]] = [
+    # mode, a read inside, an edit inside, an edit outside, a harmless command, another
+    ("plan", "allow", "refuse", "refuse", "allow", "refuse"),
+    ("ask", "allow", "ask", "ask", "allow", "ask"),
+    ("auto-edit", "allow", "allow", "ask", "allow", "ask"),
+    ("yolo", "allow", "allow", "allow", "allow", "allow"),
+]
+
+
+@pytest.mark.parametrize(("mode", "read", "edit", "edit_outside", "harmless", "other"), MODES)
+def test_what_each_mode_lets_through(
+    bench: Bench, mode: Mode, read: str, edit: str, edit_outside: str, harmless: str, other: str
+) -> None:
+    judge = bench.judge(mode)
+    assert bench.path(judge, "view", "read", bench.workspace / "a.txt") == read
+    assert bench.path(judge, "edit", "write", bench.workspace / "a.txt") == edit
+    assert bench.path(judge, "write", "write", bench.outside) == edit_outside
+    assert bench.says(judge, "ls") == harmless
+    assert bench.says(judge, "npm test") == other
+
+
+def test_auto_edit_writes_by_redirection_too_but_never_what_other_programs_obey(bench: Bench) -> None:
+    judge = bench.judge("auto-edit")
+    assert bench.says(judge, "echo x > src/new.py") == "allow"
+    assert bench.says(judge, "echo x > ../new.py") == "ask"
+    assert bench.says(judge, "echo x > link-out") == "ask"
+    for protected in (".git/config", ".git/hooks/pre-commit", "src/.GIT/config", "kedge.toml", ".envrc"):
+        assert bench.path(judge, "edit", "write", bench.workspace / protected) == "ask", protected
+        assert bench.says(judge, f"echo x >> {protected}") == "ask", protected
+
+
+def test_a_plan_stays_a_plan_whoever_would_allow_more(bench: Bench) -> None:
+    judge = bench.judge("plan", ["edit", "bash"], permissions="allow", is_skipped=True, grants=["edit(**)"])
+    assert bench.path(judge, "edit", "write", bench.workspace / "a.txt") == "refuse"
+    assert bench.says(judge, "npm test") == "refuse"
+    assert bench.says(judge, "ls") == "allow"
+    refusal = bench.decides(judge, "npm test")
+    assert isinstance(refusal, Refuse)
+    assert "mode plan" in refusal.why
+    assert "npm test" in refusal.why
+
+
+def test_a_plan_may_read_elsewhere_when_a_person_allows_it(bench: Bench) -> None:
+    assert bench.says(bench.judge("plan"), "cat /etc/passwd") == "ask"
+    assert bench.path(bench.judge("plan"), "view", "read", bench.outside) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("configured", "chosen", "permissions", "is_skipped", "expected"),
+    [
+        ("ask", None, "ask", False, "ask"),
+        ("ask", "auto-edit", "ask", False, "auto-edit"),
+        ("auto-edit", None, "deny", False, "auto-edit"),
+        ("ask", None, "allow", False, "yolo"),
+        ("ask", None, "ask", True, "yolo"),
+        ("plan", None, "allow", True, "plan"),
+        ("yolo", "plan", "ask", False, "plan"),
+    ],
+)
+def test_which_mode_holds(
+    configured: Mode, chosen: Mode | None, permissions: str, is_skipped: bool, expected: Mode
+) -> None:
+    assert permissions in ("ask", "deny", "allow")
+    assert effective_mode(configured, chosen, permissions, is_skipped=is_skipped) == expected
+
+
+def test_yolo_comes_before_deny_and_deny_before_allow(bench: Bench) -> None:
+    deny = ["bash(git push *)", "edit(src/**)"]
+    judge = bench.judge("ask", ["bash", "edit"], deny)
+    assert bench.says(judge, "git push origin") == "refuse"
+    assert bench.says(judge, "git pull") == "allow"
+    assert bench.path(judge, "write", "write", bench.workspace / "src/main.py") == "refuse"
+    assert bench.says(judge, "echo x > src/main.py") == "refuse"
+    assert bench.says(bench.judge("yolo", deny=deny), "git push origin") == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push",
+        "git -C . push",
+        "git -c a=b push -f",
+        "/usr/bin/git push",
+        "ls && git push",
+        "echo $(git push)",
+        "timeout 5 git push",
+        "sudo git push",
+        "sudo -u me git push",
+        "sh -c 'git push'",
+        "sudo sh -c 'git push'",
+        "ssh host git push",
+        r"find . -exec git push \;",
+        "echo x | xargs git push",
+        "f() { git push; }",
+        "g\\it p'u'sh",
+        "zsh -c 'git push'",
+        "flock x git push",
+        "watch git push",
+        "./env git push",
+    ],
+)
+def test_what_is_forbidden_is_found_wherever_it_stands(bench: Bench, command: str) -> None:
+    decision = bench.decides(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command)
+    assert isinstance(decision, Refuse)
+    assert decision.rule == "bash(git push *)"
+    assert "bash(git push *)" in decision.why
+
+
+@pytest.mark.parametrize("command", ["git $x", "git p* origin", "$x push"])
+def test_what_may_be_forbidden_is_asked_although_a_rule_would_allow_it(bench: Bench, command: str) -> None:
+    judge = bench.judge(allow=["bash(git *)"], deny=["bash(git push *)"], grants=["bash(git *)"])
+    assert bench.says(judge, command) == "ask"
+
+
+def test_files_that_are_forbidden_are_so_for_every_tool_and_for_commands(bench: Bench) -> None:
+    judge = bench.judge(allow=["bash(cat *)"], deny=["view(.env)", "view(//etc/**)"])
+    assert bench.path(judge, "view", "read", bench.workspace / ".env") == "refuse"
+    assert bench.path(judge, "grep", "read", bench.workspace / ".env") == "refuse"
+    for command in (
+        "cat .env",
+        "cat < .env",
+        "cat src/../.env",
+        "head -1 ./.e''nv",
+        "cat /etc/passwd",
+        "for f in .env; do cat $f; done",
+    ):
+        assert bench.says(judge, command) == "refuse", command
+    assert bench.says(judge, "cat a.txt") == "allow"
+
+
+def test_an_allowed_command_needs_leave_for_its_files_and_its_neighbours(bench: Bench) -> None:
+    judge = bench.judge(allow=["bash(npm test *)", "edit(logs/**)", "view(//etc/hosts)"])
+    assert bench.says(judge, "npm test -- -x") == "allow"
+    assert bench.says(judge, "npm test $x") == "allow"
+    assert bench.says(judge, "npm test > logs/out.txt") == "allow"
+    assert bench.says(judge, "npm test > out.txt") == "ask"
+    assert bench.says(judge, "npm test && rm a.txt") == "ask"
+    assert bench.says(judge, "npm test $(rm a.txt)") == "ask"
+    assert bench.says(judge, "npm test | tail -5") == "allow"
+    assert bench.says(judge, "timeout 60 npm test") == "allow"
+    assert bench.says(judge, "PATH=. npm test") == "ask"
+    assert bench.says(judge, "./npm test") == "ask"
+    assert bench.says(judge, "cat /etc/hosts") == "allow"
+
+
+def test_sudo_is_allowed_only_by_its_own_name(bench: Bench) -> None:
+    assert bench.says(bench.judge(allow=["bash(ls *)"]), "sudo ls") == "ask"
+    assert bench.says(bench.judge(allow=["bash(sudo ls *)"]), "sudo ls") == "allow"
+    assert bench.says(bench.judge(allow=["bash(*)"]), "sudo ls") == "allow"
+
+
+def test_a_rule_for_bash_alone_lets_even_the_unreadable_through(bench: Bench) -> None:
+    assert bench.says(bench.judge(allow=["bash"]), "ls 'x") == "allow"
+    assert bench.says(bench.judge(allow=["bash(*)"]), "ls 'x") == "ask"
+    assert bench.says(bench.judge(deny=["bash"]), "ls") == "refuse"
+
+
+def test_a_command_starts_where_its_tool_says(bench: Bench) -> None:
+    judge = bench.judge()
+    assert bench.says(judge, "cat ../a.txt", working_dir="src") == "allow"
+    assert bench.says(judge, "cat ../../outside.txt", working_dir="src") == "ask"
+    assert bench.says(judge, "git status", working_dir="planted") == "ask"
+
+
+def test_a_hook_decides_before_grants_and_after_rules(bench: Bench) -> None:
+    no, yes = Refuse(why="the hook says no"), Allow(why="the hook says yes", by="hook")
+    assert bench.says(bench.judge(hook=lambda tool, want: no), "ls") == "refuse"
+    assert bench.says(bench.judge(hook=lambda tool, want: no, grants=["bash(make)"]), "make") == "refuse"
+    assert bench.says(bench.judge(allow=["bash(make)"], hook=lambda tool, want: no), "make") == "allow"
+    assert bench.says(bench.judge(hook=lambda tool, want: yes), "make") == "allow"
+    assert bench.says(bench.judge(deny=["bash(make)"], hook=lambda tool, want: yes), "make") == "refuse"
+    assert bench.says(bench.judge("plan", hook=lambda tool, want: yes), "make") == "refuse"
+    assert bench.says(bench.judge(hook=lambda tool, want: None), "make") == "ask"
+
+
+def test_addresses_and_other_tools(bench: Bench) -> None:
+    judge = bench.judge(
+        allow=["fetch(domain:example.com)", "mcp_github_*"], deny=["fetch(domain:evil.org)", "mcp_x_drop"]
+    )
+    assert bench.path(judge, "fetch", "fetch", "https://example.com/a") == "allow"
+    assert bench.path(judge, "download", "fetch", "https://evil.org/a") == "refuse"
+    assert bench.path(judge, "fetch", "fetch", "https://other.org/a") == "ask"
+    assert bench.path(judge, "mcp_github_list", "execute", "list") == "allow"
+    assert bench.path(judge, "mcp_x_drop", "execute", "drop") == "refuse"
+    assert bench.path(judge, "mcp_x_add", "execute", "add") == "ask"
+
+
+SUGGESTED = [
+    ("npm test", ("bash(npm test *)",)),
+    ("npm run build --watch", ("bash(npm run build *)",)),
+    ("python -m pytest -q tests", ("bash(python -m pytest *)",)),
+    ("make all", ("bash(make all)",)),
+    ("git push origin main", ("bash(git push origin main)",)),
+    ("git commit -m 'a b'", ("bash(git commit *)",)),
+    ("echo x > out.txt; make all", ("edit(**)", "bash(make all)")),
+    ("make 'a (b)' '*'", ("bash(make 'a (b)' '*')",)),
+    ("python x.py", ("bash(python x.py)",)),
+    ("python -c 'x'", ()),
+    ("node -e 1", ()),
+    ("bash script.sh", ("bash(bash script.sh)",)),
+    ("ls | bash", ()),
+    ("awk '{print}' a.txt", ()),
+    ("sudo ls", ()),
+    ("rm a.txt", ()),
+    ("make $x", ()),
+    ("make *.c", ()),
+    ("eval $x", ()),
+    ("make all; python -c 1", ()),
+    ("X=1 make", ()),
+    ("echo x > .git/config", ("edit(WORKSPACE/.git/config)",)),
+    ("cat /etc/passwd", ("view(/etc/passwd)",)),
+]
+
+
+@pytest.mark.parametrize(("command", "rules"), SUGGESTED)
+def test_what_is_suggested_to_be_remembered(bench: Bench, command: str, rules: tuple[str, ...]) -> None:
+    decision = bench.decides(bench.judge(), command)
+    assert isinstance(decision, Ask)
+    assert decision.rules == tuple(rule.replace("WORKSPACE", str(bench.workspace)) for rule in rules)
+
+
+@pytest.mark.parametrize("command", [command for command, expected in cases.ALL if expected == "ask"], ids=repr)
+def test_a_grant_lets_the_same_command_through_and_not_another(bench: Bench, command: str) -> None:
+    decision = bench.decides(bench.judge(), command)
+    assert isinstance(decision, Ask)
+    assert not {"bash", "bash(*)", "edit", "view", "fetch"} & set(decision.rules)
+    if decision.rules:
+        judge = bench.judge(grants=decision.rules)
+        assert bench.says(judge, command) == "allow"
+        assert bench.says(judge, f"{command}\nrm -rf src") == "ask"
+        assert bench.says(judge, "python -c 1") == "ask"
+
+
+def test_a_grant_for_the_workspace_does_not_cover_what_other_programs_obey(bench: Bench) -> None:
+    judge = bench.judge(grants=["edit(**)"])
+    assert bench.path(judge, "write", "write", bench.workspace / "src/main.py") == "allow"
+    assert bench.path(judge, "write", "write", bench.workspace / ".git/config") == "ask"
+
+
+def test_a_grant_holds_at_once_and_one_that_cannot_be_read_is_forgotten(bench: Bench) -> None:
+    judge = bench.judge(grants=["no such rule"])
+    assert bench.says(judge, "make") == "ask"
+    judge.grant(["bash(make)"])
+    assert bench.says(judge, "make") == "allow"
+
+
+def test_grants_are_read_back_from_the_requests_that_were_answered_so(bench: Bench) -> None:
+    asked = bench.decides(bench.judge(), "make all")
+    assert isinstance(asked, Ask)
+    request = PermissionRequest(
+        id="1", session_id="s", run_id="r", tool_call_id="c", tool="bash", action="execute", description="",
+        params=asked.params({"command": "make all"}),
+    )  # fmt: skip
+    assert request.params["command"] == "make all"
+    assert granted([request, request]) == ("bash(make all)",)
+    broken = PermissionRequest(
+        id="2", session_id="s", run_id="r", tool_call_id="c", tool="bash", action="execute", description="",
+        params={"rules": [1, None, "bash(x)"]},
+    )  # fmt: skip
+    assert granted([broken]) == ("bash(x)",)
+    assert bench.says(bench.judge(grants=granted([request])), "make all") == "allow"
+
+
+def test_the_question_names_what_is_in_the_way_and_only_that(bench: Bench) -> None:
+    decision = bench.decides(bench.judge(), "ls && npm test | tee /tmp/log; cat /etc/shadow")
+    assert isinstance(decision, Ask)
+    assert decision.notes == (
+        "`npm test`: not known to be read-only",
+        "`tee /tmp/log`: not known to be read-only",
+        "reads /etc/shadow, a file that may hold secrets",
+    )
+    assert decision.label == "; ".join(decision.notes)
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.lists(st.text(max_size=6), min_size=1, max_size=4))
+def test_a_remembered_command_is_that_command_whatever_its_words_hold(bench: Bench, words: list[str]) -> None:
+    command = shlex.join(["make", *words])
+    decision = bench.decides(bench.judge(), command)
+    assert isinstance(decision, Ask)
+    if decision.rules:
+        judge = bench.judge(grants=decision.rules)
+        assert said(judge.judge("bash", Want(kind="execute", subject=command, description=""))) == "allow"
+        assert bench.says(judge, command + " x") == "ask"
