@@ -10,6 +10,7 @@ from typing import Any
 from kedge.agent.agent import Agent
 from kedge.agent.retry import Retry
 from kedge.config.schema import AgentConfig, Config
+from kedge.models.choose import nothing_local
 from kedge.models.client import Models
 from kedge.protocol.events import AgentEvent, Event
 from kedge.protocol.messages import Delta, FinishReason, Message, finish_of, text_of
@@ -43,6 +44,7 @@ class Pilot:
             data_dir=kedge.data,
             configure=lambda _directory, _env: self.config,
             tools=tools,
+            local=lambda _directory, _env, _tell: nothing_local,
             retry=Retry(sleep=sleep or self._sleep, random=lambda: 1.0),
             today=lambda: date(2031, 2, 3),
         )

@@ -13,13 +13,15 @@ from kedge.agent.retry import Retry
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.system import Repositories
 from kedge.agent.titles import Titles
-from kedge.agent.turn import AgentTurn, Configure, Parts
+from kedge.agent.turn import AgentTurn, Configure, LocalOf, Parts
 from kedge.config.schema import Config
 from kedge.engine.turn import Turn
 from kedge.models.choose import Chooser
 from kedge.models.client import Models
 from kedge.models.credentials import CREDENTIALS_FILE, Credentials
+from kedge.models.embedded.embedded import Embedded
 from kedge.models.errors import ConfigError
+from kedge.models.machine import Machine
 from kedge.models.resolve import resolve
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.runs import RunKind
@@ -39,13 +41,15 @@ class Agent:
         data_dir: Path | None = None,
         configure: Configure | None = None,
         tools: Sequence[Tool] = TOOLS,
+        local: LocalOf | None = None,
         retry: Retry | None = None,
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
-        self._models = models or Models()
+        where = data_dir or Path(default_data_dir())
+        self._embedded = Embedded(where)
+        self._models = models or Models(local=self._embedded)
         self._environ = environ
         self._tools = tools
-        where = data_dir or Path(default_data_dir())
         retry = retry or Retry()
         self._titles = Titles(self._models)
         self.jobs = AllJobs()
@@ -53,6 +57,7 @@ class Agent:
             Parts(
                 models=self._models,
                 chooser=Chooser(Credentials(where / CREDENTIALS_FILE)),
+                local=local or Machine(self._embedded).local,
                 environ=environ,
                 configure=configure or _configured(),
                 data_dir=where,
@@ -86,6 +91,7 @@ class Agent:
         await self._titles.close()
         await self.jobs.close()
         await self._models.close()
+        await self._embedded.close()
 
 
 def _configured() -> Configure:

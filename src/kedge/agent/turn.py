@@ -6,9 +6,10 @@ What comes next is decided by the history alone, so that a turn that was killed 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -29,10 +30,11 @@ from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models import catalog
-from kedge.models.choose import Chooser, Chosen
+from kedge.models.choose import Chooser, Chosen, Local
 from kedge.models.client import Models
 from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
+from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message
 from kedge.tools.jobs import AllJobs
 from kedge.tools.permissions.errors import BadRule
@@ -41,6 +43,9 @@ from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
 
+Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
+LocalOf = Callable[[Path, Mapping[str, str], Tell], Local]
+"""What the machine has for a run in a directory, with these variables; how far a fetch is, is told."""
 Configure = Callable[[Path, Mapping[str, str]], Config]
 """What is configured in a directory for a caller with these variables; may read files."""
 
@@ -50,6 +55,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     models: Models
     chooser: Chooser
+    local: LocalOf
     environ: Mapping[str, str]  # of runs that came without one of their own
     configure: Configure
     data_dir: Path
@@ -215,11 +221,28 @@ class _Turn:
         attempts = Attempts(self._ctx, self._parts.retry)
         while True:
             try:
-                chosen = await self._parts.chooser.large(self._ctx.run.model, env, config)
+                chosen = await self._parts.chooser.large(self._ctx.run.model, env, config, self._local(env))
                 endpoint = await self._parts.models.named(chosen.endpoint)
                 return msgspec.structs.replace(chosen, endpoint=endpoint)
             except ModelError as error:
                 await attempts.failed(error)
+
+    def _local(self, env: Mapping[str, str]) -> Local:
+        """What this machine has. Whoever gets it without having named it is told what it is, and why."""
+        ctx = self._ctx
+
+        async def tell(message: str, details: dict[str, Any]) -> None:
+            await ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=message, details=details))
+
+        find = self._parts.local(ctx.directory, env, tell)
+
+        async def found(name: str, /) -> Chosen:
+            chosen = await find(name)
+            if not name:
+                await tell(chosen.why, {"model": chosen.endpoint.name})
+            return chosen
+
+        return found
 
 
 _NO_ANSWER: dict[FinishReason, str] = {
