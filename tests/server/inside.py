@@ -28,6 +28,7 @@ class Inside(NamedTuple):
     client: Client
     engine: Engine
     metrics: Metrics
+    agent: ScriptedAgent
 
     async def ask(self, work: Callable[..., T], *args: object) -> T:
         """The test's client blocks, so it works in a thread."""
@@ -54,7 +55,7 @@ async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Ins
     listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)))
     await listener.start()
     try:
-        yield Inside(Client(address), engine, metrics)
+        yield Inside(Client(address), engine, metrics, agent)
     finally:
         await engine.stop(grace_s=0)
         context.over.set_result(None)
