@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from kedge.engine.engine import Engine
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.requests import PermissionRequest
-from kedge.protocol.runs import Run, Submission
+from kedge.protocol.runs import Run, RunOptions, Submission
 from kedge.store.port import Retention
 from tests.sim.model import Call
 from tests.sim.reader import Reader
@@ -37,6 +37,7 @@ class Clients:
             "new reader": (3, self.new_reader),
             "new session": (1, self.new_session),
             "rename session": (1, self.rename_session),
+            "name session": (1, self.name_session),
             "delete session": (1, self.delete_session),
             "retention": (2, self.retain),
         }
@@ -52,6 +53,7 @@ class Clients:
             on_busy=self._rng.choices(("queue", "steer", "interrupt", "reject"), (4, 4, 2, 1))[0],
             permissions=self._rng.choices(("ask", "deny", "allow"), (6, 1, 1))[0],
             model=self._rng.choices((None, "maker/other"), (9, 1))[0],
+            options=self._rng.choices((RunOptions(), RunOptions(max_steps=5)), (9, 1))[0],
         )
         run_id = f"r{len(self._sent) + 1}"
         self._sent.append((run_id, submission))
@@ -131,6 +133,11 @@ class Clients:
     def rename_session(self) -> None:
         call = Call("rename", self._session())
         self._call(call, lambda e, w: e.rename_session(w, call.session_id, "renamed"))
+
+    def name_session(self) -> None:
+        """As a model does that writes titles."""
+        call = Call("retitle", self._session())
+        self._call(call, lambda e, w: e.retitle_session(w, call.session_id, "new", "named"))
 
     def delete_session(self) -> None:
         call = Call("delete", self._session())

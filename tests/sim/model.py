@@ -15,7 +15,7 @@ from kedge.protocol.errors import Conflict, KedgeError, NotFound, SessionBusy, S
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Message, MessageOf, Text
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest, RequestResolution
-from kedge.protocol.runs import Receipt, Run, RunEnd, Submission
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunOptions, Submission
 from kedge.protocol.sessions import Session
 from tests.sim.turns import expected_text, said
 from tests.support.invariants import is_finished, state_of
@@ -145,6 +145,7 @@ class Model:
             assert run.on_busy == "steer", f"{run.run_id} joined, but asked for {run.on_busy}"
             assert (host.state, host.cancel_requested) == ("running", False), f"{run.run_id} joined after the end"
             assert host.kind == run.kind, f"{run.run_id} is of another kind than its host"
+            assert self._options(host) == self._options(run), f"{run.run_id} has other options than its host"
             self.joined.setdefault(host.run_id, []).append(run.run_id)
         elif run.cancel_requested and not before.cancel_requested:
             self._cancelled_at[run.run_id] = self.now()
@@ -314,6 +315,11 @@ class Model:
 
     def _accepts(self, run_id: str) -> list[Call]:
         return [call for call in self.calls if call.kind == "accept" and call.target == run_id]
+
+    def _options(self, run: Run) -> RunOptions | None:
+        """Those that it was sent with; under its name another body may have been sent, too, and refused."""
+        sent = [call.submission for call in self._accepts(run.run_id) if call.submission is not None]
+        return next((each.options for each in sent if each.prompt == run.prompt), None)
 
     def _deletes(self, session_id: str) -> bool:
         family = self._ancestors(session_id)
