@@ -49,7 +49,7 @@ async def test_a_job_is_listed_and_ended(inside: Inside, hands: Hands, tmp_path:
     assert {job.state for job in (newer, older)} == {"running"}
     assert await jobs_of(inside, other) == []
     foreign = await inside.ask(inside.client.post, f"{other}/jobs/{older.id}/kill")
-    assert (foreign.status, foreign.json["code"]) == (404, "job_not_found")
+    assert (foreign.status, foreign.code) == (404, "job_not_found")
     async with asyncio.timeout(LIMIT_S):
         ended = msgspec.convert(done(await inside.ask(inside.client.post, f"{workspace}/jobs/{older.id}/kill")), Job)
     assert (ended.id, ended.state, ended.exit_code) == (older.id, "ended", -15)
