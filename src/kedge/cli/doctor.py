@@ -7,6 +7,7 @@ import shutil
 import sys
 
 from kedge.cli.common import EXIT_FAILED, EXIT_OK, command
+from kedge.cli.doctor_model import model
 from kedge.cli.options import Options
 from kedge.client.endpoint import Endpoint, find
 from kedge.client.errors import ClientError, Dropped, NotAllowed
@@ -55,7 +56,7 @@ def _findings(options: Options) -> Iterator[Finding]:
         return
     yield from _data_directory(endpoint.data_dir)
     yield from _server(endpoint)
-    yield from _model()
+    yield from model(endpoint.data_dir)
     if "utf" not in (sys.stdout.encoding or "").lower():
         yield None, f"standard output is {sys.stdout.encoding}, not UTF-8; set LANG=C.UTF-8 to see every character"
 
@@ -114,32 +115,3 @@ def _server(endpoint: Endpoint) -> Iterator[Finding]:
         yield version == VERSION or None, f"server {version} at {endpoint.address}"
     finally:
         wire.close()
-
-
-def _model() -> Iterator[Finding]:
-    named = os.environ.get("KEDGE_MODEL")
-    base_url = os.environ.get("OPENAI_BASE_URL")
-    if not base_url and not os.environ.get("OPENAI_API_KEY"):
-        yield False, "no model: set OPENAI_API_KEY, or OPENAI_BASE_URL for a compatible server"
-        return
-    where = base_url or "OpenAI"
-    yield (
-        True,
-        f"model {named or 'chosen by the server'} at {where}"
-        + ("" if os.environ.get("OPENAI_API_KEY") else ", without a key"),
-    )
-    if base_url and not _answers(base_url):
-        yield False, f"nothing answers at OPENAI_BASE_URL={base_url}; is that server running?"
-
-
-def _answers(url: str) -> bool:
-    import socket
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((parts.hostname or "", port), timeout=3):
-            return True
-    except (OSError, ValueError):
-        return False

@@ -1,0 +1,97 @@
+"""Which model a run from this shell would get, and why: the same order as the server's, seen from outside."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+from urllib.parse import urlsplit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kedge.cli.doctor import Finding
+
+VENDORS = ("OPENAI", "ANTHROPIC")
+LOCAL_SERVERS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080}
+INSTALL = "pip install 'kedge[local]'"
+ASK_S = 0.3
+MAX_ANSWER_BYTES = 1 << 20
+REAL_WORK = (
+    "for real work set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, LM Studio or llama.cpp,"
+    " or name a larger file with -m local/PATH.gguf"
+)
+
+
+def model(data_dir: str) -> Iterator[Finding]:
+    named = os.environ.get("KEDGE_MODEL", "").strip()
+    if named.partition("/")[0] == "local":
+        yield from _embedded(named, "KEDGE_MODEL names it", data_dir)
+        return
+    given = [vendor for vendor in VENDORS if _is_set(f"{vendor}_BASE_URL") or _is_set(f"{vendor}_API_KEY")]
+    if given:
+        for vendor in given:
+            yield from _vendor(vendor, named)
+    elif named:
+        yield True, f"model {named}: KEDGE_MODEL names it; its key is in the configuration, or there is none"
+    elif os.path.exists(os.path.join(data_dir, "credentials.json")):
+        yield True, "model of the provider whose key is stored"
+    elif found := next(filter(None, map(_answering, LOCAL_SERVERS)), None):
+        yield True, f"{found}: no key is set, and it answers on this machine"
+    else:
+        yield from _embedded("local/starter", "no key is set and no local model server answers", data_dir)
+
+
+def _vendor(vendor: str, named: str) -> Iterator[Finding]:
+    base_url = os.environ.get(f"{vendor}_BASE_URL", "").strip()
+    where = base_url or {"OPENAI": "OpenAI", "ANTHROPIC": "Anthropic"}[vendor]
+    key = "" if _is_set(f"{vendor}_API_KEY") else ", without a key"
+    why = f"{vendor}_{'BASE_URL' if base_url else 'API_KEY'} is set"
+    yield True, f"model {named or 'chosen by the server'} at {where}{key}: {why}"
+    if base_url and not _is_reachable(base_url):
+        yield False, f"nothing answers at {vendor}_BASE_URL={base_url}; is that server running?"
+
+
+def _embedded(named: str, why: str, data_dir: str) -> Iterator[Finding]:
+    if importlib.util.find_spec("xllamacpp") is None:
+        ways = "set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, LM Studio or llama.cpp, or have one inside with"
+        yield False, f"no model: {ways} {INSTALL}"
+        return
+    yield True, f"model {named} inside: {why}"
+    if named in ("local", "local/starter"):
+        if not os.path.exists(os.path.join(data_dir, "models", "starter.gguf")):
+            yield None, "the starter model (92 MB) is fetched from your package index by the first run that needs it"
+        yield None, f"the starter model shows that everything works, and knows very little; {REAL_WORK}"
+
+
+def _is_set(name: str) -> bool:
+    return bool(os.environ.get(name, "").strip())
+
+
+def _is_reachable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=3):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _answering(title: str) -> str | None:
+    """A local server with its first model, if it is there and has one."""
+    port = LOCAL_SERVERS[title]
+    answer = b""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=ASK_S) as sock:
+            sock.sendall(f"GET /v1/models HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+            while len(answer) < MAX_ANSWER_BYTES and (piece := sock.recv(65536)):
+                answer += piece
+        head, _, body = answer.partition(b"\r\n\r\n")
+        names = [str(each["id"]) for each in json.loads(body)["data"]]
+        name = next(name for name in names if "embed" not in name.lower())
+    except (OSError, ValueError, LookupError, TypeError, StopIteration):
+        return None
+    return f"model {name} of {title} (port {port})" if b" 200 " in head.partition(b"\r\n")[0] else None
