@@ -51,7 +51,7 @@ class OutputSchema:
 
     def check(self, history: Sequence[Message], run_id: str) -> bool:
         """Whether the last answer is accepted; raises when there were enough tries since the last prompt."""
-        rejected = 0
+        problems: list[str] = []  # the last answer's first
         for message in reversed(history):
             if message.role == "user":
                 break
@@ -59,10 +59,10 @@ class OutputSchema:
                 continue
             problem = self.problem(text_of(message.parts))
             if problem is None:
-                return rejected == 0
-            rejected += 1
-            if rejected > MAX_CORRECTIONS:
-                raise TurnFailed(f"the answer does not fit --output-schema: {problem}", "output_schema")
+                return not problems
+            problems.append(problem)
+            if len(problems) > MAX_CORRECTIONS:
+                raise TurnFailed(f"the answer does not fit --output-schema: {problems[0]}", "output_schema")
         return False
 
 
