@@ -25,12 +25,8 @@ STARTER = "starter"
 SCHEME = "local"  # of addresses that only our transport knows
 INSTALL = "pip install 'kedge[local]'"
 NOT_INSTALLED = f"local models need llama.cpp: install it with {INSTALL}"
-# The first lines of a run that got it without asking for it.
-HONEST = (
-    "no key and no local model server was found, so the starter model answers, on this machine: it shows that"
-    " everything works, and knows very little; for real work set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama,"
-    " LM Studio or llama.cpp, or name a larger file with -m local/PATH.gguf"
-)
+# For the first line of a run that got it without asking for it; it has to fit there.
+HONEST = "nothing else is set up; it knows very little: for real work connect a model ('kedge doctor' says how)"
 _GREEDY: dict[str, Any] = {"temperature": 0}  # the likeliest word is the best that so small a model has
 
 

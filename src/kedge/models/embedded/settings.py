@@ -81,5 +81,6 @@ def _memory_bytes() -> int:
 
 def _threads() -> int:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # A thread without a core of its own holds up all others: where it can be spared, one is left to everybody else.
-    return min(cpus - 1 if cpus > 2 else cpus, MAX_THREADS)
+    # All threads wait for the slowest. Where every core is taken, one that has to share its core makes an answer take
+    # ten times as long: measured, so one core is left to everybody else.
+    return max(1, min(cpus - 1, MAX_THREADS))
