@@ -407,3 +407,15 @@ async def test_a_server_that_carries_a_mark_does_not_end_itself(tool: Tool) -> N
     leader.stdin.write(f"{group.pgid} {group.started}\n".encode())
     assert await line(leader) == "[]"
     assert await exit_code(leader) == 0
+
+
+async def test_without_proc_a_group_that_is_gone_is_not_looked_for(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = await spawn("true")
+    group = identify(quick.pid)
+    await exit_code(quick)
+    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
+    looks = Looks(monkeypatch)
+    assert await processes.members(group) == []
+    assert looks.threads == []

@@ -17,6 +17,7 @@ from kedge import failpoints
 from kedge.engine import processes
 from kedge.engine.actor import SessionActor
 from kedge.engine.checks import checked_title, resolved_directory
+from kedge.engine.groups import KeptGroups
 from kedge.engine.persist import persist
 from kedge.engine.turn import Turn
 from kedge.engine.waiters import Slots, Waiters
@@ -35,7 +36,7 @@ from kedge.protocol.errors import KedgeError, NotFound, TooLarge, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, Workspace
-from kedge.store.port import Committed, LeftProcess, OnCommit, Retention, Store
+from kedge.store.port import Committed, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Engine:
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
-        self.kept: dict[LeftProcess, str] = {}  # process groups that outlive their turns, and their workspaces
+        self.kept = KeptGroups()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._hurry: asyncio.Future[None] | None = None
 
@@ -122,7 +123,7 @@ class Engine:
             actor.stop("shutdown")
         await asyncio.gather(
             _end_tasks({task for _, task in self._actors.values()}, patience_s=self.term_s + self.kill_s + LEAVE_S),
-            self._end_kept(list(self.kept)),
+            self.kept.end(self.term_s, self.kill_s),
         )
         for task in self._tasks:
             task.cancel()
@@ -316,12 +317,7 @@ class Engine:
     async def _delete_workspace(self, workspace_id: str) -> None:
         await self.store.delete_workspace(workspace_id)
         self.feeds.remove(workspace_id)
-        await self._end_kept([group for group, of in self.kept.items() if of == workspace_id])
-
-    async def _end_kept(self, groups: list[LeftProcess]) -> None:
-        """Their records stay until somebody has seen them end, or the next server has."""
-        if survivors := await processes.end_groups(groups, self.term_s, self.kill_s):
-            log.warning("left in the background, and cannot be ended: %s", ", ".join(survivors))
+        await self.kept.end(self.term_s, self.kill_s, workspace_id)
 
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):

@@ -1,7 +1,8 @@
-"""A process group on record, as a tool holds it: it belongs to its turn, until it is kept for the workspace."""
+"""Process groups on record: one belongs to its turn, until it is kept for the workspace."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from kedge.engine import processes
@@ -11,6 +12,30 @@ from kedge.store.port import LeftProcess
 
 if TYPE_CHECKING:
     from kedge.engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+
+class KeptGroups:
+    """Those that outlive their turns: they end with their workspace or the server."""
+
+    def __init__(self) -> None:
+        self._workspaces: dict[LeftProcess, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._workspaces)
+
+    def add(self, record: LeftProcess, workspace_id: str) -> None:
+        self._workspaces[record] = workspace_id
+
+    def discard(self, record: LeftProcess) -> None:
+        self._workspaces.pop(record, None)
+
+    async def end(self, term_s: float, kill_s: float, workspace_id: str | None = None) -> None:
+        """Those of one workspace, or all. They stay on record until they were seen to be gone."""
+        due = [record for record, of in self._workspaces.items() if workspace_id in (None, of)]
+        if survivors := await processes.end_groups(due, term_s, kill_s):
+            log.warning("left in the background, and cannot be ended: %s", ", ".join(survivors))
 
 
 class ProcessGroup:
@@ -37,10 +62,10 @@ class ProcessGroup:
         self._desk.check()
         claim, record = self._desk.claim, self.record
         await persist(lambda: self._engine.store.keep_process(claim, record))
-        self._engine.kept[record] = claim.workspace_id
+        self._engine.kept.add(record, claim.workspace_id)
         self._of_turn.discard(record)
 
     async def forget(self) -> None:
         self._of_turn.discard(self.record)
-        self._engine.kept.pop(self.record, None)
+        self._engine.kept.discard(self.record)
         await persist(lambda: self._engine.store.forget_process(self.record))

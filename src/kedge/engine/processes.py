@@ -55,8 +55,11 @@ async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill
 
 async def members(group: LeftProcess) -> list[str]:
     """Who is still alive of a group of this server, by name and number."""
-    if reaper.is_at_work() and not _exists(group.pgid) and not await asyncio.to_thread(_has_orphans, group):
-        return []  # the usual end of a command: nobody needs to look at the whole machine
+    if not _exists(group.pgid):  # the usual end of a command: nobody needs to look at the whole machine
+        if not proctable.shows_marks():
+            return []  # who left it cannot be told from others
+        if reaper.is_at_work() and not await asyncio.to_thread(_has_orphans, group):
+            return []
     return [name for family in (await _living([group])).values() for name in _names(family)]
 
 

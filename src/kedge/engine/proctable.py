@@ -55,6 +55,10 @@ def children(table: Table) -> dict[int, list[int]]:
     return found
 
 
+def shows_marks() -> bool:
+    return _PROC.is_dir()
+
+
 def marked(pids: Iterable[int], marks: set[str]) -> dict[str, list[int]]:
     """Who has one of these marks in its environment, by mark; where there is no /proc, nobody."""
     found: dict[str, list[int]] = {}
