@@ -31,6 +31,8 @@ class Bench:
         (self.workspace / "link-out").symlink_to(self.outside)
         (self.workspace / "link-in").symlink_to("a.txt")
         (self.workspace / "link-dir").symlink_to(self.home)
+        (self.workspace / "link-proc").symlink_to("/proc/self/cwd")
+        (self.workspace / "link-loop").symlink_to("link-loop")
         planted = self.workspace / "planted"
         for name in ("objects", "refs"):
             (planted / name).mkdir(parents=True)

@@ -374,6 +374,8 @@ PRODUCTIONS: dict[str, Cases] = {
         ("time { rm a.txt; }", "ask"),
         ("coproc rm a.txt", "ask"),
         ("coproc NAME { rm a.txt; }", "ask"),
+        ("! if rm a.txt; then ls; fi", "ask"),
+        ("time for i in 1; do ls; done", "ask"),
         ("\ufeffls", "ask"),
     ],
 }
@@ -429,6 +431,7 @@ WRAPPERS: dict[str, Cases] = {
         ("ls | xargs cat", "ask"),
         ("ls | xargs -I{} echo {}", "allow"),
         ("ls | xargs --unknown ls", "ask"),
+        ("xargs -a /etc/shadow echo", "ask"),
     ],
     "find": [
         ("find . -name '*.py' -type f", "allow"),
@@ -570,6 +573,12 @@ COMMANDS: dict[str, Cases] = {
         ("grep -rn a", "allow"),
         ("grep -R a .", "ask"),
         ("cat dashes/*", "allow"),
+        ("cat /dev/fd/../../etc/shadow", "ask"),
+        ("cat /dev/stdin", "allow"),
+        ("cat /proc/self/environ", "ask"),
+        ("cat /proc/self/cwd/a.txt", "ask"),
+        ("cat link-proc/a.txt", "ask"),
+        ("cat link-loop", "ask"),
     ],
     "cd": [
         ("cd src && ls", "allow"),

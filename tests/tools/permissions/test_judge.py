@@ -116,6 +116,7 @@ def test_yolo_comes_before_deny_and_deny_before_allow(bench: Bench) -> None:
         "flock x git push",
         "watch git push",
         "./env git push",
+        "coproc git push",
     ],
 )
 def test_what_is_forbidden_is_found_wherever_it_stands(bench: Bench, command: str) -> None:

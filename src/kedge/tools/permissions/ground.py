@@ -15,6 +15,7 @@ import msgspec
 from kedge.tools.paths import is_inside
 
 MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
+MAX_LINKS = 40  # as the kernel
 MAX_DIRECTORIES = 8  # that a command may be in, after its `cd`s
 HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 # Files of the workspace that make other programs run things or grant things: changing them is never waved through.
@@ -47,7 +48,7 @@ class Ground(msgspec.Struct, frozen=True):
     home: str | None = None
 
     def is_free_to_read(self, path: str) -> bool:
-        return self._is_inside(path) or path in HARMLESS_DEVICES or path.startswith("/dev/fd/")
+        return self._is_inside(path) or is_harmless_device(path)
 
     def is_free_to_edit(self, path: str) -> bool:
         """Whether the mode `auto-edit` may let it be written: in the workspace, and nothing that runs or grants."""
@@ -67,6 +68,10 @@ class Ground(msgspec.Struct, frozen=True):
         )
 
 
+def is_harmless_device(path: str) -> bool:
+    return path in HARMLESS_DEVICES or re.fullmatch(r"/dev/fd/\d+", path) is not None
+
+
 def is_secret(path: str) -> bool:
     where = Path(path)
     return not _SECRET_PARTS.isdisjoint(where.parts) or any(
@@ -78,7 +83,7 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
     """Every path that a word may mean, links and `..` resolved. None: that cannot be said."""
     if "\0" in text or len(text) > 4096:
         return None
-    if text in HARMLESS_DEVICES or text.startswith("/dev/fd/"):
+    if is_harmless_device(text):
         return (text,)  # what they lead to is this shell's own
     if directories is None and not text.startswith("/"):
         return None
@@ -89,10 +94,10 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
         for path in _expanded(directory, text) if is_glob else [text]:
             if is_glob and path.startswith("-"):
                 return None  # a file that is named like an option, and would be taken for one
-            try:
-                found.add(os.path.realpath(os.path.join(directory, path)))  # noqa: PTH118 - `..` must follow links
-            except (OSError, ValueError):
+            resolved = _resolved(os.path.join(directory, path))  # noqa: PTH118 - `..` must follow links
+            if resolved is None:
                 return None
+            found.add(resolved)
             if len(found) > MAX_MATCHES:
                 return None
     return tuple(sorted(found))
@@ -106,10 +111,33 @@ def changed_directory(directories: Directories, text: str) -> Directories:
     for directory in directories:
         there = os.path.join(directory, text)  # noqa: PTH118
         logical = os.path.normpath(there)
-        if os.path.realpath(there) != os.path.realpath(logical):
+        if _resolved(there) is None or _resolved(there) != _resolved(logical):
             return None
         after.add(logical)
     return frozenset(after) if len(after) <= MAX_DIRECTORIES else None
+
+
+def _resolved(path: str) -> str | None:
+    """Where an absolute path leads. None: through /proc, which shows each process something else, or in a circle."""
+    done, links = "", 0
+    left = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+    while left:
+        part = left.pop()
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        step = f"{done}/{part}"
+        try:
+            target = os.readlink(step)  # noqa: PTH115
+        except OSError:
+            done = step  # no link, or nothing there
+        else:
+            links += 1
+            done = "" if target.startswith("/") else done
+            left += [each for each in reversed(target.split("/")) if each not in ("", ".")]
+        if links > MAX_LINKS or done in ("/proc", "/dev/fd"):
+            return None
+    return done or "/"
 
 
 def _is_uncertain_glob(text: str) -> bool:

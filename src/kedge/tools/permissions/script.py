@@ -12,6 +12,7 @@ import msgspec
 
 from kedge.tools.permissions import expansions, wrappers
 from kedge.tools.permissions.ground import Directories, Ground, changed_directory, resolve_all
+from kedge.tools.permissions.options import names
 from kedge.tools.permissions.pieces import Command, Opaque, Piece, Touch
 from kedge.tools.permissions.syntax import Tree, Unreadable, parse
 from kedge.tools.permissions.variables import Names, is_secret_name, may_be_set, names_of
@@ -24,6 +25,7 @@ MAX_PIECES = 400
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 MAX_LOOP_VALUES = 20
 _LOOPS = ("for_statement", "while_statement", "c_style_for_statement")
+_KEYWORDS = names("if then elif else fi for while until do done case esac select function in [[ ]] !")
 _DUPLICATED = re.compile(r"\d+-?|-")
 
 
@@ -251,7 +253,8 @@ class _Reader:
         name = words[0].text
         if name is None or words[0].is_glob:
             return Opaque(why="which command it runs is not known", text=text)
-        if not name or re.search(r"[\s{}()]", name):
+        if not name or re.search(r"[\s{}()]", name) or name in _KEYWORDS:
+            # `! if …` and `time { …` are read by the grammar as commands of that name.
             return Opaque(why=f"{name!r} is no name of a command", text=text)
         command = Command(
             words=words,

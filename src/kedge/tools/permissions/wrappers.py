@@ -105,9 +105,9 @@ _SHELL_OPTIONS = Options(
 )
 _XARGS = Options(
     short="0rtxop",
-    short_valued="nPLIdsEa",
+    short_valued="nPLIdsE",
     long=names("--null --no-run-if-empty --verbose --exit --open-tty --interactive"),
-    long_valued=names("--max-args --max-procs --max-lines --delimiter --max-chars --replace --arg-file --eof"),
+    long_valued=names("--max-args --max-procs --max-lines --delimiter --max-chars --replace --eof"),
     stops=True,
 )
 _WATCH = Options(
