@@ -60,7 +60,8 @@ class Past:
 
 def since_summary(history: Sequence[Message]) -> Sequence[Message]:
     """From the last finished summary on: it stands for all before it."""
-    start = next((i for i in reversed(range(len(history))) if is_summary(history[i])), 0)
+    marked = (i for i in reversed(range(len(history))) if history[i].summary)
+    start = next((i for i in marked if is_summary(history[i])), 0)
     return history[start:] if start else history
 
 
