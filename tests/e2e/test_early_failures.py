@@ -12,7 +12,17 @@ from tests.e2e.home import asking, log_of
 from tests.server.process import Server
 from tests.support.invariants import check_all_ended, check_log, ends_of
 
-NOTHING = {"OPENAI_BASE_URL": "", "OPENAI_API_KEY": "", "KEDGE_MODEL": ""}
+NOBODY = "http://127.0.0.1:1/simple"
+# Not even an index from which the starter could be fetched.
+NOTHING = {
+    "OPENAI_BASE_URL": "",
+    "OPENAI_API_KEY": "",
+    "KEDGE_MODEL": "",
+    "PIP_INDEX_URL": NOBODY,
+    "UV_INDEX_URL": NOBODY,
+    "UV_DEFAULT_INDEX": NOBODY,
+    "PIP_RETRIES": "0",
+}
 
 
 def nobody_there() -> dict[str, str]:
@@ -24,7 +34,7 @@ def nobody_there() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("prompt", "env", "code", "words", "told"),
     [
-        pytest.param("hello", NOTHING, 2, "no model is configured", "no_model", id="no model"),
+        pytest.param("hello", NOTHING, 2, "connect another model", "no_model", id="no model"),
         pytest.param("hello", {"KEDGE_MODEL": "nobody/knows"}, 2, "no provider 'nobody'", "bad_config", id="unknown"),
         pytest.param("hello", {"OPENAI_BASE_URL": "ftp://x"}, 2, "OPENAI_BASE_URL", "bad_config", id="bad address"),
         pytest.param("hello", nobody_there(), 1, "127.0.0.1", "unreachable", id="model down"),

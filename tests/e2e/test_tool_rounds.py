@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from kedge.protocol.messages import Delta, Message, ToolCall, ToolResult
+from kedge.protocol.requests import PermissionRequest
+from tests.client.command import Kedge
 from tests.e2e.home import Home, log_of
 from tests.server.client import Client, done
 from tests.server.process import Server
@@ -170,6 +172,57 @@ def test_killed_anywhere_the_task_goes_on_and_nothing_is_done_twice(home: Home, 
         assert interrupted, "what had begun is not repeated"
     assert task.effects == "xy", "never twice, and never forgotten"
     assert '"hello"' in (task.directory / "greet.py").read_text()
+
+
+def test_a_person_says_no_and_then_yes(home: Home) -> None:
+    task = Task(home, "chat")
+    server = task.serve()
+    home.models.on(
+        {"text": "", "tool_calls": [_call("view", path="greet.py"), _call("bash", command="rm greet.py")]},
+        {"text": "never said"},
+        prompt="remove it",
+    )
+    try:
+        client = server.client
+        workspace = client.workspace(task.directory)
+        session = client.session(workspace, "named")
+
+        def answered_with(action: str, prompt: str, run_id: str) -> str:
+            with client.events(workspace) as events:
+                client.submit(workspace, session, prompt, run_id=run_id)
+                request = events.until("permission_request")[-1].payload
+                assert isinstance(request, PermissionRequest)
+                done(client.post(f"{workspace}/permissions/grant", {"id": request.id, "action": action}))
+                return ends_of(events.end_of(run_id))[run_id].text
+
+        assert answered_with("deny", "remove it", "first") == ""
+        assert (task.directory / "greet.py").exists()
+        home.models.on(
+            {"text": "", "tool_calls": [_call("edit", path="greet.py", old_string="helo", new_string="hello")]},
+            {"text": "mended instead"},
+            prompt="mend it then",
+        )
+        assert answered_with("allow", "mend it then", "second") == "mended instead"
+        assert '"hello"' in (task.directory / "greet.py").read_text()
+        messages = list(final_messages(log_of(client, workspace)).values())
+        assert [result.is_error for result in answered(messages).values()] == [False, True, False]
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "is_made"), [([], 4, False), (["-y"], 0, True), (["--allow", "bash(touch *)"], 0, True)]
+)
+def test_a_script_is_refused_what_needs_leave_and_its_exit_code_says_so(
+    home: Home, flags: list[str], code: int, is_made: bool
+) -> None:
+    task = Task(home, "chat")
+    home.models.on(
+        {"text": "", "tool_calls": [_call("bash", command="touch made")]}, {"text": "as far as I may"}, prompt="make it"
+    )
+    ran = Kedge(home, task.directory).run("make it", *flags)
+    assert (ran.code, ran.out) == (code, "as far as I may\n")
+    assert (task.directory / "made").exists() == is_made
 
 
 def test_a_server_that_is_asked_to_leave_lets_the_next_one_go_on(home: Home) -> None:
