@@ -94,10 +94,10 @@ class Project:
     def ended(self, run_id: str) -> dict[str, Any]:
         return self.client.ended(self.workspace, run_id)
 
-    def asked(self, run_id: str, kind: str = "permission") -> dict[str, Any]:
-        """What a person is asked by this run first, as a client lists it that comes only now."""
+    def asked(self, run_id: str, kind: str = "permission", after: str = "") -> dict[str, Any]:
+        """What a person is asked by this run (next after that request), as a client lists it that comes only now."""
         with self.client.events(self.workspace, after=0) as events:
-            events.until(lambda event: _is_asking(event) == run_id)
+            events.until(lambda event: run_id == _asking(event, after))
         listed = done(self.client.get(f"{self.workspace}/{kind}s"))[f"{kind}s"]
         (request,) = [request for request in listed if request["run_id"] == run_id]
         return request
@@ -174,9 +174,12 @@ def repair() -> list[dict[str, Any]]:
     ]
 
 
-def _is_asking(event: Event) -> str | None:
-    """The run that asks a person with this event."""
-    return event.payload.run_id if isinstance(event.payload, (PermissionRequest, QuestionRequest)) else None
+def _asking(event: Event, after: str) -> str | None:
+    """The run that asks a person with this event, if it is not that request."""
+    request = event.payload
+    if not isinstance(request, (PermissionRequest, QuestionRequest)) or request.id == after:
+        return None
+    return request.run_id
 
 
 @contextlib.contextmanager

@@ -1,0 +1,174 @@
+"""What a run asks a person, another client lists and answers: once, for the session, or no; also after a kill (P14)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.home import Home
+from tests.e2e.project import Project, at_home, bash, call, serve, step, wire_env
+from tests.server.client import done
+from tests.server.process import Server
+from tests.support.model_control import ModelControl
+
+ASK = {"permissions": "ask"}
+NOTE = "echo x >> notes"
+WHICH = call("question", questions=[{"question": "Which price?", "kind": "one", "options": ["net", "gross"]}])
+
+
+@pytest.fixture
+def project(server: Server, models: ModelControl, tmp_path: Path) -> Project:
+    return Project(server, models, tmp_path / "shop")
+
+
+def notes(project: Project) -> int:
+    path = project.directory / "notes"
+    return len(path.read_text().split()) if path.exists() else 0
+
+
+def pending(project: Project) -> list[str]:
+    return [
+        request["id"]
+        for kind in ("permissions", "questions")
+        for request in done(project.client.get(f"{project.workspace}/{kind}"))[kind]
+    ]
+
+
+def test_a_no_ends_the_turn_and_the_next_prompt_goes_on(project: Project) -> None:
+    session = project.session()
+    refused = project.prompt(step(bash(NOTE), bash("touch never")), step(bash("touch never")), text="Never said.")
+    project.submit(session, refused, "refused", **ASK)
+    request = project.asked("refused")
+    assert (request["tool"], request["action"], request["params"]["command"]) == ("bash", "execute", NOTE)
+    assert notes(project) == 0, "nothing is done while it waits"
+    assert project.grant(request, "deny")["resolved"]
+    assert project.ended("refused")["state"] == "completed"
+    assert project.grant(request, "allow") == {"resolved": False, "by": "unknown", "action": "deny"}
+    said, other = project.results(refused)
+    assert said.is_error
+    assert "Refused by a person" in said.content
+    assert other.is_error, "what came after it in the same step is not done, and says so"
+    assert len(project.requests(refused)) == 1, "the model waits for what the person says next"
+
+    project.submit(session, project.prompt(step(bash("git status")), text="Then so."), "next", **ASK)
+    assert project.ended("next")["state"] == "completed"
+    assert (project.status(), pending(project)) == ([], [])
+
+
+def test_what_is_allowed_once_is_asked_again_and_what_is_allowed_for_the_session_is_not(project: Project) -> None:
+    session = project.session()
+    prompt = project.prompt(step(bash(NOTE)), step(bash(NOTE)), step(bash(NOTE), bash(NOTE)), text="Noted.")
+    project.submit(session, prompt, "noting", **ASK)
+    first = project.asked("noting")
+    assert project.grant(first, "allow")["resolved"]
+    second = project.asked("noting", after=first["id"])
+    assert notes(project) == 1
+    assert project.grant(second, "allow_session")["resolved"]
+    assert project.ended("noting")["state"] == "completed"
+    assert notes(project) == 4
+    assert [result.is_error for result in project.results(prompt)] == [False] * 4
+
+    project.submit(session, project.prompt(step(bash(NOTE))), "later", **ASK)
+    assert project.ended("later")["state"] == "completed"
+    assert notes(project) == 5, "the session remembers"
+
+    project.submit(project.session(), project.prompt(step(bash(NOTE))), "elsewhere", **ASK)
+    request = project.asked("elsewhere")
+    assert notes(project) == 5, "another one does not"
+    project.grant(request, "deny")
+    assert project.ended("elsewhere")["state"] == "completed"
+
+
+@pytest.mark.parametrize("wire", ["chat", "anthropic"])
+def test_an_edit_is_shown_before_it_is_allowed(project: Project, wire: str) -> None:
+    change = call("edit", path="shop/price.py", old_string="sum(prices) - 1", new_string="sum(prices)")
+    prompt = project.prompt(step(call("view", path="shop/price.py")), step(change), text="Mended.")
+    env = {**project.server.place.env, **wire_env(wire, project.models)}
+    project.submit(project.session(), prompt, "mend", env=env, model=env.get("KEDGE_MODEL"), **ASK)
+    request = project.asked("mend")
+    assert request["path"] == str(project.directory / "shop/price.py")
+    assert "-    return sum(prices) - 1\n+    return sum(prices)\n" in request["params"]["diff"]
+    assert "- 1" in project.price
+    project.grant(request, "allow")
+    assert project.ended("mend")["state"] == "completed"
+    assert project.passes
+
+
+def test_a_file_that_changed_while_a_person_thought_is_not_overwritten(project: Project) -> None:
+    change = call("edit", path="shop/price.py", old_string="sum(prices) - 1", new_string="sum(prices)")
+    prompt = project.prompt(step(call("view", path="shop/price.py")), step(change), text="I look again.")
+    project.submit(project.session(), prompt, "mend", **ASK)
+    request = project.asked("mend")
+    (project.directory / "shop/price.py").write_text("# somebody else was here: sum(prices) - 1\n")
+    project.grant(request, "allow")
+    assert project.ended("mend")["state"] == "completed"
+    assert project.price == "# somebody else was here: sum(prices) - 1\n"
+    assert project.results(prompt)[-1].is_error
+
+
+@pytest.mark.parametrize("action", ["allow", "allow_session", "deny"])
+def test_a_request_outlives_a_killed_server_under_the_same_id(home: Home, action: str) -> None:
+    with at_home(home) as project:
+        session = project.session()
+        prompt = project.prompt(step(bash(NOTE)), step(bash(NOTE)), text="Noted.")
+        project.submit(session, prompt, "noting", **ASK)
+        request = project.asked("noting")
+        project.server.kill()
+        project.server = serve(home)
+        assert project.asked("noting") == request
+        assert notes(project) == 0
+        project.grant(request, action)
+        if action == "allow":  # the second one is asked, too: it is another call
+            other = project.asked("noting", after=request["id"])
+            project.server.kill()
+            project.server = serve(home)
+            assert project.asked("noting", after=request["id"]) == other
+            project.grant(other, "allow")
+        assert project.ended("noting")["state"] == "completed"
+        assert notes(project) == (0 if action == "deny" else 2), "each once"
+        assert len(project.requests(prompt)) == (1 if action == "deny" else 3), "no step was taken twice"
+        assert pending(project) == []
+        project.log()
+
+
+def test_a_session_remembers_what_it_was_allowed_after_a_killed_server(home: Home) -> None:
+    with at_home(home) as project:
+        session = project.session()
+        project.submit(session, project.prompt(step(bash(NOTE))), "first", **ASK)
+        project.grant(project.asked("first"), "allow_session")
+        assert project.ended("first")["state"] == "completed"
+        project.server.kill()
+        project.server = serve(home)
+        project.submit(session, project.prompt(step(bash(NOTE))), "second", **ASK)
+        assert project.ended("second")["state"] == "completed"
+        assert notes(project) == 2
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "after a kill"])
+def test_a_question_is_answered_by_another_client(home: Home, is_killed: bool) -> None:
+    with at_home(home) as project:
+        prompt = project.prompt(step(WHICH), text="Gross it is.")
+        project.submit(project.session(), prompt, "asking", **ASK)
+        request = project.asked("asking", "question")
+        if is_killed:
+            project.server.kill()
+            project.server = serve(home)
+            assert project.asked("asking", "question") == request
+        answer = {"id": request["id"], "answers": ["gross"]}
+        told = project.client.post(f"{project.workspace}/questions/answer", answer, Kedge_Client="a phone")
+        assert done(told) == {"resolved": True, "by": "a phone", "action": "answer"}
+        late = project.client.post(f"{project.workspace}/questions/answer", {**answer, "answers": ["net"]})
+        assert done(late) == {"resolved": False, "by": "a phone", "action": "answer"}
+        assert project.ended("asking")["state"] == "completed"
+        (result,) = project.results(prompt)
+        assert "A: gross" in result.content
+        assert "A: gross" in str(project.requests(prompt)[-1]["messages"][-1])
+
+
+def test_a_question_is_not_offered_where_nobody_is(project: Project) -> None:
+    prompt = project.prompt(step(WHICH), text="I decided myself.")
+    done = project.run(prompt, "-q")
+    assert done.out == "I decided myself.\n"
+    assert all("question" not in str(tool["function"]["name"]) for tool in project.requests(prompt)[0]["tools"])
+    assert "There is no tool `question`" in project.results(prompt)[0].content
