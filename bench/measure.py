@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -24,6 +25,8 @@ from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import Workspace
 from kedge.store.sqlite.opening import connect
 from kedge.store.sqlite.store import SqliteStore, random_id
+
+sys.path.append(str(Path(__file__).parent.parent))  # some take their tools from the tests
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

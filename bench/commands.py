@@ -1,0 +1,63 @@
+"""What does it cost to run a command, and to listen to one that says very much?
+
+Goals: a command on record, behind its gate, costs at most 10 ms more than the bare shell; 100 MB of output cost at most
+1.3x the memory of 1 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from measure import MIB, Samples, noise_told, print_latencies, print_table, rss_bytes
+
+from kedge.engine.reaper import Reaper
+from tests.tools.hands import Hands
+
+ROUNDS = 200
+SIZES = (1, 10, 100)  # MB
+
+
+async def bare() -> None:
+    shell = await asyncio.create_subprocess_exec("bash", "-c", "true", start_new_session=True)
+    await shell.wait()
+
+
+async def compare(hands: Hands) -> None:
+    shell, tool = Samples("bash -c true (baseline)"), Samples("the tool")
+    for _ in range(ROUNDS):  # in turns: what disturbs the machine disturbs both
+        with shell.timed():
+            await bare()
+        with tool.timed():
+            await hands.call("bash", command="true")
+    print_latencies(f"one command, {ROUNDS} rounds", [shell, tool])
+    print(f"added: {(tool.p50 - shell.p50) * 1e3:.1f} ms at p50, {(tool.best - shell.best) * 1e3:.1f} ms at best")
+
+
+async def listen(hands: Hands) -> None:
+    rows: list[list[str]] = []
+    base = 0
+    for size in SIZES:
+        heard = Samples("")
+        with heard.timed():
+            await hands.call("bash", command=f"yes 'a line of text, neither short nor long' | head -c {size}000000")
+        used = rss_bytes()
+        base = base or used
+        rows.append([f"{size} MB", f"{used / MIB:.1f}", f"{used / base:.2f}", f"{size / heard.best:.0f}"])
+        hands.written.clear()
+    print_table("memory after a command's output", ["", "MiB", "x baseline", "MB/s"], rows)
+
+
+async def main() -> None:
+    reaper = Reaper()
+    reaper.start()  # as the server does
+    with noise_told(), tempfile.TemporaryDirectory() as directory:
+        hands = Hands(Path(directory))
+        await compare(hands)
+        await listen(hands)
+    reaper.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
