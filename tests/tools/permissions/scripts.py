@@ -25,7 +25,7 @@ _FRAMES = (
     "case a in a) {0};; *) {1};; esac",
     'echo $({0}) "$({1})"',
     "x=$({0}); {1}",
-    "! {0}; {1}",
+    "! ( {0} ); {1}",
     "echo ${{y:-$({0})}}; {1}",
     "cat <({0}); {1}",
     "[[ -n $({0}) ]] && {1}",
@@ -34,7 +34,7 @@ _FRAMES = (
     "{0} & {1}; wait",
 )
 # Those who call a function are asked about it where it may not have come to be defined.
-_ALL_FRAMES = (*_FRAMES, "f() {{ {0}; }}; f; {1}", "function f {{ {0}; }}; {1} && f")
+_ALL_FRAMES = (*_FRAMES, "! {0}; {1}", "time {0}; {1}", "f() {{ {0}; }}; f; {1}", "function f {{ {0}; }}; {1} && f")
 # Ways to run a simple command by another.
 _RUNNERS = (
     "{0}",

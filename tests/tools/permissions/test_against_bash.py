@@ -15,7 +15,7 @@ from kedge.tools.permissions.script import pieces_of
 from tests.tools.permissions.bench import Bench
 from tests.tools.permissions.scripts import HARMLESS, harmless_scripts, hidden_in, quoted, scripts
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LONG = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # It writes down how it was called, and says nothing that could be run.
@@ -95,7 +95,7 @@ def test_harmless_scripts_are_not_asked_about(bench: Bench, script: str) -> None
     assert bench.says(bench.judge(), script) == "allow", script
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(script=hidden_in(harmless_scripts(), "rm -rf src"))
 def test_a_hostile_command_anywhere_in_a_harmless_script_is_never_let_through(bench: Bench, script: str) -> None:
     assert bench.says(bench.judge(), script) == "ask", script
@@ -103,13 +103,13 @@ def test_a_hostile_command_anywhere_in_a_harmless_script_is_never_let_through(be
     assert bench.says(bench.judge("auto-edit"), script) == "ask", script
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(raw=st.binary(max_size=60))
 def test_bytes_at_random_never_crash_the_judge(bench: Bench, raw: bytes) -> None:
     assert bench.says(bench.judge(), raw.decode("utf-8", "surrogateescape")) in ("ask", "allow")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     tokens=st.lists(
         st.sampled_from([*"$(){}[]<>|&;'\"`\\\n #!~*?=", "rm x", "ls", "<<E", "E", "if ", "do ", "$'", "${"])
