@@ -58,3 +58,7 @@ def _locked() -> Generator[None]:
 
 def _ignore(_: subprocess.Popen[str]) -> None:
     pass
+
+
+if __name__ == "__main__":
+    print(starter())
