@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Language, Node, Parser
 
 # The parser cannot be stopped (its binding crashes when it tries), and text made to slow it down costs the square of
 # the number of its operators: this many take a quarter of a second. A longer command is a file one should read first.
@@ -70,20 +70,27 @@ def parse(command: str) -> Tree | Unreadable:
         return Unreadable("a line is continued inside a word or beside a here-document")
     # The grammar takes a here-document's end only with the newline after it.
     whole = source if source.endswith(b"\n") else source + b"\n"
-    root = _parser().parse(whole).root_node
+    root = _new_parser().parse(whole).root_node
     if root.descendant_count > MAX_NODES:
         return Unreadable("it has too many parts")
     hidden = _hidden(root, whole)
     return Tree(root, whole) if hidden is None else Unreadable(hidden)
 
 
+def _new_parser() -> Parser:
+    """One for each command: calls are judged side by side in threads, and a parser is for one at a time."""
+    from tree_sitter import Parser
+
+    return Parser(_language())
+
+
 @lru_cache(1)
-def _parser() -> Parser:
+def _language() -> Language:
     # Loaded at the first command: it is not needed to start.
     import tree_sitter_bash
-    from tree_sitter import Language, Parser
+    from tree_sitter import Language
 
-    return Parser(Language(tree_sitter_bash.language()))
+    return Language(tree_sitter_bash.language())
 
 
 def _is_strange(char: str) -> bool:
