@@ -170,11 +170,11 @@ async def test_a_conversation_that_is_too_long_is_told_as_that(models: Models, s
 async def test_a_file_of_ones_own_is_found_from_the_workspace_and_from_home(
     models: Models, embedded: Embedded, tmp_path: Path
 ) -> None:
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "Mine.gguf").symlink_to(cache.starter())
-    for name in ("Mine.gguf", str(tmp_path / "work" / "Mine.gguf"), "~/work/Mine.gguf"):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "Mine.gguf").symlink_to(cache.starter())
+    for name in ("Mine.gguf", str(tmp_path / "project" / "Mine.gguf"), "~/project/Mine.gguf"):
         env = {"HOME": str(tmp_path)}
-        endpoint = await embedded.endpoint(name, directory=tmp_path / "work", env=env, tell=tell)
+        endpoint = await embedded.endpoint(name, directory=tmp_path / "project", env=env, tell=tell)
         assert endpoint.name == f"local/{name}"
         assert text_of(await answer(models, endpoint, "Hello."))
     assert len(embedded.children) == 1
