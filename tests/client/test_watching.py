@@ -117,6 +117,19 @@ def test_after_a_reset_an_end_that_is_gone_is_told_from_what_is_stored(
     assert core.view.end == {**common, **expected}
 
 
+def test_after_a_reset_the_stored_run_says_why_it_failed_and_what_it_used() -> None:
+    """`no_model` and `bad_config` are exit code 2, also for who did not hear the end."""
+    core = reset_core()
+    run = {"state": "failed", "session_id": SESSION, "error": "no key", "code": "no_model", "usage": {"cost": 0.5}}
+    core.reread(run, [message("", "error", "m2")])
+    assert core.view.end is not None
+    assert {name: core.view.end[name] for name in ("error", "code", "usage")} == {
+        "error": "no key",
+        "code": "no_model",
+        "usage": {"cost": 0.5},
+    }
+
+
 def test_a_reset_in_the_middle_of_a_message_repeats_nothing() -> None:
     timeline = Timeline.of(Said([["one ", "two ", "three"]]))
     core = RunCore("/w", SUBMISSION)
