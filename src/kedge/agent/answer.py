@@ -45,7 +45,7 @@ class Answer:
                     if block in self._open:
                         ended.append(self._ended(block))
                 case UsageReport():
-                    self.usage = _merged(self.usage, delta)
+                    self.usage = merged(self.usage, delta)
                 case StepEnd(reason):
                     self.reason = reason
                 case _:
@@ -109,7 +109,7 @@ class Answer:
         return call_id
 
 
-def _merged(known: UsageReport | None, report: UsageReport) -> UsageReport:
+def merged(known: UsageReport | None, report: UsageReport) -> UsageReport:
     """A later report replaces the fields that it has."""
     if known is None:
         return report

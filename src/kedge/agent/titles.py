@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from kedge.agent.answer import merged
 from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.cost import usage_of
@@ -79,7 +80,8 @@ class Titles:
         async with contextlib.aclosing(self._models.stream(endpoint, request)) as groups:
             async for deltas in groups:
                 pieces += [delta.text for delta in deltas if isinstance(delta, TextDelta)]
-                report = next((delta for delta in reversed(deltas) if isinstance(delta, UsageReport)), report)
+                for delta in deltas:
+                    report = merged(report, delta) if isinstance(delta, UsageReport) else report
                 if sum(len(piece) for piece in pieces) > MAX_ANSWER_CHARS:
                     break
         text = "".join(pieces)
