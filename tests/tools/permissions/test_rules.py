@@ -141,7 +141,7 @@ def test_a_rule_for_addresses_matches_the_host(rule: str, url: str, expected: bo
 )
 def test_a_bad_rule_is_named_with_what_is_expected(rule: str, expected: str) -> None:
     with pytest.raises(BadRule) as error:
-        parse_rule(rule, "/w", "/home/me")
+        parse_rule(rule, "/w", "/h")
     assert repr(rule) in str(error.value)
     assert expected in str(error.value)
 

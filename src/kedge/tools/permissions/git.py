@@ -35,7 +35,7 @@ _DIFF_VALUED = "diff-filter diff-algorithm inter-hunk-context src-prefix dst-pre
 _LOG = (
     " oneline graph all branches tags remotes merges no-merges first-parent reverse date-order author-date-order"
     " topo-order"
-    " follow no-decorate abbrev-commit no-abbrev-commit show-signature left-right cherry-pick cherry-mark boundary"
+    " follow no-decorate abbrev-commit no-abbrev-commit left-right cherry-pick cherry-mark boundary"
     " full-history simplify-merges ancestry-path no-walk left-only right-only cherry parents children relative-date"
     " source walk-reflogs regexp-ignore-case extended-regexp fixed-strings perl-regexp all-match invert-grep no-notes"
     " do-walk dense sparse use-mailmap no-mailmap count no-expand-tabs root"

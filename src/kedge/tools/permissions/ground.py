@@ -92,8 +92,8 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
     found: set[str] = set()
     for directory in directories or {"/"}:
         for path in _expanded(directory, text) if is_glob else [text]:
-            if is_glob and path.startswith("-"):
-                return None  # a file that is named like an option, and would be taken for one
+            if is_glob and (path.startswith("-") or path.split() != [path]):
+                return None  # named like an option, or like several words once a variable holds it
             resolved = _resolved(os.path.join(directory, path))  # noqa: PTH118 - `..` must follow links
             if resolved is None:
                 return None

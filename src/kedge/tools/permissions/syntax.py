@@ -42,6 +42,7 @@ _OF_WORDS = frozenset(
         *("declaration_command", "unset_command"),
     }
 )
+_QUOTES = frozenset({"raw_string", "ansi_c_string", "translated_string", "string"})
 _OPAQUE_LEAVES = frozenset({"raw_string", "ansi_c_string", "comment", "heredoc_start", "heredoc_end"})
 
 
@@ -123,6 +124,8 @@ def _hidden(root: Node, source: bytes) -> str | None:
                 return "its here-document cannot be read for certain"
         if node.type == "command_substitution" and text.startswith("`") and "\\" in text:
             return "it has escapes inside backquotes"
+        if node.type in _QUOTES and _is_quoted_expansion(node):
+            return "it has quotes inside an expansion inside quotes"
         if _is_literal_heredoc(node, source):
             continue
         if not node.children:
@@ -135,6 +138,18 @@ def _hidden(root: Node, source: bytes) -> str | None:
         elif (gap := _gap(node, source)) is not None:
             return f"{gap[:40]!r} cannot be read for certain"
     return None
+
+
+def _is_quoted_expansion(quote: Node) -> bool:
+    """`"${x:-'…'}"`: there the shell takes a single quote for a letter, and ends the expansion elsewhere."""
+    is_expanded = False
+    parent = quote.parent
+    while parent is not None and parent.type not in ("command_substitution", "process_substitution"):
+        is_expanded |= parent.type == "expansion"
+        if is_expanded and parent.type in ("string", "heredoc_body", "arithmetic_expansion"):
+            return True
+        parent = parent.parent
+    return False
 
 
 def _torn(node: Node, source: bytes) -> str | None:
