@@ -12,6 +12,7 @@ import pytest
 
 from kedge.protocol.messages import Delta, ToolResult
 from kedge.protocol.runs import Run
+from kedge.protocol.sessions import Session
 from tests.client.command import finish
 from tests.e2e.home import Home
 from tests.e2e.project import Project, at_home, bash, call, step, wire_env
@@ -21,7 +22,7 @@ from tests.support.invariants import ends_of
 from tests.support.model_control import ModelControl
 from tests.support.processes import is_alive
 
-ALL = {"permissions": "allow"}
+TITLE = "A scripted title"
 
 
 @pytest.fixture
@@ -51,6 +52,8 @@ def test_sub_agents_of_a_step_work_at_the_same_time_and_their_cost_counts(home: 
         process = project.kedge.start("run", prompt, "--run-id", "parent", env=wire_env(wire, home.models))
         for gate in gates:
             project.models.wait(held=gate)  # both are at work, and neither has ended
+        with project.client.events(project.workspace, after=0) as events:  # and the title is paid for
+            events.until(lambda event: isinstance(event.payload, Session) and event.payload.title == TITLE)
         sessions = done(project.client.get(f"{project.workspace}/sessions"))["sessions"]
         parents = [session.get("parent_session_id") for session in sessions]
         (own,) = [session["id"] for session in sessions if not session.get("parent_session_id")]
