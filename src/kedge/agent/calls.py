@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from kedge import failpoints
 from kedge.agent import params, repeats
 from kedge.agent.place import CallContext, TurnPlace
 from kedge.agent.results import bounded, clean, files_of
@@ -89,14 +88,12 @@ class Calls:
     def _work(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> Callable[[], Awaitable[None]]:
         async def work() -> None:
             ready = await self._ready(message_id, call, is_cut_off=is_cut_off)
-            failpoints.hit("call.begin")
             writer = await self._ctx.tool(message_id, call.id, call.name)
             if isinstance(ready, _Ready):
                 context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
                 output = await _contained(call.name, lambda: ready.tool.run(context, ready.params))
             else:
                 output = ready
-            failpoints.hit("call.done")
             await self._finish(call, writer, output)
 
         return work

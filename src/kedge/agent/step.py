@@ -6,7 +6,6 @@ import contextlib
 
 import msgspec
 
-from kedge import failpoints
 from kedge.agent.answer import Answer
 from kedge.agent.retry import Attempts, Renew, Retry
 from kedge.engine.turn import TurnContext
@@ -63,7 +62,6 @@ class Steps:
                 self.endpoint = await attempts.again(error, self.endpoint)
                 if is_spoilt:
                     answer = await self._begun()
-        failpoints.hit("step.done")
         word = _TOLD.get(answer.reason)
         await answer.finish(self._used(answer, request), word)
         if word is not None:
