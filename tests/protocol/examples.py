@@ -13,6 +13,7 @@ from kedge.protocol.events import (
     Heartbeat,
     StreamReset,
 )
+from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.messages import (
     Delta,
     File,
@@ -52,6 +53,21 @@ RUN = Run(
 RUN_JSON = (
     '{"run_id":"r1","session_id":"s1","kind":"prompt","state":"queued","prompt":"hi","on_busy":"queue",'
     '"permissions":"ask","model":null,"attempt":0,"cancel_requested":false,"seq":3}'
+)
+JOB = Job(
+    id="j1",
+    command="make",
+    description="build",
+    session_id="s1",
+    run_id="r1",
+    state="running",
+    exit_code=None,
+    started_at=1.5,
+    output_file="/tmp/out",
+)
+JOB_JSON = (
+    '{"id":"j1","command":"make","description":"build","session_id":"s1","run_id":"r1","state":"running",'
+    '"exit_code":null,"started_at":1.5,"output_file":"/tmp/out"}'
 )
 SESSION = Session(id="s1", title="t", created_at=1.5, updated_at=2.5)
 SESSION_JSON = '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5}'
@@ -148,6 +164,9 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         ),
         f'{SESSION_JSON[:-1]},"usage":{NO_USAGE_JSON},"is_busy":true,"active":null,"queue":[{RUN_JSON}]}}',
     ),
+    # jobs
+    (JOB, JOB_JSON),
+    (JobList([JOB]), f'{{"jobs":[{JOB_JSON}]}}'),
     # messages
     (Text("hi"), '{"type":"text","text":"hi"}'),
     (Reasoning("hm"), '{"type":"reasoning","text":"hm"}'),
@@ -172,6 +191,11 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (
         ShellCommand("ls", "a\n", None),
         '{"type":"shell_command","command":"ls","output":"a\\n","exit_code":null}',
+    ),
+    (Reasoning("", "sig", redacted=True), '{"type":"reasoning","text":"","signature":"sig","redacted":true}'),
+    (
+        Finish("tool_use", usage=Usage(1, 2, 3, 4, 0.5, True)),
+        f'{{"type":"finish","reason":"tool_use","usage":{USAGE_JSON}}}',
     ),
     (Finish("end_turn"), '{"type":"finish","reason":"end_turn"}'),
     (Finish("error", "no", "why"), '{"type":"finish","reason":"error","message":"no","details":"why"}'),
