@@ -48,6 +48,8 @@ class Child:
         """Asks the system: the loop may not have heard yet."""
         if self._process is None or self._process.returncode is not None:
             return False
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return True
         try:
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         except ChildProcessError:

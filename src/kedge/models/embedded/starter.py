@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -102,7 +103,7 @@ class _Fetch:
                 stdin=PIPE,  # its end is the sign to leave
                 stdout=PIPE,
                 cwd="/",
-                env={**env},
+                env=_with_our_python(env),
                 start_new_session=True,
             )
         except OSError as error:
@@ -122,6 +123,12 @@ class _Fetch:
         code = await process.wait()
         if code or problem:
             raise ConfigError("no_model", problem or f"the starter model could not be fetched; {ELSEWHERE}")
+
+
+def _with_our_python(env: Mapping[str, str]) -> dict[str, str]:
+    """The caller's variables, but for those that say how Python finds its modules: ours found this one."""
+    theirs = {name: value for name, value in env.items() if not name.startswith("PYTHON")}
+    return theirs | {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
 
 
 async def _end(process: Process) -> None:
