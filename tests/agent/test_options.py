@@ -11,6 +11,7 @@ from kedge.agent import repeats
 from kedge.agent.schema import MAX_CORRECTIONS
 from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
 from kedge.protocol.runs import RunOptions
+from kedge.tools.registry import TOOLS
 from tests.agent.hands import Hands
 from tests.agent.pilot import Pilot
 from tests.agent.test_tool_rounds import call, results, rounds
@@ -190,6 +191,23 @@ class TestSystem:
     async def test_a_plan_has_no_tools_that_edit(self, pilot: Pilot, model_server: ModelServer) -> None:
         await pilot.ask("go", options=RunOptions(mode="plan"))
         assert "Only plan" in system_of(model_server.calls[0].body)
+
+    async def test_a_rule_that_forbids_to_read_holds_in_the_workspace(
+        self, kedge: Kedge, model_server: ModelServer
+    ) -> None:
+        (kedge.data.parent / "workspace" / ".env").write_text("PASSWORD=1")
+        (kedge.data.parent / "workspace" / "a.txt").write_text("hello")
+        model_server.on(rounds([call("view", path=".env"), call("view", path="a.txt")]))
+        async with Pilot(kedge, model_server.base_url, tools=TOOLS) as pilot:
+            session = await kedge.session()
+            options = RunOptions(deny=("view(**/.env)",))
+            assert (await pilot.ask("go", session, options=options)).error is None
+            told = {result.tool_call_id: result for result in await results(pilot, session)}
+        secret, plain = (told[each] for each in sorted(told))
+        assert secret.is_error
+        assert "Refused" in secret.content
+        assert "PASSWORD" not in secret.content
+        assert "hello" in plain.content
 
     async def test_a_rule_that_cannot_be_read_is_refused_before_anything_is_spent(
         self, pilot: Pilot, model_server: ModelServer

@@ -104,13 +104,13 @@ async def test_secrets_are_searched_only_by_name(place: Hands) -> None:
     assert (await call(GREP, place, pattern="needle", include=".env")).startswith("1 matching")
 
 
-async def test_what_lies_outside_is_asked_for(place: Hands) -> None:
+async def test_where_it_searches_is_told(place: Hands) -> None:
     outside = place.directory.parent / "outside"
     outside.mkdir()
     (outside / "a.py").write_text("needle")
     (place.directory / "link").symlink_to(outside)
     for tool, params in [(GLOB, {"pattern": "*"}), (GREP, {"pattern": "needle"}), (LS, {})]:
-        assert await wants(tool, place, **params) == []
+        assert await wants(tool, place, **params) == [str(place.directory)]
         assert await wants(tool, place, path="../outside", **params) == [str(outside)]
         assert await wants(tool, place, path="link", **params) == [str(outside)]
     assert f"{outside}/a.py" in await call(GREP, place, pattern="needle", path="link")

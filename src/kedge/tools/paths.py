@@ -30,11 +30,6 @@ def is_inside(path: Path, directory: Path) -> bool:
     return path.is_relative_to(directory)
 
 
-def is_open_to_read(place: Place, path: Path) -> bool:
-    """Whether a resolved path may be read without asking: the workspace, and what Kedge put aside for the model."""
-    return is_inside(path, place.directory) or is_inside(path, Path(os.path.realpath(place.scratch)))
-
-
 def shown_path(place: Place, path: Path) -> str:
     """A resolved path in the shortest words that lead to it again."""
     if not is_inside(path, place.directory):

@@ -13,7 +13,7 @@ import msgspec
 from kedge.protocol.messages import Image
 from kedge.tools import reading
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import is_open_to_read, resolve, shown_path
+from kedge.tools.paths import resolve, shown_path
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.reading import MAX_IMAGE_BYTES, MAX_LINES, Found, Page, Picture, Unreadable
 from kedge.tools.similar import similar_paths
@@ -29,10 +29,9 @@ class ViewParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 async def wants(place: Place, params: ViewParams) -> Sequence[Want]:
+    """Told wherever the file is: what is free to read is the judge's to say, and a rule may forbid it."""
     path = await asyncio.to_thread(resolve, place, params.path)
-    if is_open_to_read(place, path):
-        return ()
-    return (Want(kind="read", subject=str(path), description=f"read {path}, outside the workspace"),)
+    return (Want(kind="read", subject=str(path), description=f"read {shown_path(place, path)}"),)
 
 
 async def run(ctx: ToolContext, params: ViewParams) -> Output:
