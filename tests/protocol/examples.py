@@ -32,6 +32,7 @@ from kedge.protocol.requests import (
     PermissionRequest,
     QuestionRequest,
     RequestResolution,
+    Skip,
 )
 from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
@@ -276,6 +277,7 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         ),
         '{"id":"q1","session_id":"s1","run_id":"r1","tool_call_id":"c1","action":"answer","by":"tui","answers":[1]}',
     ),
+    (Skip(True), '{"skip":true}'),
     (
         AnswerReceipt(resolved=False, by="tui", action="deny"),
         '{"resolved":false,"by":"tui","action":"deny"}',
