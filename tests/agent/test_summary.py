@@ -13,7 +13,8 @@ from kedge.models.values import ModelInfo
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Finish, Message, Part, Role, Text, ToolResult, text_of
 from kedge.protocol.usage import Usage
-from tests.agent.hands import Hands
+from kedge.tools.port import Output, ToolContext
+from tests.agent.hands import Hands, NamedTool, Params
 from tests.agent.pilot import Pilot, reason_of
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
@@ -273,6 +274,48 @@ async def test_the_request_is_carried_word_for_word_and_bounded(pilot: Pilot, mo
     assert "word for word\nbegin xxx" in summary
     assert summary.rstrip().endswith("xx end")
     assert len(summary) < MAX_REQUEST_CHARS + 1_000
+
+
+async def test_the_list_of_todos_is_carried_word_for_word(kedge: Kedge, model_server: ModelServer) -> None:
+    async def todos(_ctx: ToolContext, params: Params) -> Output:
+        return Output(content=f"[ ] {params.text}")
+
+    model_server.on([Plan(text="written")], prompt=ASKED)
+    model_server.next_plans = [
+        Plan(tool_calls=(PlannedCall("todos", {"text": "old"}),)),
+        Plan(tool_calls=(PlannedCall("todos", {"text": "mend the dates"}),), input_tokens=9_500),
+        Plan(text="finished"),
+    ]
+    tool = NamedTool(name="todos", params=Params, run=todos)
+    async with Pilot(kedge, model_server.base_url, tools=[tool]) as pilot:
+        limited(pilot, WINDOW)
+        session_id = await kedge.session()
+        await pilot.ask("go", session_id)
+        ((summary, _),) = await summaries(pilot, session_id)
+    assert summary.endswith("## Todo list\n[ ] mend the dates")
+
+
+async def test_a_summary_on_the_other_wire_is_the_same(kedge: Kedge, model_server: ModelServer) -> None:
+    env = {
+        "ANTHROPIC_BASE_URL": model_server.anthropic_url,
+        "ANTHROPIC_API_KEY": "key",
+        "KEDGE_MODEL": "anthropic/tester",
+    }
+    model_server.on([Plan(text="the goal")], prompt=ASKED)
+    model_server.next_plans = [
+        Plan(text="looking", tool_calls=(peek(),), input_tokens=1_000, cache_read_tokens=8_000),
+        Plan(text="finished"),
+    ]
+    async with Pilot(kedge, model_server.base_url, tools=Hands().tools, env=env) as pilot:
+        models = {"tester": ModelConfig(context_window=WINDOW)}
+        pilot.config = Config(agent=AgentConfig(titles=False), providers={"anthropic": ProviderConfig(models=models)})
+        session_id = await kedge.session()
+        assert (await pilot.ask("find the bug", session_id)).text == "finished"
+        ((summary, reason),) = await summaries(pilot, session_id)
+    assert (summary.startswith("the goal"), reason) == (True, "end_turn")
+    first, asking, last = [call.body for call in model_server.calls]
+    assert asking["tools"] == first["tools"]
+    assert [message["role"] for message in last["messages"]] == ["user"]
 
 
 async def test_a_session_of_five_hundred_messages_and_ten_summaries_stays_valid(
