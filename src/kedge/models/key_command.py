@@ -112,12 +112,14 @@ async def _short_output(process: asyncio.subprocess.Process) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
+    """Also what the shell left behind in its group; and its pipe is read to the end, which closes it."""
+    assert process.stdout is not None
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GONE_S):
+            while await process.stdout.read(MAX_KEY_BYTES):
+                pass
             await process.wait()
 
 
