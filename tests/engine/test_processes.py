@@ -301,6 +301,9 @@ if os.fork():
     os._exit(0)
 held = socket.create_server(("127.0.0.1", 0))
 os.write(1, f"{os.getpid()} {held.getsockname()[1]}\\n".encode())
+null = os.open(os.devnull, os.O_RDWR)
+for fd in (0, 1, 2):
+    os.dup2(null, fd)
 signal.pause()
 """
 
@@ -377,10 +380,11 @@ async def test_an_orphan_without_its_environment_is_found_by_its_session(tool: T
 
 
 @needs_proc
-async def test_children_that_are_born_while_the_others_die_are_ended(tool: Tool) -> None:
+async def test_children_that_are_born_while_the_others_die_are_ended(tool: Tool, tmp_path: Path) -> None:
     """Each one that is told to end starts another in a session of its own."""
     again = "trap 'setsid sh \"$0\" & exit' TERM; echo $$; while :; do sleep 0.05; done"
-    leader, group = await tool(f"f=$(mktemp) && cat > $f <<'END'\n{again}\nEND\nsh $f")
+    (tmp_path / "again.sh").write_text(again)
+    leader, group = await tool(f"sh {tmp_path / 'again.sh'}")
     await line(leader)
     assert await end_groups([group], term_s=0.3, kill_s=LIMIT_S) == []
     assert await processes.members(group) == []
