@@ -8,21 +8,24 @@ import importlib.util
 import os
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kedge.models.embedded.gguf import Gguf, NotGguf, read
-from kedge.models.embedded.pool import IDLE_S, Pool
-from kedge.models.embedded.process import Child
-from kedge.models.embedded.settings import Settings, info, sizes
 from kedge.models.embedded.starter import TELL_S, Starter, Tell
 from kedge.models.errors import ConfigError
 from kedge.models.values import Endpoint
 from kedge.protocol.address import default_address
 
+if TYPE_CHECKING:
+    from kedge.models.embedded.gguf import Gguf
+    from kedge.models.embedded.pool import Pool
+    from kedge.models.embedded.process import Child
+    from kedge.models.embedded.settings import Settings
+
 PROVIDER = "local"
 STARTER = "starter"
 SCHEME = "local"  # of addresses that only our transport knows
+IDLE_S = 300.0  # a model that is asked again within minutes is there at once
 INSTALL = "pip install 'kedge[local]'"
 NOT_INSTALLED = f"local models need llama.cpp: install it with {INSTALL}"
 # For the first line of a run that got it without asking for it; it has to fit there.
@@ -31,11 +34,13 @@ _GREEDY: dict[str, Any] = {"temperature": 0}  # the likeliest word is the best t
 
 
 class Embedded:
-    """Files are kept in the data directory, sockets beside the server's own."""
+    """Files are kept in the data directory, sockets beside the server's own. Most of it is imported on first use."""
 
     def __init__(self, data_dir: Path, *, idle_s: float = IDLE_S, tell_s: float = TELL_S) -> None:
         self._starter = Starter(data_dir / "models", tell_s)
-        self._pool = Pool(default_address(str(data_dir)), idle_s)
+        self._data_dir = data_dir
+        self._idle_s = idle_s
+        self._opened: Pool | None = None
         self._known: dict[str, tuple[Settings, str]] = {}
 
     @staticmethod
@@ -51,6 +56,8 @@ class Embedded:
             path = await self._starter.fetched(env, tell)
         else:
             path = _path(name, directory, env)
+        from kedge.models.embedded.settings import Settings, info, sizes
+
         gguf = await asyncio.to_thread(_read, path, name)
         fitting = sizes(gguf)
         settings = Settings(
@@ -80,7 +87,16 @@ class Embedded:
 
     async def close(self) -> None:
         await self._starter.close()
-        await self._pool.close()
+        if self._opened is not None:
+            await self._opened.close()
+
+    @property
+    def _pool(self) -> Pool:
+        if self._opened is None:
+            from kedge.models.embedded.pool import Pool
+
+            self._opened = Pool(default_address(str(self._data_dir)), self._idle_s)
+        return self._opened
 
     def _host(self, settings: Settings, name: str) -> str:
         """A word for an address. Two files of one name are two."""
@@ -98,6 +114,8 @@ def _path(name: str, directory: Path, env: Mapping[str, str]) -> Path:
 
 
 def _read(path: Path, name: str) -> Gguf:
+    from kedge.models.embedded.gguf import NotGguf, read
+
     try:
         return read(path)
     except NotGguf as error:

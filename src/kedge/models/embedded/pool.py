@@ -17,7 +17,6 @@ from kedge.models.embedded.settings import Settings
 from kedge.models.errors import ConfigError
 from kedge.protocol.address import AddressError, UnixAddress, make_private_dir
 
-IDLE_S = 300.0  # a model that is asked again within minutes is there at once
 MAX_CHILDREN = 2  # models in memory; a third waits until one of them is not used
 
 
@@ -35,7 +34,7 @@ class Place:
 class Pool:
     """`address` is the server's own socket: the models' are beside it, in a directory that only we can open (P16)."""
 
-    def __init__(self, address: UnixAddress, idle_s: float = IDLE_S, max_children: int = MAX_CHILDREN) -> None:
+    def __init__(self, address: UnixAddress, idle_s: float, max_children: int = MAX_CHILDREN) -> None:
         self._directory = Path(address.path).with_suffix(".models")
         self._idle_s = idle_s
         self._max_children = max_children
