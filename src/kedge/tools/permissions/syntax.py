@@ -28,6 +28,7 @@ _CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\n")
 _GLUED = re.compile(r"[^\s\\](?:\\\\)*\\\n|\\\n[^\s#]*\\\n")
 _HIDDEN = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[])")
 _HIDDEN_IN_WORD = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[]|[<>]\()")
+_BEFORE_COMMENT = re.compile(rb"(?:^|[^\\])[\s;|&()`]$|^\Z")
 _DELIMITER = re.compile(r"(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _WORDS = frozenset(
     {
@@ -124,6 +125,8 @@ def _hidden(root: Node, source: bytes) -> str | None:
                 return "its here-document cannot be read for certain"
         if node.type == "command_substitution" and text.startswith("`") and "\\" in text:
             return "it has escapes inside backquotes"
+        if node.type == "comment" and not _BEFORE_COMMENT.search(source[max(0, node.start_byte - 2) : node.start_byte]):
+            return f"{text[:40]!r} may be no comment"
         if node.type in _QUOTES and _is_quoted_expansion(node):
             return "it has quotes inside an expansion inside quotes"
         if _is_literal_heredoc(node, source):
@@ -131,9 +134,11 @@ def _hidden(root: Node, source: bytes) -> str | None:
         if not node.children:
             if node.is_named and node.type not in _OPAQUE_LEAVES:
                 is_text = node.type in ("string_content", "heredoc_content", "heredoc_body")
+                if not is_text and "\n" in text.replace("\\\n", ""):
+                    return f"{text[:40]!r} cannot be read for certain"
                 if (_HIDDEN if is_text else _HIDDEN_IN_WORD).search(text):
                     return f"{text[:40]!r} may hide a command"
-        elif node.type in _OF_WORDS and (torn := _torn(node, source)) is not None:
+        elif node.type in _OF_WORDS and (torn := _torn(node, source) or _joined(node, source)) is not None:
             return f"{torn[:40]!r} cannot be read for certain"
         elif (gap := _gap(node, source)) is not None:
             return f"{gap[:40]!r} cannot be read for certain"
@@ -156,6 +161,16 @@ def _torn(node: Node, source: bytes) -> str | None:
     """Words with nothing between them: the grammar tears some apart that are one to the shell, like `';'\\;`."""
     for first, second in pairwise(node.children):
         if first.end_byte == second.start_byte and second.type in _WORDS and first.is_named:
+            return source[first.start_byte : second.end_byte].decode()
+    return None
+
+
+def _joined(node: Node, source: bytes) -> str | None:
+    """A newline between the words of one command, which ends it: the grammar reads over some, as in `echo ==`."""
+    if node.type in ("for_statement", "array", "heredoc_redirect"):
+        return None  # theirs may stand on several lines
+    for first, second in pairwise(node.children):
+        if b"\n" in source[first.end_byte : second.start_byte].replace(b"\\\n", b""):
             return source[first.start_byte : second.end_byte].decode()
     return None
 
