@@ -18,7 +18,7 @@ from kedge.cli.common import (
 from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
 from kedge.cli.options import Options, UsageError
 from kedge.cli.printing import JsonPrinter, TextPrinter
-from kedge.cli.run_options import HELP, parse
+from kedge.cli.run_options import HELP, as_text, differing, parse
 from kedge.client.errors import ClientError, Refused
 from kedge.client.following import RunFollower
 from kedge.client.policy import Reconnect
@@ -87,7 +87,7 @@ class Command:
             from kedge.cli.run_files import attachments
 
             self._attachments = attachments(files)
-        given = self._run_options()
+        given = differing(self._options)
         prompt = self._prompt()
         client = self._connect()
         body = submission(prompt, self._session_id(client, prompt), self._options.get("run-id"), self._fields(given))
@@ -111,7 +111,7 @@ class Command:
     def _prompt(self) -> str:
         words = self._options.words
         insists = "-" in words
-        prompt = _text(" ".join(word for word in words if word != "-"))
+        prompt = as_text(" ".join(word for word in words if word != "-"))
         given = ""
         if not self._options.has("no-stdin") or insists:
             self._console.say("reading standard input")
@@ -140,32 +140,13 @@ class Command:
         self._made_session = made
         return made
 
-    def _run_options(self) -> dict[str, Any]:
-        """How this run differs from what is configured (`options` of `POST W/agent`); files are read now."""
-        given: dict[str, Any] = {
-            "max_steps": self._options.whole("max-steps"),
-            "max_cost": self._options.dollars("max-cost"),
-            "mode": self._options.get("mode"),
-            "allow": [_text(rule) for rule in self._options.all("allow")],
-            "deny": [_text(rule) for rule in self._options.all("deny")],
-        }
-        if path := self._options.get("system-file"):
-            from kedge.cli.run_files import system_prompt
-
-            given["system"] = system_prompt(path)
-        if path := self._options.get("output-schema"):
-            from kedge.cli.run_files import output_schema
-
-            given["output_schema"] = output_schema(path)
-        return {name: value for name, value in given.items() if value not in (None, [])}
-
     def _fields(self, given: dict[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "permissions": "allow" if self._options.has("yes") else "deny",
             "env": _environment(),
         }
         if model := self._options.get("model") or os.environ.get("KEDGE_MODEL"):
-            fields["model"] = _text(model)
+            fields["model"] = as_text(model)
         if on_busy := self._options.get("on-busy"):
             fields["on_busy"] = on_busy
         if self._attachments:
@@ -294,11 +275,6 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _text(argument: str) -> str:
-    """An argument that is not UTF-8 has its bytes hidden in half surrogates, which no server takes."""
-    return os.fsencode(argument).decode("utf-8", "replace")
 
 
 def _summary(elapsed_s: float, usage: dict[str, Any]) -> str:

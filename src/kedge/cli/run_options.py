@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from kedge.cli.options import Options, UsageError, named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 HELP = """\
 usage: kedge run [OPTION ...] [PROMPT ...]
@@ -67,3 +73,28 @@ def parse(argv: list[str]) -> Options:
         if options.has(one) and options.has(other):
             raise UsageError(f"--{one} and --{other} exclude each other")
     return options
+
+
+def differing(options: Options) -> dict[str, Any]:
+    """How this run differs from what is configured (`options` of `POST W/agent`); its files are read now."""
+    given: dict[str, Any] = {
+        "max_steps": options.whole("max-steps"),
+        "max_cost": options.dollars("max-cost"),
+        "mode": options.get("mode"),
+        "allow": [as_text(rule) for rule in options.all("allow")],
+        "deny": [as_text(rule) for rule in options.all("deny")],
+    }
+    if path := options.get("system-file"):
+        from kedge.cli.run_files import system_prompt
+
+        given["system"] = system_prompt(path)
+    if path := options.get("output-schema"):
+        from kedge.cli.run_files import output_schema
+
+        given["output_schema"] = output_schema(path)
+    return {name: value for name, value in given.items() if value not in (None, [])}
+
+
+def as_text(argument: str) -> str:
+    """An argument that is not UTF-8 has its bytes hidden in half surrogates, which no server takes."""
+    return os.fsencode(argument).decode("utf-8", "replace")
