@@ -150,6 +150,16 @@ def cpu_s_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
+def forget_peak_of(pid: int) -> None:
+    """Let the kernel count the peak anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_rss_of(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
 # memory of this process
 
 
@@ -159,14 +169,12 @@ def rss_bytes() -> int:
 
 
 def forget_peak() -> None:
-    """Let the kernel count the peak anew."""
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
+    forget_peak_of(os.getpid())
 
 
 def peak_rss_bytes() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return peak_rss_of(os.getpid())
 
 
 # what is measured

@@ -51,6 +51,7 @@ class Call:
     peer: str  # the client's end of the connection
     arrived: float
     first: float | None = None
+    last: float | None = None  # when the last byte of a whole answer is sent
     done: float | None = None
     deltas: int = 0
     held: str = ""  # the gate at which it waits
@@ -230,6 +231,7 @@ class ModelServer(Script):
                 self._tell()
                 if not await self._place(plan, call.deltas, call):
                     return False
+        call.last = time.monotonic()
         await _write(writer, b"0\r\n\r\n")
         return True
 
