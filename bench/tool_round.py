@@ -1,8 +1,8 @@
 """What does a run with one tool round cost, and how does codex do the same?
 
 The model asks for hello.txt, reads it, and answers; both sides get an instant model of their own wire. codex is taken
-from PATH, or from the variable CODEX; without it, only Kedge is measured. Goal: the last byte of the model to
-`run_complete` p50 ≤ 5 ms, and a whole warm run faster than codex's.
+from PATH, or from the variable CODEX; without it, only Kedge is measured. Goal: a whole run faster than codex's, warm
+and cold. How long it is from the model's last byte to the end is asked by agent_turn.py.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from _home import PYTHON, Case, Home, Spent, end_orphan, new_home, print_cases, 
 from measure import noise_told, wait_quiet
 
 ROUNDS = 15
-STEPS = (
-    {"tool_calls": [{"name": "view", "input": {"path": "hello.txt"}}]},
-    {"text": "FAKE-ANSWER-OK"},
-)
-PROMPT = "Read hello.txt."
+CALLS = {
+    "Read hello.txt.": {"name": "view", "input": {"path": "hello.txt"}},
+    "Show hello.txt.": {"name": "bash", "input": {"command": "cat hello.txt"}},  # as codex does it
+}
+PROMPT, BY_SHELL = CALLS
 CODEX_CONFIG = """\
 model = "fake"
 model_provider = "fake"
@@ -47,22 +47,25 @@ def main() -> None:
     reap_orphans()
     wait_quiet()
     python, warm, cold = Case("python -c pass (baseline)"), Case("kedge run, warm"), Case("kedge run, cold")
-    theirs = Case("codex exec")
+    shell, theirs = Case("kedge run, warm, with a command"), Case("codex exec, with a command")
     with noise_told(), new_home() as home, new_home() as started_anew, codex(home.directory) as command:
         for each in (home, started_anew):
             (each.workspace / "hello.txt").write_text("hello world\n")
-            each.model().request("POST", "/_fake/on", {"plans": STEPS})
+            for prompt, call in CALLS.items():
+                steps = [{"tool_calls": [call]}, {"text": "FAKE-ANSWER-OK"}]
+                each.model().request("POST", "/_fake/on", {"plans": steps, "prompt": prompt})
         with home.serve():
             for i in range(-1, rounds):  # the first fills caches
                 spent = [
                     (python, run([PYTHON, "-c", "pass"], home.env, home.workspace)),
                     (warm, home.run("run", "-q", PROMPT)),
+                    (shell, home.run("run", "-q", BY_SHELL)),
                     (cold, from_nothing(started_anew)),
                     *([(theirs, in_codex(command, home))] if command else []),
                 ]
                 for case, one in spent if i >= 0 else ():
                     case.add(one)
-    print_cases(f"one tool round, {rounds} rounds", [python, warm, cold, *([theirs] if command else [])])
+    print_cases(f"one tool round, {rounds} rounds", [python, warm, shell, cold, *([theirs] if command else [])])
     if not command:
         print("codex was not found: put it on PATH, or name it with CODEX")
 
