@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from kedge.engine.reaper import Reaper
 from kedge.protocol.errors import NotFound
 from kedge.tools import jobs
 from kedge.tools.errors import ToolError
@@ -135,3 +137,23 @@ async def test_clients_see_what_runs_and_where_it_writes(hands: Hands) -> None:
     ended = (await hands.jobs.kill(job_id)).info()
     assert (ended.state, ended.exit_code) == ("ended", -15)
     assert Path(ended.output_file).read_text() == "hello\n"
+
+
+DAEMON = (
+    "import os; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); [os.close(n) for n in (0, 1, 2)]"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the mark of a daemon")
+async def test_a_daemon_is_seen_in_every_moment_of_its_leaving(hands: Hands) -> None:
+    """Between its two forks only a dying process leads to it. Many tries: each meets another moment."""
+    reaper = Reaper()
+    assert reaper.start()
+    try:
+        for _ in range(25):
+            wait = "import signal; signal.pause()"
+            result = await hands.call("bash", command=f"{sys.executable} -S -E -c '{DAEMON}; {wait}'")
+            assert "still running in the background" in result.content
+            await hands.call("job_kill", job_id=(result.metadata or {})["job_id"])
+    finally:
+        reaper.close()

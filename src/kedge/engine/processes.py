@@ -25,6 +25,8 @@ KILL_S = 1.0  # what is still there then is stuck in the kernel
 # with thousands of processes, so it is taken in a thread, for all groups at once.
 _POLLS_S = (0.005, 0.01, 0.02, 0.05)  # the last one again and again
 
+_LOOKS_MOST = 100  # at our own children, while some of them are dying: a moment, unless the kernel is stuck
+
 # In the place of a start time that could not be had: it says at least which server started the group.
 _THIS_SERVER = f"unseen-by-{secrets.token_hex(8)}"
 
@@ -60,12 +62,20 @@ async def members(group: LeftProcess) -> list[str]:
             return []  # who left it cannot be told from others
         if reaper.is_at_work() and not await asyncio.to_thread(_has_orphans, group):
             return []
-    return [name for family in (await _living([group])).values() for name in _names(family)]
+    return [name for family in (await _surely_living([group])).values() for name in _names(family)]
 
 
 def _has_orphans(group: LeftProcess) -> bool:
-    """Whether a child of a group of this server came back to us, who adopt orphans."""
-    return bool(proctable.marked(proctable.own_children(), {mark_of(group)}))
+    """Whether a child of a group of this server came back to us, who adopt orphans; in doubt, yes."""
+    known: set[int] = set()
+    for _ in range(_LOOKS_MOST):
+        children = set(proctable.own_children())
+        if proctable.marked(children, {mark_of(group)}):
+            return True
+        if children <= known and not any(map(proctable.is_leaving, children)):
+            return False  # whoever died while we looked has left nobody to us
+        known = children
+    return True
 
 
 def families(groups: Iterable[LeftProcess]) -> Families:
@@ -117,8 +127,7 @@ async def _end(left: Families, sig: signal.Signals, patience_s: float) -> Famili
         if polls and loop.time() >= deadline:
             break
         await asyncio.sleep(min(_POLLS_S[min(polls, len(_POLLS_S) - 1)], max(deadline - loop.time(), 0)))
-        # Nobody is there? A look takes its time, and one that starts another while it dies can slip through it.
-        left = await _living(groups) or await _living(groups)
+        left = await _surely_living(groups)
         polls += 1
     return left
 
@@ -152,6 +161,11 @@ def _signal(pid: int, process: Process, sig: signal.Signals) -> None:
             os.kill(pid, sig)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+async def _surely_living(groups: Iterable[LeftProcess]) -> Families:
+    """A look takes its time, and one that starts another while it dies can slip through it: it is not seen twice."""
+    return await _living(groups) or await _living(groups)
 
 
 async def _living(groups: Iterable[LeftProcess]) -> Families:

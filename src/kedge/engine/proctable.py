@@ -69,6 +69,15 @@ def marked(pids: Iterable[int], marks: set[str]) -> dict[str, list[int]]:
     return found
 
 
+def is_leaving(pid: int) -> bool:
+    """Whether a process has given up its memory, and so its mark, but not yet its children: a moment of its end."""
+    try:
+        tail = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return tail[0] != b"Z" and tail[20] == b"0"  # its state, its size
+
+
 def own_children() -> list[int]:
     """Our children, adopted ones included, dead ones that nobody fetched too."""
     listed = _listed_children()
