@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from unittest import mock
 
 from kedge.cli.main import main
@@ -24,7 +25,7 @@ class ScriptedAgent:
         self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": turn}
         self.jobs = AllJobs()
 
-    def default_model(self) -> str | None:
+    async def default_model(self, directory: Path) -> str | None:
         return "scripted/any"
 
     async def warm_up(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -58,6 +58,7 @@ class Hands:
         self.directory = (root / "workspace").resolve()
         self.directory.mkdir()
         self.scratch = root / "scratch"
+        self.hidden: Callable[[str], bool] | None = None
         self.env: Mapping[str, str] = {**os.environ, "HOME": str(root / "home")}
         self.config = Config()
         self.session_id = "session"

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kedge.config.schema import PermissionsConfig
+from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.glob import GLOB
 from kedge.tools.grep import GREP
 from kedge.tools.ls import LS
+from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.searching import files, start_of
 from tests.tools.hands import Hands
@@ -193,3 +196,13 @@ def test_what_is_ignored_is_what_git_says(
 
 def _dot(place: Hands) -> str:
     return start_of(place, ".").shown
+
+
+async def test_what_a_rule_forbids_to_read_is_not_found_either(place: Hands) -> None:
+    tree(place, **{"open.txt": "needle", "private/plans.txt": "needle"})
+    denied = PermissionsConfig(deny=("view(private/**)",))
+    place.hidden = Judge(denied, RunOptions(), "ask", directory=place.directory).hidden
+    assert await call(GREP, place, pattern="needle", files_only=True) == "1 matching lines in 1 files.\n\nopen.txt"
+    assert await call(GLOB, place, pattern="*.txt") == "open.txt"
+    assert "plans" not in await call(LS, place, depth=3)
+    assert Judge(PermissionsConfig(), RunOptions(), "ask", directory=place.directory).hidden is None

@@ -24,6 +24,7 @@ from kedge.models.errors import ConfigError
 from kedge.models.machine import Machine
 from kedge.models.resolve import resolve
 from kedge.protocol.address import data_dir as default_data_dir
+from kedge.protocol.errors import KedgeError
 from kedge.protocol.runs import RunKind
 from kedge.tools.jobs import AllJobs
 from kedge.tools.port import Tool
@@ -49,6 +50,7 @@ class Agent:
         self._embedded = Embedded(where)
         self._models = models or Models(local=self._embedded)
         self._environ = environ
+        self._configure = configure or _configured()
         self._tools = tools
         retry = retry or Retry()
         self._titles = Titles(self._models)
@@ -59,7 +61,7 @@ class Agent:
                 chooser=Chooser(Credentials(where / CREDENTIALS_FILE)),
                 local=local or Machine(self._embedded).local,
                 environ=environ,
-                configure=configure or _configured(),
+                configure=self._configure,
                 data_dir=where,
                 tools=tools,
                 jobs=self.jobs,
@@ -75,12 +77,15 @@ class Agent:
             "summarize": SummarizeTurn(self._models, retry, turn.prepare),
         }
 
-    def default_model(self) -> str | None:
-        """The model of a run that names none, as `provider/name`; without the name where the provider decides."""
+    async def default_model(self, directory: Path) -> str | None:
+        """The model of a run there that names none, as `provider/name`; without the name where the provider decides."""
         try:
-            return resolve(None, self._environ).name
-        except ConfigError:
+            config = await asyncio.to_thread(self._configure, directory, self._environ)
+            choice = resolve(None, self._environ, config)
+        except (ConfigError, KedgeError):  # a run will say what is wrong
             return None
+        has_one = choice.endpoint is not None or self._embedded.is_available()
+        return choice.name if has_one else None
 
     async def warm_up(self) -> None:
         """Load what the first run would have to wait for."""

@@ -13,7 +13,7 @@ from kedge.protocol.messages import Message
 class Limits:
     def __init__(self, ctx: TurnContext, config: Config) -> None:
         self._ctx = ctx
-        self._max_steps = ctx.options.max_steps or config.agent.max_steps
+        self._max_steps = int(ctx.options.max_steps or 0) or config.agent.max_steps
         self._max_cost = ctx.options.max_cost or config.agent.max_cost
         self._steps: int | None = None
 

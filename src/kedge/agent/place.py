@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 
 from kedge.agent.results import MAX_SHOWN_CHARS
@@ -40,14 +40,8 @@ class TurnPlace:
         self.jobs = jobs
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
-        self._scratch = data_dir / "scratch" / self.session_id
-
-    @property
-    def scratch(self) -> Path:
-        """Ours alone: what commands print may be private."""
-        self._scratch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._scratch.mkdir(mode=0o700, exist_ok=True)
-        return self._scratch
+        self.scratch = data_dir / "scratch" / self.session_id  # made by whoever puts something there
+        self.hidden: Callable[[str], bool] | None = None
 
 
 class CallContext:
@@ -66,14 +60,11 @@ class CallContext:
         self.sees_images = place.sees_images
         self.known_files = place.known_files
         self.jobs = place.jobs
-        self._place = place
+        self.scratch = place.scratch
+        self.hidden = place.hidden
         self._ctx = ctx
         self._writer = writer
         self._left = MAX_SHOWN_CHARS
-
-    @property
-    def scratch(self) -> Path:
-        return self._place.scratch
 
     def write(self, text: str) -> None:
         """Beyond the bound nothing more is shown live; the result will tell."""

@@ -193,6 +193,7 @@ class _Turn:
             sees_images=endpoint.info.images,
         )
         judge = await _judge(ctx, place)
+        place.hidden = judge.hidden
         has_tools = endpoint.info.tools and not endpoint.info.is_tiny
         tools = tools_for(ctx.run.kind, ctx.run.permissions, judge.mode, parts.tools) if has_tools else ()
         around = await look_around(

@@ -33,11 +33,15 @@ class Attachment(msgspec.Struct, frozen=True):
     content: Base64
 
 
+# JSON has one kind of number: 20.0 is as whole as 20.
+Steps = Annotated[float, msgspec.Meta(ge=1, le=1_000_000, extra_json_schema={"type": "integer"})]
+
+
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one run differs from what is configured. Part of "the same body" (P3); a turn has one set of them."""
 
     system: str | None = None  # instead of how the agent works by itself; its place and context files come after it
-    max_steps: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    max_steps: Steps | None = None
     max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None  # in dollars
     output_schema: dict[str, Any] | None = None  # a JSON schema: the answer is JSON that it accepts
     mode: Literal["plan", "ask", "auto-edit", "yolo"] | None = None

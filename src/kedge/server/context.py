@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kedge.config.configs import Configs
@@ -21,7 +22,7 @@ class Agent(Protocol):
     def turns(self) -> Mapping[RunKind, Turn]: ...
     @property
     def jobs(self) -> AllJobs: ...
-    def default_model(self) -> str | None: ...
+    async def default_model(self, directory: Path) -> str | None: ...
     async def warm_up(self) -> None: ...  # do what the first run would have to wait for
     async def close(self) -> None: ...
 

@@ -12,7 +12,16 @@ import msgspec
 
 from kedge.tools import globs, ripgrep
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.searching import MAX_RESULTS, Start, narrowed, newest_first, readable, start_of, wants_to_read
+from kedge.tools.searching import (
+    MAX_RESULTS,
+    Start,
+    is_shown,
+    narrowed,
+    newest_first,
+    readable,
+    start_of,
+    wants_to_read,
+)
 
 MAX_LINE_CHARS = 500
 MAX_CONTEXT = 20
@@ -51,6 +60,7 @@ async def wants(place: Place, params: GrepParams) -> Sequence[Want]:
 async def run(ctx: ToolContext, params: GrepParams) -> Output:
     start = start_of(ctx, params.path)
     found, is_complete = await _found(ctx, start, params)
+    found = {name: lines for name, lines in found.items() if is_shown(ctx, start, name)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
         return Output(content="No matches.", metadata={"matches": 0})

@@ -51,7 +51,9 @@ class Place(Protocol):
     @property
     def config(self) -> Config: ...
     @property
-    def scratch(self) -> Path: ...  # this session's own directory for outputs too long to show; the agent may view it
+    def scratch(self) -> Path: ...  # this session's own directory for outputs too long to show; it may not be there yet
+    @property
+    def hidden(self) -> Callable[[str], bool] | None: ...  # of a resolved path: whether a rule forbids to read it
     @property
     def session_id(self) -> str: ...
     @property

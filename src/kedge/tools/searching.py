@@ -57,7 +57,12 @@ async def files(place: Place, start: Start, pattern: str | None = None, *, is_ne
             async for records in search:
                 names = [os.fsdecode(record).removeprefix("./") for record in records]
                 found += names if matches is None else [name for name in names if matches(name)]
-    return found
+    return [name for name in found if is_shown(place, start, name)] if place.hidden else found
+
+
+def is_shown(place: Place, start: Start, name: str) -> bool:
+    """What a rule forbids to read is not found either."""
+    return place.hidden is None or not place.hidden(os.path.realpath(start.base / name))
 
 
 def narrowed(stack: ExitStack, start: Start, patterns: list[str]) -> list[str]:

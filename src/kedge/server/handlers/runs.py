@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from kedge.protocol.api import AgentState, Cancelled, Queue, RunQuery, Runs, RunsQuery, SubmitBody, SummarizeBody
 from kedge.protocol.runs import Receipt, Submission
@@ -10,8 +11,8 @@ from kedge.server.operations import Call, Reply
 
 
 async def agent_state(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"])
-    model = call.context.agent.default_model()
+    feed = call.engine.feed(call["workspace_id"])
+    model = await call.context.agent.default_model(Path(feed.path))
     is_busy = call.engine.is_busy(call["workspace_id"])
     return Reply(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
 

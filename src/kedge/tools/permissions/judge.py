@@ -66,6 +66,14 @@ class Judge:
             except BadRule:
                 continue
 
+    @property
+    def hidden(self) -> Callable[[str], bool] | None:
+        """Of a resolved path: whether a rule forbids to read it. None where no rule forbids any."""
+        if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self._deny):
+            return None
+        law = Law(self._ground, "view", self.mode, self._deny, (), ())
+        return lambda path: isinstance(law.read(path), Refuse)
+
     def judge(self, tool: str, want: Want) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
