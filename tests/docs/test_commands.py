@@ -14,7 +14,16 @@ from tests.docs.shell import Shell
 from tests.e2e.home import Home, new_home
 from tests.support.model_control import ModelControl
 
-PAGES = ("README.md", "docs/scripting.md", "docs/http-api.md", "docs/server.md", "docs/configuration.md")
+PAGES = (
+    "README.md",
+    "docs/getting-started.md",
+    "docs/scripting.md",
+    "docs/tools.md",
+    "docs/providers.md",
+    "docs/configuration.md",
+    "docs/server.md",
+    "docs/http-api.md",
+)
 # Reasons that are no excuse for a page's author: these really cannot be run here.
 REASONS = {
     "needs a key": "and would cost money",
