@@ -6,12 +6,12 @@ import contextlib
 import json
 import secrets
 import subprocess
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kedge.protocol.events import Event
-from kedge.protocol.messages import Message, ToolCall, ToolResult
+from kedge.protocol.messages import Delta, Message, ToolCall, ToolResult
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from tests.client.command import Done, Kedge
 from tests.e2e.home import Home, log_of
@@ -172,6 +172,13 @@ def repair() -> list[dict[str, Any]]:
         step(edit("sum(prices) - 1", "sum(prices) + 1"), bash(UNITTEST), text="Perhaps so.", input_piece=3),
         step(edit("sum(prices) + 1", "sum(prices)"), bash(UNITTEST)),
     ]
+
+
+def says(words: str) -> Callable[[Event], bool]:
+    """Whether an event shows a command that says these words; the command itself is shown, too, and is not meant."""
+    return lambda event: (
+        isinstance(event.payload, Delta) and event.payload.kind == "tool_output" and words in event.payload.text
+    )
 
 
 def _asking(event: Event, after: str) -> str | None:

@@ -15,7 +15,7 @@ from kedge.protocol.runs import Run
 from kedge.protocol.sessions import Session
 from tests.client.command import finish
 from tests.e2e.home import Home
-from tests.e2e.project import Project, at_home, bash, call, step, wire_env
+from tests.e2e.project import Project, at_home, bash, call, says, step, wire_env
 from tests.server.client import done
 from tests.server.process import Server
 from tests.support.invariants import ends_of
@@ -162,7 +162,7 @@ def test_what_is_said_meanwhile_joins_at_the_next_step(project: Project, wire: s
     with project.client.events(project.workspace) as events:
         events.until("caught_up")
         process = project.kedge.start("run", "-y", "-q", "-s", session, prompt, "--run-id", f"host-{wire}", env=env)
-        events.until(lambda event: isinstance(event.payload, Delta) and "waiting" in event.payload.text)
+        events.until(says("waiting"))
         other = project.kedge.start("run", "-y", "-q", "-s", session, "--on-busy", "steer", aside, env=env)
         events.until(lambda event: isinstance(event.payload, Run) and event.payload.prompt == aside)
         (project.directory / "door").write_text("open\n")
