@@ -166,7 +166,7 @@ def test_logs_of_a_place_without_a_server(place: Place, tmp_path: Path) -> None:
     assert "no server has run" in done.err
 
 
-NO_KEYS = dict.fromkeys(
+NO_KEYS: dict[str, str] = dict.fromkeys(
     ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "KEDGE_MODEL"), ""
 )
 

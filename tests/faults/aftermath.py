@@ -156,7 +156,7 @@ async def check_requests_wait(kedge: Kedge, left: AtRest) -> None:
     assert not lost, f"requests that nobody can answer any more: {lost}"
 
 
-def check_receipts(acks: Died, runs: dict[str, Run]) -> None:
+def check_receipts(acks: Died, runs: Mapping[str, Run]) -> None:
     """P1: what was acknowledged is there, in its place."""
     for receipt in acks.of("receipt"):
         assert receipt["run_id"] in runs, f"run {receipt['run_id']} was accepted and is lost"
@@ -183,7 +183,7 @@ def check_cancels(acks: Died, log: list[Event]) -> None:
         assert (state_of(end), end.message_id) == ("cancelled", None)
 
 
-def check_attempts(left: AtRest, runs: dict[str, Run]) -> None:
+def check_attempts(left: AtRest, runs: Mapping[str, Run]) -> None:
     """P13: resumed under the same id, and counted; an orderly stop does not count."""
     for run_id, row in left.runs.items():
         if left.is_resumed(run_id) and row["merged_into"] is None:
@@ -218,7 +218,7 @@ def check_calls_are_not_repeated(root: Path, left: AtRest, log: list[Event]) -> 
             assert result.content.endswith(INTERRUPTED_NOTE), f"run {run_id}: {result}"
 
 
-def check_nothing_is_said_twice(log: list[Event], runs: dict[str, Run]) -> None:
+def check_nothing_is_said_twice(log: list[Event], runs: Mapping[str, Run]) -> None:
     """P13: a resumed turn goes on after its last committed step: all of its script is said, and once."""
     said: dict[str, list[str]] = {run_id: [] for run_id in runs}
     for message in final_messages(log).values():

@@ -33,6 +33,7 @@ class TurnHands:
         self.known_files: dict[str, str] = {}
         self.jobs = jobs.of(ctx.workspace_id)
         self.answer: Answer | None = None
+        self.hidden = None
         self.write = writer.write
         self._ctx = ctx
 
