@@ -48,6 +48,34 @@ def test_what_a_sub_agent_asks_is_asked_by_its_parent(project: Project, tmp_path
     project.log()
 
 
+def test_a_no_to_one_of_two_that_are_asked_at_once_withdraws_the_other(project: Project, tmp_path: Path) -> None:
+    outside = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    for path in outside:
+        path.write_text("outside\n")
+    prompt = project.prompt(step(*(call("view", path=str(path)) for path in outside)), text="Never said.")
+    project.submit(project.session(), prompt, "both", **ASK)
+    with project.client.events(project.workspace, after=0) as events:
+        events.until("permission_request")
+        events.until("permission_request")
+    first, second = done(project.client.get(f"{project.workspace}/permissions"))["permissions"]
+    assert project.grant(first, "deny")["resolved"]
+    assert project.ended("both")["state"] == "completed"
+    late = project.grant(second, "allow")
+    assert (late["resolved"], late["by"]) == (False, "server")
+    assert all(result.is_error and "outside" not in result.content for result in project.results(prompt))
+    assert len(project.requests(prompt)) == 1
+
+
+def test_a_question_that_nobody_wants_to_answer_lets_the_model_decide(project: Project) -> None:
+    question = call("question", questions=[{"question": "Net or gross?"}])
+    prompt = project.prompt(step(question), text="Then net.")
+    project.submit(project.session(), prompt, "asking", **ASK)
+    request = project.asked("asking", "question")
+    assert done(project.client.post(f"{project.workspace}/questions/cancel", {"id": request["id"]}))["resolved"]
+    assert project.ended("asking")["state"] == "completed"
+    assert "Nobody answered" in project.results(prompt)[0].content
+
+
 def test_a_cancel_withdraws_what_was_asked(project: Project) -> None:
     session = project.session()
     project.submit(session, project.prompt(step(bash("touch never"))), "asking", **ASK)
