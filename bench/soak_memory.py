@@ -1,6 +1,7 @@
-"""Does a server keep something of every prompt that it ever had?
+"""Does a server keep something of every prompt that it ever had, or of every command that it ever ran?
 
-Goal: after 10,000 prompts it is at most 1.3x as large as after 1,000.
+Goal: after 10,000 prompts it is at most 1.3x as large as after 1,000; also with `--tools`, where each prompt reads a
+file and runs a command.
 """
 
 from __future__ import annotations
@@ -18,20 +19,28 @@ PROMPTS = 10_000
 BASE = 1_000
 SESSION = 50  # prompts in a session, one after the other
 CLIENTS = 8
+TOOL_CALLS = [
+    {"name": "view", "input": {"path": "hello.txt"}},
+    {"name": "bash", "input": {"command": "seq 1000"}},
+]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("prompts", type=int, nargs="?", default=PROMPTS)
-    prompts: int = parser.parse_args().prompts
+    parser.add_argument("--tools", action="store_true", help="with a tool round in each prompt")
+    options = parser.parse_args()
     wait_quiet()
     with noise_told():
-        soak(prompts)
+        soak(options.prompts, has_tools=options.tools)
 
 
-def soak(prompts: int) -> None:
+def soak(prompts: int, *, has_tools: bool) -> None:
     base = min(BASE, prompts // 2)
     with new_home() as home, home.serve() as server:
+        (home.workspace / "hello.txt").write_text("hello world\n")
+        if has_tools:
+            home.model().request("POST", "/_fake/plan", {"tool_calls": TOOL_CALLS})
         sizes = {0: server.rss_bytes / MIB}
         path, done, began = server.join(home.workspace), 0, time.perf_counter()
         for stop in sorted({base, prompts // 4, prompts // 2, prompts}):
@@ -43,7 +52,8 @@ def soak(prompts: int) -> None:
         [f"after {count:,}{' (baseline)' if count == base else ''}", f"{mib:.1f}", f"{mib / sizes[base]:.2f}"]
         for count, mib in sizes.items()
     ]
-    print_table(f"memory of one server over {prompts:,} prompts, {pace:.0f} a second", ["", "MiB", "x baseline"], rows)
+    what = f"{prompts:,} prompts{' with a tool round each' if has_tools else ''}, {pace:.0f} a second"
+    print_table(f"memory of one server over {what}", ["", "MiB", "x baseline"], rows)
 
 
 def play(server: Server, path: str, count: int) -> None:
@@ -62,7 +72,8 @@ def talk(server: Server, path: str, prompts: int) -> None:
     wire = server.wire()
     session_id = wire.request("POST", f"{path}/sessions", {})["id"]
     for _ in range(prompts):
-        run_id = wire.request("POST", f"{path}/agent", {"session_id": session_id, "prompt": "Hello."})["run_id"]
+        body = {"session_id": session_id, "prompt": "Hello.", "permissions": "allow"}
+        run_id = wire.request("POST", f"{path}/agent", body)["run_id"]
         run = wire.request("GET", f"{path}/runs/{run_id}?wait=30")
         assert run["state"] == "completed", run
     wire.close()
