@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.home import Home
-from tests.e2e.project import Project, at_home, bash, call, serve, step, wire_env
+from tests.e2e.project import UNITTEST, Project, at_home, bash, call, serve, step, wire_env
 from tests.server.client import done
 from tests.server.process import Server
 from tests.support.model_control import ModelControl
@@ -78,6 +78,15 @@ def test_what_is_allowed_once_is_asked_again_and_what_is_allowed_for_the_session
     assert notes(project) == 5, "another one does not"
     project.grant(request, "deny")
     assert project.ended("elsewhere")["state"] == "completed"
+
+
+def test_tests_that_were_allowed_for_the_session_may_be_run_in_other_ways(project: Project) -> None:
+    steps = [step(bash(f"{UNITTEST}{words}")) for words in ("", " -v", " -q tests.test_price")]
+    prompt = project.prompt(*steps, text="Run.")
+    project.submit(project.session(), prompt, "tests", **ASK)
+    project.grant(project.asked("tests"), "allow_session")
+    assert project.ended("tests")["state"] == "completed"
+    assert all("Ran 1 test" in result.content for result in project.results(prompt))
 
 
 @pytest.mark.parametrize("wire", ["chat", "anthropic"])

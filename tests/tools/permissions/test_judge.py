@@ -209,6 +209,7 @@ SUGGESTED = [
     ("npm test", ("bash(npm test *)",)),
     ("npm run build --watch", ("bash(npm run build *)",)),
     ("python -m pytest -q tests", ("bash(python -m pytest *)",)),
+    ("python3 -m unittest tests.test_price", ("bash(python3 -m unittest *)",)),
     ("make all", ("bash(make all)",)),
     ("git push origin main", ("bash(git push origin main)",)),
     ("git commit -m 'a b'", ("bash(git commit *)",)),

@@ -17,6 +17,7 @@ _PREFIXES = frozenset(
         *("cargo build", "cargo test", "cargo check", "cargo clippy", "cargo fmt", "cargo doc"),
         *("go build", "go test", "go vet", "go fmt", "dotnet build", "dotnet test", "mvn test", "gradle test"),
         *("pytest", "python -m pytest", "python3 -m pytest", "uv run pytest", "poetry run pytest"),
+        *("python -m unittest", "python3 -m unittest"),
         *(
             "ruff check",
             "ruff format",
