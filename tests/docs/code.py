@@ -45,7 +45,19 @@ def http_codes() -> set[str]:
 def run_codes() -> set[str]:
     """Every `code` that the end of a failed run can have."""
     called = {_text(call, _RUN[_name(call)]) for file, call in _calls() if _name(call) in _RUN and file != _SCRIPTS}
-    return (called | set(get_args(Code)) | {"failed"}) - {""}
+    return (called | _no_answers() | set(get_args(Code)) | {"failed"}) - {""}
+
+
+def _no_answers() -> set[str]:
+    """A step that said nothing ends its run with its own reason as the code."""
+    keys = [
+        key
+        for _, tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "_NO_ANSWER"
+        for key in (node.value.keys if isinstance(node.value, ast.Dict) else [])
+    ]
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
 @cache

@@ -12,7 +12,7 @@ from tests.docs.pages import read
 
 def test_the_code_says_the_codes_that_these_tests_look_for() -> None:
     assert {"run_not_found", "route_not_found", "session_busy", "not_json", "internal"} <= code.http_codes()
-    assert {"no_model", "auth", "interrupted", "unsupported"} <= code.run_codes()
+    assert {"no_model", "auth", "interrupted", "unsupported", "max_tokens"} <= code.run_codes()
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/scripting.md"])

@@ -240,4 +240,4 @@ class ConfigRemoveBody(msgspec.Struct, frozen=True):
 class ConfigModelBody(msgspec.Struct, frozen=True):
     scope: ConfigScope
     model: Model
-    small: bool = False  # the one that writes titles and summaries
+    small: bool = False  # the one that names sessions
