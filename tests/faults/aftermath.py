@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
