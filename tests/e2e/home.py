@@ -22,8 +22,9 @@ from tests.support.model_server import HOST
 class Home(Place):
     """A place whose shells know the scripted model, and no other."""
 
-    def __init__(self, directory: Path, models: ModelControl) -> None:
+    def __init__(self, directory: Path, models: ModelControl, *, has_titles: bool = True) -> None:
         super().__init__(directory)
+        self._has_titles = has_titles
         self.directory = directory
         self.models = models
 
@@ -34,6 +35,7 @@ class Home(Place):
             "OPENAI_BASE_URL": self.models.base_url,
             "OPENAI_API_KEY": "key-for-tests",
             "KEDGE_MODEL": "openai/fake-model",
+            "KEDGE_AGENT__TITLES": str(self._has_titles).lower(),
             "NO_PROXY": HOST,  # whatever proxy the machine uses, it cannot reach our loopback
         }
 
@@ -42,11 +44,11 @@ class Home(Place):
 
 
 @contextlib.contextmanager
-def new_home(models: ModelControl) -> Generator[Home]:
+def new_home(models: ModelControl, *, has_titles: bool = True) -> Generator[Home]:
     """Nobody lives here yet; whoever does at the end is asked to leave."""
     # Not pytest's directory: the path of a Unix socket may have about a hundred characters.
     directory = Path(tempfile.mkdtemp(prefix="kedge-t-"))
-    home = Home(directory, models)
+    home = Home(directory, models, has_titles=has_titles)
     try:
         yield home
     finally:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
@@ -35,12 +36,19 @@ def index_env(url: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def embedded(data_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncGenerator[Embedded]:
+async def embedded(data_dir: Path, runtime_dir: Path) -> AsyncGenerator[Embedded]:
     """One that has the starter already."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     embedded = Embedded(data_dir)
     yield embedded
     await embedded.close()
+
+
+@pytest.fixture
+def runtime_dir(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """Short, because the path of a Unix socket may have about a hundred characters."""
+    with tempfile.TemporaryDirectory(prefix="kedge-t-") as directory:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        yield Path(directory)
 
 
 @pytest.fixture

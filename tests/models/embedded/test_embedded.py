@@ -182,17 +182,14 @@ async def test_a_file_of_ones_own_is_found_from_the_workspace_and_from_home(
     assert len(embedded.children) == 1
 
 
-async def test_its_socket_is_for_nobody_else(embedded: Embedded, starter: Endpoint, tmp_path: Path) -> None:
+async def test_its_socket_is_for_nobody_else(embedded: Embedded, starter: Endpoint, runtime_dir: Path) -> None:
     socket = Path(embedded.children[0].settings.socket)
     assert stat.S_IMODE(socket.stat().st_mode) & 0o077 == 0
     assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
-    assert socket.is_relative_to(tmp_path)
+    assert socket.is_relative_to(runtime_dir)
 
 
-async def test_what_is_idle_is_unloaded_and_comes_back(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+async def test_what_is_idle_is_unloaded_and_comes_back(data_dir: Path, tmp_path: Path, runtime_dir: Path) -> None:
     embedded = Embedded(data_dir, idle_s=0.05)
     models = Models(local=embedded)
     endpoint = await embedded.endpoint("starter", directory=tmp_path, env={}, tell=tell)
@@ -202,11 +199,23 @@ async def test_what_is_idle_is_unloaded_and_comes_back(
     await embedded.close()
 
 
-async def test_closing_leaves_nothing_behind(embedded: Embedded, starter: Endpoint, tmp_path: Path) -> None:
+async def test_a_path_that_is_too_long_for_a_socket_is_not_used(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
+    embedded = Embedded(data_dir)
+    await embedded.endpoint("starter", directory=tmp_path, env={}, tell=tell)
+    socket = Path(embedded.children[0].settings.socket)
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    await embedded.close()
+    assert not socket.parent.exists()
+
+
+async def test_closing_leaves_nothing_behind(embedded: Embedded, starter: Endpoint, runtime_dir: Path) -> None:
     pid = pid_of(embedded)
     await embedded.close()
     assert not is_alive(pid)
-    assert list((tmp_path / "kedge").iterdir()) == []
+    assert list((runtime_dir / "kedge").iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [0, 20, 1_000, 60_000, 50_000_000])

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import shutil
+import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from kedge.models.errors import ConfigError
 from kedge.protocol.address import AddressError, UnixAddress, make_private_dir
 
 MAX_CHILDREN = 2  # models in memory; a third waits until one of them is not used
+MAX_SOCKET_BYTES = 100  # of a path: what every kernel takes
 
 
 class Place:
@@ -116,13 +119,19 @@ class Pool:
         """Once: what a server before us left there is dead, because one server owns the data directory."""
         if self._has_directory:
             return
+        if len(os.fsencode(self._directory / "99999.sock")) > MAX_SOCKET_BYTES:
+            self._directory = Path(tempfile.mkdtemp(prefix="kedge-"))  # nobody else can open it either
+        else:
+            self._make_beside_the_server()
+        self._has_directory = True
+
+    def _make_beside_the_server(self) -> None:
         try:
             make_private_dir(str(self._directory.parent))
             shutil.rmtree(self._directory, ignore_errors=True)
             make_private_dir(str(self._directory))
         except AddressError as error:
             raise ConfigError("bad_config", str(error)) from error
-        self._has_directory = True
 
 
 def _take(place: Place) -> Child:
