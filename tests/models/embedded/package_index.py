@@ -72,7 +72,10 @@ class PackageIndex:
 
     def _send_wheel(self, request: BaseHTTPRequestHandler) -> None:
         wanted = request.headers.get("Range")
-        self.ranges.append(wanted)
+        # pip, asked only where the wheel is, may have begun to download it by the time it is ended.
+        is_ours = not request.headers.get("User-Agent", "").startswith("pip/")
+        if is_ours:
+            self.ranges.append(wanted)
         start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
         total = len(self.content)
         request.send_response(206 if wanted else 200)
@@ -81,7 +84,7 @@ class PackageIndex:
         request.send_header("Content-Length", str(total - start))
         request.send_header("Accept-Ranges", "bytes")
         request.end_headers()
-        end = start + self.cut_after.pop(0) if self.cut_after else total
+        end = start + self.cut_after.pop(0) if self.cut_after and is_ours else total
         try:
             self._write(request, start, end)
         except OSError:
