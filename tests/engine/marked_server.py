@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from kedge.engine.processes import end_groups
+from kedge.engine.processes import end_left
 from kedge.store.port import LeftProcess
 
 if __name__ == "__main__":
     pgid, _, started = sys.stdin.readline().strip().partition(" ")
-    print(asyncio.run(end_groups([LeftProcess(int(pgid), started)], 0.5, 0.5)), flush=True)
+    print(asyncio.run(end_left([LeftProcess(int(pgid), started)], 0.5, 0.5)), flush=True)

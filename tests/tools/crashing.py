@@ -1,14 +1,17 @@
 """A server that runs one command and dies where it is told: `python -m tests.tools.crashing DIRECTORY COMMAND`.
 
-The command becomes a job if it begins with `&`. The server's own death is armed with KEDGE_FAILPOINT.
+The command becomes a job if it begins with `&`. The server's own death is armed with KEDGE_FAILPOINT; with
+TEST_NO_CGROUPS it makes no control groups.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
+from kedge.engine import cgroups
 from kedge.engine.engine import Engine
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore, random_id
@@ -28,4 +31,6 @@ async def main(root: Path, command: str) -> None:
 
 
 if __name__ == "__main__":
+    if "TEST_NO_CGROUPS" in os.environ:
+        setattr(cgroups, "home", lambda: None)  # noqa: B010 - it is no variable
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.config.schema import Config
-from kedge.engine import processes
+from kedge.engine import cgroups, processes
 from kedge.protocol.requests import Answer
 from kedge.store.port import LeftProcess
 from kedge.tools.bash import BASH
@@ -46,6 +46,7 @@ class Group:
         self._hands.kept.append(self.record)
 
     async def forget(self) -> None:
+        cgroups.remove(self.mark)
         for records in (self._hands.of_turn, self._hands.kept):
             if self.record in records:
                 records.remove(self.record)
@@ -82,6 +83,8 @@ class Hands:
     async def process_started(self, pid: int) -> Group:
         record = processes.identify(pid)
         self.of_turn.append(record)
+        async with processes.enclosing(record):
+            pass  # there is no store
         return Group(self, record)
 
     async def delegate(self, prompt: str, title: str) -> str:

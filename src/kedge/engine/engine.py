@@ -88,7 +88,7 @@ class Engine:
         for state in await self.store.workspaces():
             self.feeds.open(state)
         self.store.on_commit = self._committed
-        if survivors := await processes.end_groups(await self.store.left_processes(), self.term_s, self.kill_s):
+        if survivors := await processes.end_left(await self.store.left_processes(), self.term_s, self.kill_s):
             log.warning("left behind by an earlier server, and cannot be ended: %s", ", ".join(survivors))
         failpoints.hit("start.processes_ended")
         await self.store.recover()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kedge.engine import processes
+from kedge.engine import cgroups, processes
 from kedge.engine.persist import persist
 from kedge.engine.writing import Desk
 from kedge.store.port import LeftProcess
@@ -68,4 +68,5 @@ class ProcessGroup:
     async def forget(self) -> None:
         self._of_turn.discard(self.record)
         self._engine.kept.discard(self.record)
+        cgroups.remove(self.mark)
         await persist(lambda: self._engine.store.forget_process(self.record))

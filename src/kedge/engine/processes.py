@@ -1,21 +1,22 @@
 """The processes that tools start: told apart by start time, ended with all that came of them (P6, P13).
 
-Of a group come its members, who stayed in its session, and whoever left both: they carry the group's mark in their
-environment, or descend from one who does. First they are told to end, then they are killed.
+Of a group come its members, who stayed in its session, and whoever left both: they are in its control group, if it has
+one, or carry its mark in their environment, or descend from one who does. First they are told to end, then killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import secrets
 import signal
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from kedge import failpoints
 from kedge.boot import boot_id
-from kedge.engine import proctable, reaper
+from kedge.engine import cgroups, proctable, reaper
 from kedge.engine.proctable import Process, Table
 from kedge.store.port import LeftProcess
 
@@ -41,23 +42,46 @@ def identify(pid: int) -> LeftProcess:
 
 
 def mark_of(group: LeftProcess) -> str:
-    """What the environment of a group's processes holds, so that children who left it are known for its."""
+    """What the environment of a group's processes holds, and names its control group: so who left it is known."""
     return hashlib.sha256(f"{group.pgid} {group.started}".encode()).hexdigest()[:32]
+
+
+@contextlib.asynccontextmanager
+async def enclosing(group: LeftProcess) -> AsyncGenerator[None]:
+    """Meanwhile the leader, who waits, joins a control group, if there can be one: all its children will be there."""
+    if not cgroups.make(mark_of(group)):
+        yield
+        return
+    joined = asyncio.get_running_loop().run_in_executor(None, cgroups.join, mark_of(group), group.pgid)
+    try:
+        yield
+    finally:
+        await joined
+
+
+async def end_left(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
+    """End what an earlier server started, who cannot say any more where it is."""
+    groups = list(groups)
+    await asyncio.to_thread(cgroups.find, map(mark_of, groups))
+    return await end_groups(groups, term_s, kill_s)
 
 
 async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
     """End groups and whatever came of them; returns who outlived even SIGKILL, by name and number."""
+    groups = list(groups)
     left = await _living(groups)
-    if not left:
-        return []
     for sig, patience_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
         left = await _end(left, sig, patience_s)
+    for group in groups:
+        if group not in left:
+            cgroups.remove(mark_of(group))
     return [name for family in left.values() for name in _names(family)]
 
 
 async def members(group: LeftProcess) -> list[str]:
     """Who is still alive of a group of this server, by name and number."""
-    if not _exists(group.pgid):  # the usual end of a command: nobody needs to look at the whole machine
+    # The usual end of a command: nobody needs to look at the whole machine.
+    if not _exists(group.pgid) and not cgroups.is_populated(mark_of(group)):
         if not proctable.shows_marks():
             return []  # who left it cannot be told from others
         if reaper.is_at_work() and not await asyncio.to_thread(_has_orphans, group):
@@ -89,15 +113,23 @@ def families(groups: Iterable[LeftProcess]) -> Families:
         # Without start times only who started a group knows that it is the same.
         ours = [group for group in groups if group.started.endswith(_THIS_SERVER) and _exists(group.pgid)]
         return {group: {group.pgid: Process.unknown(group.pgid)} for group in ours}
-    marked = proctable.marked(table, {mark_of(group) for group in groups})
+    enclosed = {mark_of(group): cgroups.members(mark_of(group)) for group in groups}
+    born = {pid: proctable.one(pid) for pids in enclosed.values() for pid in pids if pid not in table}
+    table = {**table, **{pid: process for pid, process in born.items() if process is not None}}
+    marked = proctable.marked(table, set(enclosed))
     children = proctable.children(table)
-    found = {group: _family(group, table, marked.get(mark_of(group), ()), children) for group in groups}
-    return {group: family for group, family in found.items() if family}
+    found: Families = {}
+    for group in groups:
+        mark = mark_of(group)
+        family = _family(group, table, {*marked.get(mark, ()), *enclosed[mark]} & table.keys(), children)
+        if family:
+            found[group] = family
+    return found
 
 
-def _family(group: LeftProcess, table: Table, marked: Iterable[int], children: dict[int, list[int]]) -> Family:
-    """Its members and those marked as its, with all their descendants; we ourselves are nobody's."""
-    due = list(marked)
+def _family(group: LeftProcess, table: Table, known: Iterable[int], children: dict[int, list[int]]) -> Family:
+    """Its members and those known for its, with all their descendants; we ourselves are nobody's."""
+    due = list(known)
     if _is_the_recorded_one(group, table.get(group.pgid)):
         due += [pid for pid, process in table.items() if group.pgid in (process.group, process.session)]
     found: Family = {}
@@ -138,6 +170,8 @@ def _tell(left: Families, sig: signal.Signals, told: set[tuple[int, str]]) -> bo
     for group, family in left.items():
         fresh = {pid: process for pid, process in family.items() if (pid, process.started) not in told}
         told.update((pid, process.started) for pid, process in fresh.items())
+        if fresh and sig is signal.SIGKILL:
+            cgroups.kill(mark_of(group))
         if any(process.group == group.pgid for process in fresh.values()):
             _signal_group(group.pgid, sig)  # at once, so that no member sees another die and starts a new one
         for pid, process in fresh.items():

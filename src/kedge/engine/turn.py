@@ -187,7 +187,8 @@ class TurnContext:
         self.groups.add(group)
         try:
             self._desk.check()
-            await persist(lambda: self._engine.store.record_process(self._claim, group))
+            async with processes.enclosing(group):
+                await persist(lambda: self._engine.store.record_process(self._claim, group))
             self._desk.check()
         except ClaimLost:
             # Started by a turn that was stopped already: nobody else would end it.

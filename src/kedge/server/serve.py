@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge.config.configs import Configs
+from kedge.engine import cgroups
 from kedge.engine.engine import Engine
 from kedge.engine.reaper import Reaper
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
@@ -75,6 +76,8 @@ async def _serve_from(
         sockets.callback(reaper.close)
         if not reaper.start():
             log.info("this machine hands no orphans to us: those of tools are found by their mark alone")
+        if cgroups.home() is None:
+            log.info("commands get no control group here: a daemon that hides from us on purpose may outlive its run")
         engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
         await engine.start()
         configs.tell_with(store.append_config_changed)
