@@ -227,3 +227,14 @@ async def test_an_answer_that_was_stopped_is_told(
     assert (notice.type, notice.code) == ("notice", code)
     model_server.plan = Plan(text="", finish=finish)
     assert (await pilot.ask("go")).code == code
+
+
+async def test_a_limit_on_cost_that_could_never_hold_is_refused_before_anything_is_spent(
+    kedge: Kedge, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kedge.models.values.Endpoint.is_local", False)  # as if it were somebody's who asks for money
+    async with Pilot(kedge, model_server.base_url) as pilot:
+        end = await pilot.ask("go", options=RunOptions(max_cost=0.5))
+    assert end.code == "bad_config"
+    assert "the price of openai/tester is not known" in (end.error or "")
+    assert not model_server.calls

@@ -274,3 +274,18 @@ def test_doctor_sees_a_damaged_database(place: Place, tmp_path: Path) -> None:
     done = Kedge(place, tmp_path)("doctor", env={"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ""})
     assert done.code == 1
     assert "kedge.db is damaged" in done.out
+
+
+def test_doctor_knows_the_configuration_and_what_of_it_does_not_count(place: Place, tmp_path: Path) -> None:
+    kedge = Kedge(place, tmp_path)
+    workspace = tmp_path / "project"
+    workspace.mkdir()
+    (workspace / "kedge.toml").write_text('model = "mine/large"\n[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    done = kedge("doctor", "-c", str(workspace), env=NO_KEYS)
+    assert "model mine/large: the configuration names it, but no key" in done.out
+    assert "kedge.toml:3: providers.mine.base_url is ignored" in done.out
+    (workspace / "kedge.toml").write_text("modle = 1\n")
+    done = kedge("doctor", "-c", str(workspace), env=NO_KEYS)
+    assert done.code == 1
+    assert "FAIL  the configuration cannot be used" in done.out
+    assert "kedge.toml:1" in done.out

@@ -28,6 +28,9 @@ class ScriptedAgent:
     async def default_model(self, directory: Path) -> str | None:
         return "scripted/any"
 
+    async def session_deleted(self, session_id: str) -> None:
+        pass
+
     async def warm_up(self) -> None:
         pass
 

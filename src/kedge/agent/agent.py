@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
+from kedge.agent import scratch
 from kedge.agent.params import spec_of
 from kedge.agent.retry import Retry
 from kedge.agent.summary import SummarizeTurn
@@ -46,7 +47,7 @@ class Agent:
         retry: Retry | None = None,
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
-        where = data_dir or Path(default_data_dir())
+        where = self._data_dir = data_dir or Path(default_data_dir())
         self._embedded = Embedded(where)
         self._models = models or Models(local=self._embedded)
         self._environ = environ
@@ -91,6 +92,11 @@ class Agent:
         """Load what the first run would have to wait for."""
         await asyncio.to_thread(lambda: [spec_of(tool) for tool in self._tools])
         await self._models.warm_up()
+        await asyncio.to_thread(scratch.remove_old, self._data_dir)
+
+    async def session_deleted(self, session_id: str) -> None:
+        """Nobody will look at what its commands said."""
+        await asyncio.to_thread(scratch.remove, self._data_dir, session_id)
 
     async def close(self) -> None:
         await self._titles.close()

@@ -7,15 +7,24 @@ from collections.abc import Sequence
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
+from kedge.models.values import Endpoint
 from kedge.protocol.messages import Message
 
 
 class Limits:
-    def __init__(self, ctx: TurnContext, config: Config) -> None:
+    """Raises where a limit could never hold: a script that counts on it must not find out by the bill."""
+
+    def __init__(self, ctx: TurnContext, config: Config, endpoint: Endpoint) -> None:
         self._ctx = ctx
         self._max_steps = int(ctx.options.max_steps or 0) or config.agent.max_steps
         self._max_cost = ctx.options.max_cost or config.agent.max_cost
         self._steps: int | None = None
+        if self._max_cost is not None and endpoint.info.input_price is None and not endpoint.is_local:
+            raise TurnFailed(
+                f"the price of {endpoint.name} is not known, so a limit on its cost cannot hold; set input_price and"
+                f' output_price in [providers.{endpoint.provider}.models."{endpoint.model}"], or use --max-steps',
+                "bad_config",
+            )
 
     async def check(self, history: Sequence[Message]) -> None:
         """Before a step: raises where there may be no further one."""

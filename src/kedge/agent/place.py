@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 
+from kedge.agent import scratch
 from kedge.agent.results import MAX_SHOWN_CHARS
 from kedge.config.schema import Config
 from kedge.engine.turn import TurnContext
@@ -40,7 +41,7 @@ class TurnPlace:
         self.jobs = jobs
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
-        self.scratch = data_dir / "scratch" / self.session_id  # made by whoever puts something there
+        self.scratch = scratch.directory_of(data_dir, self.session_id)  # made by whoever puts something there
         self.hidden: Callable[[str], bool] | None = None
 
 

@@ -176,7 +176,7 @@ class _Turn:
         parts, ctx = self._parts, self._ctx
         env = parts.environ if ctx.env is None else ctx.env
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
-        chosen = await self._chosen(env, config)
+        chosen = await self._chosen(env, config, is_first=len(history) == 1)
         endpoint = chosen.endpoint
         if config.agent.titles:
             parts.titles.begin(ctx, history, lambda: _small(parts, chosen, env, config))
@@ -214,36 +214,36 @@ class _Turn:
             place=place,
             calls=Calls(ctx, place, {tool.name: tool for tool in tools}, judge),
             steps=Steps(ctx, parts.models, endpoint, parts.retry, renew),
-            limits=Limits(ctx, config),
+            limits=Limits(ctx, config, endpoint),
             renew=renew,
         )
 
-    async def _chosen(self, env: Mapping[str, str], config: Config) -> Chosen:
+    async def _chosen(self, env: Mapping[str, str], config: Config, *, is_first: bool) -> Chosen:
         attempts = Attempts(self._ctx, self._parts.retry)
         while True:
             try:
                 chosen = await self._parts.chooser.large(self._ctx.run.model, env, config, self._local(env))
                 endpoint = await self._parts.models.named(chosen.endpoint)
+                if is_first and chosen.is_found:
+                    await self._tell(chosen.why, {"model": endpoint.name, "is_detail": True})
                 return msgspec.structs.replace(chosen, endpoint=endpoint)
             except ModelError as error:
                 await attempts.failed(error)
 
     def _local(self, env: Mapping[str, str]) -> Local:
         """What this machine has. Whoever gets it without having named it is told what it is, and why."""
-        ctx = self._ctx
-
-        async def tell(message: str, details: dict[str, Any]) -> None:
-            await ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=message, details=details))
-
-        find = self._parts.local(ctx.directory, env, tell)
+        find = self._parts.local(self._ctx.directory, env, self._tell)
 
         async def found(name: str, /) -> Chosen:
             chosen = await find(name)
             if not name:
-                await tell(chosen.why, {"model": chosen.endpoint.name})
+                await self._tell(chosen.why, {"model": chosen.endpoint.name})
             return chosen
 
         return found
+
+    async def _tell(self, message: str, details: dict[str, Any]) -> None:
+        await self._ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=message, details=details))
 
 
 _NO_ANSWER: dict[FinishReason, str] = {

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 
-from kedge.cli.common import EXIT_FAILED, EXIT_OK, command
+from kedge.cli.common import EXIT_FAILED, EXIT_OK, command, directory_of
 from kedge.cli.doctor_model import model
 from kedge.cli.options import Options
 from kedge.client.endpoint import Endpoint, find
@@ -56,7 +56,7 @@ def _findings(options: Options) -> Iterator[Finding]:
         return
     yield from _data_directory(endpoint.data_dir)
     yield from _server(endpoint)
-    yield from model(endpoint.data_dir)
+    yield from model(endpoint.data_dir, directory_of(options.get("cwd")))
     if "utf" not in (sys.stdout.encoding or "").lower():
         yield None, f"standard output is {sys.stdout.encoding}, not UTF-8; set LANG=C.UTF-8 to see every character"
 

@@ -8,11 +8,14 @@ import os
 import socket
 from urllib.parse import urlsplit
 
+from kedge.protocol.errors import KedgeError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kedge.cli.doctor import Finding
+    from kedge.config.load import Loaded
 
 VENDORS = ("OPENAI", "ANTHROPIC")
 LOCAL_SERVERS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080}
@@ -25,23 +28,48 @@ REAL_WORK = (
 )
 
 
-def model(data_dir: str) -> Iterator[Finding]:
-    named = os.environ.get("KEDGE_MODEL", "").strip()
+def model(data_dir: str, directory: str) -> Iterator[Finding]:
+    try:
+        loaded = _configuration(directory)
+    except KedgeError as error:
+        yield False, f"the configuration cannot be used: {error.message}"
+        return
+    yield from _ignored(loaded)
+    named = os.environ.get("KEDGE_MODEL", "").strip() or loaded.config.model or ""
+    source = "KEDGE_MODEL names it" if _is_set("KEDGE_MODEL") else "the configuration names it"
     if named.partition("/")[0] == "local":
-        yield from _embedded(named, "KEDGE_MODEL names it", data_dir)
+        yield from _embedded(named, source, data_dir)
+        return
+    if configured := loaded.config.providers.get(named.partition("/")[0]) if named else None:
+        yield True, f"model {named} at {configured.base_url or 'its own address'}: {source}"
         return
     given = [vendor for vendor in VENDORS if _is_set(f"{vendor}_BASE_URL") or _is_set(f"{vendor}_API_KEY")]
     if given:
         for vendor in given:
             yield from _vendor(vendor, named)
     elif named:
-        yield True, f"model {named}: KEDGE_MODEL names it; its key is in the configuration, or there is none"
+        yield None, f"model {named}: {source}, but no key for it is set in this shell"
+    elif loaded.config.providers:
+        yield True, f"model of the configured provider {next(iter(loaded.config.providers))}"
     elif os.path.exists(os.path.join(data_dir, "credentials.json")):
         yield True, "model of the provider whose key is stored"
     elif found := next(filter(None, map(_answering, LOCAL_SERVERS)), None):
         yield True, f"{found}: no key is set, and it answers on this machine"
     else:
         yield from _embedded("local/starter", "no key is set and no local model server answers", data_dir)
+
+
+def _configuration(directory: str) -> Loaded:
+    from pathlib import Path
+
+    from kedge.config.load import Loader
+
+    return Loader().load(Path(directory), os.environ)
+
+
+def _ignored(loaded: Loaded) -> Iterator[Finding]:
+    for each in loaded.ignored:
+        yield None, f"{each.file}:{each.line}: {each.key} is ignored: it {each.why} (kedge config trust)"
 
 
 def _vendor(vendor: str, named: str) -> Iterator[Finding]:

@@ -49,7 +49,8 @@ class Activity:
         if not text or progress_of(notice) is not None or text in self._told:
             return []
         self._told.add(text)
-        return [("note", text)]
+        details: dict[str, Any] = notice.get("details") or {}
+        return [("call" if details.get("is_detail") else "note", text)]  # a detail is for who watches, like a call
 
 
 def subject_of(call_input: str) -> str:

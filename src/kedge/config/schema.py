@@ -57,6 +57,9 @@ class ProviderConfig(_Table, frozen=True, kw_only=True):
     extra_body: Annotated[dict[str, Any], Meta(description="added to the body of each request")] = {}
     models: Annotated[dict[str, ModelConfig], Meta(description="its models, by their names")] = {}
 
+    def __repr__(self) -> str:
+        return f"ProviderConfig({self.wire or 'known'})"  # keys and headers are nobody's business
+
 
 class AgentConfig(_Table, frozen=True, kw_only=True):
     """How the agent works."""

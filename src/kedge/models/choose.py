@@ -25,6 +25,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
     endpoint: Endpoint
     why: str
+    is_found: bool = False  # nobody named it: it is what the environment, the configuration or the machine has
 
 
 class Local(Protocol):
@@ -71,7 +72,7 @@ class Chooser:
     async def _of_stored_key(self, env: Mapping[str, str], config: Config) -> Choice | None:
         stored = await self._credentials.stored()
         first = next((provider for name, provider in providers(config).items() if name in stored), None)
-        return first and of_provider(first, "its key is stored", env)
+        return first and msgspec.structs.replace(of_provider(first, "its key is stored", env), is_found=True)
 
     async def _ready(self, choice: Choice, env: Mapping[str, str], local: Local) -> Chosen:
         if choice.endpoint is None or choice.provider is None:
@@ -80,4 +81,6 @@ class Chooser:
         if key is None and choice.needs_key:
             problem = f"{choice.endpoint.name} needs a key: set {choice.provider.key_variable}"
             raise ConfigError("bad_config", problem)
-        return Chosen(endpoint=msgspec.structs.replace(choice.endpoint, api_key=key), why=choice.why)
+        return Chosen(
+            endpoint=msgspec.structs.replace(choice.endpoint, api_key=key), why=choice.why, is_found=choice.is_found
+        )

@@ -28,6 +28,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     provider: Provider | None = None
     endpoint: Endpoint | None = None
     local: str = ""
+    is_found: bool = False  # nobody named it
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ def resolve(wanted: str | None, env: Mapping[str, str], config: Config | None = 
     ):
         if named:
             return _named(named, source, env, config)
-    return _found(env, config)
+    return msgspec.structs.replace(_found(env, config), is_found=True)
 
 
 def resolve_small(large: Endpoint, env: Mapping[str, str], config: Config | None = None) -> Choice | None:

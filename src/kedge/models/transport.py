@@ -102,6 +102,7 @@ def _in_our_words(host: str) -> Generator[None, None, None]:
     except httpx2.TimeoutException as error:
         raise Transient("stalled", f"{host} was silent for too long") from error
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
-        raise ConfigError("bad_config", f"OPENAI_BASE_URL cannot be used: {error}") from error
+        problem = f"the address of {host} cannot be used: {error}; check base_url, or the *_BASE_URL variable"
+        raise ConfigError("bad_config", problem) from error
     except httpx2.TransportError as error:
         raise Transient("dropped", f"{host} broke the connection: {str(error) or type(error).__name__}") from error

@@ -56,6 +56,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def host(self) -> str:
         return urlsplit(self.base_url).netloc
 
+    @property
+    def is_local(self) -> bool:
+        """On this machine, where it costs nothing but time."""
+        parts = urlsplit(self.base_url)
+        return parts.scheme == "local" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
     def __repr__(self) -> str:
         return f"Endpoint({self.name} at {self.host})"
 

@@ -33,8 +33,8 @@ TOOLS: tuple[Tool, ...] = (
 
 # What a sub-agent has no use for, although it changes nothing: it reports to an agent, and works alone.
 _NOT_FOR_SUB_AGENTS = frozenset({"agent", "question", "todos"})
-# What changes files and nothing else. Of the rest the permissions decide, want by want.
-_EDITORS = frozenset({"edit", "multiedit", "write", "download"})
+# What is only there to change something. Of the rest the permissions decide, want by want.
+_CHANGERS = frozenset({"edit", "multiedit", "write", "download", "job_kill"})
 
 
 def tools_for(kind: RunKind, permissions: Permissions, mode: Mode, tools: Sequence[Tool] = TOOLS) -> tuple[Tool, ...]:
@@ -45,5 +45,5 @@ def tools_for(kind: RunKind, permissions: Permissions, mode: Mode, tools: Sequen
     if permissions != "ask":
         hidden.add("question")
     if mode == "plan":
-        hidden |= _EDITORS
+        hidden |= _CHANGERS
     return tuple(tool for tool in tools if tool.name not in hidden)

@@ -27,6 +27,7 @@ async def rename_session(call: Call) -> Reply:
 
 async def delete_session(call: Call) -> Reply:
     await call.engine.delete_session(call["workspace_id"], call["session_id"])
+    await call.context.agent.session_deleted(call["session_id"])
     return Reply(Deleted(deleted=True))
 
 
