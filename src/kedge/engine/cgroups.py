@@ -61,11 +61,20 @@ def join(mark: str, pid: int) -> None:
             (group / "cgroup.procs").write_bytes(b"%d" % pid)
 
 
-def find(marks: Iterable[str]) -> None:
-    """Get to know the groups that another server made, maybe in another place, and remove what is left over."""
+def remove_left_over() -> None:
+    """A server may die between making a group and putting it on record; another may just have made one."""
     where = home()
-    if where is not None:
-        _remove_left_over(where)
+    if where is None:
+        return
+    with contextlib.suppress(OSError):
+        for group in where.glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError):  # there is somebody in it
+                if time.time() - group.stat().st_mtime > _LEFT_OVER_S:
+                    group.rmdir()
+
+
+def find(marks: Iterable[str]) -> None:
+    """Get to know the groups that another server made, maybe in another place."""
     names = {f"{_PREFIX}{mark}": mark for mark in marks if mark not in _groups}
     mount = _mount()
     if not names or mount is None:
@@ -113,14 +122,6 @@ def _is_removed(group: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _remove_left_over(where: Path) -> None:
-    with contextlib.suppress(OSError):
-        for group in where.glob(f"{_PREFIX}*"):
-            with contextlib.suppress(OSError):  # there is somebody in it
-                if time.time() - group.stat().st_mtime > _LEFT_OVER_S:
-                    group.rmdir()
 
 
 def _tree(group: Path) -> Iterator[Path]:

@@ -62,7 +62,8 @@ async def enclosing(group: LeftProcess) -> AsyncGenerator[None]:
 async def end_left(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
     """End what an earlier server started, who cannot say any more where it is."""
     groups = list(groups)
-    await asyncio.to_thread(cgroups.find, map(mark_of, groups))
+    if groups:
+        await asyncio.to_thread(cgroups.find, map(mark_of, groups))
     return await end_groups(groups, term_s, kill_s)
 
 

@@ -76,6 +76,7 @@ async def _serve_from(
         sockets.callback(reaper.close)
         if not reaper.start():
             log.info("this machine hands no orphans to us: those of tools are found by their mark alone")
+        cgroups.remove_left_over()
         if cgroups.home() is None:
             log.info("commands get no control group here: a daemon that hides from us on purpose may outlive its run")
         engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
