@@ -69,6 +69,20 @@ async def test_a_command_is_asked_again_and_the_run_goes_on(
     await found_nowhere(pilot, caplog)
 
 
+async def test_a_command_is_asked_again_also_when_the_list_of_models_is_refused(
+    pilot: Pilot, model_server: ModelServer, tmp_path: Path
+) -> None:
+    printed = shlex.quote(str(tmp_path / "printed"))
+    configured(pilot, command=f"if [ -e {printed} ]; then echo {NEW}; else touch {printed}; echo {OLD}; fi")
+    model_server.expired_key = OLD
+    env = {"OPENAI_BASE_URL": model_server.base_url, "PATH": os.environ["PATH"]}
+    end = await pilot.ask("go", env=env)  # which names no model
+    assert end.error is None
+    assert sent_keys(model_server) == [NEW]
+    told = [(event.type, event.code) for event in await pilot.agent_events() if event.type != "notice"]
+    assert told == [("retry", "auth")]
+
+
 async def test_a_key_that_was_stored_meanwhile_is_taken(
     pilot: Pilot, model_server: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:

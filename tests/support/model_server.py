@@ -69,6 +69,7 @@ class ModelServer(Script):
         self.title_calls: deque[Call] = deque(maxlen=KEPT_CALLS)
         self.count = 0  # of the calls that name no session
         self.listings = 0
+        self.expired_key = ""  # with this one nobody is told which models there are
         self._gates: dict[str, asyncio.Event] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -135,6 +136,8 @@ class ModelServer(Script):
             return await self._call(wire, request, writer)
         if request.path == "/v1/models":
             self.listings += 1
+            if self.expired_key and request.headers.get("authorization") == f"Bearer {self.expired_key}":
+                return await _send_json(writer, 401, {"error": {"message": "expired"}})
             kind = "type" if "anthropic-version" in request.headers else "object"
             data = [{"id": name, kind: "model", "owned_by": "tests"} for name in self.models]
             return await _send_json(writer, 200, {"object": "list", "data": data, "has_more": False})

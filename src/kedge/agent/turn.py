@@ -176,14 +176,14 @@ class _Turn:
         parts, ctx = self._parts, self._ctx
         env = parts.environ if ctx.env is None else ctx.env
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
-        chosen = await self._chosen(env, config, is_first=len(history) == 1)
-        endpoint = chosen.endpoint
-        if config.agent.titles:
-            parts.titles.begin(ctx, history, lambda: _small(parts, chosen, env, config))
 
         async def renew(refused: Endpoint) -> Endpoint | None:
             return await parts.chooser.renewed(refused, env, config)
 
+        chosen = await self._chosen(env, config, renew, is_first=len(history) == 1)
+        endpoint = chosen.endpoint
+        if config.agent.titles:
+            parts.titles.begin(ctx, history, lambda: _small(parts, chosen, env, config))
         place = TurnPlace(
             ctx,
             env=env,
@@ -218,17 +218,22 @@ class _Turn:
             renew=renew,
         )
 
-    async def _chosen(self, env: Mapping[str, str], config: Config, *, is_first: bool) -> Chosen:
-        attempts = Attempts(self._ctx, self._parts.retry)
+    async def _chosen(self, env: Mapping[str, str], config: Config, renew: Renew, *, is_first: bool) -> Chosen:
+        attempts = Attempts(self._ctx, self._parts.retry, renew)
+        chosen: Chosen | None = None
         while True:
             try:
-                chosen = await self._parts.chooser.large(self._ctx.run.model, env, config, self._local(env))
+                chosen = chosen or await self._parts.chooser.large(self._ctx.run.model, env, config, self._local(env))
                 endpoint = await self._parts.models.named(chosen.endpoint)
                 if is_first and chosen.is_found:
                     await self._tell(chosen.why, {"model": endpoint.name, "is_detail": True})
                 return msgspec.structs.replace(chosen, endpoint=endpoint)
             except ModelError as error:
-                await attempts.failed(error)
+                if chosen is None:
+                    await attempts.failed(error)
+                else:  # a server that was asked for its models may refuse a key like any other
+                    endpoint = await attempts.again(error, chosen.endpoint)
+                    chosen = msgspec.structs.replace(chosen, endpoint=endpoint)
 
     def _local(self, env: Mapping[str, str]) -> Local:
         """What this machine has. Whoever gets it without having named it is told what it is, and why."""
