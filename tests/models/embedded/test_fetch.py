@@ -168,6 +168,20 @@ def test_an_index_with_a_password_is_left_to_pip(target: Path, index: PackageInd
     assert_whole(target)
 
 
+def test_what_pip_had_when_it_was_ended_is_cleared_away_by_the_next(target: Path, index: PackageIndex) -> None:
+    import threading
+
+    index.password = "secret-word"  # so that pip has to do it
+    index.held = threading.Event()
+    process = start(target, index_env(index.url))
+    assert index.is_halfway.wait(LIMIT_S)
+    process.communicate(timeout=LIMIT_S)  # closes its standard input
+    assert any(path.is_dir() for path in target.parent.iterdir())
+    index.held.set()
+    assert finish(start(target, index_env(index.url)))[0] == 0
+    assert_whole(target)
+
+
 NO_PIP = (
     "import runpy, sys; sys.modules['pip'] = None;runpy.run_module('kedge.models.embedded.fetch', run_name='__main__')"
 )
@@ -192,6 +206,17 @@ def test_where_there_is_no_pip_uv_says_where_it_is(target: Path, index: PackageI
     env = {**index_env(index.url), "PATH": f"{uv.parent}:{os.environ['PATH']}"}
     assert finish(start(target, env, "-c", NO_PIP))[0] == 0
     assert_whole(target)
+
+
+def test_a_password_that_uv_repeats_is_not_told(target: Path, tmp_path: Path) -> None:
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text("#!/bin/sh\necho 'error: no answer from https://me:secret-word@index.example/simple'; exit 2\n")
+    uv.chmod(0o755)
+    env = {**index_env("http://127.0.0.1:9/simple"), "PATH": f"{uv.parent}:{os.environ['PATH']}"}
+    problem = refused(start(target, env, "-c", NO_PIP))
+    assert "no answer from https://…@index.example/simple" in problem
+    assert "secret-word" not in problem
 
 
 def test_without_pip_and_uv_it_says_so(target: Path, tmp_path: Path) -> None:

@@ -80,6 +80,24 @@ async def test_when_all_have_left_it_stops_and_the_next_goes_on_from_there(
     assert second is not None  # only the rest
 
 
+async def test_one_who_comes_while_the_last_one_leaves_is_not_ended_with_it(
+    starter: Starter, env: dict[str, str], index: PackageIndex
+) -> None:
+    index.held = threading.Event()
+    ear = Ear()
+    async with asyncio.timeout(50):
+        leaving = asyncio.create_task(starter.fetched(env, ear))
+        await ear.has_progress.wait()
+        leaving.cancel()
+        await asyncio.sleep(0)  # it hears of it, and begins to end the fetch
+        assert not leaving.done()
+        coming = asyncio.create_task(starter.fetched(env, Ear()))
+        await asyncio.wait({leaving})
+        index.held.set()
+        await coming
+    assert starter.is_there
+
+
 async def test_what_went_wrong_is_told_to_all(starter: Starter) -> None:
     env = index_env("http://127.0.0.1:9/simple")
     async with asyncio.timeout(50):

