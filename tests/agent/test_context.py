@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.context import MAX_ALL_BYTES, MAX_FILE_BYTES, global_directory, read_context_files
+from kedge.agent.context import LEADS_OUT, MAX_ALL_BYTES, MAX_FILE_BYTES, global_directory, read_context_files
 from kedge.agent.repository import MAX_CHANGES, repository_state
 from kedge.agent.system import Repositories, Role, Surroundings, look_around, system_prompt, text
-from kedge.config.schema import AgentConfig
+from kedge.config.schema import AgentConfig, Config
 from tests.agent.pilot import Pilot
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan
@@ -98,6 +98,26 @@ class TestFiles:
         (tmp_path / ".cursorrules").write_text("  \n")
         assert found(tmp_path) == []
 
+    def test_a_link_that_leads_out_of_the_repository_is_not_followed(self, repository: Path, tmp_path: Path) -> None:
+        (tmp_path / "secrets").mkdir()
+        (tmp_path / "secrets" / "id").write_text("a key")
+        (repository / "inner").mkdir()
+        (repository / "inner" / "AGENTS.md").symlink_to("../CLAUDE.md")
+        (repository / "CLAUDE.md").symlink_to(tmp_path / "secrets" / "id")
+        (repository / ".github").symlink_to(tmp_path / "secrets")
+        (tmp_path / "secrets" / "copilot-instructions.md").write_text("another")
+        assert found(repository / "inner") == [LEADS_OUT] * 3
+        (tmp_path / "global").mkdir()
+        (tmp_path / "global" / "AGENTS.md").symlink_to(tmp_path / "secrets" / "id")
+        assert found(repository, tmp_path / "global")[0] == "a key"  # the user's own link
+
+    async def test_in_a_trusted_directory_it_is_followed(self, repository: Path, tmp_path: Path) -> None:
+        (tmp_path / "shared.md").write_text("for all projects")
+        (repository / "AGENTS.md").symlink_to(tmp_path / "shared.md")
+        for trusted, words in (((), LEADS_OUT), ((str(repository),), "for all projects")):
+            around = await look_around(Repositories(), "s", repository, ENV, Config(trusted=trusted), TODAY)
+            assert [file.text for file in around.files] == [words]
+
     def test_a_long_file_is_cut_and_says_so(self, tmp_path: Path) -> None:
         (tmp_path / "AGENTS.md").write_text("é" * MAX_FILE_BYTES)
         (file,) = read_context_files(tmp_path, NAMES, None)
@@ -168,6 +188,32 @@ class TestRepository:
         await repository_state(repository, ENV)
         assert not (repository.parent / "sprung").exists()
 
+    @pytest.mark.parametrize("kind", ["clean", "process"])
+    async def test_a_repository_cannot_have_its_files_filtered(self, repository: Path, kind: str) -> None:
+        (repository / "a.py").write_text("1")
+        (repository / ".gitattributes").write_text("*.py filter=a.b=c\n*.md filter=users\n")
+        (repository / "b.md").write_text("1")
+        git(repository, "add", ".")
+        trap = repository.parent / "trap"
+        trap.write_text(f"#!/bin/sh\ntouch {repository.parent}/sprung\n")
+        trap.chmod(0o755)
+        git(repository, "config", f"filter.a.b=c.{kind}", str(trap))
+        git(repository, "config", "filter.a.b=c.required", "true")
+        (repository / "a.py").write_text("2")
+        (repository / "b.md").write_text("2")
+        users = f"touch {repository.parent}/asked; cat"
+        env = {
+            **ENV,
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "filter.users.clean",
+            "GIT_CONFIG_VALUE_0": users,
+        }
+        state = await repository_state(repository, env)
+        assert state is not None
+        assert "AM a.py" in state
+        assert not (repository.parent / "sprung").exists()
+        assert (repository.parent / "asked").exists()  # the user's own do their work
+
     async def test_without_git_the_run_goes_on(self, repository: Path) -> None:
         state = await repository_state(repository, {"PATH": "/nowhere"})
         assert state is not None
@@ -179,7 +225,7 @@ class TestPrompt:
         known = Repositories()
 
         async def told(session_id: str) -> str:
-            return system_prompt(Role(), await look_around(known, session_id, repository, ENV, NAMES, TODAY))
+            return system_prompt(Role(), await look_around(known, session_id, repository, ENV, Config(), TODAY))
 
         before = await told("s")
         (repository / "new").touch()

@@ -21,6 +21,7 @@ MAX_OUTPUT_BYTES = 64 * 1024
 
 # A repository's own settings must not start programs of its choice just because somebody asks about it.
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-pager")
+_ITS_FILTERS = ("--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\..*\.(clean|process|required)$")
 _OURS = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF"})
 
 
@@ -29,9 +30,10 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
     if not await asyncio.to_thread(_is_repository, directory):
         return None
     clean = {name: value for name, value in env.items() if name not in _OURS}
-    told = {**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    told = {**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
     try:
         async with asyncio.timeout(LIMIT_S):
+            told |= _without(await _git(directory, told, "config", *_ITS_FILTERS) or "", told)
             status, commits = await asyncio.gather(
                 _git(directory, told, "status", "--porcelain=v1", "--branch", "--ignore-submodules=dirty"),
                 _git(directory, told, "log", f"-{COMMITS}", "--format=%h %s", "--no-show-signature"),
@@ -39,6 +41,19 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
     except (OSError, TimeoutError):
         return "A git repository; its state could not be read in time."
     return _described(status, commits) if status is not None else None
+
+
+def _without(filters: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Variables that take away what the repository itself would have files filtered with; the user's own stay."""
+    said = filters.split("\0")
+    names = sorted({name for scope, name in zip(said[::2], said[1::2], strict=False) if scope in ("local", "worktree")})
+    count = env.get("GIT_CONFIG_COUNT", "")
+    first = int(count) if count.isdecimal() else 0
+    taken = {"GIT_CONFIG_COUNT": str(first + len(names))} if names else {}
+    for place, name in enumerate(names, first):
+        taken |= {f"GIT_CONFIG_KEY_{place}": name}
+        taken |= {f"GIT_CONFIG_VALUE_{place}": "false" if name.endswith(".required") else ""}
+    return taken
 
 
 def _is_repository(directory: Path) -> bool:

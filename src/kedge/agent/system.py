@@ -18,7 +18,7 @@ import msgspec
 
 from kedge.agent.context import ContextFile, context_files
 from kedge.agent.repository import repository_state
-from kedge.config.schema import Mode
+from kedge.config.schema import Config, Mode
 
 REMEMBERED_SESSIONS = 500  # the state of their repositories, a kilobyte each
 
@@ -88,11 +88,11 @@ async def look_around(
     session_id: str,
     directory: Path,
     env: Mapping[str, str],
-    names: Sequence[str],
+    config: Config,
     today: date,
 ) -> Surroundings:
     files, repository = await asyncio.gather(
-        context_files(directory, names, env), repositories.of(session_id, directory, env)
+        context_files(directory, config, env), repositories.of(session_id, directory, env)
     )
     shell = Path(env.get("SHELL") or "/bin/sh").name
     return Surroundings(directory=directory, today=today, shell=shell, files=files, repository=repository)

@@ -196,9 +196,7 @@ class _Turn:
         place.hidden = judge.hidden
         has_tools = endpoint.info.tools and not endpoint.info.is_tiny
         tools = tools_for(ctx.run.kind, ctx.run.permissions, judge.mode, parts.tools) if has_tools else ()
-        around = await look_around(
-            parts.repositories, place.session_id, ctx.directory, env, config.agent.context_files, parts.today()
-        )
+        around = await look_around(parts.repositories, place.session_id, ctx.directory, env, config, parts.today())
         role = Role(
             is_sub_agent=ctx.run.kind == "agent",
             is_tiny=endpoint.info.is_tiny,
