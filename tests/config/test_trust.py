@@ -26,6 +26,7 @@ HOSTILE = [
     ("agent.context_files = ['/etc/passwd']", "leads out of the workspace"),
     ("agent.context_files = ['~/.netrc']", "leads out of the workspace"),
     ("trusted = ['/']", "counts only in the user's own file"),
+    ("model = 'local/weights.gguf'", "names a file to be loaded"),
     ("model = 'x/${SECRET}'", "takes a value from the environment"),
     ("model = 'x/${SECRET:-default}'", "takes a value from the environment"),
     ("permissions.deny = ['${SECRET}']", "takes a value from the environment"),
@@ -125,8 +126,8 @@ def test_a_key_is_closed_to_repositories_unless_the_schema_opens_it() -> None:
     """Whoever opens another one is made to think of it here."""
     opened = {".".join(path): leaf.untrusted for path, leaf in leaves() if leaf.untrusted != "no"}
     assert opened == {
-        "model": "yes",
-        "small_model": "yes",
+        "model": "stricter",
+        "small_model": "stricter",
         "reasoning_effort": "yes",
         "providers.*.models.*.context_window": "yes",
         "providers.*.models.*.max_output_tokens": "yes",

@@ -101,8 +101,8 @@ class FetchConfig(_Table, frozen=True, kw_only=True):
 class Config(_Table, frozen=True, kw_only=True):
     """The configuration of Kedge."""
 
-    model: Annotated[str | None, Meta(description="does the work: PROVIDER/NAME", extra=ANYONE)] = None
-    small_model: Annotated[str | None, Meta(description="names sessions", extra=ANYONE)] = None
+    model: Annotated[str | None, Meta(description="does the work: PROVIDER/NAME", extra=STRICTER)] = None
+    small_model: Annotated[str | None, Meta(description="names sessions", extra=STRICTER)] = None
     reasoning_effort: Annotated[Effort | None, Meta(description="how much a model thinks first", extra=ANYONE)] = None
     providers: Annotated[dict[str, ProviderConfig], Meta(description="providers of models, by their names")] = {}
     agent: Annotated[AgentConfig, Meta(description="how the agent works")] = AgentConfig()

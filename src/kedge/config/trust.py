@@ -57,6 +57,10 @@ def refusal(key: Key, value: Any, users: Config, *, is_trusted: bool) -> str | N
 
 def _widens(key: Key, value: Any, users: Config) -> str | None:
     match key:
+        case ("model",) | ("small_model",):
+            provider, _, name = cast("str", value).strip().partition("/")
+            is_file = provider == "local" and name not in ("", "starter")  # which native code would read
+            return f"names a file to be loaded, which {NOT_TRUSTED}" if is_file else None
         case ("permissions", "mode"):
             is_wider = MODES.index(value) > MODES.index(users.permissions.mode)
             return f'is laxer than "{users.permissions.mode}", which {NOT_TRUSTED}' if is_wider else None
