@@ -104,6 +104,18 @@ async def test_a_full_context_is_summarised_and_the_run_goes_on_by_itself(
     assert end.usage.input_tokens == 9_000 + 10 + 100
 
 
+async def test_where_a_summary_makes_no_room_there_is_not_one_at_each_step(
+    pilot: Pilot, model_server: ModelServer
+) -> None:
+    model_server.on([Plan(text="# Goal\nthe goal")], prompt=ASKED)
+    looking = [Plan(tool_calls=(peek(count),), input_tokens=9_000) for count in range(1, 5)]
+    model_server.next_plans = [*looking, Plan(text="finished", input_tokens=9_000)]
+    session_id = await pilot.kedge.session()
+    end = await pilot.ask("find the bug", session_id)
+    assert (end.text, end.error) == ("finished", None)
+    assert len(await summaries(pilot, session_id)) == 1
+
+
 async def test_a_context_that_the_provider_refuses_is_summarised_with_less_to_read(
     pilot: Pilot, model_server: ModelServer
 ) -> None:

@@ -61,17 +61,22 @@ def is_nearly_full(history: Sequence[Message], info: ModelInfo, config: AgentCon
     """Whether to summarise before the next step. Measured by the last step, and guessed from there on."""
     if info.context_window is None:
         return False
+    limit = config.summarize_at * info.context_window
+    first = _step_usage(history[1]) if len(history) > 1 and is_summary(history[0]) else None
+    if first is not None and first.prompt_tokens >= limit:
+        return False  # a summary alone was over it: another one at each step would make no room
     for index in reversed(range(len(history))):
-        message = history[index]
-        if message.summary or message.role != "assistant":
-            continue
-        finish = finish_of(message.parts)
-        if finish is None or finish.usage is None:
-            continue
-        used = finish.usage.prompt_tokens + finish.usage.output_tokens
-        used += estimated_tokens(size_of(history[index + 1 :]))
-        return used >= config.summarize_at * info.context_window
+        if (usage := _step_usage(history[index])) is not None:
+            used = usage.prompt_tokens + usage.output_tokens
+            return used + estimated_tokens(size_of(history[index + 1 :])) >= limit
     return False  # no step since the last summary: another one would say the same
+
+
+def _step_usage(message: Message) -> Usage | None:
+    if message.summary or message.role != "assistant":
+        return None
+    finish = finish_of(message.parts)
+    return None if finish is None else finish.usage
 
 
 def is_fresh(history: Sequence[Message]) -> bool:
