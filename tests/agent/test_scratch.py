@@ -26,6 +26,7 @@ def test_what_nobody_touched_for_a_month_is_removed(tmp_path: Path) -> None:
     for name, age_s in (("old", scratch.KEPT_S + 60), ("new", 60)):
         directory = scratch.directory_of(tmp_path, name)
         directory.mkdir(parents=True)
-        os.utime(directory, (time.time() - age_s,) * 2)
+        touched = time.time() - age_s
+        os.utime(directory, (touched, touched))
     scratch.remove_old(tmp_path)
     assert [each.name for each in (tmp_path / "scratch").iterdir()] == ["new"]

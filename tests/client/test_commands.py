@@ -280,7 +280,9 @@ def test_doctor_knows_the_configuration_and_what_of_it_does_not_count(place: Pla
     kedge = Kedge(place, tmp_path)
     workspace = tmp_path / "project"
     workspace.mkdir()
-    (workspace / "kedge.toml").write_text('model = "mine/large"\n[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    (workspace / "kedge.toml").write_text(
+        'model = "mine/large"\n[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
     done = kedge("doctor", "-c", str(workspace), env=NO_KEYS)
     assert "model mine/large: the configuration names it, but no key" in done.out
     assert "kedge.toml:3: providers.mine.base_url is ignored" in done.out

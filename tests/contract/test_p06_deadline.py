@@ -190,7 +190,11 @@ async def test_survivors_are_named_in_the_result_of_their_tool(kedge: Kedge, mon
     def lose(pgid: int, sig: signal.Signals) -> None:
         del pgid, sig
 
+    def spare(mark: str) -> None:
+        del mark
+
     monkeypatch.setattr(processes, "_signal_group", lose)
+    monkeypatch.setattr(processes.cgroups, "kill", spare)
     process = await asyncio.to_thread(subprocess.Popen, ["sleep", "1000"], start_new_session=True)
 
     async def stuck(ctx: TurnContext) -> None:
