@@ -37,6 +37,11 @@ class Bench:
         for name in ("objects", "refs"):
             (planted / name).mkdir(parents=True)
         (planted / "HEAD").write_text("ref: refs/heads/main\n")
+        (self.workspace / "planted-link" / "objects").mkdir(parents=True)
+        (self.workspace / "planted-link" / "HEAD").symlink_to("refs/heads/nowhere")
+        (self.workspace / "planted-apart").mkdir()
+        (self.workspace / "planted-apart" / "HEAD").write_text("ref: refs/heads/main\n")
+        (self.workspace / "planted-apart" / "commondir").write_text("../planted\n")
 
     def judge(
         self,

@@ -69,7 +69,7 @@ def _judged_command(law: Law, command: Command) -> Refuse | list[Trouble]:
         return [Trouble(f"`{_shown(command.text)}`: it may be what the rule {doubt.text!r} forbids")]
     if law.mode != "plan" and (_ruled(law, command, law.allow) or _ruled(law, command, law.grants)):
         return []
-    if command.is_function:
+    if command.is_function and all(is_harmless_assignment(word) for word in command.assigned):
         return []
     if command.is_wrapper:
         found: list[Trouble] = []
@@ -94,6 +94,8 @@ def _read_only(law: Law, command: Command) -> Refuse | list[Trouble]:
         return [Trouble(f"{shown}: which files it reads is not known", suggestions.rule_for_command(command))]
     if command.words[0].shown.endswith("git") and any(_is_in_planted_repository(path, law) for path in paths):
         return [Trouble(f"{shown}: the repository there brings its own settings, which may run programs")]
+    if command.words[0].shown.endswith("diff") and any(Path(path).is_dir() for path in paths):
+        return [Trouble(f"{shown}: it follows the links in a directory", suggestions.rule_for_command(command))]
     return _merged([law.read(path) for path in paths])
 
 
@@ -178,9 +180,14 @@ def _is_in_planted_repository(path: str, law: Law) -> bool:
     for directory in (where, *where.parents):
         if (directory / ".git").exists():
             return False
-        if (directory / "HEAD").is_file() and (directory / "objects").is_dir() and (directory / "refs").is_dir():
+        # Git does not mind a HEAD that leads nowhere, or that the rest is where `commondir` says.
+        if _is_there(directory / "HEAD") and (_is_there(directory / "objects") or _is_there(directory / "commondir")):
             return True
     return False
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_symlink() or path.exists()
 
 
 def _shown(text: str) -> str:

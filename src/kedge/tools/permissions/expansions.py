@@ -70,7 +70,8 @@ def trouble_in_test(node: Node, source: bytes, names: Names) -> str | None:
             sides = [side for side in inner.parent.named_children if side.type != "test_operator"]
             if not all(_is_number(side, source, names) for side in sides):
                 return "[[ compares what is not known to be a number"
-        if is_old and not is_quoted and inner.type in ("simple_expansion", "expansion", "command_substitution"):
+        is_split = not is_quoted or (inner.type != "command_substitution" and "@" in text)
+        if is_old and is_split and inner.type in ("simple_expansion", "expansion", "command_substitution"):
             if not _is_number(inner, source, names):
                 return "[ splits what a variable holds into words of its own"
             continue

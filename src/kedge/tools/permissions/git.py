@@ -217,9 +217,12 @@ def reads(words: Sequence[Word]) -> Reads | None:
         return None
     if sub.needs and any(word.text == "--" for word in words):
         return None  # git would take it for the value of --contains, and what follows for options
-    elsewhere = [word for word in given.rest if _may_leave(word.text or "")]
-    if elsewhere and where is not HERE:
+    # Where there is no repository, `git diff a b` compares files, and follows links on the way to them.
+    elsewhere = [word for word in given.rest if words[0].text == "diff" or _may_leave(word.text or "")]
+    if any(_may_leave(word.text or "") for word in elsewhere) and where is not HERE:
         return None
+    if where is not HERE:
+        elsewhere = [Word(f"{where.text}/{word.text}") for word in elsewhere]
     files = given.values("-f") if words[0].text == "grep" else []
     return (where, *elsewhere, *files)
 

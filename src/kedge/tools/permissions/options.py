@@ -72,6 +72,8 @@ def read_options(words: Sequence[Word], known: Options) -> Given | None:
             elif not equals and name in known.long | known.long_optional:
                 options.append((name, None))
             elif not equals and name in known.long_valued and index < len(words) and not known.needs_equals:
+                if not _is_one(words[index]):
+                    return None
                 options.append((name, words[index]))
                 index += 1
             else:
@@ -84,7 +86,7 @@ def read_options(words: Sequence[Word], known: Options) -> Given | None:
             if letter in known.short_valued:
                 if text[place + 1 :]:
                     options.append((f"-{letter}", Word(text[place + 1 :])))
-                elif index < len(words):
+                elif index < len(words) and _is_one(words[index]):
                     options.append((f"-{letter}", words[index]))
                     index += 1
                 else:
@@ -94,3 +96,8 @@ def read_options(words: Sequence[Word], known: Options) -> Given | None:
                 return None
             options.append((f"-{letter}", None))
     return Given(tuple(options), tuple(rest))
+
+
+def _is_one(word: Word) -> bool:
+    """Whether an option's value is one word for certain: of `head -n $x`, all but the first might be options again."""
+    return not word.is_glob and (word.text is not None or word.is_one)

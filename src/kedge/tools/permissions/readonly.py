@@ -65,12 +65,12 @@ def _known(
 
 _GREP = _known(
     "abcEFGhHiILlnoqrsvwxyzPZU",
-    "ABCefmd",
+    "ABCefm",
     "basic-regexp extended-regexp fixed-strings perl-regexp ignore-case no-ignore-case word-regexp line-regexp count"
     " files-with-matches files-without-match only-matching quiet silent no-messages line-number with-filename"
     " no-filename null invert-match recursive text byte-offset initial-tab null-data line-buffered",
     "regexp file max-count after-context before-context context include exclude exclude-dir exclude-from label"
-    " binary-files directories devices",
+    " binary-files devices",
     optional="color colour",
     counted=True,
     paths_from=1,
@@ -200,7 +200,6 @@ TABLE: dict[str, Known] = {
     "base64": _known("di", "w", "decode ignore-garbage", "wrap", most=1),
     "od": _known("bcdfiloxsv", "AjNt", "output-duplicates", "address-radix skip-bytes read-bytes format"),
     "hexdump": _known("bcCdovx", "ns"),
-    "strings": _known("af", "net", "all print-file-name", "bytes radix encoding", counted=True),
     "seq": _known("w", "fs", "equal-width", "format separator", paths_from=None, counted=True),
     "sleep": _known(paths_from=None, most=1),
     "pwd": _known("LP", "", paths_from=None, most=0),
@@ -277,11 +276,14 @@ def reads_of(words: Sequence[Word]) -> Reads | None:
 
 def _from_table(known: Known, words: Sequence[Word]) -> Reads | None:
     given = read_options(words, known.options)
-    if given is None or (known.most is not None and len(given.rest) > known.most):
+    if given is None:
+        return None
+    globs = tuple(word for word in given.rest if word.is_glob)
+    if known.most is not None and (len(given.rest) > known.most or globs):
         return None
     first = known.paths_from
     if first is None:
-        return None if any(word.is_glob for word in given.rest) else ()
+        return globs
     if known.pattern_options and given.has(*known.pattern_options):
         first = 0
     if any(word.is_glob for word in given.rest[:first]):

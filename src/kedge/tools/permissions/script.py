@@ -6,6 +6,7 @@ The promise: whatever bash would run is among the pieces, or there is an `Opaque
 from __future__ import annotations
 
 import re
+from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,7 @@ MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 MAX_LOOP_VALUES = 20
 _LOOPS = ("for_statement", "while_statement", "c_style_for_statement")
 _KEYWORDS = names("if then elif else fi for while until do done case esac select function in [[ ]] !")
+_ARRAYS = re.compile(rb"=\(|\]\+?=|\s-\w*a")
 _DUPLICATED = re.compile(r"\d+-?|-")
 
 
@@ -156,13 +158,23 @@ class _Reader:
                 shown = True
                 if keyword == "export" and not wrappers.is_harmless_assignment(Word(text)):
                     self._opaque("it changes the environment of what follows", node)
+                if self._may_be_compound(child):
+                    self._opaque("an array may run what its new value says", node)
             elif child.type == "variable_name" and may_be_set(text) and keyword != "export":
                 shown = True
-            elif not (child.type == "word" and re.fullmatch(r"-[argx]+", text) and keyword != "unset"):
+            elif not (child.type == "word" and re.fullmatch(r"-[arg]+", text) and keyword != "unset"):
                 self._opaque("it does more than declare a variable", node)
         if not shown:
             self._opaque("it shows variables", node)
         self._children(node)
+
+    def _may_be_compound(self, assignment: Node) -> bool:
+        """`declare -a x='($(rm f))'` removes f: of an array, a text that looks like one is expanded once more."""
+        value = assignment.child_by_field_name("value")
+        if value is None or value.type == "array" or not (self._names.is_wild or _ARRAYS.search(self._source)):
+            return False
+        text = self._words(value)[0].text
+        return text is None or text.startswith("(")
 
     def _for(self, node: Node) -> None:
         """The body is read once for each value, if they are known: `for f in *.py; do wc -l "$f"; done`."""
@@ -268,6 +280,7 @@ class _Reader:
         words = command.words
         inner: list[Piece] = []
         is_wrapper = True
+        is_plain = all(wrappers.is_harmless_assignment(word) for word in command.assigned)
         match wrappers.unwrap(words):
             case None:
                 is_wrapper = False
@@ -275,13 +288,16 @@ class _Reader:
                 inner.append(Opaque(why=f"what {words[0].shown} runs is not known", text=command.text))
             case wrappers.Through(through, assigned):
                 if not through:
-                    is_wrapper = words[0].text in ("exec", "time")  # alone: redirections of this shell, or nothing
+                    # alone: redirections of this shell, or nothing
+                    is_wrapper = words[0].text in ("exec", "time") and is_plain
                 else:
                     inner.append(self._made(through, (*command.assigned, *assigned), is_direct=False))
             case wrappers.Code(code, is_certain):
                 inner += pieces_of(code, self._ground, self._directories, self._depth + 1)
                 if not is_certain:
                     inner.append(Opaque(why="another shell than bash reads it", text=code[:200]))
+                if not is_plain:
+                    inner.append(Opaque(why="it sets variables that the commands obey", text=command.text))
             case wrappers.Beside(beside, code):
                 is_wrapper = False
                 if beside:
@@ -300,8 +316,10 @@ class _Reader:
     def _follow(self, words: tuple[Word, ...]) -> None:
         """`cd` decides what the paths after it mean."""
         name = words[0].text
-        if name in ("command", "builtin", "time") and len(words) > 1:
-            self._follow(words[1:])
+        if name in ("command", "builtin", "time"):
+            inner = tuple(dropwhile(lambda word: (word.text or "").startswith("-"), words[1:]))
+            if inner:
+                self._follow(inner)
         if name in ("pushd", "popd", "eval", "source", "."):
             self._directories = None
         if name != "cd":
@@ -323,7 +341,9 @@ class _Reader:
             node = stack.pop()
             stack += node.children
             has_function |= node.type == "function_definition"
-            if node.type == "command" and re.search(r"\b(?:cd|pushd|popd)\b", self._text(node)):
+            if node.type == "command" and any(
+                word.text in ("cd", "pushd", "popd", "eval") for child in node.children for word in self._words(child)
+            ):
                 moves.append(node)
         return any(has_function or self._is_in_loop(move) for move in moves)
 

@@ -22,9 +22,11 @@ _FIND_PLAIN = names(
     " -true -false -nouser -nogroup , -daystart -noleaf -ignore_readdir_race"
 )
 _BINARY = frozenset({"=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
-_SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\[^\n])*/I?)"
+# Of a delimiter inside brackets one sed says that it ends the expression, and another that it does not.
+_SED_EXPRESSION = r"(?:[^{mark}\\\n\[]|\\[^\n]|\[\^?+\]?+[^\]{mark}\\\n]*\])*".replace
+_SED_ADDRESS = rf"(?:\d+|\$|/{_SED_EXPRESSION('{mark}', '/')}/I?)"
 _SED_SUBSTITUTION = "|".join(
-    rf"s{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}[gpiI0-9]*"
+    rf"s{mark}{_SED_EXPRESSION('{mark}', mark)}{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}[gpiI0-9]*"
     for mark in (re.escape(each) for each in "/|,#:@!%_")
 )
 _SED_COMMAND = rf"(?:{_SED_ADDRESS}(?:[,~+]{_SED_ADDRESS}|,[+~]\d+)?\s*!?\s*)?(?:[pdqhHgGxnN=]|{_SED_SUBSTITUTION})"
@@ -46,7 +48,8 @@ _JQ_OPTIONS = Options(
     long_valued=frozenset({"--indent"}),
 )
 # Its own way to the environment, to modules and to files.
-_JQ_POWERS = re.compile(r"\benv\b|\$ENV|\$__prog|\binclude\b|\bimport\b|\binput_filename\b|\bget_search_list\b")
+_JQ_POWERS = re.compile(r"\benv\b|\bENV\b|\$__prog|\binclude\b|\bimport\b|\binput_filename\b|\bget_search_list\b")
+_PRINTF_STORING = re.compile(r"%[^A-Za-z%\\]*[hlLjzt]*n")  # the number of characters so far, in any variable
 _DATE_OPTIONS = Options(
     short="uRnj",
     short_valued="dvr",
@@ -97,6 +100,8 @@ def lookup(words: Sequence[Word]) -> Reads | None:
 def printf(words: Sequence[Word]) -> Reads | None:
     if not words or words[0].text is None or words[0].text.startswith("-") or words[0].is_glob:
         return None  # -v stores, and runs an index
+    if _PRINTF_STORING.search(words[0].text):
+        return None
     return tuple(word for word in words if word.is_glob)
 
 
@@ -142,9 +147,10 @@ def find(words: Sequence[Word]) -> Reads | None:
     newer: list[Word] = []
     while index < len(words):
         text = words[index].text
-        if text in _FIND_TESTS and index + 1 < len(words) and words[index + 1].text is not None:
+        is_followed = index + 1 < len(words) and words[index + 1].text is not None and not words[index + 1].is_glob
+        if text in _FIND_TESTS and is_followed:
             index += 2
-        elif text in ("-newer", "-anewer", "-cnewer", "-samefile") and index + 1 < len(words):
+        elif text in ("-newer", "-anewer", "-cnewer", "-samefile") and is_followed:
             newer.append(words[index + 1])
             index += 2
         elif text in _FIND_PLAIN:
@@ -168,7 +174,7 @@ def sed(words: Sequence[Word]) -> Reads | None:
     scripts, files = given.values("-e", "--expression"), list(given.rest)
     if not scripts:
         scripts, files = files[:1], files[1:]
-    if not scripts or not all(script.text is not None and _SED.fullmatch(script.text) for script in scripts):
+    if not scripts or not all(script.text and not script.is_glob and _SED.fullmatch(script.text) for script in scripts):
         return None
     return tuple(file for file in files if file.text != "-")
 
@@ -178,6 +184,6 @@ def jq(words: Sequence[Word]) -> Reads | None:
     if given is None or not given.rest:
         return None
     program = given.rest[0].text
-    if program is None or _JQ_POWERS.search(program):
+    if program is None or given.rest[0].is_glob or _JQ_POWERS.search(program):
         return None
     return given.rest[1:]

@@ -62,7 +62,7 @@ def _chars(node: Node, source: bytes, values: Values, *, in_quotes: bool) -> lis
         case "simple_expansion":
             known = values.get(text[1:])
             if known is None or known.text is None:
-                return [(None, in_quotes)]
+                return [(None, in_quotes and text != "$@")]
             if in_quotes:
                 return [(char, not known.is_glob) for char in known.text]
             if re.search(r"\s", known.text) or (not known.is_glob and re.search(r"[*?\[]", known.text)):
@@ -74,6 +74,8 @@ def _chars(node: Node, source: bytes, values: Values, *, in_quotes: bool) -> lis
             return [("$", True)]
         case "process_substitution":
             return _quoted("/dev/fd/63")  # a pipe; what is in it is judged by itself
+        case "expansion":
+            return [(None, in_quotes and "@" not in text)]  # "${a[@]}" is many words
         case _:
             return [(None, in_quotes)]
 

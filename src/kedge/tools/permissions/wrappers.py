@@ -97,6 +97,7 @@ _SPECS: dict[str, _Spec] = {
 }
 _SHELLS = names("sh bash dash ash ksh mksh zsh fish csh tcsh rbash")
 _LIKE_BASH = names("sh bash dash rbash")
+_OF_BASH = re.compile(r"\$'|\[\[|(?<!\$)\(\(|\{[^}]*(?:,|\.\.)")
 _SHELL_OPTIONS = Options(
     short="ceuxvlnfCaBhkmpst",
     short_valued="oO",
@@ -143,7 +144,10 @@ def unwrap(words: Sequence[Word]) -> Wrapped:
         given = read_options(rest, _WATCH)
         if given is None or any(word.text is None for word in given.rest):
             return "unclear"
-        return Through(given.rest) if given.has("-x", "--exec") else Code(" ".join(word.shown for word in given.rest))
+        if given.has("-x", "--exec"):
+            return Through(given.rest)
+        code = " ".join(word.shown for word in given.rest)
+        return Code(code, _is_portable(code))
     if name in _REMOTE:
         return _remote(rest)
     spec = _SPECS.get(name)
@@ -169,20 +173,31 @@ def found_by_find(words: Sequence[Word]) -> tuple[tuple[Word, ...], list[tuple[W
             index += 1
             continue
         end = index + 1
-        while end < len(words) and words[end].text not in (";", "+"):
+        while end < len(words) and not _ends_run(words, index, end):
             end += 1
-        runs.append(tuple(words[index + 1 : end]))
+        is_elsewhere = words[index].text in ("-execdir", "-okdir")  # where its paths mean something else
+        runs.append((*words[index + 1 : end], *([UNKNOWN] if is_elsewhere else [])))
         index = end + 1
     texts = [word.text for word in rest]
-    is_plain = "f" in [after for word, after in pairwise(texts) if word == "-type"] and not _FIND_CHOICES & set(texts)
+    before = [*takewhile(lambda word: word.text not in _FIND_RUNS, words)]
+    is_typed = any(word.text == "-type" and after.text == "f" for word, after in pairwise(before))
+    is_plain = is_typed and not _FIND_CHOICES & set(texts)
     roots = [*takewhile(lambda word: not (word.text or "-").startswith(("-", "!", "(")), rest[1:])] or [Word(".")]
-    found = roots if is_plain and not any(root.is_glob for root in roots) else [UNKNOWN]
+    is_found = is_plain and not any(root.is_glob or root.text is None for root in roots)
+    # As a wildcard, it is a path and never the name of a command, an option or a script.
+    found = [Word(root.text, is_glob=True) for root in roots] if is_found else [UNKNOWN]
     return tuple(rest), [
         tuple(
             new for word in run for new in (found if word.text == "{}" else [UNKNOWN if "{}" in word.shown else word])
         )
         for run in runs
     ]
+
+
+def _ends_run(words: Sequence[Word], start: int, at: int) -> bool:
+    """`+` ends a command only after `{}`, and never one that asks first: elsewhere it is a word like others."""
+    is_many = words[start].text in ("-exec", "-execdir") and words[at - 1].text == "{}"
+    return words[at].text == ";" or (words[at].text == "+" and is_many)
 
 
 def _from_spec(name: str, spec: _Spec, rest: list[Word]) -> Wrapped:
@@ -212,11 +227,16 @@ def _shell(name: str, rest: list[Word]) -> Wrapped:
     if not given.rest or given.rest[0].text is None or given.rest[0].is_glob:
         return "unclear"
     code = given.rest[0].text
-    is_certain = name in _LIKE_BASH and not (name != "bash" and "$'" in code)
+    is_certain = name in _LIKE_BASH and (name == "bash" or _is_portable(code))
     is_plain = not given.has("-O") and all(
         value.text in ("pipefail", "errexit", "nounset") for value in given.values("-o")
     )
     return Code(code, is_certain and is_plain and not given.has("-k", "-p", "-a"))
+
+
+def _is_portable(code: str) -> bool:
+    """Whether a plain shell reads it as bash does: to dash, `[[ a > b ]]` writes a file, and `((x))` runs x."""
+    return _OF_BASH.search(code) is None
 
 
 def _env(rest: list[Word]) -> Wrapped:
