@@ -273,6 +273,15 @@ async def test_where_no_model_was_chosen_the_first_one_offered_is_taken(
     assert (await models.named(endpoint(model_server, "mine"))).name == "openai/mine"
 
 
+async def test_what_is_known_of_a_model_holds_also_where_the_server_chose_it(
+    models: Models, model_server: ModelServer
+) -> None:
+    model_server.models = ("gpt-5",)
+    found = await models.named(endpoint(model_server, ""))
+    assert found.info.context_window == 400_000
+    assert found.info.input_price is not None
+
+
 async def test_a_server_that_offers_nothing_is_told(models: Models, model_server: ModelServer) -> None:
     model_server.models = ()
     with pytest.raises(ConfigError) as caught:

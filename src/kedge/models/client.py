@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kedge.models import catalog
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.faults import fault_of_answer
-from kedge.models.providers import url_variable
+from kedge.models.providers import NO_SETTINGS, url_variable
 from kedge.models.said import Said
 from kedge.models.sse import EventTooLarge, SseReader
 from kedge.models.values import (
@@ -75,7 +76,9 @@ class Models:
         asked = msgspec.json.encode(WIRES[endpoint.wire].prepare_listing(endpoint))
         if asked not in self._listings:
             self._listings[asked] = (now, await self._first_model(endpoint))
-        return msgspec.structs.replace(endpoint, model=self._listings[asked][1])
+        model = self._listings[asked][1]
+        # Nobody configured anything for a model that nobody named; what all know of it holds.
+        return msgspec.structs.replace(endpoint, model=model, info=catalog.info(model, NO_SETTINGS))
 
     async def stream(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
         """One step's deltas, in the groups in which they arrive. It ends when the model ended the step, or raises.
