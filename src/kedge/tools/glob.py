@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import msgspec
 
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.searching import MAX_RESULTS, files, readable, start_of, wants_to_read
+from kedge.tools.searching import MAX_RESULTS, files, newest, readable, start_of, wants_to_read
 
 
 class GlobParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,14 +26,15 @@ async def run(ctx: ToolContext, params: GlobParams) -> Output:
     start = start_of(ctx, params.path)
     if not start.path.is_dir():
         raise ToolError(f"{start.shown} is not a directory.")
-    names = await files(ctx, start, params.pattern, is_newest_first=True)
-    if not names:
+    found = await files(ctx, start, params.pattern)
+    if not found:
         return Output(content=f"No file matches {params.pattern}.", metadata={"count": 0})
+    names = await asyncio.to_thread(newest, start.base, found, MAX_RESULTS)
     is_outside = start.base != ctx.directory
-    lines = [readable(str(start.base / name) if is_outside else name) for name in names[:MAX_RESULTS]]
-    if len(names) > MAX_RESULTS:
-        lines += ["", f"({len(names)} files match; these are the newest {MAX_RESULTS}. Narrow the pattern for others.)"]
-    return Output(content="\n".join(lines), metadata={"count": len(names)})
+    lines = [readable(str(start.base / name) if is_outside else name) for name in names]
+    if len(found) > MAX_RESULTS:
+        lines += ["", f"({len(found)} files match; these are the newest {MAX_RESULTS}. Narrow the pattern for others.)"]
+    return Output(content="\n".join(lines), metadata={"count": len(found)})
 
 
 GLOB = Tool(name="glob", params=GlobParams, run=run, is_read_only=True, wants=wants)

@@ -17,7 +17,7 @@ from kedge.tools.searching import (
     Start,
     is_shown,
     narrowed,
-    newest_first,
+    newest,
     readable,
     start_of,
     wants_to_read,
@@ -64,9 +64,9 @@ async def run(ctx: ToolContext, params: GrepParams) -> Output:
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
         return Output(content="No matches.", metadata={"matches": 0})
-    names = await asyncio.to_thread(newest_first, start.base, found)
+    names = await asyncio.to_thread(newest, start.base, found, MAX_RESULTS)
     total = f"{count if is_complete else f'over {count}'} matching lines in {len(found)} files"
-    shown = _files_only(start, ctx, names) if params.files_only else _with_lines(start, ctx, names, found)
+    shown = (_files_only if params.files_only else _with_lines)(start, ctx, names, found)
     return Output(content="\n".join([f"{total}.", "", *shown]), metadata={"matches": count})
 
 
@@ -118,10 +118,10 @@ def _name(start: Start, place: Place, name: str) -> str:
     return readable(name if start.base == place.directory else str(start.base / name))
 
 
-def _files_only(start: Start, place: Place, names: list[str]) -> list[str]:
-    lines = [_name(start, place, name) for name in names[:MAX_RESULTS]]
-    if len(names) > MAX_RESULTS:
-        lines += ["", f"(the newest {MAX_RESULTS} of {len(names)} files; narrow the search for others)"]
+def _files_only(start: Start, place: Place, names: list[str], found: dict[str, list[Line]]) -> list[str]:
+    lines = [_name(start, place, name) for name in names]
+    if len(found) > len(names):
+        lines += ["", f"(the newest {len(names)} of {len(found)} files; narrow the search for others)"]
     return lines
 
 
@@ -130,7 +130,6 @@ def _with_lines(start: Start, place: Place, names: list[str], found: dict[str, l
     left = MAX_RESULTS
     for name in names:
         if left <= 0:
-            shown.append(f"(only the first {MAX_RESULTS} are shown; narrow the search, or set files_only)")
             break
         shown.append(_name(start, place, name))
         for line in found[name]:
@@ -141,6 +140,8 @@ def _with_lines(start: Start, place: Place, names: list[str], found: dict[str, l
                 break
             shown.append(f"  {line.number}{':' if line.is_match else '-'} {line.text}")
         shown.append("")
+    if sum(line.is_match for lines in found.values() for line in lines) > MAX_RESULTS:
+        shown.append(f"(only the first {MAX_RESULTS} are shown; narrow the search, or set files_only)")
     return shown
 
 
