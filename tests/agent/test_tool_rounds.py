@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from kedge.agent.results import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.usage import Usage
+from kedge.tools.write import WRITE
 from tests.agent.hands import Hands
 from tests.agent.pilot import KEY, Pilot, reason_of
 from tests.support.harness import Kedge
@@ -303,6 +305,25 @@ class TestPermissions:
         await self.answer(pilot, request.id, "allow")
         assert (await pilot.kedge.end(receipt.run_id)).text == "done"
         assert hands.told == ["risk a begins", "risk a ends"]
+
+    async def test_leave_for_one_path_is_none_for_where_a_link_leads_later(
+        self, kedge: Kedge, model_server: ModelServer, tmp_path: Path
+    ) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        async with Pilot(kedge, model_server.base_url, tools=[WRITE]) as pilot:
+            place = kedge.data.parent / "workspace" / "place"
+            place.mkdir()
+            model_server.on(rounds([call("write", path="place/new.txt", content="x")]))
+            session = await kedge.session()
+            receipt = await kedge.send(session, "go")
+            request = await kedge.asked()
+            place.rmdir()
+            place.symlink_to(outside)
+            await self.answer(pilot, request.id, "allow")
+            assert (await kedge.end(receipt.run_id)).text == "done"
+            assert "changed meanwhile" in (await results(pilot, session))[0].content
+            assert list(outside.iterdir()) == []
 
     async def test_a_persons_no_ends_the_turn(self, pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
         model_server.on(rounds([call("peek", text="before"), call("risk", text="a"), call("poke", text="after")]))

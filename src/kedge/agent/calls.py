@@ -120,13 +120,17 @@ class Calls:
 
     async def _refused(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> Output | None:
         """None: the call has leave for all that it wants."""
-        wants: Sequence[Want] = () if tool.wants is None else await tool.wants(self._place, given)
+        if tool.wants is None:
+            return None
+        wants = await tool.wants(self._place, given)
+        has_waited = False
         for want in wants:
             decision = await asyncio.to_thread(self._judge.judge, tool.name, want)  # a long command takes a while
             if isinstance(decision, Allow):
                 continue
             if isinstance(decision, Refuse):
                 return Output(content=f"Refused: {decision.why}", is_error=True)
+            has_waited = True
             answer = await self._ctx.ask_permission(
                 message_id,
                 call.id,
@@ -148,6 +152,11 @@ class Calls:
                 is_error=True,
                 metadata={DENIED: answer.by},
             )
+        if has_waited and _deeds(wants) != _deeds(await tool.wants(self._place, given)):
+            # A link may lead elsewhere by now, and nobody gave leave for that.
+            return Output(
+                content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
+            )
         return None
 
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
@@ -160,6 +169,10 @@ class Calls:
         self._place.known_files.update(files_of(output.metadata))
         if output.metadata and DENIED in output.metadata:
             raise Denied
+
+
+def _deeds(wants: Sequence[Want]) -> list[tuple[str, str]]:
+    return [(want.kind, want.subject) for want in wants]
 
 
 async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:
