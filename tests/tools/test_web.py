@@ -154,6 +154,7 @@ async def test_a_redirect_to_a_private_address_is_refused(
         ("100.64.0.1", False), ("169.254.169.254", False), ("127.0.0.1", False), ("0.0.0.0", False),
         ("224.0.0.1", False), ("255.255.255.255", False), ("::1", False), ("::", False), ("fe80::1", False),
         ("fd00::1", False), ("::ffff:10.0.0.1", False), ("64:ff9b::a00:1", False), ("64:ff9b::808:808", True),
+        ("64:ff9b:1::7f00:1", False), ("::127.0.0.1", False), ("::ffff:0:7f00:1", False), ("fec0::1", False),
         ("2002:a00:1::", False), ("2001:db8::1", False), ("ff02::1", False),
     ],
 )  # fmt: skip

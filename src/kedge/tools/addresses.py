@@ -14,6 +14,8 @@ MAX_URL_CHARS = 8_000
 _RESOLVE_S = 10.0
 # Shared by carriers' customers (RFC 6598), and IPv4 inside IPv6 (RFC 6052): neither counts as private in the library.
 _NOT_PUBLIC = (ipaddress.ip_network("100.64.0.0/10"),)
+# All other IPv6 addresses are some network's own, or hold an IPv4 address that nobody would look at.
+_UNICAST = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -65,6 +67,8 @@ def is_public(ip: Address) -> bool:
             return False
         if ip in _NAT64:
             return is_public(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+        if ip not in _UNICAST:
+            return False
     return (
         ip.is_global and not ip.is_multicast and not any(ip in net for net in _NOT_PUBLIC if net.version == ip.version)
     )
