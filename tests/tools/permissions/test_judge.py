@@ -43,7 +43,9 @@ def test_auto_edit_writes_by_redirection_too_but_never_what_other_programs_obey(
     assert bench.says(judge, "echo x > src/new.py") == "allow"
     assert bench.says(judge, "echo x > ../new.py") == "ask"
     assert bench.says(judge, "echo x > link-out") == "ask"
-    for protected in (".git/config", ".git/hooks/pre-commit", "src/.GIT/config", "kedge.toml", ".envrc"):
+    switches = (".git/config", ".git/hooks/pre-commit", "src/.GIT/config", "kedge.toml", ".envrc")
+    of_a_home = (".gitconfig", ".config/git/config", ".ssh/authorized_keys", ".zshenv")
+    for protected in (*switches, *of_a_home):
         assert bench.path(judge, "edit", "write", bench.workspace / protected) == "ask", protected
         assert bench.says(judge, f"echo x >> {protected}") == "ask", protected
 

@@ -19,8 +19,13 @@ MAX_LINKS = 40  # as the kernel
 MAX_DIRECTORIES = 8  # that a command may be in, after its `cd`s
 HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 # Files of the workspace that make other programs run things or grant things: changing them is never waved through.
-_PROTECTED_PARTS = frozenset({".git", ".hg", ".svn", ".kedge", ".husky"})
-_PROTECTED_NAMES = frozenset({"kedge.toml", ".envrc", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".profile"})
+_PROTECTED_PARTS = frozenset({".git", ".hg", ".svn", ".kedge", ".husky", ".ssh", ".config"})
+_PROTECTED_NAMES = frozenset(
+    {
+        *("kedge.toml", ".envrc", ".gitmodules", ".gitconfig", ".profile", ".inputrc"),
+        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".zshrc", ".zshenv", ".zprofile", ".zlogin"),
+    }
+)
 _SECRET_NAMES = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
     *(
