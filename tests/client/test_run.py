@@ -299,3 +299,9 @@ def test_a_text_file_alone_is_a_prompt_and_an_image_is_not(kedge: Kedge) -> None
     (kedge.workspace / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     assert kedge.run("-f", "task.md").code == 0
     assert kedge.run("-f", "shot.png").code == 2
+
+
+def test_what_a_provider_says_does_not_drive_the_terminal(kedge: Kedge) -> None:
+    result = kedge.run("fail paper is \x1b[31mred\x07")
+    assert result.code == 1
+    assert "kedge: paper is \ufffd[31mred\ufffd\n" in result.err

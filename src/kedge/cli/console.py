@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 
+from kedge.cli.common import one_line
 from kedge.client.waiting import Waiter
 
 TYPE_CHECKING = False
@@ -184,7 +185,7 @@ class Spinner:
         if elapsed_s < FIRST_TICK_S:
             return
         frame = self._frames[int(elapsed_s / TICK_S) % len(self._frames)]
-        line = f"{frame} {' '.join(self.doing.split())} {elapsed_s:.0f} s"
+        line = f"{frame} {one_line(self.doing, 1000)} {elapsed_s:.0f} s"
         write_all(2, CLEAR_LINE + line[: _width() - 1].encode("utf-8", "replace"))
         self._is_drawn = True
 

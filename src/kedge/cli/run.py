@@ -14,6 +14,7 @@ from kedge.cli.common import (
     complain,
     connect,
     exit_code_of,
+    printable,
 )
 from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
 from kedge.cli.options import Options, UsageError
@@ -196,7 +197,7 @@ class Command:
         return code
 
     def _note(self, line: str) -> None:
-        self._console.error(f"kedge: {line}\n")
+        self._console.error(f"kedge: {printable(line)}\n")  # an error has words of the provider's
 
 
 class NotCancelled(ClientError):

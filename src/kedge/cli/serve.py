@@ -9,10 +9,14 @@ import os
 import threading
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kedge.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, one_line
 from kedge.protocol.address import LOG_FILE, Address, AddressError, UnixAddress, data_dir, default_address, parse
+
+if TYPE_CHECKING:
+    from kedge.agent.agent import Agent
+    from kedge.config.configs import Configs
 
 WORDS = (  # for the shell's completion
     "--host", "--data-dir", "--token-file", "--allow-remote", "--allow-host", "--idle-timeout", "--stop", "--help",
@@ -47,9 +51,7 @@ def run(argv: list[str]) -> int:
 
 
 def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
-    from pathlib import Path
-
-    from kedge.agent.agent import Agent
+    from kedge.agent.on_demand import AgentOnDemand
     from kedge.config.configs import Configs
     from kedge.server import serve
 
@@ -67,9 +69,17 @@ def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
     )
     _log_to(directory, also_stderr=not options.detached)
     configs = Configs()
-    agent = Agent(data_dir=Path(directory), configure=configs.configured)
+    agent = AgentOnDemand(lambda: _agent(directory, configs))
     serve.run(settings, agent, configs, report.ready, on_left=_leave_soon)
     return EXIT_OK
+
+
+def _agent(directory: str, configs: Configs) -> Agent:
+    from pathlib import Path
+
+    from kedge.agent import agent
+
+    return agent.Agent(data_dir=Path(directory), configure=configs.configured)
 
 
 def _leave_soon() -> None:
