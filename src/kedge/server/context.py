@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.engine.turn import Turn
 from kedge.protocol.runs import RunKind
 from kedge.server.metrics import Metrics
-from kedge.tools.jobs import AllJobs
+
+if TYPE_CHECKING:
+    from kedge.tools.jobs import AllJobs
 
 
 class Agent(Protocol):
