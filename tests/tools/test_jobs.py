@@ -48,6 +48,14 @@ async def test_a_wait_that_is_up_says_how_it_is(hands: Hands) -> None:
     assert seen.content == f"(no new output)\n[Job {job_id} is running, for 0 s so far: a long nap]"
 
 
+async def test_nobody_waits_for_news_of_a_job_that_has_ended(hands: Hands) -> None:
+    job_id = await begin(hands, "true")
+    await hands.call("job_output", job_id=job_id, wait=LIMIT_S)
+    async with asyncio.timeout(LIMIT_S):
+        seen = await hands.call("job_output", job_id=job_id, wait=300, until="output")
+    assert f"[Job {job_id} has ended" in seen.content
+
+
 async def test_a_job_is_ended_with_all_its_processes(hands: Hands) -> None:
     job_id = await begin(hands, "trap '' TERM; sleep 300 & setsid sleep 300 & echo $!; wait")
     seen = await hands.call("job_output", job_id=job_id, wait=LIMIT_S, until="output")

@@ -78,7 +78,8 @@ class Command:
         """What was said since this was asked last, its middle cut out if it is long."""
         excerpt, self._excerpt = self._excerpt, Excerpt(lines_before=self._lines + self._excerpt.newlines)
         self._lines += excerpt.newlines
-        self.news.clear()
+        if not self.over.is_set():  # nobody waits for what can't come any more
+            self.news.clear()
         return excerpt.text(self.saved.where)
 
     async def keep(self) -> None:
