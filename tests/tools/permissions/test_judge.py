@@ -305,3 +305,24 @@ def test_a_remembered_command_is_that_command_whatever_its_words_hold(bench: Ben
         judge = bench.judge(grants=decision.rules)
         assert said(judge.judge("bash", Want(kind="execute", subject=command, description=""))) == "allow"
         assert bench.says(judge, command + " x") == "ask"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("grep -rn a .", "ask"),
+        ("grep -rn a", "ask"),
+        ("rg --hidden a", "ask"),
+        ("git grep --untracked a", "ask"),
+        ("find . -type f -exec cat {} +", "ask"),
+        ("cat .e*", "refuse"),
+        ("grep a a.txt", "allow"),
+        ("ls -R", "allow"),
+        ("find . -type f -exec basename {} \\;", "allow"),
+        ("git status", "allow"),
+    ],
+)
+def test_what_may_not_be_read_is_not_read_with_the_directory_it_is_in(
+    bench: Bench, command: str, expected: str
+) -> None:
+    assert bench.says(bench.judge(deny=["view(.env)"]), command) == expected

@@ -11,6 +11,7 @@ from kedge.tools.permissions import git, suggestions
 from kedge.tools.permissions.decisions import Allow, Refuse
 from kedge.tools.permissions.ground import resolve_all
 from kedge.tools.permissions.law import PLANNING, Found, Law, Trouble, refused
+from kedge.tools.permissions.options import names
 from kedge.tools.permissions.pieces import Command, Opaque, Piece, Touch
 from kedge.tools.permissions.readonly import reads_of
 from kedge.tools.permissions.rules import Rule
@@ -19,6 +20,8 @@ from kedge.tools.permissions.words import Word
 from kedge.tools.permissions.wrappers import is_harmless_assignment
 
 MAX_SHOWN_CHARS = 120
+# They look at a directory, and not into its files.
+_LISTING = names("ls du df tree find stat file realpath readlink echo printf basename dirname")
 
 
 def examine(law: Law, command: str, directory: str) -> Found:
@@ -94,8 +97,12 @@ def _read_only(law: Law, command: Command) -> Refuse | list[Trouble]:
         return [Trouble(f"{shown}: which files it reads is not known", suggestions.rule_for_command(command))]
     if command.words[0].shown.endswith("git") and any(_is_in_planted_repository(path, law) for path in paths):
         return [Trouble(f"{shown}: the repository there brings its own settings, which may run programs")]
-    if command.words[0].shown.endswith("diff") and any(Path(path).is_dir() for path in paths):
-        return [Trouble(f"{shown}: it follows the links in a directory", suggestions.rule_for_command(command))]
+    if any(Path(path).is_dir() for path in paths):
+        name = command.words[0].shown.rpartition("/")[2]
+        if name == "diff":
+            return [Trouble(f"{shown}: it follows the links in a directory", suggestions.rule_for_command(command))]
+        if law.hides_some and name not in _LISTING and (name != "git" or Word("grep") in command.words):
+            return [Trouble(f"{shown}: it may read what a rule forbids; the grep tool leaves that out", is_read=True)]
     return _merged([law.read(path) for path in paths])
 
 

@@ -91,6 +91,11 @@ class Law(msgspec.Struct, frozen=True):
     def whole_rule(self, rules: Sequence[Rule], kind: WantKind) -> Rule | None:
         return next((rule for rule in self._about(rules, kind) if rule.is_whole), None)
 
+    @property
+    def hides_some(self) -> bool:
+        """Whether some files may not be read, wherever they are."""
+        return any(rule.path is not None for rule in self._about(self.deny, "read"))
+
     def _denying(self, kind: WantKind, path: str) -> Rule | None:
         return next((rule for rule in self._about(self.deny, kind) if rule.matches_path(path, is_denial=True)), None)
 
