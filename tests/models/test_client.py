@@ -273,6 +273,28 @@ async def test_where_no_model_was_chosen_the_first_one_offered_is_taken(
     assert (await models.named(endpoint(model_server, "mine"))).name == "openai/mine"
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["broken off", "without end"])
+async def test_an_error_is_what_its_status_says_whatever_becomes_of_its_body(
+    models: Models, monkeypatch: pytest.MonkeyPatch, *, is_closed: bool
+) -> None:
+    monkeypatch.setattr("kedge.models.client.REST_S", 0.05)
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 No\r\ncontent-length: 1000\r\n\r\n{")
+        await writer.drain()
+        if not is_closed:
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, HOST, 0)
+    async with server:
+        url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}/v1"
+        with pytest.raises(Refused) as caught:
+            await ask(models, Endpoint(provider="openai", model="m", base_url=url, api_key=KEY))
+        assert caught.value.code == "auth"
+
+
 async def test_what_is_known_of_a_model_holds_also_where_the_server_chose_it(
     models: Models, model_server: ModelServer
 ) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 15.0  # a network that takes longer is down
 STALL_S = 300.0  # reasoning models are silent for minutes; one that is for longer has gone
-REST_S = 5.0  # after the model said why it stopped: for the usage and the end of the stream
+REST_S = 5.0  # after the model said why it stopped, for the usage and the end of the stream; for what an error says
 DRAIN_S = 0.1  # after the end of the stream: for that of the connection's message, so that it can be used again
 LISTING_S = 60.0  # how long a server's first model is taken to stay the same
 MAX_BODY_BYTES = 256 * 1024  # of an error, or of a list of models
@@ -107,7 +107,7 @@ class Models:
     async def _first_model(self, endpoint: Endpoint) -> str:
         wire = WIRES[endpoint.wire]
         async with self._send(endpoint, wire.prepare_listing(endpoint)) as answer:
-            names = wire.parse_listing(await _short_body(answer))
+            names = wire.parse_listing(b"".join([chunk async for chunk in _short_body(answer)]))
         if not names:
             raise ConfigError("no_model", f"{endpoint.host} offers no model; name one with -m or KEDGE_MODEL")
         return names[0]
@@ -118,7 +118,7 @@ class Models:
         transport = await self._transport()
         async with transport.send(request) as answer:
             if answer.status != 200:
-                body = await _short_body(answer)
+                body = await _error_body(answer)
                 raise fault_of_answer(endpoint, answer.status, answer.headers, body, self._time_of_day())
             yield answer
 
@@ -207,14 +207,22 @@ def _open_transport(connect_s: float, stall_s: float, local: Local | None) -> Tr
     return Transport(connect_s, stall_s, local)
 
 
-async def _short_body(answer: Answer) -> bytes:
+async def _error_body(answer: Answer) -> bytes:
+    """What came of it in time: the status says enough, so that a body without end, or half of one, spoils nothing."""
+    body = bytearray()
+    with contextlib.suppress(TimeoutError, ModelError):
+        async with asyncio.timeout(REST_S), contextlib.aclosing(_short_body(answer)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+    return bytes(body)
+
+
+async def _short_body(answer: Answer) -> AsyncGenerator[bytes, None]:
     """As much of a body as matters."""
-    pieces: list[bytes] = []
     size = 0
     async with contextlib.aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
-            pieces.append(chunk)
+            yield chunk
             size += len(chunk)
             if size > MAX_BODY_BYTES:
                 break
-    return b"".join(pieces)
