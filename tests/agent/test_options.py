@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,22 @@ class TestLimits:
         assert end.code == "max_cost"
         assert len(model_server.calls) == 2  # 40 cents, 80 cents
         assert end.usage.cost == pytest.approx(0.8)
+
+    @pytest.mark.parametrize("is_option", [True, False])
+    async def test_a_sub_agent_spends_only_what_is_left(
+        self, pilot: Pilot, model_server: ModelServer, *, is_option: bool
+    ) -> None:
+        priced = ModelConfig(input_price=1.0, output_price=100.0)
+        pilot.config = Config(
+            agent=AgentConfig(titles=False, max_cost=None if is_option else 0.5),
+            providers={"openai": ProviderConfig(models={"tester": priced})},
+        )
+        spent = Plan(text="", input_tokens=0, output_tokens=4000)
+        model_server.on([replace(spent, tool_calls=(call("helper", text="find it"),))], prompt="go")
+        model_server.on([replace(spent, tool_calls=(call("peek", text="a"),))] * 3, prompt="find it")
+        end = await pilot.ask("go", options=RunOptions(max_cost=0.5) if is_option else RunOptions())
+        assert end.code == "max_cost"
+        assert len(model_server.calls) == 2  # 40 cents each: the sub-agent had 10 left
 
     async def test_what_an_earlier_attempt_did_counts(
         self, kedge: Kedge, hands: Hands, model_server: ModelServer

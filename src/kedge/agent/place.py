@@ -79,7 +79,7 @@ class CallContext:
 
     async def delegate(self, prompt: str, title: str) -> str:
         mine = self._ctx.options
-        options = RunOptions(max_cost=mine.max_cost, mode=mine.mode, allow=mine.allow, deny=mine.deny)
+        options = RunOptions(max_cost=await self._left_to_spend(), mode=mine.mode, allow=mine.allow, deny=mine.deny)
         end = await self._ctx.delegate(prompt, title=title, model=self._ctx.run.model, options=options)
         if end.cancelled:
             raise ToolError("The sub-agent was cancelled before it finished.")
@@ -88,3 +88,13 @@ class CallContext:
         if not end.text.strip():
             raise ToolError("The sub-agent ended without an answer; ask again, with a narrower question.")
         return end.text
+
+    async def _left_to_spend(self) -> float | None:
+        """A sub-agent spends what its parent has left, and no limit of its own beside it."""
+        most = self._ctx.options.max_cost or self.config.agent.max_cost
+        if most is None:
+            return None
+        left = most - (await self._ctx.usage()).cost
+        if left <= 0:
+            raise ToolError("The limit on this run's cost is reached: nothing is left for a sub-agent.")
+        return left
