@@ -12,6 +12,7 @@ from kedge.models.history import Abilities, valid_history
 from kedge.models.values import ModelInfo
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Finish, Message, Part, Role, Text, ToolResult, text_of
+from kedge.protocol.runs import RunOptions
 from kedge.protocol.usage import Usage
 from kedge.tools.port import Output, ToolContext
 from tests.agent.hands import Hands, NamedTool, Params
@@ -254,6 +255,22 @@ async def test_a_crash_after_a_summary_does_not_repeat_it(
     assert (await kedge.end(receipt.run_id)).text == "finished"
     assert len(await summaries(pilot, session_id)) == 1
     assert len(await kedge.results(session_id)) == 1
+
+
+async def test_steps_before_a_summary_count_also_after_a_crash(
+    pilot: Pilot, model_server: ModelServer, kedge: Kedge
+) -> None:
+    model_server.on([Plan(text="a summary")], prompt=ASKED)
+    model_server.next_plans = [
+        Plan(tool_calls=(peek(),), input_tokens=9_500),
+        Plan(text="cut off", gate="step", gate_after=0),
+        Plan(tool_calls=(peek(2),)),
+        Plan(text="one too many"),
+    ]
+    receipt = await kedge.send(await kedge.session(), "find the bug", options=RunOptions(max_steps=2))
+    await model_server.until(lambda calls: any(call.held for call in calls))
+    await kedge.crash_and_start()
+    assert (await kedge.end(receipt.run_id)).code == "max_steps"
 
 
 async def test_on_request_a_session_is_summarised_as_a_run_of_its_own(pilot: Pilot, model_server: ModelServer) -> None:

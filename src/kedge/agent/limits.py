@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.values import Endpoint
-from kedge.protocol.messages import Message
 
 
 class Limits:
@@ -26,11 +23,10 @@ class Limits:
                 "bad_config",
             )
 
-    async def check(self, history: Sequence[Message]) -> None:
+    async def check(self) -> None:
         """Before a step: raises where there may be no further one."""
         if self._steps is None:  # what an earlier attempt of this run has done counts (P13)
-            ours = [message for message in history if message.run_id == self._ctx.run.run_id]
-            self._steps = sum(message.role == "assistant" and not message.summary for message in ours)
+            self._steps = await self._ctx.steps()
         if self._steps >= self._max_steps:
             raise TurnFailed(
                 f"stopped after {_steps(self._steps)}, which is the limit (--max-steps, agent.max_steps);"

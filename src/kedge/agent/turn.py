@@ -132,7 +132,7 @@ class _Turn:
             _check_circles(history, self._run_id)
             if await self._ctx.join():
                 history = await self._ctx.history()
-        await hands.limits.check(history)
+        await hands.limits.check()
         if is_nearly_full(history, hands.steps.endpoint.info, hands.place.config.agent):
             await self._summarise(history, "full")
             history = await self._ctx.history()

@@ -138,6 +138,10 @@ class TurnContext:
         """What the run used so far: all attempts, interrupted ones and sub-agents included."""
         return (await persist(lambda: self._engine.store.run(self._claim.workspace_id, self.run.run_id))).usage
 
+    async def steps(self) -> int:
+        """How many steps the run has taken so far, in all attempts, also those that a summary stands for."""
+        return await persist(lambda: self._engine.store.steps(self._claim.workspace_id, self.run.run_id))
+
     async def session(self) -> SessionDetails:
         claim = self._claim
         return await persist(lambda: self._engine.store.session(claim.workspace_id, claim.session_id))

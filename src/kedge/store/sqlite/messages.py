@@ -190,6 +190,16 @@ def answer_open_calls(tx: Tx, workspace_id: str, run_id: str, note: str) -> None
                 add(tx, workspace_id, row["session_id"], run_id, "tool", [result], call=call)
 
 
+def steps(db: sqlite3.Connection, workspace_id: str, run_id: str) -> int:
+    """How many steps a run has taken, also before a summary; failed attempts at one are none."""
+    (count,) = db.execute(
+        "SELECT count(*) FROM messages WHERE workspace_id = ? AND run_id = ? AND role = 'assistant' AND summary = 0"
+        " AND reason IS NOT 'interrupted'",
+        (workspace_id, run_id),
+    ).fetchone()
+    return count
+
+
 def count_usage(tx: Tx, claim: Claim, usage: Usage) -> None:
     """What was used beside the steps, while the run is open."""
     add_usage(tx, claimed_run(tx, claim), usage)

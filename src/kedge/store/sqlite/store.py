@@ -232,6 +232,9 @@ class SqliteStore:
         self._histories.keep(session_id, known)
         return found
 
+    async def steps(self, workspace_id: str, run_id: str) -> int:
+        return await self._readers.read(messages.steps, workspace_id, run_id)
+
     async def count_usage(self, claim: Claim, usage: Usage) -> None:
         await self._writer.write("count_usage", messages.count_usage, claim, usage)
 
