@@ -8,6 +8,7 @@ import ipaddress
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -252,3 +253,17 @@ def test_any_markup_comes_out_as_text() -> None:
     assert title in ("", "t")
     deep = "<div>" * 50_000 + "end"
     assert markdown_of(deep, "http://h/")[1] == "end"
+
+
+@pytest.mark.parametrize(
+    "piece", ["<!--", '<a href="', "<a x=", "</a ", "<![CDATA[", "<![", "<?", "<svg></head>", "<head></svg>"]
+)
+def test_markup_that_never_ends_takes_no_longer_than_other_text(piece: str) -> None:
+    began = time.process_time()
+    markdown_of(piece * 100_000, "http://h/")
+    assert time.process_time() - began < 10  # it was hours
+
+
+def test_what_was_begun_and_never_ended_is_text() -> None:
+    assert markdown_of("<p>one &amp; two <a href='x", "http://h/")[1] == "one & two <a href='x"
+    assert markdown_of("<p>one &amp", "http://h/")[1] == "one &"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
@@ -21,7 +22,7 @@ def markdown_of(html: str, base_url: str) -> tuple[str, str]:
     """The title and the text of a page; links are made absolute."""
     reader = _Reader(base_url)
     reader.feed(html)
-    reader.close()
+    reader.finish()
     text = _BLANK_LINES.sub("\n\n", "".join(reader.pieces)).strip()
     return _SPACES.sub(" ", "".join(reader.title)).strip(), text
 
@@ -38,10 +39,20 @@ class _Reader(HTMLParser):
         self._lists: list[int | None] = []  # the next number of an ordered one
         self._links: list[str | None] = []
 
+    def finish(self) -> None:
+        """What was begun and never ended is text. `close` would look for its end again from every `<` in it."""
+        rest, self.rawdata = self.rawdata, ""
+        self.handle_data(unescape(rest))
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """`<![…` is a comment in HTML, whatever follows."""
+        del report
+        return self.parse_bogus_comment(i)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "title" and not self.title:
             self._is_title = True
-        if tag in _SILENT:
+        if tag in _SILENT and tag not in self._silent:
             self._silent.append(tag)
         if self._silent:
             return
