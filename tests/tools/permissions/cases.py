@@ -278,6 +278,9 @@ PRODUCTIONS: dict[str, Cases] = {
         ("((i = 1, i++))", "allow"),
         ("((x = $(rm a.txt)))", "ask"),
         ("let x=1", "ask"),
+        (": 'a[$(rm a.txt)]'; echo $((_))", "ask"),
+        (": 'a[$(rm a.txt)]'; [[ $_ -eq 1 ]]", "ask"),
+        ("[[ 'a[$(rm a.txt)]' =~ .* ]]; echo $((BASH_REMATCH))", "ask"),
     ],
     "test_command, unary_expression, binary_expression, ternary_expression, test_operator, regex": [
         ("[ -f a.txt ]", "allow"),

@@ -25,6 +25,8 @@ _POWERFUL = re.compile(
     re.IGNORECASE,
 )
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS(?!ED)|CREDENTIAL|AUTH(?!OR)|COOKIE|PRIVATE", re.IGNORECASE)
+# The shell puts words of the script into them, as it does into some of the powerful ones.
+_TOLD_BY_SHELL = frozenset({"REPLY", "PWD", "OLDPWD", "MAPFILE"})
 # They store whatever they like in a variable, or run something in this shell that may.
 _STORING = frozenset(
     {"read", "mapfile", "readarray", "getopts", "let", "eval", "source", ".", "wait", "command", "builtin", "time"}
@@ -40,7 +42,7 @@ class Names(msgspec.Struct, frozen=True):
 
     def is_number(self, name: str) -> bool:
         """Whether it may stand in arithmetic: an index in the text that a variable holds, `a[$(…)]`, is run."""
-        return not self.is_wild and name not in self.unsafe and re.fullmatch(r"[A-Za-z_]\w*", name) is not None
+        return not self.is_wild and name not in self.unsafe and may_be_set(name) and name not in _TOLD_BY_SHELL
 
     def is_set_once(self, name: str) -> bool:
         return not self.is_wild and self.assigned.count(name) == 1
