@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -139,3 +140,15 @@ def _edit(old: str, new: str) -> OneEdit:
 
 async def _planned(hands: Hands, params: Any) -> Any:
     return written(plan(hands, params))
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+async def test_a_file_is_created_where_there_are_no_hard_links(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    await call(WRITE, hands, path="new.txt", content="x\n")
+    assert [(each.name, each.read_text()) for each in hands.directory.iterdir()] == [("new.txt", "x\n")]

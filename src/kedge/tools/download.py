@@ -16,6 +16,7 @@ from kedge.tools.errors import ToolError
 from kedge.tools.fetch import load_web
 from kedge.tools.paths import resolve, shown_path
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.replacing import publish
 
 MAX_BYTES = 200 * 1024 * 1024
 _TOLD_EVERY = 1024 * 1024
@@ -46,7 +47,10 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
         try:
             with file:
                 size = await _fill(ctx, params, file)
-            await asyncio.to_thread(_publish, partial, path, shown)
+            try:
+                await asyncio.to_thread(publish, partial, path)
+            except FileExistsError:
+                raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
@@ -82,16 +86,6 @@ def _open(path: Path, partial: Path) -> BinaryIO:
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.fdopen(os.open(partial, flags, 0o666), "wb")
-
-
-def _publish(partial: Path, path: Path, shown: str) -> None:
-    """A link never takes the place of a file that somebody else made meanwhile."""
-    try:
-        os.link(partial, path)
-    except FileExistsError:
-        raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
-    except PermissionError:  # a file system without links
-        partial.rename(path)
 
 
 DOWNLOAD = Tool(name="download", params=DownloadParams, run=run, wants=wants)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
 from pathlib import Path
 
 from kedge.tools.errors import ToolError
+
+_WITHOUT_LINKS = frozenset({errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})  # file systems
 
 
 def replace(path: Path, data: bytes, before: os.stat_result | None, shown: str) -> None:
@@ -23,6 +26,16 @@ def replace(path: Path, data: bytes, before: os.stat_result | None, shown: str) 
             _write_in_place(path, data, before, shown)
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}. It is as it was.") from error
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Unlike a rename, a link never takes the place of a file that somebody else made meanwhile: `FileExistsError`."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        temporary.replace(path)
 
 
 def _is_ours_to_replace(path: Path, before: os.stat_result) -> bool:
@@ -44,23 +57,18 @@ def _write_beside(path: Path, data: bytes, before: os.stat_result | None, shown:
             file.flush()
             os.fsync(file.fileno())
         if before is None:
-            _link_new(temporary, path, shown)
+            try:
+                publish(temporary, path)
+            except FileExistsError:
+                raise ToolError(
+                    f"{shown} was created by somebody else meanwhile. View it before you change it."
+                ) from None
         else:
             _check_unchanged(path, before, shown)
             temporary.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def _link_new(temporary: Path, path: Path, shown: str) -> None:
-    """Unlike a rename, a link never takes the place of a file that somebody else made meanwhile."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise ToolError(f"{shown} was created by somebody else meanwhile. View it before you change it.") from None
-    except PermissionError:  # a file system without links
-        temporary.replace(path)
 
 
 def _write_in_place(path: Path, data: bytes, before: os.stat_result, shown: str) -> None:
