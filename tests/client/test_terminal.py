@@ -82,3 +82,13 @@ def test_calls_are_shown_on_a_terminal_one_line_each(kedge: Kedge) -> None:
     lines = [line for line in re.sub(rb"\r\x1b\[K[^\r]*(?=\r\x1b\[K)|\r\x1b\[K", b"", shown).split(b"\r\n") if line]
     assert lines[:4] == [b"first", b"ls ls some files", b"view view one", b"done"]
     assert b"ls some files" not in on_a_terminal(kedge, "-q", "tool ls some files; say done")
+
+
+def test_what_a_model_says_does_not_drive_the_terminal_and_is_exact_in_a_pipe(kedge: Kedge) -> None:
+    said = "one \x1b]0title\x07 \x9b2J \N{FAMILY}\u200d\t."
+    shown = on_a_terminal(kedge, "-q", f"say {said}")
+    assert shown.decode() == "one \ufffd]0title\ufffd \ufffd2J \N{FAMILY}\u200d\t.\r\n"
+    assert kedge.run("-q", f"say {said}").out == f"{said}\n"
+    shown = on_a_terminal(kedge, f"say {said}; say two", shares_output=False)
+    assert b"title" in shown
+    assert b"\x1b]" not in shown

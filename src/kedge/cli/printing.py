@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kedge.cli.common import one_line
-from kedge.cli.console import Console
+from kedge.cli.console import Console, is_terminal
 from kedge.client.activity import Activity
 from kedge.client.telling import FinalTeller, LiveTeller
 from kedge.client.watching import RunView
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
         def finish(self, end: dict[str, Any]) -> None: ...
 
 
+# A model repeats what it read, and that must not drive a terminal: its control characters become a mark. A pipe or a
+# file gets every byte.
+HARMLESS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"} | {0x0D: ""}
+
+
 class TextPrinter:
     """`shows_calls`: whether the calls that are made on the way are shown, one line each."""
 
@@ -36,6 +41,8 @@ class TextPrinter:
         self._shows_calls = shows_calls
         self._teller: Teller = LiveTeller(view.messages) if is_live else FinalTeller(view.messages)
         self._is_quiet = is_quiet
+        self._is_on_terminal = is_terminal(1)
+        self._is_said_on_terminal = is_terminal(2)
 
     def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:
         if self._activity is None:
@@ -57,12 +64,12 @@ class TextPrinter:
     def _print(self, told: Iterable[Told]) -> None:
         for kind, text in told:
             if kind in ("answer", "break"):
-                self._console.answer(text)
+                self._console.answer(text.translate(HARMLESS) if self._is_on_terminal else text)
             elif kind == "note":
                 self._console.flush()
                 self._console.error(f"kedge: {text}\n")
             elif not self._is_quiet:
-                self._console.error(text)
+                self._console.error(text.translate(HARMLESS) if self._is_said_on_terminal else text)
 
 
 class JsonPrinter:
