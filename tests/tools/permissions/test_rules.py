@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kedge.tools.permissions.errors import BadRule
+from kedge.config.rules import BadRule
 from kedge.tools.permissions.patterns import quote_path, quote_word
 from kedge.tools.permissions.rules import parse_rule
 from kedge.tools.permissions.words import UNKNOWN, Word

@@ -25,6 +25,26 @@ def test_no_text_takes_long_to_read(token: str) -> None:
     assert time.process_time() - started < 5  # a tenth of it on a quiet machine
 
 
+def nested_loops(body: str, names: str) -> str:
+    values = " ".join(map(str, range(19)))
+    for name in names:
+        body = f"for {name} in {values}; do {body}; done"
+    return body
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        nested_loops("x=1", "abcdefgh"),
+        nested_loops("sh -c '" + nested_loops('sh -c "ls"', "cd") + "'", "ab"),
+    ],
+)
+def test_no_loop_takes_long_to_judge(bench: Bench, command: str) -> None:
+    started = time.process_time()
+    assert bench.says(bench.judge(), command) == "ask"
+    assert time.process_time() - started < 5
+
+
 @pytest.mark.parametrize("text", ["x" * (MAX_BYTES + 1), "(" * 1501, "\udc80", "a\0b", "a\x7fb", "a\u2028b"])
 def test_what_is_out_of_bounds_is_not_read_at_all(text: str) -> None:
     assert isinstance(parse(text), Unreadable)

@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kedge.config.rules import BadRule
 from kedge.config.schema import Mode, PermissionsConfig
 from kedge.protocol.runs import Permissions, RunOptions
 from kedge.tools.permissions import commands
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
-from kedge.tools.permissions.errors import BadRule
 from kedge.tools.permissions.ground import Ground
 from kedge.tools.permissions.law import Found, Law, Trouble
 from kedge.tools.permissions.rules import Rule, parse_rule

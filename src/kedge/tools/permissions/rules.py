@@ -15,24 +15,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kedge.tools.permissions.errors import BadRule
-from kedge.tools.permissions.patterns import WordPattern, component_regex, split_words
+from kedge.config.rules import KINDS, BadRule, WordPattern, read_rule, wildcard_at
+from kedge.tools.permissions.patterns import component_regex
 from kedge.tools.permissions.words import Word
 from kedge.tools.port import WantKind
 
-KINDS: dict[str, WantKind] = {
-    "bash": "execute",
-    "view": "read",
-    "read": "read",
-    "edit": "write",
-    "write": "write",
-    "fetch": "fetch",
-}
-TOOLS = frozenset(
-    {"multiedit", "download", "glob", "grep", "ls", "job_output", "job_kill", "agent", "todos", "question"}
-)
-_RULE = re.compile(r"([a-z][a-z0-9_.-]*\*?)(?:\((.*)\))?", re.DOTALL)
-_DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", re.IGNORECASE)
 _CAN_FOLD = sys.platform == "darwin"  # its file systems take SRC for src; a denial must, too
 
 Match = Literal["yes", "no", "maybe"]
@@ -106,56 +93,26 @@ def host_of(url: str) -> str | None:
 
 def parse_rule(text: str, directory: str, home: str | None) -> Rule:
     """Raises BadRule. Relative paths of the rule begin at `directory`."""
-    found = _RULE.fullmatch(text.strip())
-    if found is None:
-        raise BadRule(text, "write `tool` or `tool(pattern)`, like `bash(git status)` or `edit(src/**)`.")
-    name, pattern = found[1], found[2]
-    kind = KINDS.get(name)
-    if kind is None and name not in TOOLS and not name.startswith(("mcp_", "lsp_")):
-        known = ", ".join(sorted({*KINDS, *TOOLS}))
-        raise BadRule(
-            text, f"there is no tool {name!r}; the names are {known}, and those that begin with mcp_ or lsp_."
-        )
-    if pattern is None:
-        return Rule(text, name)
-    if not pattern.strip():
-        raise BadRule(text, f"the pattern is empty; write `{name}` alone to mean all that it does.")
-    if kind == "execute":
-        words, is_open = split_words(text, pattern)
-        return Rule(text, name, words=words, is_open=is_open)
-    if kind == "fetch":
-        return Rule(text, name, domain=_domain(text, pattern.strip()))
-    if kind in ("read", "write") or name in ("multiedit", "glob", "grep", "ls", "download"):
-        return Rule(text, name, path=path_regex(text, pattern.strip(), directory, home))
-    raise BadRule(text, f"{name} has no pattern; write `{name}` alone.")
+    written = read_rule(text)
+    path = None if written.path is None else path_regex(text, written.path, directory, home)
+    return Rule(text, written.name, words=written.words, is_open=written.is_open, path=path, domain=written.domain)
 
 
 def path_regex(rule: str, pattern: str, directory: str, home: str | None) -> re.Pattern[str]:
     """A path with `*`, `**` and `?`. What comes before them is resolved as the paths are that it is compared with."""
-    if "\0" in pattern:
-        raise BadRule(rule, "a path holds no NUL character.")
     if pattern == "~" or pattern.startswith("~/"):
         if home is None:
             raise BadRule(rule, "there is no home directory (HOME is not set); write the path from / on.")
         pattern = home + pattern[1:]
-    elif pattern.startswith("~"):
-        raise BadRule(rule, "only your own home can be written with ~; write the path from / on.")
     if pattern.endswith("/") and pattern.strip("/"):
         pattern += "**"
     absolute = "/" + pattern.lstrip("/") if pattern.startswith("/") else f"{directory}/{pattern}"
     parts = [part for part in absolute.split("/") if part not in ("", ".")]
-    first = next((index for index, part in enumerate(parts) if re.search(r"[*?\\]", part)), len(parts))
-    if ".." in parts[first:]:
+    first = wildcard_at(parts)
+    if ".." in parts[first:]:  # behind a directory whose own name has a star
         raise BadRule(rule, "`..` cannot follow a wildcard; write the path without it.")
     base = os.path.realpath("/" + "/".join(parts[:first]))
     regex = "" if base == "/" else re.escape(base)
     for part in parts[first:]:
         regex += r"(?:/[^/]+)*" if part == "**" else "/" + component_regex(part)
     return re.compile(regex or "/", re.DOTALL)
-
-
-def _domain(rule: str, pattern: str) -> str:
-    head, colon, domain = pattern.partition(":")
-    if head != "domain" or not colon or not _DOMAIN.fullmatch(domain):
-        raise BadRule(rule, "write `fetch(domain:example.com)`, or `fetch(domain:*.example.com)` for what is below it.")
-    return domain.strip("[]").rstrip(".").lower()

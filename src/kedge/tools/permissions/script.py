@@ -25,26 +25,42 @@ if TYPE_CHECKING:
 MAX_PIECES = 400
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 MAX_LOOP_VALUES = 20
+MAX_ROUNDS = 400  # of all loops and shells, which may be nested in each other
 _LOOPS = ("for_statement", "while_statement", "c_style_for_statement")
 _KEYWORDS = names("if then elif else fi for while until do done case esac select function in [[ ]] !")
 _ARRAYS = re.compile(rb"=\(|\]\+?=|\s-\w*a")
 _DUPLICATED = re.compile(r"\d+-?|-")
 
 
-def pieces_of(command: str, ground: Ground, directories: Directories, depth: int = 0) -> list[Piece]:
+class _Patience(msgspec.Struct):
+    """How often something may still be read once more, of all that one command line holds."""
+
+    left: int = MAX_ROUNDS
+
+    def take(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+def pieces_of(command: str, ground: Ground, directories: Directories) -> list[Piece]:
+    return _pieces_of(command, ground, directories, 0, _Patience())
+
+
+def _pieces_of(command: str, ground: Ground, directories: Directories, depth: int, patience: _Patience) -> list[Piece]:
+    if depth > MAX_CODE_DEPTH or not patience.take():
+        return [Opaque(why="shells are nested too deeply", text=command[:200])]
     tree = parse(command)
     if isinstance(tree, Unreadable):
         return [Opaque(why=tree.why, text=command[:200])]
-    if depth > MAX_CODE_DEPTH:
-        return [Opaque(why="shells are nested too deeply", text=command[:200])]
-    return _Reader(tree, ground, directories, depth).read()
+    return _Reader(tree, ground, directories, depth, patience).read()
 
 
 class _Reader:
-    def __init__(self, tree: Tree, ground: Ground, directories: Directories, depth: int) -> None:
+    def __init__(self, tree: Tree, ground: Ground, directories: Directories, depth: int, patience: _Patience) -> None:
         self._root, self._source = tree.root, tree.source
         self._ground = ground
         self._depth = depth
+        self._patience = patience
         self._pieces: list[Piece] = []
         self._names: Names = names_of(tree.root, tree.source)
         self._values: dict[str, Word] = {}
@@ -193,6 +209,9 @@ class _Reader:
         if node.children[0].type == "for" and is_known and self._names.is_set_once(name):
             for word in dict.fromkeys(words):
                 self._values[name] = word
+                if not self._patience.take():
+                    self._opaque("its loops are too many", node)
+                    break
                 self._walk(body)
             del self._values[name]
         else:
@@ -293,7 +312,7 @@ class _Reader:
                 else:
                     inner.append(self._made(through, (*command.assigned, *assigned), is_direct=False))
             case wrappers.Code(code, is_certain):
-                inner += pieces_of(code, self._ground, self._directories, self._depth + 1)
+                inner += self._nested(code, self._directories)
                 if not is_certain:
                     inner.append(Opaque(why="another shell than bash reads it", text=code[:200]))
                 if not is_plain:
@@ -303,7 +322,7 @@ class _Reader:
                 if beside:
                     inner.append(self._made(beside, (), is_direct=False))
                 if code is not None:
-                    inner += pieces_of(code, self._ground, None, self._depth + 1)
+                    inner += self._nested(code, None)
         if (words[0].text or "").rpartition("/")[2] == "find":
             rest, runs = wrappers.found_by_find(words)
             if runs:
@@ -312,6 +331,9 @@ class _Reader:
                 inner += [self._made(run, (), is_direct=False) for run in runs if run]
         is_wrapper = is_wrapper and wrappers.is_of_the_system(words[0].text or "")
         return msgspec.structs.replace(command, inner=tuple(inner), is_wrapper=is_wrapper)
+
+    def _nested(self, code: str, directories: Directories) -> list[Piece]:
+        return _pieces_of(code, self._ground, directories, self._depth + 1, self._patience)
 
     def _follow(self, words: tuple[Word, ...]) -> None:
         """`cd` decides what the paths after it mean."""
