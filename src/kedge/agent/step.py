@@ -13,7 +13,6 @@ from kedge.models.client import Models
 from kedge.models.cost import usage_of
 from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest
-from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Image, Reasoning, Text, ToolCall, ToolResult
 from kedge.protocol.usage import Usage
 
@@ -62,11 +61,7 @@ class Steps:
                 self.endpoint = await attempts.again(error, self.endpoint)
                 if is_spoilt:
                     answer = await self._begun()
-        word = _TOLD.get(answer.reason)
-        await answer.finish(self._used(answer, request), word)
-        if word is not None:
-            notice = AgentEvent(type="notice", run_id="", session_id="", message=word, code=answer.reason)
-            await self._ctx.tell(notice)
+        await answer.finish(self._used(answer, request), _TOLD.get(answer.reason))
 
     async def _begun(self) -> Answer:
         return Answer(await self._ctx.message(model=self.endpoint.name))

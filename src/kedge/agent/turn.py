@@ -26,6 +26,7 @@ from kedge.agent.step import ContextFull, Steps
 from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
 from kedge.agent.system import Repositories, Role, look_around, system_prompt
 from kedge.agent.titles import Titles
+from kedge.config.rules import BadRule
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
@@ -37,7 +38,6 @@ from kedge.models.values import Endpoint, StepRequest, ToolSpec
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message
 from kedge.tools.jobs import AllJobs
-from kedge.tools.permissions.errors import BadRule
 from kedge.tools.permissions.grants import granted
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
@@ -162,8 +162,8 @@ class _Turn:
 
     def _is_answer(self, step: Step, history: Sequence[Message]) -> bool:
         """Whether a step without calls is the run's answer; raises where it cannot be one."""
-        if step.is_cut_off and not step.text:
-            raise TurnFailed(_NO_ANSWER[step.reason], step.reason)
+        if step.is_cut_off:  # half an answer is there to be read, and is no success that a script could build on
+            raise TurnFailed((_HALF_AN_ANSWER if step.text else _NO_ANSWER)[step.reason], step.reason)
         return self._schema is None or self._schema.check(history, self._run_id)
 
     async def _ready(self, history: list[Message]) -> _Hands:
@@ -249,6 +249,10 @@ class _Turn:
         await self._ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=message, details=details))
 
 
+_HALF_AN_ANSWER: dict[FinishReason, str] = {
+    "max_tokens": "the answer was cut off at the model's output limit; ask for less at once, or raise the limit",
+    "content_filter": "the provider's content filter stopped the answer in its middle; say it in other words",
+}
 _NO_ANSWER: dict[FinishReason, str] = {
     "max_tokens": "the model reached its output limit before it said anything; ask for less, or raise it",
     "content_filter": "the provider's content filter stopped the answer before it began; say it in other words",

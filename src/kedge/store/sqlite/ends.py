@@ -160,8 +160,8 @@ def _make_whole(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> str | None:
         " AND reason IS NOT 'interrupted' ORDER BY seq DESC LIMIT 1",
         *(workspace_id, run_id),
     )
-    if outcome.state == "completed" or (last is not None and last["reason"] == reason):
-        return None if last is None else last["id"]
+    if outcome.state == "completed" or (last is not None and last["reason"] in (reason, outcome.code)):
+        return None if last is None else last["id"]  # the answer, or one that says itself how it was cut short
     closing = Finish(reason, outcome.error)
     return messages.add(tx, workspace_id, host["session_id"], run_id, "assistant", [closing]).id
 
