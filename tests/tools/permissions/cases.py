@@ -801,6 +801,7 @@ COMMANDS: dict[str, Cases] = {
         ("sh -c 'echo $((1 + 2))'", "allow"),
         ("sh -c 'cat {a.txt,src/main.py}'", "ask"),
         ("watch '[[ a > b ]]'", "ask"),
+        ('sh -c \'eval "[""[ a > b ]]"\'', "ask"),
     ],
     "what find runs": [
         ("find . -exec cat {} + -type f", "ask"),

@@ -135,7 +135,8 @@ def unwrap(words: Sequence[Word]) -> Wrapped:
         return _shell(name, rest)
     if name == "eval":
         texts = [word.text for word in rest if word.text is not None and not word.is_glob]
-        return Code(" ".join(texts)) if len(texts) == len(rest) else "unclear"
+        code = " ".join(texts)
+        return Code(code, _is_portable(code)) if len(texts) == len(rest) else "unclear"  # inside `sh -c`, too
     if name == "env":
         return _env(rest)
     if name == "xargs":
