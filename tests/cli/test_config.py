@@ -174,3 +174,13 @@ def test_paths_are_listed_weakest_first(config: Shell, tmp_path: Path) -> None:
         ["-", f"{config.workspace}/kedge.toml"],
     ]
     assert json.loads(config.ok("path", "--json"))[2] == {"path": str(config.user), "exists": True}
+
+
+def test_a_permission_rule_that_cannot_be_read_is_neither_set_nor_shown(config: Shell) -> None:
+    assert 'permissions.allow: the rule "bash(x" cannot be used' in config.refused(
+        "set", "permissions.allow", '["bash(x"]'
+    )
+    assert not config.user.exists()
+    config.user.parent.mkdir(parents=True)
+    config.user.write_text('model = "a/b"\n[permissions]\ndeny = ["bash(x"]\n')
+    assert f"{config.user}:3: permissions.deny: the rule" in config("show").stderr

@@ -20,6 +20,14 @@ def test_a_file_that_is_not_there_is_made_with_its_directory(home: Home) -> None
     assert home.load().config.model == "a/b"
 
 
+def test_a_rule_that_names_a_variable_is_judged_when_it_is_known(home: Home) -> None:
+    set_in(home.user, "permissions.allow", ["edit(${HOME}/x)", "bash(echo ${WHO})"])
+    assert home.load(WHO="me").config.permissions.allow[1] == "bash(echo me)"
+    with pytest.raises(BadConfig) as caught:
+        home.load(WHO="'")
+    assert "a quote (') is not closed" in caught.value.message
+
+
 def test_a_file_keeps_its_mode_its_mark_and_its_link(home: Home, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles" / "kedge.toml"
     home.write(real, "")
@@ -43,6 +51,8 @@ def test_a_file_keeps_its_mode_its_mark_and_its_link(home: Home, tmp_path: Path)
         ("agent.max_steps", 0, "expected a whole number of at least 1, not 0"),
         ("agent.max_steps", True, "expected a whole number of at least 1, not true"),
         ("permissions.mode", "yolp", 'did you mean "yolo"?'),
+        ("permissions.allow", ["bash(x"], 'permissions.allow: the rule "bash(x" cannot be used: write `tool`'),
+        ("permissions.deny", ["view", "edit(${HOME}/x)", "sbah(ls)"], "there is no tool 'sbah'"),
         ("a..b", 1, "is no key"),
         ("", 1, "is no key"),
         ("model = 1 #", 1, "is no key"),

@@ -57,10 +57,10 @@ def test_tables_are_merged_and_lists_replaced(home: Home) -> None:
 
 
 def test_no_layer_undoes_what_another_denies(home: Home) -> None:
-    home.write(home.system, "permissions.deny = ['sudo']\n")
-    home.write(home.user, "permissions.deny = ['rm', 'sudo']\n")
+    home.write(home.system, "permissions.deny = ['bash']\n")
+    home.write(home.user, "permissions.deny = ['edit', 'bash']\n")
     home.write(home.inner, "permissions.deny = []\n")
-    assert home.load().config.permissions.deny == ("sudo", "rm")
+    assert home.load().config.permissions.deny == ("bash", "edit")
 
 
 def test_a_table_that_is_empty_is_there(home: Home) -> None:
@@ -316,3 +316,22 @@ def test_a_broken_file_raises_until_it_is_mended(home: Home) -> None:
     assert home.load().config.model == "a/b"
     home.user.unlink()
     assert home.load().config.model is None
+
+
+def test_a_permission_rule_that_cannot_be_read_is_a_problem_with_its_place(home: Home) -> None:
+    home.write(
+        home.inner,
+        """
+        [permissions]
+        mode = "plan"
+        allow = ["bash(x"]
+        deny = ["bash(git *)", "fetch(example.com)"]
+        """,
+    )
+    with pytest.raises(BadConfig) as caught:
+        home.load()
+    places = [(each.where, each.line, each.key) for each in caught.value.problems]
+    assert places == [(str(home.inner), 4, "permissions.allow"), (str(home.inner), 5, "permissions.deny")]
+    told = [each.message for each in caught.value.problems]
+    assert told[0].startswith('the rule "bash(x" cannot be used: write `tool` or `tool(pattern)`')
+    assert told[1].startswith('the rule "fetch(example.com)" cannot be used: write `fetch(domain:example.com)`')

@@ -29,7 +29,7 @@ HOSTILE = [
     ("model = 'local/weights.gguf'", "names a file to be loaded"),
     ("model = 'x/${SECRET}'", "takes a value from the environment"),
     ("model = 'x/${SECRET:-default}'", "takes a value from the environment"),
-    ("permissions.deny = ['${SECRET}']", "takes a value from the environment"),
+    ("permissions.deny = ['view(${SECRET})']", "takes a value from the environment"),
     ("providers.openai = { base_url = 'https://${SECRET}.evil.example' }", "takes a value from the environment"),
 ]
 
@@ -67,14 +67,14 @@ def test_trust_itself_is_never_taken_from_a_repository(home: Home) -> None:
 
 def test_a_directory_is_trusted_with_all_that_is_in_it_and_nothing_beside(home: Home) -> None:
     home.trust(home.workspace)
-    home.write(home.outer, "permissions.allow = ['outer']\n")
-    home.write(home.inner, "permissions.allow = ['inner']\n")
+    home.write(home.outer, "permissions.allow = ['view']\n")
+    home.write(home.inner, "permissions.allow = ['edit']\n")
     loaded = home.load()
-    assert loaded.config.permissions.allow == ("inner",)
+    assert loaded.config.permissions.allow == ("edit",)
     assert [ignored.file for ignored in loaded.ignored] == [str(home.outer)]
     beside = home.workspace.with_name("one-more")
     beside.mkdir()
-    home.write(beside / "kedge.toml", "permissions.allow = ['beside']\n")
+    home.write(beside / "kedge.toml", "permissions.allow = ['ls']\n")
     assert home.load_in(beside).config.permissions.allow == ()
 
 
@@ -82,8 +82,8 @@ def test_trust_follows_the_real_directory_and_not_its_name(home: Home) -> None:
     home.trust(home.workspace)
     link = home.repository / "link"
     link.symlink_to(home.workspace, target_is_directory=True)
-    home.write(home.inner, "permissions.allow = ['x']\n")
-    assert home.load_in(link).config.permissions.allow == ("x",)
+    home.write(home.inner, "permissions.allow = ['bash']\n")
+    assert home.load_in(link).config.permissions.allow == ("bash",)
     evil = home.repository / "evil"
     evil.mkdir()
     (evil / "kedge.toml").symlink_to(home.inner)  # borrows a trusted file, but stands elsewhere
@@ -95,7 +95,7 @@ def test_a_trusted_directory_may_be_named_from_home(home: Home, entry: str) -> N
     projects = home.user.parents[2] / "projects"
     projects.mkdir(parents=True)
     home.write(home.user, f"trusted = ['{entry}']\n")
-    home.write(projects / "kedge.toml", "permissions.allow = ['x']\n")
+    home.write(projects / "kedge.toml", "permissions.allow = ['bash']\n")
     assert bool(home.load_in(projects).config.permissions.allow) == entry.startswith("~")
 
 
@@ -117,9 +117,9 @@ def test_a_repository_may_undo_what_its_own_outer_file_narrowed(home: Home) -> N
 
 
 def test_a_repository_can_add_denials_and_take_none_away(home: Home) -> None:
-    home.write(home.user, "permissions.deny = ['rm']\n")
-    home.write(home.inner, "permissions.deny = ['web']\n")
-    assert home.load().config.permissions.deny == ("rm", "web")
+    home.write(home.user, "permissions.deny = ['edit']\n")
+    home.write(home.inner, "permissions.deny = ['fetch']\n")
+    assert home.load().config.permissions.deny == ("edit", "fetch")
 
 
 def test_a_key_is_closed_to_repositories_unless_the_schema_opens_it() -> None:

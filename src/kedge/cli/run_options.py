@@ -81,8 +81,8 @@ def differing(options: Options) -> dict[str, Any]:
         "max_steps": options.whole("max-steps"),
         "max_cost": options.dollars("max-cost"),
         "mode": options.get("mode"),
-        "allow": [as_text(rule) for rule in options.all("allow")],
-        "deny": [as_text(rule) for rule in options.all("deny")],
+        "allow": _rules(options, "allow"),
+        "deny": _rules(options, "deny"),
     }
     if path := options.get("system-file"):
         from kedge.cli.run_files import system_prompt
@@ -93,6 +93,19 @@ def differing(options: Options) -> dict[str, Any]:
 
         given["output_schema"] = output_schema(path)
     return {name: value for name, value in given.items() if value not in (None, [])}
+
+
+def _rules(options: Options, name: str) -> list[str]:
+    rules = [as_text(rule) for rule in options.all(name)]
+    if rules:
+        from kedge.config.rules import BadRule, read_rule  # costs nothing to those who give none
+
+        for rule in rules:
+            try:
+                read_rule(rule)
+            except BadRule as error:
+                raise UsageError(f"--{name} {rule!r} cannot be used: {error.expected}") from None
+    return rules
 
 
 def as_text(argument: str) -> str:

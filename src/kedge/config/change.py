@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from kedge.config.edit import remove_key, set_key
 from kedge.config.errors import BadConfig, CannotSet
@@ -111,6 +111,10 @@ def _leaf(key: str) -> tuple[tuple[str, ...], Leaf]:
 
 
 def _is_reference(leaf: Leaf, value: Any) -> bool:
+    """Whether only what its variables hold can tell if it is right."""
+    if leaf.has_rules and isinstance(value, list):
+        rules = [each for each in cast("list[Any]", value) if not (isinstance(each, str) and names_in(each))]
+        return leaf.problem(rules) is None
     return leaf.kind == "choice" and isinstance(value, str) and bool(names_in(value))
 
 

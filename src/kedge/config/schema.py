@@ -19,6 +19,7 @@ Effort = Literal["minimal", "low", "medium", "high"]
 
 ANYONE = {"untrusted": "yes"}  # harmless, whoever wrote it
 STRICTER = {"untrusted": "stricter"}  # anyone may narrow what the user set, never widen it
+RULES = {"rules": True}  # each text is a permission rule
 
 Count = Annotated[int, Meta(ge=1)]
 Price = Annotated[float, Meta(ge=0)]
@@ -88,8 +89,10 @@ class PermissionsConfig(_Table, frozen=True, kw_only=True):
     """What the agent may do without asking."""
 
     mode: Annotated[Mode, Meta(description="from only looking to doing everything", extra=STRICTER)] = "ask"
-    allow: Annotated[tuple[str, ...], Meta(description="what is done without asking")] = ()
-    deny: Annotated[tuple[str, ...], Meta(description="what is never done; every layer adds to it", extra=ANYONE)] = ()
+    allow: Annotated[tuple[str, ...], Meta(description="what is done without asking", extra=RULES)] = ()
+    deny: Annotated[
+        tuple[str, ...], Meta(description="what is never done; every layer adds to it", extra={**ANYONE, **RULES})
+    ] = ()
 
 
 class FetchConfig(_Table, frozen=True, kw_only=True):

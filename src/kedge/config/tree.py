@@ -11,13 +11,15 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 from msgspec import inspect
 
-from kedge.config.keys import Path, spelled
+from kedge.config.keys import Path, quoted, spelled
+from kedge.config.rules import BadRule, read_rule
 from kedge.config.schema import MODES, Config, Effort, WireName
 
 Kind = Literal["text", "whole", "number", "switch", "choice", "texts", "anything"]
 Untrusted = Literal["no", "yes", "stricter"]
 # In the order that people expect, which msgspec does not keep.
 _CHOICES: tuple[tuple[str, ...], ...] = (MODES, get_args(Effort), get_args(WireName))
+_MAX_RULE_SHOWN = 100
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     default: Any = None
     untrusted: Untrusted = "no"
     choices: tuple[str, ...] = ()
+    has_rules: bool = False  # each text is a permission rule
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
@@ -53,7 +56,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     def problem(self, value: Any) -> str | None:
         if self._fits(value):
-            return None
+            return _bad_rule(value) if self.has_rules else None
         near = difflib.get_close_matches(value, self.choices, 1) if isinstance(value, str) else []
         hint = f'; did you mean "{near[0]}"?' if near else ""
         return f"expected {self.expected}, not {shown(value)}{hint}"
@@ -186,6 +189,15 @@ def shown(value: Any) -> str:
             return "a date or a time"
 
 
+def _bad_rule(rules: list[str]) -> str | None:
+    for rule in rules:
+        try:
+            read_rule(rule)
+        except BadRule as error:
+            return f"the rule {quoted(rule[:_MAX_RULE_SHOWN])} cannot be used: {error.expected.rstrip('.')}"
+    return None
+
+
 def _is_json(value: Any) -> bool:
     match value:
         case list():
@@ -198,7 +210,7 @@ def _is_json(value: Any) -> bool:
             return isinstance(value, str | int | bool)
 
 
-def _node(type: inspect.Type, description: str, default: Any, untrusted: Untrusted) -> Node:
+def _node(type: inspect.Type, description: str, default: Any, untrusted: Untrusted, *, has_rules: bool = False) -> Node:
     def leaf(kind: Kind, **more: Any) -> Leaf:
         return Leaf(kind=kind, description=description, default=default, untrusted=untrusted, **more)
 
@@ -206,7 +218,13 @@ def _node(type: inspect.Type, description: str, default: Any, untrusted: Untrust
         case inspect.Metadata() as said:
             words: dict[str, Any] = said.extra_json_schema or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             marks: dict[str, Any] = said.extra or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            return _node(said.type, words.get("description", description), default, marks.get("untrusted", untrusted))
+            return _node(
+                said.type,
+                words.get("description", description),
+                default,
+                marks.get("untrusted", untrusted),
+                has_rules=marks.get("rules", has_rules),
+            )
         case inspect.UnionType(types=[inner, inspect.NoneType()]):
             return _node(inner, description, default, untrusted)
         case inspect.StructType(cls=cls, fields=fields):
@@ -215,7 +233,7 @@ def _node(type: inspect.Type, description: str, default: Any, untrusted: Untrust
         case inspect.DictType(value_type=each):
             return Named(_node(each, description, None, untrusted), description)
         case inspect.VarTupleType(item_type=inspect.StrType()):
-            return leaf("texts")
+            return leaf("texts", has_rules=has_rules)
         case inspect.LiteralType(values=values):
             choices = set(map(str, values))
             return leaf("choice", choices=next(known for known in _CHOICES if set(known) == choices))

@@ -1,0 +1,150 @@
+"""Permission rules as people write them: `tool` or `tool(pattern)`, and what is wrong with one that cannot be read.
+
+What a rule matches is for whoever judges with it (kedge/tools/permissions), and both read it here, so that no
+configuration is taken that no run can use.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["read", "write", "execute", "fetch"]
+KINDS: dict[str, Kind] = {
+    "bash": "execute",
+    "view": "read",
+    "read": "read",
+    "edit": "write",
+    "write": "write",
+    "fetch": "fetch",
+}
+TOOLS = frozenset(
+    {"multiedit", "download", "glob", "grep", "ls", "job_output", "job_kill", "agent", "todos", "question"}
+)
+_OF_PATHS = frozenset({"multiedit", "glob", "grep", "ls", "download"})
+_RULE = re.compile(r"([a-z][a-z0-9_.-]*\*?)(?:\((.*)\))?", re.DOTALL)
+_DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", re.IGNORECASE)
+_OPERATORS = frozenset(";|&<>()`$\n{}#")
+
+
+class BadRule(ValueError):
+    """A rule that cannot be read. It names the rule and what is expected instead."""
+
+    def __init__(self, rule: str, expected: str) -> None:
+        super().__init__(f"The permission rule {rule!r} cannot be used: {expected}")
+        self.rule = rule
+        self.expected = expected
+
+
+class WordPattern(msgspec.Struct, frozen=True):
+    regex: re.Pattern[str]
+    is_any: bool  # a bare `*`: any one word
+
+
+class WrittenRule(msgspec.Struct, frozen=True):
+    """A rule in its parts; what it names in a workspace is not looked for."""
+
+    text: str
+    name: str
+    words: tuple[WordPattern, ...] | None = None  # of bash
+    is_open: bool = False  # of bash: ends in ` *`, so that more words may follow
+    path: str | None = None  # as written
+    domain: str | None = None
+
+
+def read_rule(text: str) -> WrittenRule:
+    """Raises BadRule."""
+    found = _RULE.fullmatch(text.strip())
+    if found is None:
+        raise BadRule(text, "write `tool` or `tool(pattern)`, like `bash(git status)` or `edit(src/**)`.")
+    name, pattern = found[1], found[2]
+    kind = KINDS.get(name)
+    if kind is None and name not in TOOLS and not name.startswith(("mcp_", "lsp_")):
+        known = ", ".join(sorted({*KINDS, *TOOLS}))
+        raise BadRule(
+            text, f"there is no tool {name!r}; the names are {known}, and those that begin with mcp_ or lsp_."
+        )
+    if pattern is None:
+        return WrittenRule(text, name)
+    if not pattern.strip():
+        raise BadRule(text, f"the pattern is empty; write `{name}` alone to mean all that it does.")
+    if kind == "execute":
+        words, is_open = split_words(text, pattern)
+        return WrittenRule(text, name, words=words, is_open=is_open)
+    if kind == "fetch":
+        return WrittenRule(text, name, domain=_domain(text, pattern.strip()))
+    if kind in ("read", "write") or name in _OF_PATHS:
+        return WrittenRule(text, name, path=_path(text, pattern.strip()))
+    raise BadRule(text, f"{name} has no pattern; write `{name}` alone.")
+
+
+def wildcard_at(parts: list[str]) -> int:
+    """Which part of a path is the first that may mean several; their number if none does."""
+    return next((index for index, part in enumerate(parts) if re.search(r"[*?\\]", part)), len(parts))
+
+
+def _path(rule: str, pattern: str) -> str:
+    if "\0" in pattern:
+        raise BadRule(rule, "a path holds no NUL character.")
+    if pattern.startswith("~") and pattern != "~" and not pattern.startswith("~/"):
+        raise BadRule(rule, "only your own home can be written with ~; write the path from / on.")
+    parts = pattern.split("/")
+    if ".." in parts[wildcard_at(parts) :]:
+        raise BadRule(rule, "`..` cannot follow a wildcard; write the path without it.")
+    return pattern
+
+
+def _domain(rule: str, pattern: str) -> str:
+    head, colon, domain = pattern.partition(":")
+    if head != "domain" or not colon or not _DOMAIN.fullmatch(domain):
+        raise BadRule(rule, "write `fetch(domain:example.com)`, or `fetch(domain:*.example.com)` for what is below it.")
+    return domain.strip("[]").rstrip(".").lower()
+
+
+def split_words(rule: str, pattern: str) -> tuple[tuple[WordPattern, ...], bool]:
+    """The words of one simple command, and whether more may follow (a last bare `*`). Raises BadRule."""
+    words: list[WordPattern] = []
+    regex: list[str] = []
+    bare = ""  # the word as written, to tell a bare `*`
+    is_word = False
+
+    def end() -> None:
+        nonlocal regex, bare, is_word
+        if is_word:
+            words.append(WordPattern(re.compile("".join(regex), re.DOTALL), bare == "*"))
+        regex, bare, is_word = [], "", False
+
+    index = 0
+    while index < len(pattern):
+        char = pattern[index]
+        if char in " \t":
+            end()
+        elif char in "'\"":
+            close = index + 1
+            text = ""
+            while close < len(pattern) and pattern[close] != char:
+                if char == '"' and pattern[close] == "\\" and pattern[close + 1 : close + 2] in ("\\", '"', "$", "`"):
+                    close += 1
+                text += pattern[close]
+                close += 1
+            if close >= len(pattern):
+                raise BadRule(rule, f"a quote ({char}) is not closed.")
+            regex.append(re.escape(text))
+            bare, is_word, index = bare + char, True, close
+        elif char == "\\":
+            index += 1
+            if index >= len(pattern):
+                raise BadRule(rule, "a backslash at the end has nothing to quote.")
+            regex.append(re.escape(pattern[index]))
+            bare, is_word = bare + "\\", True
+        elif char in _OPERATORS and not (char == "#" and is_word):
+            raise BadRule(rule, f"a rule names one simple command by its words; quote {char!r} if a word holds it.")
+        else:
+            regex.append(".*" if char == "*" else re.escape(char))
+            bare, is_word = bare + char, True
+        index += 1
+    end()
+    is_open = bool(words) and words[-1].is_any
+    return tuple(words[:-1] if is_open else words), is_open
