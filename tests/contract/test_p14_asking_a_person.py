@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kedge.engine.turn import TurnContext
-from kedge.protocol.errors import NotFound
+from kedge.protocol.errors import Invalid, NotFound
 from kedge.protocol.events import Event
 from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import (
@@ -87,6 +87,22 @@ async def test_question_is_answered_or_cancelled(kedge: Kedge) -> None:
     await kedge.engine.answer_question(kedge.workspace_id, second.id, None, "tui")
     await kedge.end("r")
     assert [r.content for r in await kedge.results(session_id)] == ["answer: ['this one']", "cancel: None"]
+
+
+@pytest.mark.parametrize("answers", [[], ["this one", "and that one"]])
+async def test_a_question_wants_as_many_answers_as_were_asked_for_and_stays_open(
+    kedge: Kedge, answers: list[object]
+) -> None:
+    session_id = await kedge.session()
+    await kedge.send(session_id, "question which one?", "r")
+    request = await kedge.asked()
+    with pytest.raises(Invalid, match="send one answer for each") as refused:
+        await kedge.engine.answer_question(kedge.workspace_id, request.id, answers, "tui")
+    assert refused.value.code == "invalid_answers"
+    assert await kedge.store.pending(kedge.workspace_id, "question") == [request]
+    await kedge.engine.answer_question(kedge.workspace_id, request.id, ["this one"], "tui")
+    await kedge.end("r")
+    assert [r.content for r in await kedge.results(session_id)] == ["answer: ['this one']"]
 
 
 async def test_pending_requests_are_listed_and_leave_the_list_when_answered(kedge: Kedge) -> None:

@@ -85,7 +85,7 @@ def test_answers_may_be_nested_and_large_up_to_a_limit_and_never_break_anything(
         body = b'{"id": "%b", "answers": %b}' % (request.id.encode(), b"[" * depth + b"]" * depth)
         answer = client.ask("POST", f"{workspace}/questions/answer", body, raw=True)
         assert answer.status in (200, 400, 422), (depth, answer.body)
-        late = client.post(f"{workspace}/questions/answer", {"id": request.id, "answers": []})
+        late = client.post(f"{workspace}/questions/answer", {"id": request.id, "answers": ["late"]})
         assert done(late)["resolved"] is (answer.status != 200), depth
         assert client.ended(workspace, run_id)["state"] == "completed", depth
     with client.events(workspace, after=0) as events:

@@ -216,7 +216,7 @@ def test_a_permission_is_asked_once_and_the_first_answer_wins(client: Client, wo
     assert client.post(f"{workspace}/questions/answer", {"id": request, "answers": []}).code == "request_not_found"
 
 
-@pytest.mark.parametrize(("how", "body"), [("answer", {"answers": ["blue", 1, None]}), ("cancel", {})])
+@pytest.mark.parametrize(("how", "body"), [("answer", {"answers": [["blue", 1, None]]}), ("cancel", {})])
 def test_a_question_is_answered_or_cancelled(
     client: Client, workspace: str, session_id: str, how: str, body: dict[str, Any]
 ) -> None:
@@ -225,11 +225,13 @@ def test_a_question_is_answered_or_cancelled(
         run_id = client.submit(workspace, session_id, "question which colour?")
         request: Any = events.until("question_request")[-1].payload
     assert done(client.get(f"{workspace}/questions"))["questions"][0]["questions"] == [{"question": "which colour?"}]
+    missing = client.post(f"{workspace}/questions/answer", {"id": request.id, "answers": []})
+    assert (missing.status, missing.code) == (422, "invalid_answers")
     assert done(client.post(f"{workspace}/questions/{how}", {"id": request.id, **body}))["resolved"] is True
     client.ended(workspace, run_id)
     messages = done(client.get(f"{workspace}/sessions/{session_id}/messages"))["messages"]
     said = messages[-1]["parts"][0]["content"]
-    assert said == ("answer: ['blue', 1, None]" if how == "answer" else "cancel: None")
+    assert said == ("answer: [['blue', 1, None]]" if how == "answer" else "cancel: None")
 
 
 def test_deleting_a_session_cancels_its_runs_and_waits_for_their_ends(

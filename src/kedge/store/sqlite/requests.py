@@ -7,7 +7,7 @@ import sqlite3
 
 import msgspec
 
-from kedge.protocol.errors import NotFound
+from kedge.protocol.errors import Invalid, NotFound
 from kedge.protocol.events import LogType, encode
 from kedge.protocol.requests import (
     Answer,
@@ -85,6 +85,11 @@ def give_answer(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, g
     if row["answer"] is not None:
         first = _decode_answer(row["answer"])
         return AnswerReceipt(resolved=False, by=first.by, action=first.action)
+    if kind == "question" and given.answers is not None:
+        asked = len(msgspec.json.decode(row["body"], type=QuestionRequest).questions)
+        if len(given.answers) != asked:
+            counts = f"questions: {asked}, answers: {len(given.answers)}"
+            raise Invalid("invalid_answers", f"{counts}; send one answer for each question")
     _resolve(tx, row, given)
     return AnswerReceipt(resolved=True, by=given.by, action=given.action)
 
