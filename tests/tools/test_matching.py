@@ -92,3 +92,9 @@ def test_no_match_and_nothing_alike_says_so() -> None:
 def test_an_edit_that_says_nothing_is_refused(old: str, new: str, why: str) -> None:
     with pytest.raises(ToolError, match=why):
         find("a", old, new, replace_all=False, shown="f")
+
+
+def test_a_blank_line_that_is_wanted_stays_where_white_space_is_forgiven() -> None:
+    text = "    a\n    b\n    c\n"
+    assert applied(text, "a\nb\n", "a\n\nb\n\n") == "    a\n\n    b\n\n    c\n"
+    assert applied(text, "a\nb\n", "\na\nb\n") == "\n    a\n    b\n    c\n"

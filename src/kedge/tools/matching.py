@@ -65,10 +65,21 @@ def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: s
         if spans and starts[i] < spans[-1][1]:
             continue  # one found inside another
         end = starts[i + len(wanted) - 1] + len(lines[i + len(wanted) - 1])
-        spans.append((starts[i], end, _indented(new.strip("\n"), here, there)))
+        spans.append((starts[i], end, _indented(_trimmed_like(old, new), here, there)))
     is_shifted = any(there != here for _, (there, here) in found)
     what = "its indentation" if is_shifted else "white space at the ends of lines"
     return Match(spans, f"old_string matched only without regard to {what}; the file's own was kept.")
+
+
+def _trimmed_like(old: str, new: str) -> str:
+    """Without the line ends around `new` that `old` has too: only whole lines are replaced. More of them are meant."""
+    leading = min(_line_ends(old), _line_ends(new))
+    trailing = min(_line_ends(old[::-1]), _line_ends(new[::-1]))
+    return new[leading : max(leading, len(new) - trailing)]
+
+
+def _line_ends(text: str) -> int:
+    return len(text) - len(text.lstrip("\n"))
 
 
 def _same_lines(lines: list[str], wanted: list[str]) -> list[int]:
