@@ -68,6 +68,10 @@ def test_a_notice_is_told_once_and_one_that_moves_only_in_passing() -> None:
     assert activity.take(moving) == []
     view.take(moving)
     assert view.doing == "fetching, 25 %"
+    passing = event("agent_event", {"type": "notice", "message": "loading", "details": {"is_passing": True}})
+    assert activity.take(passing) == []
+    view.take(passing)
+    assert view.doing == "loading"
 
 
 @pytest.mark.parametrize(

@@ -27,18 +27,43 @@ def test_ends_errors_and_refusals_of_other_runs_are_not_ours() -> None:
     view = RunView(RUN)
     view.take(event("run_complete", "other", text="theirs"))
     view.take(event("agent_event", "other", type="error", error="theirs"))
-    view.take(event("permission_notification", "other", action="deny"))
-    assert (view.end, view.is_denied) == (None, False)
+    view.take(event("permission_notification", "other", id="p", action="deny"))
+    assert (view.end, view.requests.refused) == (None, [])
     view.take({"type": "session", "seq": 2, "payload": {"type": "created", "payload": {"id": SESSION}}})
     view.take({"type": "heartbeat", "payload": {"head": 3}})
 
 
-@pytest.mark.parametrize(("action", "is_denied"), [("deny", True), ("allow", False), ("allow_session", False)])
-def test_a_refused_permission_is_remembered(action: str, is_denied: bool) -> None:
+def asked(request_id: str, description: str, **params: Any) -> dict[str, Any]:
+    return event("permission_request", id=request_id, description=description, params=params)
+
+
+def test_a_refused_permission_is_remembered_with_what_would_have_allowed_it() -> None:
     view = RunView(RUN)
-    view.take(event("permission_notification", action=action))
-    view.take(event("permission_notification", action="allow"))
-    assert view.is_denied is is_denied
+    view.take(asked("p1", "write a.txt", rules=["edit(a.txt)"]))
+    view.take(event("permission_notification", id="p1", action="deny"))
+    view.take(asked("p2", "run make"))
+    view.take(event("permission_notification", id="p2", action="allow"))
+    view.take(event("permission_notification", id="before the log begins", action="deny"))
+    assert [(each.description, each.rules) for each in view.requests.refused] == [
+        ("write a.txt", ["edit(a.txt)"]),
+        ("what was asked before", []),
+    ]
+
+
+def test_a_run_that_waits_for_a_person_says_for_what() -> None:
+    view = RunView(RUN)
+    view.take(event("run", state="running"))
+    view.take(asked("p", "write a.txt"))
+    view.take(asked("p", "write a.txt"))  # a reminder
+    view.take(event("agent_event", type="retry", error="a sub-agent's"))
+    assert view.doing == "waiting for a person: write a.txt"
+    view.take(event("permission_notification", id="p", action="allow"))
+    view.take(event("run", state="running"))
+    assert view.doing == "thinking"
+    view.take(event("question_request", id="q", questions=[{"question": "Which one?"}]))
+    assert view.doing == "waiting for a person: Which one?"
+    view.take(event("question_notification", id="q", action="cancel"))
+    assert view.doing == "thinking"
 
 
 @pytest.mark.parametrize(

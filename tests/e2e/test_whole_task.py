@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,17 @@ def test_where_nobody_is_asked_a_command_is_refused_at_once_and_the_exit_code_sa
     prompt = project.prompt(VIEW, step(bash(f"{UNITTEST} && touch made")), text="I could not run the tests.")
     done = project.run(prompt, wire=wire)
     assert (done.code, done.out) == (4, "I could not run the tests.\n"), done
-    assert "kedge: a permission was refused in this run; -y allows what it asks for" in done.err
+    told = f"kedge: a permission was refused in this run: run {UNITTEST} && touch made; "
+    assert told in done.err
+    flags = shlex.split(done.err.partition(told)[2].partition(" allows it")[0])
+    assert flags[::2] == ["--allow", "--allow"]
     seen, refused = project.results(prompt)
     assert not seen.is_error
     assert refused.is_error
     assert "nobody is there" in refused.content
     assert project.status() == []
+    again = project.prompt(step(bash(f"{UNITTEST} && touch made")), text="Run.")
+    assert project.run(again, *flags, wire=wire).code == 0, "what it said was true"
 
 
 def test_what_only_looks_needs_nobody(project: Project) -> None:

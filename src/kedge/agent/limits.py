@@ -6,6 +6,7 @@ from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.values import Endpoint
+from kedge.protocol.money import dollars
 
 
 class Limits:
@@ -35,7 +36,7 @@ class Limits:
             )
         if self._max_cost is not None and (cost := (await self._ctx.usage()).cost) >= self._max_cost:
             raise TurnFailed(
-                f"stopped at a cost of ${cost:.4f}; the limit is ${self._max_cost:g} (--max-cost, agent.max_cost);"
+                f"stopped at a cost of {dollars(cost)}; the limit is {dollars(self._max_cost)} (--max-cost, agent.max_cost);"
                 " what was done so far stays, and the session can be continued",
                 "max_cost",
             )

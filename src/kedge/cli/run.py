@@ -17,6 +17,7 @@ from kedge.cli.common import (
     printable,
 )
 from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
+from kedge.cli.last_lines import refusal, summary
 from kedge.cli.options import Options, UsageError
 from kedge.cli.printing import JsonPrinter, TextPrinter
 from kedge.cli.run_options import HELP, as_text, differing, parse
@@ -187,13 +188,13 @@ class Command:
         elif (error := end.get("error")) is not None:
             code = EXIT_USAGE if end.get("code") in USAGE_CODES else EXIT_FAILED
             self._note(" ".join(error.split()) or "the run failed")
-        elif follower.core.view.is_denied:
+        elif refused := follower.core.view.requests.refused:
             code = EXIT_REFUSED
-            self._note("a permission was refused in this run; -y allows what it asks for")
+            self._note(refusal(refused))
         if code == EXIT_TIME_UP:
             self._note(f"not done after {self._options.get('timeout')} s; the run was cancelled")
-        if not self._is_quiet:
-            self._note(_summary(self._console.elapsed_s, end.get("usage", {})))
+        if not self._is_quiet and (line := summary(self._console.elapsed_s, end.get("usage", {}))):
+            self._note(line)
         return code
 
     def _note(self, line: str) -> None:
@@ -276,9 +277,3 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _summary(elapsed_s: float, usage: dict[str, Any]) -> str:
-    tokens = f"{usage.get('input_tokens', 0)} tokens in, {usage.get('output_tokens', 0)} out"
-    about = "about " if usage.get("estimated") else ""
-    return f"{elapsed_s:.1f} s, {about}{tokens}"

@@ -46,7 +46,7 @@ class Activity:
 
     def _take_notice(self, notice: dict[str, Any]) -> list[Happening]:
         text = notice.get("message")
-        if not text or progress_of(notice) is not None or text in self._told:
+        if not text or progress_of(notice) is not None or is_passing(notice) or text in self._told:
             return []
         self._told.add(text)
         details: dict[str, Any] = notice.get("details") or {}
@@ -62,6 +62,11 @@ def subject_of(call_input: str) -> str:
         return " ".join(call_input.split())
     subject = next((texts[name] for name in _SUBJECTS if name in texts), next(iter(texts.values()), ""))
     return " ".join(subject.split())
+
+
+def is_passing(notice: dict[str, Any]) -> bool:
+    """Whether it says what is being done now, and is of no interest afterwards."""
+    return bool((notice.get("details") or {}).get("is_passing"))
 
 
 def progress_of(notice: dict[str, Any]) -> int | None:

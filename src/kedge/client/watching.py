@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kedge.client.activity import progress_of
+from kedge.client.activity import is_passing, progress_of
+from kedge.client.asking import Requests
 from kedge.client.story import Story, escape, query
 from kedge.client.text import Growth, RunMessages
 
@@ -27,8 +28,14 @@ class RunView:
         self.run_id = run_id
         self.messages = RunMessages(run_id)
         self.end: dict[str, Any] | None = None  # the payload of run_complete
-        self.is_denied = False  # whether a permission was refused
-        self.doing = "waiting"  # a word or two for people
+        self.requests = Requests()
+        self._doing = "waiting"
+
+    @property
+    def doing(self) -> str:
+        """A word or two for people."""
+        asked = self.requests.waiting_for
+        return self._doing if asked is None else f"waiting for a person: {asked}"
 
     def is_about(self, event: Event) -> bool:
         return event["payload"].get("payload", {}).get("run_id") == self.run_id
@@ -40,18 +47,18 @@ class RunView:
             return []
         match event["type"]:
             case "message_delta":
-                self.doing = _DELTAS.get(payload["kind"], self.doing)
+                self._doing = _DELTAS.get(payload["kind"], self._doing)
                 return self.messages.take_delta(payload)
             case "message":
                 return self._take_message(payload, is_snapshot=event.get("seq") is None)
             case "run":
-                self.doing = "waiting in the queue" if payload["state"] == "queued" else "thinking"
+                self._doing = "waiting in the queue" if payload["state"] == "queued" else "thinking"
                 if payload.get("cancel_requested"):
-                    self.doing = "cancelling"
+                    self._doing = "cancelling"
             case "agent_event":
                 self._take_agent_event(payload)
-            case "permission_notification":
-                self.is_denied = self.is_denied or payload["action"] == "deny"
+            case "permission_request" | "permission_notification" | "question_request" | "question_notification":
+                self.requests.take(event)
             case "run_complete":
                 self.end = payload
             case _:
@@ -71,18 +78,20 @@ class RunView:
         if payload["role"] == "assistant" and (
             tools := [p["name"] for p in payload["parts"] if p["type"] == "tool_call"]
         ):
-            self.doing = f"running {', '.join(tools)}"
+            self._doing = f"running {', '.join(tools)}"
         return grown
 
     def _take_agent_event(self, payload: dict[str, Any]) -> None:
         if payload["type"] == "retry":
-            self.doing = f"trying again: {payload.get('error') or 'the model did not answer'}"
+            self._doing = f"trying again: {payload.get('error') or 'the model did not answer'}"
         elif payload["type"] == "re_authenticate":
-            self.doing = f"waiting for a login at {payload.get('provider_id')}"
+            self._doing = f"waiting for a login at {payload.get('provider_id')}"
         elif payload["type"] == "summarize":
-            self.doing = "summarizing"
+            self._doing = "summarizing"
         elif payload["type"] == "notice" and (percent := progress_of(payload)) is not None:
-            self.doing = f"{payload.get('message') or 'working'}, {percent} %"
+            self._doing = f"{payload.get('message') or 'working'}, {percent} %"
+        elif payload["type"] == "notice" and is_passing(payload):
+            self._doing = payload.get("message") or "working"
 
     def _told_by(self, run: dict[str, Any]) -> dict[str, Any]:
         """The end of a run whose `run_complete` is not in the log any more, from its last message."""

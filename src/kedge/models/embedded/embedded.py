@@ -64,6 +64,8 @@ class Embedded:
             path=str(path), socket="", context=fitting.context, threads=fitting.threads, max_output=fitting.max_output
         )
         host = self._host(settings, name)
+        if not self._pool.is_loaded(settings):
+            await tell(f"loading {PROVIDER}/{name}", {"is_passing": True})
         async with self.using(host):
             pass  # a file that cannot be loaded is told of before anything is asked of it
         return Endpoint(

