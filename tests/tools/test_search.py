@@ -59,6 +59,48 @@ async def test_glob_finds_at_any_depth_the_newest_first(place: Hands) -> None:
     assert await call(GLOB, place, pattern="*.go") == "No file matches *.go."
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("{root}/src/*.py", "src/b.py"),
+        ("{root}/src/**", "src/deep/d.py\nsrc/b.py"),
+        ("{root}/*.py", "a.py"),
+        ("{link}/src/*.py", "src/b.py"),
+        ("{link}/*.py", "a.py"),
+        ("./*.py", "a.py"),
+        ("./src/./*.py", "src/b.py"),
+    ],
+)
+async def test_patterns_may_be_absolute_or_begin_with_a_dot(
+    place: Hands, tmp_path: Path, pattern: str, found: str
+) -> None:
+    tree(place, **{"a.py": "x", "src/b.py": "x", "src/deep/d.py": "x"})
+    (tmp_path / "link").symlink_to(place.directory)
+    pattern = pattern.format(root=place.directory, link=tmp_path / "link")
+    assert await call(GLOB, place, pattern=pattern) == found
+    searched = await call(GREP, place, pattern="x", include=pattern, files_only=True)
+    assert searched.split("\n\n")[1] == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("../*.py", "Give the directory as `path`"),
+        ("src/../*.py", "Give the directory as `path`"),
+        ("/etc/*.conf", "is not below src. Give the directory as `path`"),
+        ("/e\0tc/*", "NUL"),
+        ("a[bc.py", r"\[ that is not closed"),
+        ("*.{py,[x}", r"\[ that is not closed"),
+    ],
+)
+async def test_a_pattern_that_can_find_nothing_says_what_to_write(place: Hands, pattern: str, why: str) -> None:
+    tree(place, **{"src/a.py": "x"})
+    with pytest.raises(ToolError, match=why):
+        await call(GLOB, place, pattern=pattern, path="src")
+    with pytest.raises(ToolError, match=why):
+        await call(GREP, place, pattern="x", include=pattern, path="src")
+
+
 async def test_a_hundred_are_shown_and_the_rest_is_told(place: Hands) -> None:
     tree(place, **{f"f{i}.txt": "needle" for i in range(150)})
     found = await call(GLOB, place, pattern="*.txt")

@@ -57,6 +57,25 @@ def _unescaped(pattern: str, character: str) -> int:
     return -1
 
 
+def check_classes(pattern: str) -> None:
+    """Raises `ToolError` for a bracket that nothing closes: taken for itself, it would just find nothing."""
+    i = 0
+    while i < len(pattern):
+        if pattern[i] == "\\":
+            i += 1
+        elif pattern[i] == "[":
+            i = _class_end(pattern, i)
+            if i < 0:
+                raise ToolError(
+                    f"The pattern {pattern!r} has a [ that is not closed. Write \\[ for the character itself."
+                )
+        i += 1
+
+
+def is_literal(part: str) -> bool:
+    return _SPECIAL.search(part) is None
+
+
 def escape(path: str) -> str:
     """A path as a pattern that means only itself."""
     return _SPECIAL.sub(r"\\\1", path)

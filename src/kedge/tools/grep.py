@@ -18,6 +18,7 @@ from kedge.tools.searching import (
     is_shown,
     narrowed,
     newest,
+    patterns_of,
     readable,
     start_of,
     wants_to_read,
@@ -74,7 +75,7 @@ async def _found(place: Place, start: Start, params: GrepParams) -> tuple[dict[s
     """Lines by file, and whether these are all."""
     found: dict[str, list[Line]] = {}
     count = 0
-    patterns = globs.expand_braces(params.include) if params.include else []
+    patterns = patterns_of(start, params.include) if params.include else []
     matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
     with ExitStack() as stack:
         options = [*narrowed(stack, start, patterns), *_options(start, params)]

@@ -15,6 +15,7 @@ from kedge.tools.paths import is_inside, resolve, shown_path
 from kedge.tools.port import Place, Want
 
 MAX_RESULTS = 100
+_USE_PATH = "Give the directory as `path`, and a pattern that begins there."
 
 
 class Start(NamedTuple):
@@ -48,7 +49,7 @@ async def wants_to_read(place: Place, given: str) -> list[Want]:
 async def files(place: Place, start: Start, pattern: str | None = None) -> list[str]:
     """The files that are not ignored, as paths from `start.base`."""
     found: list[str] = []
-    patterns = [] if pattern is None else globs.expand_braces(pattern)
+    patterns = [] if pattern is None else patterns_of(start, pattern)
     with ExitStack() as stack:
         options = narrowed(stack, start, patterns)
         matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
@@ -58,6 +59,34 @@ async def files(place: Place, start: Start, pattern: str | None = None) -> list[
                 names = [os.fsdecode(record).removeprefix("./") for record in records]
                 found += names if matches is None else [name for name in names if matches(name)]
     return [name for name in found if is_shown(place, start, name)] if place.hidden else found
+
+
+def patterns_of(start: Start, given: str) -> list[str]:
+    """What a model wrote as one pattern, without braces, and from where the search begins."""
+    if "\0" in given:
+        raise ToolError("The pattern holds a NUL character, which no file's name can. Give it without.")
+    patterns = globs.expand_braces(given)
+    for pattern in patterns:
+        globs.check_classes(pattern)
+    return [_from_start(start, pattern) for pattern in patterns]
+
+
+def _from_start(start: Start, pattern: str) -> str:
+    parts = [part for part in pattern.split("/") if part != "."]
+    if ".." in parts:
+        raise ToolError(f"The pattern {pattern!r} leads up with `..`. {_USE_PATH}")
+    if not pattern.startswith("/"):
+        plain = "/".join(parts)
+        return f"/{plain}" if pattern.startswith("./") and plain else plain or "**"  # `./*.py` is not at any depth
+    root = start.path if start.path.is_dir() else start.path.parent
+    if parts[: len(root.parts)] == ["", *root.parts[1:]]:
+        return "/" + ("/".join(parts[len(root.parts) :]) or "**")
+    literal = next((index for index, part in enumerate(parts) if not globs.is_literal(part)), len(parts))
+    head = Path(os.path.realpath("/".join(parts[:literal]) or "/"))  # perhaps a link leads there
+    if not is_inside(head, root):
+        raise ToolError(f"The pattern {pattern!r} is not below {start.shown}. {_USE_PATH}")
+    rest = [*(globs.escape(part) for part in head.relative_to(root).parts), *parts[literal:]]
+    return "/" + ("/".join(rest) or "**")
 
 
 def is_shown(place: Place, start: Start, name: str) -> bool:
