@@ -82,6 +82,9 @@ class _Open:
 
     @property
     def is_whole(self) -> bool:
+        last = next((piece for piece in reversed(self.input) if piece.strip()), "")
+        if not last.rstrip().endswith("}"):
+            return False  # the usual case, without reading all of it again for each piece
         try:
             msgspec.json.decode("".join(self.input))
         except (msgspec.DecodeError, UnicodeEncodeError):
