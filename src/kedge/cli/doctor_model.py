@@ -8,6 +8,7 @@ import os
 import socket
 from urllib.parse import urlsplit
 
+from kedge.config.vendors import ANTHROPIC_MODEL, OPENAI_MODEL
 from kedge.protocol.errors import KedgeError
 
 TYPE_CHECKING = False
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from kedge.cli.doctor import Finding
     from kedge.config.load import Loaded
 
-VENDORS = ("OPENAI", "ANTHROPIC")
+VENDORS = {"OPENAI": ("OpenAI", OPENAI_MODEL), "ANTHROPIC": ("Anthropic", ANTHROPIC_MODEL)}  # in the server's order
 LOCAL_SERVERS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080}
+LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp")  # they need no key
 INSTALL = "pip install 'kedge[local]'"
 ASK_S = 0.3
 MAX_ANSWER_BYTES = 1 << 20
@@ -39,17 +41,31 @@ def model(data_dir: str, directory: str) -> Iterator[Finding]:
     source = "KEDGE_MODEL names it" if _is_set("KEDGE_MODEL") else "the configuration names it"
     if named.partition("/")[0] == "local":
         yield from _embedded(named, source, data_dir)
-        return
-    if configured := loaded.config.providers.get(named.partition("/")[0]) if named else None:
+    elif named:
+        yield from _named(named, source, loaded)
+    else:
+        yield from _found(data_dir, loaded)
+
+
+def _named(named: str, source: str, loaded: Loaded) -> Iterator[Finding]:
+    provider = named.partition("/")[0]
+    configured = loaded.config.providers.get(provider)
+    if configured is not None and not _is_set(f"{provider.upper()}_BASE_URL"):
         where = _shown(configured.base_url) if configured.base_url else "its own address"
         yield True, f"model {named} at {where}: {source}"
-        return
-    given = [vendor for vendor in VENDORS if _is_set(f"{vendor}_BASE_URL") or _is_set(f"{vendor}_API_KEY")]
-    if given:
-        for vendor in given:
-            yield from _vendor(vendor, named)
-    elif named:
+    elif provider in LOCAL_PROVIDERS:
+        yield True, f"model {named}: {source}"
+    elif (vendor := provider.upper()) in VENDORS and (_is_set(f"{vendor}_BASE_URL") or _is_set(f"{vendor}_API_KEY")):
+        yield from _vendor(vendor, named, source, loaded)
+    else:
         yield None, f"model {named}: {source}, but no key for it is set in this shell"
+
+
+def _found(data_dir: str, loaded: Loaded) -> Iterator[Finding]:
+    """Nobody names a model: an address comes before a key, and the first of them is it."""
+    variables = [f"{vendor}_{kind}" for kind in ("BASE_URL", "API_KEY") for vendor in VENDORS]
+    if variable := next(filter(_is_set, variables), None):
+        yield from _vendor(variable.partition("_")[0], "", f"{variable} is set", loaded)
     elif loaded.config.providers:
         yield True, f"model of the configured provider {next(iter(loaded.config.providers))}"
     elif os.path.exists(os.path.join(data_dir, "credentials.json")):
@@ -73,14 +89,24 @@ def _ignored(loaded: Loaded) -> Iterator[Finding]:
         yield None, f"{each.file}:{each.line}: {each.key} is ignored: it {each.why} (kedge config trust)"
 
 
-def _vendor(vendor: str, named: str) -> Iterator[Finding]:
+def _vendor(vendor: str, named: str, why: str, loaded: Loaded) -> Iterator[Finding]:
+    title, default = VENDORS[vendor]
     base_url = os.environ.get(f"{vendor}_BASE_URL", "").strip()
-    where = _shown(base_url) if base_url else {"OPENAI": "OpenAI", "ANTHROPIC": "Anthropic"}[vendor]
     key = "" if _is_set(f"{vendor}_API_KEY") else ", without a key"
-    why = f"{vendor}_{'BASE_URL' if base_url else 'API_KEY'} is set"
-    yield True, f"model {named or 'chosen by the server'} at {where}{key}: {why}"
+    if "/" not in named:
+        named = _default(vendor.lower(), default, base_url, loaded)
+    yield True, f"model {named} at {_shown(base_url) if base_url else title}{key}: {why}"
     if base_url and not _is_reachable(base_url):
         yield False, f"nothing answers at {vendor}_BASE_URL={_shown(base_url)}; is that server running?"
+
+
+def _default(provider: str, default: str, base_url: str, loaded: Loaded) -> str:
+    """What a provider has for those who name no model: as `resolve` of the server has it."""
+    settings = loaded.config.providers.get(provider)
+    if settings is not None and settings.models:
+        return f"{provider}/{next(iter(settings.models))}"
+    is_own = not base_url and not (settings and settings.base_url)
+    return f"{provider}/{default}" if is_own or provider == "anthropic" else "chosen by the server"
 
 
 def _embedded(named: str, why: str, data_dir: str) -> Iterator[Finding]:

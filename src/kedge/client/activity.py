@@ -66,7 +66,8 @@ def subject_of(call_input: str) -> str:
 
 def is_passing(notice: dict[str, Any]) -> bool:
     """Whether it says what is being done now, and is of no interest afterwards."""
-    return bool((notice.get("details") or {}).get("is_passing"))
+    details: dict[str, Any] = notice.get("details") or {}
+    return bool(details.get("is_passing"))
 
 
 def progress_of(notice: dict[str, Any]) -> int | None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Config, ProviderConfig, WireName
+from kedge.config.vendors import ANTHROPIC_MODEL, OPENAI_MODEL
 from kedge.models.errors import ConfigError
 
 NO_SETTINGS = ProviderConfig()
@@ -37,20 +38,19 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return f"Provider({self.id})"  # its configuration may hold a key
 
 
-# In the order in which they are looked for. The default models are good at code, neither the dearest nor the cheapest;
-# the small ones write good titles. OpenAI's newest are not among them: they take no tools on the chat wire.
+# In the order in which they are looked for. The small models write good titles.
 BUILT_IN = (
     Provider(
         id="openai",
         base_url="https://api.openai.com/v1",
-        large="gpt-5.4",
+        large=OPENAI_MODEL,
         small="gpt-5.4-mini",
     ),
     Provider(
         id="anthropic",
         wire="anthropic",
         base_url="https://api.anthropic.com",
-        large="claude-sonnet-5-5",
+        large=ANTHROPIC_MODEL,
         small="claude-haiku-5-5",
     ),
     Provider(id="ollama", base_url="http://127.0.0.1:11434/v1", is_local=True),
