@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, cast
@@ -14,6 +15,8 @@ from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 
 _MAX_SHOWN = 200  # characters of a model's own words that are repeated to it
+_PLACE = re.compile(r" - at `\$([^`]*)`")  # as msgspec says where the mistake is: `$.todos[0].status`
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 
 
 @cache
@@ -34,7 +37,9 @@ def decoded(tool: Tool, text: str) -> msgspec.Struct:
     try:
         return msgspec.convert(given, tool.params, strict=False)
     except msgspec.ValidationError as error:
-        raise ToolError(f"The input of `{tool.name}` is not right: {error}. {_help(tool, given)}") from error
+        raise ToolError(
+            f"The input of `{tool.name}` is not right: {error}. {_help(tool, given, str(error))}"
+        ) from error
 
 
 def unknown_tool(name: str, known: Iterable[str]) -> str:
@@ -53,26 +58,51 @@ def _json(tool: Tool, text: str) -> dict[str, Any]:
             given = msgspec.json.decode(given)
     except (msgspec.DecodeError, UnicodeError) as error:
         problem = f"The input of `{tool.name}` is not valid JSON: {error}. Was it cut off?"
-        raise ToolError(f"{problem} {_help(tool, {})}") from error
+        raise ToolError(f"{problem} {_help(tool)}") from error
     if not isinstance(given, dict):
-        raise ToolError(f"The input of `{tool.name}` must be a JSON object. {_help(tool, {})}")
+        raise ToolError(f"The input of `{tool.name}` must be a JSON object. {_help(tool)}")
     return cast("dict[str, Any]", given)
 
 
-def _help(tool: Tool, given: Mapping[str, Any]) -> str:
-    """What the tool takes, and which of the given names it may have been meant for."""
+def _help(tool: Tool, given: Any = None, error: str = "") -> str:
+    """What the tool takes, also inside of its lists, and which of the given names may have been meant for what."""
     schema = input_schema(tool.params)
+    takes = _takes(schema)
+    words = [f"It takes {takes}." if takes else "It takes no parameters."]
+    for name, each in schema.get("properties", {}).items():
+        if inner := _takes(each.get("items", {})):
+            words.append(f"Each of `{name}` is an object that takes {inner}.")
+    words += _hints(schema, given)
+    found = _PLACE.search(error)
+    for name, index in _STEP.findall(found[1]) if found else ():  # inwards, to where the mistake is
+        schema = schema.get("properties", {}).get(name, {}) if name else schema.get("items", {})
+        match given:
+            case {**fields}:
+                given = fields.get(name)
+            case [*items] if index.isdigit() and int(index) < len(items):
+                given = items[int(index)]
+            case _:
+                break
+        words += _hints(schema, given)
+    return " ".join(words)
+
+
+def _takes(schema: Mapping[str, Any]) -> str:
     properties: dict[str, Any] = schema.get("properties", {})
     required = set(schema.get("required", ()))
-    takes = ", ".join(
+    return ", ".join(
         f"`{name}` ({_type(each)}, {'required' if name in required else 'optional'})"
         for name, each in properties.items()
     )
-    words = [f"It takes {takes}." if takes else "It takes no parameters."]
-    for name in given.keys() - properties.keys():
+
+
+def _hints(schema: Mapping[str, Any], given: Any) -> list[str]:
+    properties: dict[str, Any] = schema.get("properties", {})
+    words: list[str] = []
+    for name in cast("dict[str, Any]", given).keys() - properties.keys() if isinstance(given, dict) else ():
         near = difflib.get_close_matches(name, properties, 1)
         words.append(f"There is no `{name[:_MAX_SHOWN]}`" + (f": did you mean `{near[0]}`?" if near else "."))
-    return " ".join(words)
+    return words
 
 
 def _type(schema: Mapping[str, Any]) -> str:
@@ -80,6 +110,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         return " | ".join(map(str, schema["enum"]))
     if "anyOf" in schema:
         return " or ".join(_type(each) for each in schema["anyOf"] if each.get("type") != "null")
+    if "items" in schema:
+        return f"array of {_type(schema['items'])}"
     return str(schema.get("type", "any"))
 
 
