@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import logging
 import os
@@ -25,6 +26,7 @@ LOG_BYTES = 5 * 1024 * 1024
 OLD_LOGS = 3
 IDLE_S = 30 * 60.0  # a detached server leaves after that long without work
 LINGER_S = 1.0
+END_S = 2.0  # for a process that has nothing left to do
 STOP_S = 20.0  # runs get 5 s (P15), their processes 3 s, and a slow disk the rest
 
 
@@ -123,6 +125,7 @@ def _stop(options: argparse.Namespace, directory: str) -> int:
     from kedge.client import spawn
     from kedge.client.endpoint import Endpoint
     from kedge.client.errors import ClientError, Dropped
+    from kedge.client.owner import Owner
     from kedge.client.waiting import Waiter
     from kedge.client.wire import Absent, Wire
 
@@ -134,9 +137,10 @@ def _stop(options: argparse.Namespace, directory: str) -> int:
     try:
         if not os.path.isdir(directory):
             raise Absent("no such directory")
-        with spawn.only_one(directory):
+        with spawn.only_one(directory), contextlib.closing(Owner(directory)) as owner:
             wire.request("POST", "/v1/control", {"command": "shutdown"})
             spawn.await_free(directory, wire.waiter, STOP_S)
+            owner.await_end(wire.waiter, LINGER_S + END_S)
     except Absent:
         print(f"kedge: no server is running for {directory}")
         return EXIT_OK
