@@ -74,7 +74,6 @@ def test_help_names_every_command_and_option(command: str, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ([], "no command given"),
         (["frobnicate"], "unknown command 'frobnicate'"),
         (["two\nlines"], r"unknown command 'two\nlines'"),
         (["--frobnicate"], "unknown option '--frobnicate'"),
@@ -84,6 +83,11 @@ def test_wrong_usage_is_one_line_that_says_what_to_do(args: list[str], why: str)
     result = kedge(*args)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"kedge: {why}; 'kedge --help' lists what there is\n"
+
+
+def test_without_a_command_there_is_the_help() -> None:
+    result = kedge()
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", cli.help_text())
 
 
 def test_a_command_gets_its_arguments_and_gives_the_exit_code(command: str, capsys: pytest.CaptureFixture[str]) -> None:

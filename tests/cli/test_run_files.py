@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,30 @@ def test_a_pipe_can_be_attached(tmp_path: Path) -> None:
     (made,) = run_files.attachments([f"/dev/fd/{reading}"])
     os.close(reading)
     assert base64.b64decode(made["content"]) == b"from a process"
+
+
+def test_a_named_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_files, "WRITER_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe: it is a pipe that nobody writes to"):
+        run_files.attachments([str(tmp_path / "pipe")])
+
+
+def test_a_named_pipe_is_read_to_its_end_however_slowly_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    parts = 'for word in one two three; do echo $word; sleep 0.1; done > "$1"'
+    with subprocess.Popen(["sh", "-c", parts, "sh", str(path)]):
+        (made,) = run_files.attachments([str(path)])
+    assert base64.b64decode(made["content"]) == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("data", [b"\x00\x01", PNG])
+def test_a_system_prompt_that_is_no_text_is_told_as_that(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "it").write_bytes(data)
+    with pytest.raises(UsageError) as refused:
+        run_files.system_prompt(str(tmp_path / "it"))
+    assert str(refused.value).endswith("it: it is not UTF-8 text")
 
 
 def test_a_name_that_is_long_or_no_text_is_made_fit(tmp_path: Path) -> None:

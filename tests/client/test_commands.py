@@ -132,6 +132,9 @@ def test_session_list_show_rename_export_and_delete(kedge: Kedge, tmp_path: Path
     target = tmp_path / "out.md"
     assert kedge("session", "export", session, "-o", str(target)).code == 0
     assert target.read_text().startswith("# A new title\n\n## user\n\nsay hello")
+    failed = kedge("session", "export", session, "-o", str(tmp_path / "nowhere" / "out.md"))
+    assert (failed.code, failed.err.count("\n")) == (2, 1)
+    assert f"kedge: cannot write {tmp_path / 'nowhere' / 'out.md'} (No such file or directory)" in failed.err
     exported = lines(kedge("session", "export", session, "--json").out)
     assert [message["role"] for message in exported] == ["user", "assistant"]
     assert kedge("session", "delete", session).out == f"deleted {session}\n"

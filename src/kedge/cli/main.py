@@ -79,7 +79,8 @@ def dispatch(args: list[str]) -> int:
         case [name, *_]:
             return refuse(f"unknown {'option' if name.startswith('-') else 'command'} {name!r}")
         case _:
-            return refuse("no command given")
+            print(help_text(), end="", file=sys.stderr)
+            return EXIT_USAGE
 
 
 def take_debug(args: list[str]) -> tuple[list[str], bool]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import binascii
 import json
 import os
+import select
+import stat
+import time
 
 from kedge.cli.options import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 # As in protocol/bounds.py, which knows why; what is too large is refused without being sent.
@@ -18,6 +22,8 @@ MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
 MAX_ALL_BYTES = 22 * 1024 * 1024  # in base64, and with the prompt, that is still within the body's bound
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_NAME_CHARS = 255
+WRITER_S = 2.0  # for whoever writes to a named pipe to open it
+LOOK_AGAIN_S = 0.02
 
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -66,11 +72,13 @@ def _read(path: str, what: str, most: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a named pipe opens without a writer, too
         try:
-            while size <= most and (piece := os.read(fd, 1024 * 1024)):
+            for piece in _pieces(fd):
                 pieces.append(piece)
                 size += len(piece)
+                if size > most:
+                    break
         finally:
             os.close(fd)
     except (OSError, ValueError) as error:  # a zero byte in the name is no system's fault
@@ -81,12 +89,36 @@ def _read(path: str, what: str, most: int) -> bytes:
     return b"".join(pieces)
 
 
+def _pieces(fd: int) -> Iterator[bytes]:
+    """Of a file, and of a pipe: one that somebody writes to is read to its end, however long that takes."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    is_open = not stat.S_ISFIFO(os.fstat(fd).st_mode)  # a pipe is once somebody writes to it
+    until = time.monotonic() + WRITER_S
+    while True:
+        try:
+            piece = os.read(fd, 1024 * 1024)
+        except BlockingIOError:
+            is_open = True
+            poll.poll()
+            continue
+        if piece:
+            is_open = True
+            yield piece
+        elif is_open or any(state & select.POLLHUP and not state & select.POLLIN for _, state in poll.poll(0)):
+            return  # its writers have left
+        elif time.monotonic() > until:
+            raise ValueError("it is a pipe that nobody writes to")
+        else:
+            time.sleep(LOOK_AGAIN_S)
+
+
 def _mime_type(path: str, data: bytes) -> str:
     if image := _image_type(data):
         if len(data) > MAX_IMAGE_BYTES:
             raise UsageError(f"cannot attach {_name(path)}: it is over {_mib(MAX_IMAGE_BYTES)}; scale it down")
         return image
-    _text(path, data)
+    _text(path, data, "attach", " nor a png, jpeg, gif or webp image")
     return _TEXTS.get(os.path.splitext(path)[1].lower(), "text/plain")
 
 
@@ -96,16 +128,14 @@ def _image_type(data: bytes) -> str | None:
     return next((mime_type for start, mime_type in _IMAGES if data.startswith(start)), None)
 
 
-def _text(path: str, data: bytes) -> str:
+def _text(path: str, data: bytes, what: str = "use", nor: str = "") -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UsageError(
-            f"cannot use {_name(path)}: it is neither UTF-8 text nor a png, jpeg, gif or webp image;"
-            " name it in the prompt instead"
-        )
+        why = f"it is neither UTF-8 text{nor}; name it in the prompt instead" if nor else "it is not UTF-8 text"
+        raise UsageError(f"cannot {what} {_name(path)}: {why}")
     return text
 
 

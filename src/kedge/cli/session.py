@@ -80,8 +80,11 @@ def _export(client: Client, words: list[str], options: Options) -> None:
     if target is None:
         _write(client, session["id"], options, print, title=session["title"])
         return
-    with open(target, "w", encoding="utf-8") as file:
-        _write(client, session["id"], options, lambda text: file.write(f"{text}\n"), title=session["title"])
+    try:
+        with open(target, "w", encoding="utf-8", errors="replace") as file:
+            _write(client, session["id"], options, lambda text: file.write(f"{text}\n"), title=session["title"])
+    except OSError as error:
+        raise UsageError(f"cannot write {target} ({error.strerror})") from error
 
 
 def _write(
@@ -95,7 +98,8 @@ def _write(
         if options.has("json"):
             write(json.dumps(message, ensure_ascii=False))
         elif text := _as_markdown(message):
-            write(f"## {message['role']}\n\n{text}\n")
+            what = "summary of what came before" if message.get("summary") else message["role"]
+            write(f"## {what}\n\n{text}\n")
 
 
 def _messages(client: Client, session_id: str) -> Iterator[dict[str, Any]]:
