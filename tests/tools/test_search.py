@@ -115,7 +115,7 @@ async def test_a_hundred_are_shown_and_the_rest_is_told(place: Hands) -> None:
 async def test_grep_shows_lines_with_numbers_and_context(place: Hands) -> None:
     tree(place, **{"a.py": "one\ntwo\nthree\n", "b.txt": "two\n"})
     found = await call(GREP, place, pattern="tw.", include="*.py", context=1)
-    assert found == "1 matching lines in 1 files.\n\na.py\n  1- one\n  2: two\n  3- three\n"
+    assert found == "1 matching line in 1 file.\n\na.py\n  1- one\n  2: two\n  3- three\n"
     assert await call(GREP, place, pattern="tw.", literal=True) == "No matches."
     assert await call(GREP, place, pattern="TWO", ignore_case=True, files_only=True) == (
         "2 matching lines in 2 files.\n\nb.txt\na.py"
@@ -123,8 +123,27 @@ async def test_grep_shows_lines_with_numbers_and_context(place: Hands) -> None:
 
 
 async def test_a_bad_expression_says_what_is_wrong(place: Hands) -> None:
-    with pytest.raises(ToolError, match="unclosed group"):
+    with pytest.raises(ToolError, match=r"(?s)unclosed group.*Set `literal`"):
         await call(GREP, place, pattern="f(")
+    with pytest.raises(ToolError) as caught:
+        await call(GREP, place, pattern="(?=a)")
+    assert "look-ahead" in str(caught.value)
+    assert "--pcre2" not in str(caught.value)  # which the model cannot set
+
+
+@pytest.mark.parametrize(("pattern", "literal"), [(r"a\nb", False), ("a\nb", False), ("a\nb", True)])
+async def test_a_pattern_of_several_lines_says_that_lines_are_searched(
+    place: Hands, pattern: str, literal: bool
+) -> None:
+    tree(place, x="a\nb\n")
+    with pytest.raises(ToolError, match=r"line by line.*`context`.*bash"):
+        await call(GREP, place, pattern=pattern, literal=literal)
+
+
+async def test_a_backslash_and_an_n_may_be_searched_as_text(place: Hands) -> None:
+    tree(place, **{"x.c": 'puts("a\\nb");\n'})
+    assert "1 matching line in 1 file." in await call(GREP, place, pattern=r"a\nb", literal=True)
+    assert "1 matching line in 1 file." in await call(GREP, place, pattern=r"a\\nb")
 
 
 async def test_odd_lines_and_names_are_shown_as_text(place: Hands) -> None:
@@ -143,7 +162,7 @@ async def test_secrets_are_searched_only_by_name(place: Hands) -> None:
     secrets = dict.fromkeys((".env", ".env.production", "deploy.pem", "id_rsa", ".netrc"), "needle")
     tree(place, **secrets, **{".env.example": "needle"})
     assert ".env.example" in (found := await call(GREP, place, pattern="needle"))
-    assert found.startswith("1 matching lines in 1 files")
+    assert found.startswith("1 matching line in 1 file")
     for name in secrets:
         assert (await call(GREP, place, pattern="needle", path=name)).startswith("1 matching")
     assert (await call(GREP, place, pattern="needle", include=".env")).startswith("1 matching")
@@ -174,8 +193,21 @@ async def test_ls_shows_a_tree_with_counts(place: Hands) -> None:
 
 async def test_a_missing_directory_says_what_to_do(place: Hands) -> None:
     for tool, params in [(GLOB, {"pattern": "*"}), (GREP, {"pattern": "x"}), (LS, {})]:
-        with pytest.raises(ToolError, match=r"nowhere does not exist. Use ls"):
+        with pytest.raises(ToolError, match=r"nowhere does not exist. List \. to see"):
             await call(tool, place, path="nowhere", **params)
+        tree(place, **{"src/a.py": ""})
+        with pytest.raises(ToolError, match=r"src/no/where does not exist. List src to see"):
+            await call(tool, place, path="src/no/where", **params)
+
+
+async def test_ls_tells_ignored_files_from_none(place: Hands) -> None:
+    tree(place, **{".gitignore": "*.log\n*.o\n", "logs/a.log": "", "build/deep/x.o": ""})
+    (place.directory / "empty/deep").mkdir(parents=True)
+    for name in ("logs", "build"):
+        assert (await call(LS, place, path=name)).startswith(f"{name}: 0 files (what is in it is ignored")
+    assert await call(LS, place, path="empty") == "empty: 0 files"
+    place.hidden = lambda path: path.endswith("a.log")
+    assert await call(LS, place, path="logs") == "logs: 0 files"
 
 
 async def test_kedgeignore_and_the_users_own_excludes_are_heeded(place: Hands) -> None:
@@ -244,7 +276,7 @@ async def test_what_a_rule_forbids_to_read_is_not_found_either(place: Hands) -> 
     tree(place, **{"open.txt": "needle", "private/plans.txt": "needle"})
     denied = PermissionsConfig(deny=("view(private/**)",))
     place.hidden = Judge(denied, RunOptions(), "ask", directory=place.directory).hidden
-    assert await call(GREP, place, pattern="needle", files_only=True) == "1 matching lines in 1 files.\n\nopen.txt"
+    assert await call(GREP, place, pattern="needle", files_only=True) == "1 matching line in 1 file.\n\nopen.txt"
     assert await call(GLOB, place, pattern="*.txt") == "open.txt"
     assert "plans" not in await call(LS, place, depth=3)
     assert Judge(PermissionsConfig(), RunOptions(), "ask", directory=place.directory).hidden is None

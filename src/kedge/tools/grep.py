@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from kedge.tools import globs, ripgrep
+from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.searching import (
     MAX_RESULTS,
@@ -60,15 +61,30 @@ async def wants(place: Place, params: GrepParams) -> Sequence[Want]:
 
 async def run(ctx: ToolContext, params: GrepParams) -> Output:
     start = start_of(ctx, params.path)
-    found, is_complete = await _found(ctx, start, params)
+    try:
+        found, is_complete = await _found(ctx, start, params)
+    except ripgrep.Refused as error:
+        raise ToolError(_taught(str(error), params)) from error
     found = {name: lines for name, lines in found.items() if is_shown(ctx, start, name)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
         return Output(content="No matches.", metadata={"matches": 0})
     names = await asyncio.to_thread(newest, start.base, found, MAX_RESULTS)
-    total = f"{count if is_complete else f'over {count}'} matching lines in {len(found)} files"
+    lines, in_files = "line" if count == 1 else "lines", "file" if len(found) == 1 else "files"
+    total = f"{count if is_complete else f'over {count}'} matching {lines} in {len(found)} {in_files}"
     shown = (_files_only if params.files_only else _with_lines)(start, ctx, names, found)
     return Output(content="\n".join([f"{total}.", "", *shown]), metadata={"matches": count})
+
+
+def _taught(refusal: str, params: GrepParams) -> str:
+    """ripgrep names its own options, which the model has not: it is told what it can do instead."""
+    if refusal.startswith(r'rg: the literal "\n"'):
+        return (
+            "grep searches line by line, so no pattern can hold a line break. Search for what is on one line and set"
+            " `context`, or use bash for more."
+        )
+    said = refusal.split("\n\nConsider enabling")[0].removeprefix("rg: ")
+    return said if params.literal else f"{said}\nSet `literal` to search for the text as it is."
 
 
 async def _found(place: Place, start: Start, params: GrepParams) -> tuple[dict[str, list[Line]], bool]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.searching import MAX_RESULTS, files, readable, start_of, wants_to_read
+from kedge.tools.searching import MAX_RESULTS, Start, files, is_shown, readable, start_of, wants_to_read
 
 MAX_DEPTH = 10
+MAX_LOOKED_AT = 1_000  # directories, to tell ignored files from none
 
 
 class LsParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,12 +46,23 @@ async def run(ctx: ToolContext, params: LsParams) -> Output:
     root = _tree(name.removeprefix(prefix) for name in names)
     lines = list(_lines(root, params.depth))
     total = f"{start.shown}: {root.count} {'file' if root.count == 1 else 'files'}"
+    if not names and await asyncio.to_thread(_has_files, ctx, start):
+        total += " (what is in it is ignored by git or .kedgeignore; bash with `ls -A` shows it)"
     if len(lines) > MAX_RESULTS:
         lines = [
             *lines[:MAX_RESULTS],
             f"({len(lines) - MAX_RESULTS} more entries; list a directory below, or less depth)",
         ]
     return Output(content="\n".join([total, *lines]), metadata={"count": root.count})
+
+
+def _has_files(place: Place, start: Start) -> bool:
+    """Whether there is a file that a rule lets be seen, in the first of the directories. Blocks: not for the loop."""
+    for directory, _, names in itertools.islice(os.walk(start.path), MAX_LOOKED_AT):
+        beside = Path(directory).relative_to(start.base)
+        if any(is_shown(place, start, str(beside / name)) for name in names):
+            return True
+    return False
 
 
 def _tree(names: Iterable[str]) -> Node:

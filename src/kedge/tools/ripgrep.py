@@ -30,6 +30,10 @@ _ERROR_CHARS = 2_000
 KEDGEIGNORE = ".kedgeignore"
 
 
+class Refused(ToolError):
+    """ripgrep cannot do it, in its own words: mostly an expression that it cannot read."""
+
+
 @cache
 def program() -> str:
     """The one that was installed with Kedge, or the user's own."""
@@ -56,7 +60,7 @@ def only(patterns: Sequence[str]) -> Generator[list[str]]:
 async def search(
     directory: Path, env: Mapping[str, str], options: Sequence[str], *, separator: bytes
 ) -> AsyncGenerator[list[bytes]]:
-    """What ripgrep says, in groups of whole records. Raises `ToolError` in its words if it can't do it.
+    """What ripgrep says, in groups of whole records. Raises `Refused` in its words if it can't do it.
 
     Close it (`contextlib.aclosing`) when leaving early: that ends ripgrep.
     """
@@ -100,7 +104,7 @@ async def search(
         code = await _in_time(process.wait(), deadline)
         said = (await complaint).decode("utf-8", "replace").strip()[:_ERROR_CHARS]
         if code == 2 and said:  # 1 means that nothing was found; without words, some file could not be read
-            raise ToolError(said)
+            raise Refused(said)
     finally:
         complaint.cancel()
         if process.returncode is None:

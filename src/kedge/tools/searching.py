@@ -34,7 +34,8 @@ def start_of(place: Place, given: str) -> Start:
     path = resolve(place, given)
     shown = shown_path(place, path)
     if not path.exists():
-        raise ToolError(f"{shown} does not exist. Use ls to see what is there.")
+        near = next(parent for parent in path.parents if os.path.isdir(parent))  # noqa: PTH112 never raises
+        raise ToolError(f"{shown} does not exist. List {shown_path(place, near)} to see what is there.")
     if is_inside(path, place.directory):
         return Start(place.directory, str(path.relative_to(place.directory)), shown)
     return Start(path if path.is_dir() else path.parent, "." if path.is_dir() else path.name, shown)

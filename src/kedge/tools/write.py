@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -27,6 +28,9 @@ def plan(place: Place, params: WriteParams) -> Planned:
     shown = shown_path(place, path)
     content = params.content
     if not path.exists():
+        above = next(parent for parent in path.parents if os.path.lexists(parent))
+        if not above.is_dir():
+            raise ToolError(f"{shown_path(place, above)} is not a directory, so that nothing can be written below it.")
         data = content.encode("utf-8", "replace")
         if len(data) > text_files.MAX_EDIT_BYTES:
             raise ToolError(f"That is over {text_files.MAX_EDIT_BYTES >> 20} MiB. Let a command or a script write it.")
