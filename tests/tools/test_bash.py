@@ -80,6 +80,17 @@ async def test_pagers_editors_and_prompts_wait_for_nobody(hands: Hands) -> None:
     ).content == "cat true dumb 0"
 
 
+async def test_an_editor_that_nobody_could_leave_ends_and_still_does_what_its_commands_say(hands: Hands) -> None:
+    (hands.directory / "x").write_text("a\n")
+    (hands.directory / ".x.swp").touch()  # left by another; it would ask what to do
+    left = await hands.call("bash", command="vi x; code=$?; printf '\\n%s' $code", timeout=30)
+    assert left.content.split()[-1] in ("1", "127"), "127 where there is no vi"
+    assert (hands.directory / "x").read_text() == "a\n"
+    await hands.call("bash", command="! command -v vim || vim x -c s/a/b/ -c wq; cat x", timeout=30)
+    edited = await hands.call("bash", command="command -v vim >/dev/null && cat x || echo b")
+    assert edited.content == "b"
+
+
 async def test_the_callers_environment_reaches_it_without_our_secrets(hands: Hands) -> None:
     hands.env = {
         **hands.env,

@@ -46,7 +46,6 @@ class WordPattern(msgspec.Struct, frozen=True):
 class WrittenRule(msgspec.Struct, frozen=True):
     """A rule in its parts; what it names in a workspace is not looked for."""
 
-    text: str
     name: str
     words: tuple[WordPattern, ...] | None = None  # of bash
     is_open: bool = False  # of bash: ends in ` *`, so that more words may follow
@@ -67,16 +66,16 @@ def read_rule(text: str) -> WrittenRule:
             text, f"there is no tool {name!r}; the names are {known}, and those that begin with mcp_ or lsp_."
         )
     if pattern is None:
-        return WrittenRule(text, name)
+        return WrittenRule(name)
     if not pattern.strip():
         raise BadRule(text, f"the pattern is empty; write `{name}` alone to mean all that it does.")
     if kind == "execute":
         words, is_open = split_words(text, pattern)
-        return WrittenRule(text, name, words=words, is_open=is_open)
+        return WrittenRule(name, words=words, is_open=is_open)
     if kind == "fetch":
-        return WrittenRule(text, name, domain=_domain(text, pattern.strip()))
+        return WrittenRule(name, domain=_domain(text, pattern.strip()))
     if kind in ("read", "write") or name in _OF_PATHS:
-        return WrittenRule(text, name, path=_path(text, pattern.strip()))
+        return WrittenRule(name, path=_path(text, pattern.strip()))
     raise BadRule(text, f"{name} has no pattern; write `{name}` alone.")
 
 

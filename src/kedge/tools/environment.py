@@ -19,6 +19,8 @@ _NOBODY_IS_THERE = {
     "VISUAL": "true",
     "GIT_EDITOR": "true",
     "GIT_SEQUENCE_EDITOR": "true",
+    # An editor that is started by its name has nobody who could leave it: it carries out its `-c` commands, and ends.
+    "VIMINIT": "set noswapfile nomore shortmess=aoOtTWAIF | autocmd VimEnter * cquit",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "false",
     "SSH_ASKPASS": "false",
