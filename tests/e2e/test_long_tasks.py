@@ -72,6 +72,9 @@ def test_a_session_is_summarised_on_request_and_goes_on(project: Project) -> Non
     project.models.on({"text": "The price is one too low."}, prompt=ASKED, system=str(project.directory))
     receipt = done(project.client.post(f"{project.workspace}/agent/sessions/{session}/summarize", {}), 202)
     assert project.ended(receipt["run_id"])["state"] == "completed"
+    shown = project.kedge("session", "show", session).out
+    assert "## summary of what came before\n\nThe price is one too low." in shown
+    assert shown.count("## summary") == 1, "and nothing else is one"
     again = done(project.client.post(f"{project.workspace}/agent/sessions/{session}/summarize", {}), 202)
     assert project.ended(again["run_id"])["state"] == "completed", "what was just summarised is not summarised again"
     then = project.prompt(text="On.")
