@@ -36,8 +36,8 @@ class Limits:
             )
         if self._max_cost is not None and (cost := (await self._ctx.usage()).cost) >= self._max_cost:
             raise TurnFailed(
-                f"stopped at a cost of {dollars(cost)}; the limit is {dollars(self._max_cost)} (--max-cost, agent.max_cost);"
-                " what was done so far stays, and the session can be continued",
+                f"stopped at a cost of {dollars(cost)}; the limit is {dollars(self._max_cost)}"
+                " (--max-cost, agent.max_cost); what was done so far stays, and the session can be continued",
                 "max_cost",
             )
         self._steps += 1
