@@ -104,7 +104,7 @@ def _rules(options: Options, name: str) -> list[str]:
             try:
                 read_rule(rule)
             except BadRule as error:
-                raise UsageError(f"--{name} {rule!r} cannot be used: {error.expected}") from None
+                raise UsageError(f"--{name} {rule[:100]!r} cannot be used: {error.expected}") from None
     return rules
 
 

@@ -33,7 +33,7 @@ class BadRule(ValueError):
     """A rule that cannot be read. It names the rule and what is expected instead."""
 
     def __init__(self, rule: str, expected: str) -> None:
-        super().__init__(f"The permission rule {rule!r} cannot be used: {expected}")
+        super().__init__(f"The permission rule {rule[:100]!r} cannot be used: {expected}")
         self.rule = rule
         self.expected = expected
 
