@@ -35,6 +35,8 @@ class Home(Place):
             "OPENAI_BASE_URL": self.models.base_url,
             "OPENAI_API_KEY": "key-for-tests",
             "KEDGE_MODEL": "openai/fake-model",
+            # A module that is edited twice in a second keeps its size and its time: Python would run the old one.
+            "PYTHONDONTWRITEBYTECODE": "1",
             "KEDGE_AGENT__TITLES": str(self._has_titles).lower(),
             "NO_PROXY": HOST,  # whatever proxy the machine uses, it cannot reach our loopback
         }

@@ -107,8 +107,6 @@ def check_options(options: RunOptions) -> None:
         check_text(options.system, "system prompt")
         if len(options.system.encode()) > MAX_PROMPT_BYTES:
             raise TooLarge("system_too_large", f"the system prompt is over {MAX_PROMPT_BYTES >> 20} MiB")
-    if options.max_steps is not None and not float(options.max_steps).is_integer():
-        raise Invalid("invalid_options", "max_steps must be a whole number")
     if options.output_schema is not None:
         _check_schema(options.output_schema)
     for rules, what in ((options.allow, "allow"), (options.deny, "deny")):

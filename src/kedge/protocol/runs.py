@@ -34,7 +34,7 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 # JSON has one kind of number: 20.0 is as whole as 20.
-Steps = Annotated[float, msgspec.Meta(ge=1, le=1_000_000, extra_json_schema={"type": "integer"})]
+Steps = Annotated[float, msgspec.Meta(ge=1, le=1_000_000, multiple_of=1)]
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,9 @@ class Installer:
         assert process.stdin is not None
         try:
             with process:
-                process.stdin.write(said)
-                process.stdin.close()
+                with suppress(BrokenPipeError):  # one that has ended already says why
+                    process.stdin.write(said)
+                    process.stdin.close()
                 process.stdin = None
                 yield process
                 process.kill()
