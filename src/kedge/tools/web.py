@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 
 import httpx2
 
-from kedge.tools.addresses import Target, judged
+from kedge.tools.addresses import Target, checked_url, judged
 from kedge.tools.errors import ToolError
 from kedge.version import VERSION
 
@@ -55,7 +55,7 @@ async def get(
                 async with contextlib.aclosing(response):
                     where = response.headers.get("location")
                     if response.is_redirect and where:
-                        url = urljoin(target.url, where)
+                        url = _within(target, urljoin(target.url, where))
                         continue
                     yield Page(response, target.url)
                     return
@@ -64,6 +64,15 @@ async def get(
         raise ToolError(f"{url} did not answer in full within {timeout_s:g} s.") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ToolError(f"{url} could not be fetched: {str(error) or type(error).__name__}.") from error
+
+
+def _within(target: Target, url: str) -> str:
+    """A redirect within the host that was asked for. Leave was given for that one, and rules know only that one."""
+    if checked_url(url).hostname != target.parts.hostname:
+        raise ToolError(
+            f"{target.url} leads to {url}, on another host. Fetch that address itself, if it is what you want."
+        )
+    return url
 
 
 async def _send(client: httpx2.AsyncClient, target: Target, headers: Mapping[str, str]) -> httpx2.Response:
