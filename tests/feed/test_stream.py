@@ -451,6 +451,16 @@ class TestClosing:
         async with asyncio.timeout(LIMIT_S):
             await waiting
 
+    async def test_a_reader_behind_when_the_store_closes_ends_quietly(self, bench: Bench) -> None:
+        session = await bench.session()
+        await bench.events(session, 60)  # more than the ring holds
+        stream, reader = bench.stream(after=0), Reader()
+        reader.take(await next_chunk(stream))
+        bench.feeds.close()
+        await bench.store.close()
+        await read_to_end(reader, stream)
+        assert reader.types == ["connected"]
+
     async def test_a_reader_that_leaves_is_not_counted_any_more(self, bench: Bench) -> None:
         stream = bench.feeds.subscribe(bench.feed)
         await next_chunk(stream)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kedge import failpoints
+from kedge.protocol.errors import StoreUnavailable
 from kedge.store.port import Draft
 from kedge.store.sqlite import opening
 from tests.store.stores import Place, opened
@@ -150,3 +151,24 @@ async def test_an_emptied_log_in_front_holds_nothing_back(place: Place) -> None:
     assert place.store._wal.stat().st_size == 0
     assert await place.store.size_bytes() == place.store._path.stat().st_size
     assert len(await place.store.runs(place.workspace_id)) == 20
+
+
+async def test_closing_answers_what_was_asked_before_and_refuses_the_rest(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(db: sqlite3.Connection) -> str:
+        begun.set()
+        assert go_on.wait(LIMIT_S)
+        return "read"
+
+    async with opened(tmp_path) as place:
+        store = place.store
+        asked = [asyncio.create_task(store._readers.read(wait)) for _ in range(50)]  # more than there are threads
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        go_on.set()
+        assert await asyncio.gather(*asked) == ["read"] * 50
+        await closing
+        with pytest.raises(StoreUnavailable):
+            await store.workspaces()

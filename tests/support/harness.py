@@ -96,8 +96,9 @@ class Kedge:
 
     async def shutdown(self, grace_s: float = 5.0) -> None:
         async with asyncio.timeout(LIMIT_S):
-            await self.engine.shutdown(grace_s)
+            await self.engine.stop(grace_s)
             await self._stop_watching()
+            await self.store.close()
 
     async def restart(self, grace_s: float = 0) -> None:
         await self.shutdown(grace_s)

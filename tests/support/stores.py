@@ -36,9 +36,9 @@ class Sqlite:
     def crash(self, store: Store) -> None:
         assert isinstance(store, SqliteStore)
         store.on_commit = _tell_nobody
-        for executor in (store._write_executor, store._read_executor):
+        for executor, is_writer in ((store._write_executor, True), (store._read_executor, False)):
             assert isinstance(executor, ThreadPoolExecutor)
-            executor.shutdown(cancel_futures=True)  # a statement that runs in a thread cannot be torn from it
+            executor.shutdown(cancel_futures=is_writer)  # a statement that runs in a thread cannot be torn from it
         store.abandon()
 
     async def stored_bytes(self, store: Store) -> int:

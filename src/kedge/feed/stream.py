@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from kedge.feed.pieces import chunks_of, piece
-from kedge.protocol.errors import NotFound
+from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import CaughtUp, Connected, Heartbeat, ResetReason, StreamReset, control_frame
 from kedge.store.port import Store
 
@@ -55,6 +55,10 @@ class Reader:
                     yield chunk
         except NotFound:
             return  # the workspace was deleted, and the log with it: the rest of the story is nowhere
+        except StoreUnavailable:
+            if not self.feed.is_closed:
+                raise
+            # The server has gone: the next one tells the rest.
 
     def _connect(self, after: int | None, log_id: str | None) -> bytes:
         ring = self.feed.ring

@@ -28,7 +28,11 @@ class Readers:
         def read(db: sqlite3.Connection) -> T:
             return fn(db, *args, **kwargs)
 
-        return await asyncio.wrap_future(self._executor.submit(self._read_now, read))
+        try:
+            reading = self._executor.submit(self._read_now, read)
+        except RuntimeError as error:  # the store was closed, or the machine gives no thread
+            raise StoreUnavailable(f"nothing can be read ({error})") from error
+        return await asyncio.wrap_future(reading)
 
     def close(self) -> None:
         for reader in self._all:

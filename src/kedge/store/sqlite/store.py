@@ -78,6 +78,7 @@ class SqliteStore:
         self._checkpoint: Future[None] | None = None
         self._checkpointed_bytes = 0
         self._is_bulk_moved = False
+        self._is_closing = False
         self._histories = history.Histories()
         self._listener: OnCommit = lambda _: None
         self._writer = Writer(db, write_executor, self._committed, now, new_id)
@@ -308,11 +309,15 @@ class SqliteStore:
         await asyncio.wrap_future(self._write_executor.submit(self._truncate_wal))
 
     async def close(self) -> None:
+        """Write and answer what was asked before, refuse the rest. Called again, it does nothing."""
+        if self._is_closing:
+            return
+        self._is_closing = True
         self._writer.close()
         await self._writer.drain()
         await self._checkpoint_is_over()
         if isinstance(self._read_executor, ThreadPoolExecutor):
-            self._read_executor.shutdown(cancel_futures=True)  # reads in flight are short
+            await asyncio.to_thread(self._read_executor.shutdown)  # what was asked is answered: reads are short
         try:
             await asyncio.wrap_future(self._write_executor.submit(opening.note_closing, self._db))
         except sqlite3.Error as error:
