@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -29,7 +30,7 @@ class Readers:
             return fn(db, *args, **kwargs)
 
         try:
-            reading = self._executor.submit(self._read_now, read)
+            reading: Future[T] = self._executor.submit(self._read_now, read)
         except RuntimeError as error:  # the store was closed, or the machine gives no thread
             raise StoreUnavailable(f"nothing can be read ({error})") from error
         return await asyncio.wrap_future(reading)

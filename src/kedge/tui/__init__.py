@@ -1,0 +1,1 @@
+"""The terminal interface: a client of the server like any other."""
