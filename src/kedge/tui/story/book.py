@@ -1,0 +1,154 @@
+"""The workspace as the interface knows it: sessions, the page that is open, requests to a person, who answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kedge.protocol.events import AgentEvent, ConfigChanged, Event, FileChange
+from kedge.protocol.messages import Delta, MessageOf
+from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
+from kedge.protocol.runs import Run, RunEnd
+from kedge.protocol.sessions import Session
+from kedge.tui.story.page import Page, Request
+
+
+class Resolved(NamedTuple):
+    """A request that was answered, here or elsewhere."""
+
+    request: Request
+    by: str
+    action: str
+
+
+class Ended(NamedTuple):
+    run: Run | None
+    end: RunEnd
+
+
+Happening = Resolved | Ended | Request | ConfigChanged | AgentEvent
+
+
+class Book:
+    """Events go in through `take`; what somebody may have to react to is handed to `on_happening` at once."""
+
+    def __init__(self, on_happening: Callable[[Happening], None] = lambda _: None) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.requests: dict[str, Request] = {}  # pending, oldest first
+        self.runs: dict[str, Run] = {}  # open ones, of all sessions
+        self.pages: dict[str, Page] = {}
+        self.files: dict[str, dict[str, FileChange]] = {}  # by session, then path: the newest version
+        self.revision = 0
+        self._on_happening = on_happening
+
+    def page(self, session_id: str) -> Page:
+        """The page of a session; its children's pages hang below it."""
+        page = self.pages.get(session_id)
+        if page is None:
+            page = self.pages[session_id] = Page(session_id)
+            for run in self.runs.values():
+                if run.session_id == session_id:
+                    page.take_run(run)
+            parent = self._parent_of(session_id)
+            if parent is not None:
+                parent.children[session_id] = page
+        return page
+
+    def close(self, keep: Iterable[str]) -> None:
+        """Forget the pages of sessions that nobody looks at: memory stays bounded."""
+        kept = set(keep)
+        for session_id in [each for each in self.pages if self._root(each) not in kept]:
+            del self.pages[session_id]
+
+    def read_sessions(self, sessions: Iterable[Session]) -> None:
+        self.sessions = {session.id: session for session in sessions}
+        self.revision += 1
+
+    def read_runs(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self._take_run(run)
+        self.revision += 1
+
+    def forget(self) -> None:
+        """Something was missed (P10): what is not read again is not believed."""
+        self.requests.clear()
+        self.runs.clear()
+        self.pages.clear()
+        self.files.clear()
+        self.revision += 1
+
+    def requests_of(self, session_id: str) -> list[Request]:
+        """Of a session and its sub-agents."""
+        return [request for request in self.requests.values() if self._root(request.session_id) == session_id]
+
+    def take(self, event: Event) -> None:
+        self.revision += 1
+        match event.payload:
+            case Delta() as delta:
+                if page := self.pages.get(delta.session_id):
+                    page.take_delta(delta)
+            case MessageOf() as message:
+                if page := self._page_for(message.session_id):
+                    page.take_message(message, event.seq, is_deleted=event.change == "deleted")
+            case Session() as session:
+                self._take_session(session, is_deleted=event.change == "deleted")
+            case Run() as run:
+                self._take_run(run)
+            case RunEnd() as end:
+                run = self.runs.pop(end.run_id, None)
+                if page := self._page_for(end.session_id):
+                    page.take_end(end)
+                self._on_happening(Ended(run, end))
+            case AgentEvent() as told:
+                if page := self._page_for(told.session_id):
+                    page.take_agent_event(told, event.seq)
+                self._on_happening(told)
+            case PermissionRequest() | QuestionRequest() as request:
+                is_new = request.id not in self.requests
+                self.requests[request.id] = request
+                if is_new:
+                    self._on_happening(request)
+            case RequestResolution() as resolution:
+                if request := self.requests.pop(resolution.id, None):
+                    self._on_happening(Resolved(request, resolution.by, resolution.action))
+            case FileChange() as change:
+                self.files.setdefault(self._root(change.session_id), {})[change.path] = change
+            case ConfigChanged() as changed:
+                self._on_happening(changed)
+            case _:
+                pass
+
+    def _take_session(self, session: Session, *, is_deleted: bool) -> None:
+        if is_deleted:
+            self.sessions.pop(session.id, None)
+            self.pages.pop(session.id, None)
+        else:
+            self.sessions[session.id] = session
+            self._page_for(session.id)
+
+    def _take_run(self, run: Run) -> None:
+        if run.is_open:
+            self.runs[run.run_id] = run
+        else:
+            self.runs.pop(run.run_id, None)
+        if page := self._page_for(run.session_id):
+            page.take_run(run)
+
+    def _page_for(self, session_id: str) -> Page | None:
+        """The page of a session that is open, or whose parent is."""
+        page = self.pages.get(session_id)
+        if page is None and self._parent_of(session_id) is not None:
+            page = self.page(session_id)
+            page.is_read = True  # it began while we watched
+        return page
+
+    def _parent_of(self, session_id: str) -> Page | None:
+        session = self.sessions.get(session_id)
+        return self.pages.get(session.parent_session_id or "") if session else None
+
+    def _root(self, session_id: str) -> str:
+        seen: set[str] = set()
+        while (session := self.sessions.get(session_id)) and session.parent_session_id and session_id not in seen:
+            seen.add(session_id)
+            session_id = session.parent_session_id
+        return session_id
