@@ -10,7 +10,9 @@ from kedge.protocol.messages import Delta, MessageOf
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
-from kedge.tui.story.page import Page, Request
+from kedge.tui.story.page import Page
+
+Request = PermissionRequest | QuestionRequest
 
 
 class Resolved(NamedTuple):
@@ -45,13 +47,16 @@ class Book:
         """The page of a session; its children's pages hang below it."""
         page = self.pages.get(session_id)
         if page is None:
-            page = self.pages[session_id] = Page(session_id)
+            parent = self._parent_of(session_id)
+            page = self.pages[session_id] = Page(session_id, parent)
+            if parent is not None:
+                parent.children[session_id] = page
             for run in self.runs.values():
                 if run.session_id == session_id:
                     page.take_run(run)
-            parent = self._parent_of(session_id)
-            if parent is not None:
-                parent.children[session_id] = page
+            for request in self.requests.values():
+                if request.session_id == session_id:
+                    page.take_request(request)
         return page
 
     def close(self, keep: Iterable[str]) -> None:
@@ -106,10 +111,14 @@ class Book:
             case PermissionRequest() | QuestionRequest() as request:
                 is_new = request.id not in self.requests
                 self.requests[request.id] = request
+                if page := self._page_for(request.session_id):
+                    page.take_request(request)
                 if is_new:
                     self._on_happening(request)
             case RequestResolution() as resolution:
                 if request := self.requests.pop(resolution.id, None):
+                    if page := self._page_for(request.session_id):
+                        page.take_resolution(request)
                     self._on_happening(Resolved(request, resolution.by, resolution.action))
             case FileChange() as change:
                 self.files.setdefault(self._root(change.session_id), {})[change.path] = change

@@ -1,0 +1,196 @@
+"""The blocks of a run's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kedge.protocol.events import AgentEvent
+from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, Text, ToolCall, ToolResult
+from kedge.tui.story.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.story.message import MessageView, PartView
+
+if TYPE_CHECKING:
+    from kedge.tui.story.page import Page
+
+_STATES: tuple[CallState, ...] = ("writing", "asking", "waiting", "running", "done", "failed", "interrupted")
+
+
+def show(page: Page, run_id: str, messages: Iterable[MessageView], *, is_last: bool) -> list[Block]:
+    """Messages of one run that follow each other; below the last of them, how the run ended."""
+    blocks = [block for message in messages for block in _of_message(page, message)]
+    if is_last:
+        after = list(_after(page, run_id))
+        run = page.runs.get(run_id)
+        if after and not blocks and run is not None:
+            blocks.append(Prompt(key=f"prompt:{run_id}", text=run.prompt, is_shell=run.kind == "shell"))
+        blocks += after
+    return blocks
+
+
+def note_of(event: AgentEvent, key: str) -> Note | None:
+    match event.type:
+        case "error":
+            return Note(key=key, kind="error", text=event.error or event.message or "the run failed")
+        case "retry" | "re_authenticate":
+            return Note(key=key, kind="warning", text=event.message or event.error or event.type)
+        case "summarize" | "notice":
+            return Note(key=key, kind="info", text=event.message) if event.message else None
+
+
+def _of_message(page: Page, message: MessageView) -> Iterator[Block]:
+    match message.role:
+        case "user":
+            yield from _of_user(page, message)
+        case "assistant" if message.is_summary:
+            is_open = message.finish is None
+            text = "summarizing the conversation…" if is_open else "the conversation was summarized"
+            yield Note(
+                key=f"{message.id}:summary",
+                revision=message.revision,
+                message_id=message.id,
+                kind="summary",
+                text=text,
+                details=message.text,
+            )
+        case "assistant":
+            for index, part in enumerate(message.parts):
+                if block := _of_part(page, message, index, part):
+                    yield block
+        case _:
+            pass  # a tool's result is shown with its call
+
+
+def _of_part(page: Page, message: MessageView, index: int, part: PartView) -> Block | None:
+    is_open = message.finish is None and not part.is_whole
+    is_interrupted = message.finish is not None and message.finish.reason == "interrupted"
+    key, revision = f"{message.id}:{index}", part.revision * 4 + is_open * 2 + is_interrupted
+    match part.head:
+        case Text() if part.text.strip():
+            return Words(
+                key=key,
+                revision=revision,
+                message_id=message.id,
+                text=part.text,
+                is_open=is_open,
+                is_interrupted=is_interrupted,
+            )
+        case Reasoning(redacted=redacted) if part.text.strip() or redacted:
+            return Thoughts(
+                key=key,
+                revision=revision,
+                message_id=message.id,
+                text=part.text,
+                is_open=is_open,
+                is_redacted=redacted,
+            )
+        case ToolCall() as call:
+            return _of_call(page, message, part, call)
+        case _:
+            return None
+
+
+def _of_user(page: Page, message: MessageView) -> Iterator[Block]:
+    for index, part in enumerate(message.parts):
+        if isinstance(part.head, ShellCommand):
+            shell = part.head
+            yield Shell(
+                key=f"{message.id}:{index}",
+                revision=part.revision * 2 + page.is_open(message.run_id),
+                message_id=message.id,
+                command=shell.command,
+                output=shell.output,
+                exit_code=shell.exit_code,
+                is_open=shell.exit_code is None and page.is_open(message.run_id),
+            )
+    names = tuple(
+        part.head.name if isinstance(part.head, File) else part.head.mime_type
+        for part in message.parts
+        if isinstance(part.head, File | Image)
+    )
+    if message.text or names:
+        yield Prompt(
+            key=f"prompt:{message.id}",
+            revision=message.revision,
+            message_id=message.id,
+            text=message.text,
+            attachments=names,
+        )
+
+
+def _of_call(page: Page, message: MessageView, part: PartView, call: ToolCall) -> Call:
+    result = page.results.get(call.id)
+    state, output, final, images = _state_of(page, message, call, result)
+    child = _child_of(page, message.run_id, part.text) if call.name == "agent" else None
+    blocks = tuple(child.blocks()) if child else ()
+    changes = part.revision + (result[1].revision if result else 0) + sum(1 + block.revision for block in blocks)
+    return Call(
+        key=f"{message.id}:{call.id}",
+        revision=changes * len(_STATES) + _STATES.index(state),
+        message_id=message.id,
+        call_id=call.id,
+        name=call.name,
+        input=part.text,
+        state=state,
+        output=output,
+        result=final,
+        images=images,
+        child=blocks,
+        child_session_id=child.session_id if child else None,
+    )
+
+
+def _state_of(
+    page: Page, message: MessageView, call: ToolCall, result: tuple[MessageView, PartView] | None
+) -> tuple[CallState, str, ToolResult | None, int]:
+    if result is not None:
+        told, part = result
+        assert isinstance(part.head, ToolResult)
+        if told.finish is not None or part.is_whole:
+            images = sum(isinstance(each.head, Image) for each in told.parts)
+            return ("failed" if part.head.is_error else "done"), part.text, part.head, images
+        return "running", part.text, None, 0
+    if call.id in page.asked.values():
+        return "asking", "", None, 0
+    if message.finish is not None and not page.is_open(message.run_id):
+        return "interrupted", "", None, 0
+    return ("waiting" if call.finished else "writing"), "", None, 0
+
+
+def _child_of(page: Page, run_id: str, call_input: str) -> Page | None:
+    """The sub-agent that a call sent out: it was given the call's own prompt."""
+    try:
+        prompt = msgspec.json.decode(call_input, type=dict[str, object]).get("prompt")
+    except msgspec.DecodeError:
+        return None
+    for child in page.children.values():
+        if any(run.parent_run_id == run_id and run.prompt == prompt for run in child.runs.values()):
+            return child
+    return None
+
+
+def _after(page: Page, run_id: str) -> Iterator[Block]:
+    notes = page.notes.get(run_id, [])
+    yield from notes
+    end = page.ends.get(run_id)
+    if end is None:
+        return
+    if end.cancelled:
+        yield Note(key=f"end:{run_id}", kind="cancelled", text="cancelled")
+    elif end.error is not None:
+        if not any(note.kind == "error" for note in notes):
+            yield Note(key=f"end:{run_id}", kind="error", text=end.error)
+    elif message := _answer_of(page, end.message_id, run_id):
+        reason = message.finish.reason if message.finish else None
+        yield End(key=f"end:{run_id}", message_id=message.id, reason=reason, model=message.model, usage=end.usage)
+
+
+def _answer_of(page: Page, message_id: str | None, run_id: str) -> MessageView | None:
+    if message_id is not None:
+        return page.messages.get(message_id)
+    for message in reversed(page.messages.values()):
+        if message.run_id == run_id and message.role == "assistant" and not message.is_summary:
+            return message
+    return None
