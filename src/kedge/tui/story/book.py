@@ -42,6 +42,7 @@ class Book:
         self.files: dict[str, dict[str, FileChange]] = {}  # by session, then path: the newest version
         self.revision = 0
         self._on_happening = on_happening
+        self._heard: set[str] = set()  # sessions and runs that the stream told of since a reading began
 
     def page(self, session_id: str) -> Page:
         """The page of a session; its children's pages hang below it."""
@@ -65,17 +66,25 @@ class Book:
         for session_id in [each for each in self.pages if self._root(each) not in kept]:
             del self.pages[session_id]
 
+    def begin_reading(self) -> None:
+        """What the stream tells from now on is newer than what will be read."""
+        self._heard.clear()
+
     def read_sessions(self, sessions: Iterable[Session]) -> None:
-        self.sessions = {session.id: session for session in sessions}
+        for session in sessions:
+            if session.id not in self._heard:
+                self.sessions[session.id] = session
         self.revision += 1
 
     def read_runs(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            self._take_run(run)
+            if run.run_id not in self._heard:
+                self._take_run(run)
         self.revision += 1
 
     def forget(self) -> None:
         """Something was missed (P10): what is not read again is not believed."""
+        self.sessions.clear()
         self.requests.clear()
         self.runs.clear()
         self.pages.clear()
@@ -98,6 +107,7 @@ class Book:
             case Session() as session:
                 self._take_session(session, is_deleted=event.change == "deleted")
             case Run() as run:
+                self._heard.add(run.run_id)
                 self._take_run(run)
             case RunEnd() as end:
                 run = self.runs.pop(end.run_id, None)
@@ -128,6 +138,7 @@ class Book:
                 pass
 
     def _take_session(self, session: Session, *, is_deleted: bool) -> None:
+        self._heard.add(session.id)
         if is_deleted:
             self.sessions.pop(session.id, None)
             self.pages.pop(session.id, None)

@@ -43,6 +43,7 @@ class Page:
         self.asked: dict[str, str] = {}  # calls that wait for a person, by the id of the request
         self.children: dict[str, Page] = {}  # by the id of the child's session
         self.usage = Usage()
+        self._heard: set[str] = set()  # runs that the stream told of: what is read of them is older
         self._segments: list[Segment] = []
         self._segments_of: dict[str, list[Segment]] = {}  # by run
         self._blocks: list[Block] | None = None
@@ -71,7 +72,9 @@ class Page:
     def read_runs(self, runs: Iterable[RunStatus]) -> None:
         """Runs of before: how those ended that left no message, too."""
         for run in runs:
-            self.take_run(run)
+            if run.run_id in self._heard:
+                continue
+            self.runs[run.run_id] = run
             if not run.is_open and run.run_id not in self.ends:
                 is_cancelled = run.state == "cancelled"
                 self.ends[run.run_id] = RunEnd(
@@ -111,12 +114,11 @@ class Page:
         self._touch(delta.run_id)
 
     def take_run(self, run: Run) -> None:
+        self._heard.add(run.run_id)
         self.runs[run.run_id] = run
         self._touch(run.run_id)
 
     def take_end(self, end: RunEnd) -> None:
-        if end.run_id not in self.ends:
-            self.usage += end.usage
         self.ends[end.run_id] = end
         self._touch(end.run_id)
 

@@ -1,0 +1,172 @@
+"""What the interface asks of the server, with types. Errors are the client's own (`kedge.client.errors`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from kedge.client.story import escape, query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kedge.client import AsyncClient
+    from kedge.protocol.api import AgentState, ConfigAnswer
+    from kedge.protocol.jobs import Job
+    from kedge.protocol.requests import AnswerReceipt, PermissionAction
+    from kedge.protocol.runs import Attachment, OnBusy, Receipt
+    from kedge.protocol.sessions import Session
+
+T = TypeVar("T")
+Mode = Literal["plan", "ask", "auto-edit", "yolo"]
+SUBMIT_S = 15.0  # then the text goes back into the editor: somebody who waits wants to know
+
+
+class Desk:
+    """`ready` gives the client as soon as there is a server."""
+
+    def __init__(self, ready: Callable[[], Awaitable[AsyncClient]]) -> None:
+        self._ready = ready
+
+    async def call(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
+        """A request below this workspace."""
+        return await (await self._ready()).call(method, path, body, type=type)
+
+    async def call_server(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
+        """A request of the server itself, like `/v1/version`."""
+        import msgspec
+
+        client = await self._ready()
+        return msgspec.convert(await client.wire.call(method, path, body, policy=client.policy()), type)
+
+    # sessions
+
+    async def create_session(self) -> Session:
+        return await (await self._ready()).create_session()
+
+    async def sessions(self, search: str = "") -> list[Session]:
+        return await (await self._ready()).sessions(search or None, limit=200)
+
+    async def rename(self, session_id: str, title: str) -> None:
+        await self.call("PATCH", f"/sessions/{escape(session_id)}", {"title": title}, type=dict[str, Any])
+
+    async def delete(self, session_id: str) -> None:
+        await self.call("DELETE", f"/sessions/{escape(session_id)}", type=dict[str, Any])
+
+    # runs
+
+    async def submit(
+        self,
+        session_id: str,
+        prompt: str,
+        *,
+        run_id: str,
+        attachments: Sequence[Attachment] = (),
+        on_busy: OnBusy = "queue",
+        mode: Mode | None = None,
+        model: str | None = None,
+    ) -> Receipt:
+        """Sent again under the same id, it is the same run (P3)."""
+        from kedge.protocol.runs import Receipt
+
+        body: dict[str, Any] = {
+            "session_id": session_id,
+            "prompt": prompt,
+            "run_id": run_id,
+            "on_busy": on_busy,
+            "permissions": "ask",
+            "env": environment(),
+            "attachments": list(attachments),
+            "options": {"mode": mode} if mode else {},
+        }
+        if model:
+            body["model"] = model
+        return await self._post_run("/agent", body, Receipt)
+
+    async def shell(self, session_id: str, command: str, *, run_id: str) -> Receipt:
+        from kedge.protocol.runs import Receipt
+
+        body = {"command": command, "run_id": run_id, "env": environment()}
+        return await self._post_run(f"/agent/sessions/{escape(session_id)}/shell", body, Receipt)
+
+    async def summarize(self, session_id: str, *, run_id: str) -> Receipt:
+        from kedge.protocol.runs import Receipt
+
+        body = {"run_id": run_id, "env": environment()}
+        return await self._post_run(f"/agent/sessions/{escape(session_id)}/summarize", body, Receipt)
+
+    async def cancel(self, session_id: str) -> list[str]:
+        return await (await self._ready()).cancel(session_id=session_id)
+
+    async def drop(self, session_id: str, run_id: str) -> None:
+        """Take a prompt out of the queue."""
+        target = f"/agent/sessions/{escape(session_id)}/prompts/{escape(run_id)}"
+        await self.call("DELETE", target, type=dict[str, Any])
+
+    # people
+
+    async def grant(self, request_id: str, action: PermissionAction) -> AnswerReceipt:
+        from kedge.protocol.requests import AnswerReceipt
+
+        return await self.call("POST", "/permissions/grant", {"id": request_id, "action": action}, type=AnswerReceipt)
+
+    async def answer(self, request_id: str, answers: list[Any]) -> AnswerReceipt:
+        from kedge.protocol.requests import AnswerReceipt
+
+        return await self.call("POST", "/questions/answer", {"id": request_id, "answers": answers}, type=AnswerReceipt)
+
+    async def refuse_to_answer(self, request_id: str) -> AnswerReceipt:
+        from kedge.protocol.requests import AnswerReceipt
+
+        return await self.call("POST", "/questions/cancel", {"id": request_id}, type=AnswerReceipt)
+
+    # the workspace
+
+    async def agent_state(self) -> AgentState:
+        from kedge.protocol.api import AgentState
+
+        return await self.call("GET", "/agent", type=AgentState)
+
+    async def config(self) -> ConfigAnswer:
+        from kedge.protocol.api import ConfigAnswer
+
+        return await self.call("GET", "/config", type=ConfigAnswer)
+
+    async def set_config(self, key: str, value: str | float | bool | list[Any]) -> ConfigAnswer:
+        """In the user's own file."""
+        from kedge.protocol.api import ConfigAnswer
+
+        return await self.call(
+            "POST", "/config/set", {"scope": "global", "key": key, "value": value}, type=ConfigAnswer
+        )
+
+    async def jobs(self) -> list[Job]:
+        from kedge.protocol.jobs import JobList
+
+        return (await self.call("GET", "/jobs", type=JobList)).jobs
+
+    async def files(self, search: str, limit: int = 20) -> list[str]:
+        return (await self.call("GET", f"/files{query(q=search, limit=limit)}", type=dict[str, list[str]]))["files"]
+
+    async def _post_run(self, path: str, body: dict[str, Any], type: type[T]) -> T:
+        import msgspec
+
+        from kedge.client.policy import Reconnect
+
+        client = await self._ready()
+        policy = Reconnect(give_up_s=SUBMIT_S)
+        return msgspec.convert(await client.wire.call("POST", client.path + path, body, policy=policy), type)
+
+
+def environment() -> dict[str, str]:
+    """The caller's variables, for the run's tools and keys; never our own key to the server."""
+    return {name: value for name, value in os.environ.items() if name != "KEDGE_TOKEN" and _is_text(name + value)}
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,204 @@
+"""The connection to the server: one story over as many streams as it takes, never given up while one looks (P9)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed
+from kedge.client.policy import Reconnect
+from kedge.client.story import Story, query
+from kedge.tui.story.book import Book
+
+if TYPE_CHECKING:
+    from kedge.client import AsyncClient
+    from kedge.protocol.sessions import Session
+
+LinkState = Literal["connecting", "live", "lost", "refused"]
+PAGE = 1000
+FOREVER_S = 10 * 365 * 86_400.0  # an interface that is open goes on trying: its user can see that it does
+
+
+class Link:
+    """`state` is what the banner says; `on_change` is called whenever there may be something new to show."""
+
+    def __init__(
+        self, book: Book, connect: Callable[[], Awaitable[AsyncClient]], on_change: Callable[[], None]
+    ) -> None:
+        self.book = book
+        self.state: LinkState = "connecting"
+        self.error = ""
+        self.is_read = False  # whether the sessions are there
+        self.client: AsyncClient | None = None
+        self._connect = connect
+        self._on_change = on_change
+        self._open: list[str] = []  # sessions to read again when something was missed
+        self._reading: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._retry = asyncio.Event()
+
+    async def ready(self) -> AsyncClient:
+        """The client, as soon as there is a server."""
+        await self._ready.wait()
+        assert self.client is not None
+        return self.client
+
+    def retry(self) -> None:
+        """Do not wait any longer."""
+        self._retry.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        policy = Reconnect(give_up_s=FOREVER_S)
+        try:
+            while True:
+                try:
+                    if self.client is None:
+                        self.client = await self._connect()
+                    self._ready.set()
+                    await self._follow(self.client, policy)
+                except ClientError as error:
+                    await self._fail(error, policy)
+        finally:
+            await self._stop_reading()
+            if self.client is not None:
+                await self.client.close()
+
+    async def open_page(self, session_id: str) -> None:
+        """Read a session, and keep it: after a gap it is read again."""
+        client = await self.ready()
+        self._open = [session_id]
+        self.book.close(self._open)
+        await self._read_page(client, session_id)
+        self._on_change()
+
+    async def read_usage(self, session_id: str) -> None:
+        """What a session took so far; asked when a run of it has ended."""
+        from kedge.protocol.sessions import SessionDetails
+
+        client = await self.ready()
+        details = await client.call("GET", f"/sessions/{session_id}", type=SessionDetails)
+        if page := self.book.pages.get(session_id):
+            page.usage = details.usage
+            self._on_change()
+
+    async def read_child(self, session_id: str) -> None:
+        await self._read_page(await self.ready(), session_id)
+        self._on_change()
+
+    async def _follow(self, client: AsyncClient, policy: Reconnect) -> None:
+        from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES, decode_event
+
+        known = CONTROL_TYPES.keys() | PAYLOAD_TYPES.keys()
+        story = Story(decode=_decode)
+        while True:
+            try:
+                async with contextlib.aclosing(client.wire.stream(f"{client.path}/events{story.connect()}")) as chunks:
+                    async for chunk in chunks:
+                        for event, data in story.feed(chunk):
+                            policy.reached()
+                            match event["type"]:
+                                case "connected":
+                                    self._connected(client)
+                                case "stream_reset":
+                                    self.book.forget()
+                                    self._read_all(client)
+                                case name if name in known:  # a newer server may know more
+                                    self.book.take(decode_event(data))
+                                case _:
+                                    pass
+                        self._on_change()
+            except (Dropped, SpawnFailed) as error:
+                await self._lose(error, policy)
+
+    def _connected(self, client: AsyncClient) -> None:
+        self.state, self.error = "live", ""
+        if not self.is_read:
+            self._read_all(client)
+
+    async def _lose(self, error: Exception, policy: Reconnect) -> None:
+        self.state, self.error = "lost", str(error)
+        self._on_change()
+        await self._pause(policy)
+
+    async def _fail(self, error: ClientError, policy: Reconnect) -> None:
+        """No workspace, no way in: said in the banner, and tried again, since the user may mend it meanwhile."""
+        is_gone = isinstance(error, Refused) and error.status == 404
+        if is_gone and self.client is not None:  # the data directory was emptied: join anew
+            await self.client.close()
+            self.client = None
+            self.is_read = False
+            self.book.forget()
+        self.state, self.error = "refused", str(error)
+        self._on_change()
+        await self._pause(policy)
+
+    async def _pause(self, policy: Reconnect) -> None:
+        self._retry.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._retry.wait(), policy.next_delay_s())
+
+    def _read_all(self, client: AsyncClient) -> None:
+        """Read beside the stream, which goes on: what it tells meanwhile is newer."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self.book.begin_reading()
+        self._reading = asyncio.create_task(self._read(client))
+
+    async def _read(self, client: AsyncClient) -> None:
+        policy = Reconnect(give_up_s=FOREVER_S)
+
+        async def get(target: str, type: Any) -> Any:
+            import msgspec
+
+            return msgspec.convert(await client.wire.call("GET", client.path + target, policy=policy), type)
+
+        from kedge.protocol import api
+
+        for state in ("running", "queued"):
+            self.book.read_runs((await get(f"/runs{query(state=state)}", api.Runs)).runs)
+        sessions: list[Session] = (await get(f"/sessions{query(limit=PAGE)}", api.Sessions)).sessions
+        self.book.read_sessions(sessions)
+        self.is_read = True
+        for session_id in list(self._open):
+            with contextlib.suppress(Refused):  # deleted meanwhile
+                await self._read_page(client, session_id)
+        self._on_change()
+
+    async def _read_page(self, client: AsyncClient, session_id: str) -> None:
+        from kedge.protocol import api
+        from kedge.protocol.messages import Message
+        from kedge.protocol.sessions import SessionDetails
+
+        page = self.book.page(session_id)
+        runs = await client.call("GET", f"/runs{query(session_id=session_id, limit=PAGE)}", type=api.Runs)
+        messages: list[Message] = []
+        as_of: int | None = None
+        after: str | None = None
+        while True:
+            target = f"/sessions/{session_id}/messages{query(after=after, limit=PAGE)}"
+            answer = await client.call("GET", target, type=api.Messages)
+            as_of = answer.as_of_seq if as_of is None else as_of
+            messages += answer.messages
+            if len(answer.messages) < PAGE:
+                break
+            after = answer.messages[-1].id
+        page.read_runs(runs.runs)
+        page.read(messages, as_of)
+        page.usage = (await client.call("GET", f"/sessions/{session_id}", type=SessionDetails)).usage
+
+    async def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+
+
+def _decode(data: bytes) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
