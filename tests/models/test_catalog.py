@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
 
 import pytest
@@ -13,6 +14,8 @@ from kedge.models.providers import BUILT_IN
 from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
 
 NOTHING = ProviderConfig()
+HOSTS = ("openrouter", "groq", "together", "fireworks", "cerebras")  # of others' models
+MODEL_NAME = re.compile(r"[~A-Za-z0-9][A-Za-z0-9._:@/-]*")
 
 
 def endpoint(model: str, config: ProviderConfig = NOTHING) -> Endpoint:
@@ -26,28 +29,51 @@ def test_the_catalog_has_a_date() -> None:
 def test_every_default_model_is_known_with_all_that_a_run_needs() -> None:
     for provider in BUILT_IN:
         for model in filter(None, (provider.large, provider.small)):
-            info = catalog.info(model, NOTHING)
-            assert catalog.vendor_of(model) == provider.id
+            assert model in catalog.everything()[provider.id] or catalog.vendor_of(model) == provider.id, model
+            info = catalog.info(model, NOTHING, provider.id)
             assert info.tools
-            assert info.images
             assert info.context_window
-            assert info.max_output_tokens
-            assert info.input_price
+    for vendor in ("openai", "anthropic"):
+        info = catalog.info(next(each.large for each in BUILT_IN if each.id == vendor), NOTHING, vendor)
+        assert info.images
+        assert info.max_output_tokens
+        assert info.input_price
+
+
+def test_whoever_is_in_the_catalog_is_a_provider() -> None:
+    assert set(catalog.everything()) <= {provider.id for provider in BUILT_IN}
 
 
 def test_the_figures_of_every_model_are_sane() -> None:
-    names = [name for models in catalog.everything().values() for name in models]
+    names = [name for provider, models in catalog.everything().items() for name in models if provider not in HOSTS]
     assert len(names) == len(set(names)) > 30  # a name says whose it is
     for models in catalog.everything().values():
-        for info in models.values():
+        for name, info in models.items():
+            assert MODEL_NAME.fullmatch(name)
             assert info.context_window
-            assert info.max_output_tokens
-            assert info.input_price
-            assert info.output_price
-            assert info.max_output_tokens < info.context_window
-            assert info.input_price < info.output_price
-            assert info.cache_read_price is None or info.cache_read_price < info.input_price
+            assert info.max_output_tokens is None or info.max_output_tokens < info.context_window
+            assert (info.input_price is None) == (info.output_price is None)  # half a price would be a wrong one
+            if info.input_price is None or info.output_price is None:
+                assert info.cache_read_price is None
+                assert info.cache_write_price is None
+                continue
+            assert 0 < info.input_price < info.output_price
+            assert info.cache_read_price is None or 0 <= info.cache_read_price < info.input_price
             assert info.cache_write_price is None or info.cache_write_price > info.input_price
+            assert info.long_prompt_tokens is None or info.long_prompt_tokens < info.context_window
+            assert info.long_input_factor >= 1
+            assert info.long_output_factor >= 1
+
+
+def test_a_host_has_prices_of_its_own_and_nobody_else_has_them() -> None:
+    groq, cerebras = (
+        catalog.info("openai/gpt-oss-120b", NOTHING, "groq"),
+        catalog.info("gpt-oss-120b", NOTHING, "cerebras"),
+    )
+    assert groq.input_price
+    assert cerebras.input_price
+    assert groq.input_price != cerebras.input_price
+    assert catalog.info("openai/gpt-oss-120b", NOTHING, "somebody").input_price is None
 
 
 @pytest.mark.parametrize(
@@ -59,6 +85,8 @@ def test_the_figures_of_every_model_are_sane() -> None:
         ("gpt-5-mini-2025-08-07", "gpt-5-mini"),
         ("gpt-5-2025-08-07", "gpt-5"),
         ("openai/gpt-5", "gpt-5"),
+        ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-5"),
+        ("mistral-medium-latest", "mistral-medium"),
         ("anthropic/claude-haiku-4-5-20251001", "claude-haiku-4-5"),
     ],
 )

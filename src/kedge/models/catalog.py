@@ -22,9 +22,12 @@ class _Model(ModelInfo, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`vendors` made their models, and others offer them too; what `hosts` offer, and its price, is theirs alone."""
+
     date: str
     about: list[str]
     vendors: dict[str, dict[str, _Model]]
+    hosts: dict[str, dict[str, _Model]]
 
 
 @cache
@@ -37,8 +40,8 @@ def catalog_date() -> str:
 
 
 def everything() -> Mapping[str, Mapping[str, ModelInfo]]:
-    """The models of each vendor, by name."""
-    return _catalog().vendors
+    """The models of each provider, by name."""
+    return {**_catalog().vendors, **_catalog().hosts}
 
 
 def vendor_of(model: str) -> str | None:
@@ -46,9 +49,10 @@ def vendor_of(model: str) -> str | None:
     return next((vendor for vendor, models in _catalog().vendors.items() if _key(model, models)), None)
 
 
-def info(model: str, config: ProviderConfig) -> ModelInfo:
-    """What is known of a model, by its own name: gateways offer the same ones. Unknown ones have the defaults."""
-    found = _found(model)
+def info(model: str, config: ProviderConfig, provider: str = "") -> ModelInfo:
+    """What is known of a provider's model: its own word, else the maker's, by the model's own name, because gateways
+    offer the same ones. Unknown ones have the defaults."""
+    found = _found(model, provider)
     known = {name: getattr(found, name) for name in ModelInfo.__struct_fields__} if found else {}
     if (settings := config.models.get(model)) is not None:
         told = {name: getattr(settings, name, None) for name in ModelInfo.__struct_fields__}
@@ -57,19 +61,24 @@ def info(model: str, config: ProviderConfig) -> ModelInfo:
     return ModelInfo(**known)
 
 
-def effort(endpoint: Endpoint, config: Config) -> Effort | None:
-    """How hard the model is asked to think: its own setting, then the general one, where it takes one at all."""
+def effort(endpoint: Endpoint, config: Config, wanted: Effort | None = None) -> Effort | None:
+    """How hard the model is asked to think: as the run or its session wants it, then its own setting, then the general
+    one, where it takes one at all."""
     provider = config.providers.get(endpoint.provider)
     settings = provider and provider.models.get(endpoint.model)
-    wanted = (settings and settings.reasoning_effort) or config.reasoning_effort
+    wanted = wanted or (settings and settings.reasoning_effort) or config.reasoning_effort
     return wanted if endpoint.info.reasoning else None
 
 
-def _found(model: str) -> _Model | None:
+def _found(model: str, provider: str) -> _Model | None:
+    own = _catalog().hosts.get(provider) or _catalog().vendors.get(provider, {})
+    if key := _key(model, own):
+        return own[key]
     name = model.rpartition("/")[2]  # "maker/model", as gateways write it
-    for models in _catalog().vendors.values():
-        if key := _key(name, models):
-            return models[key]
+    for spelt in dict.fromkeys((name, name.replace(".", "-"))):  # some write "claude-sonnet-4.5"
+        for models in _catalog().vendors.values():
+            if key := _key(spelt, models):
+                return models[key]
     return None
 
 

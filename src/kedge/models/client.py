@@ -78,7 +78,7 @@ class Models:
             self._listings[asked] = (now, await self._first_model(endpoint))
         model = self._listings[asked][1]
         # Nobody configured anything for a model that nobody named; what all know of it holds.
-        return msgspec.structs.replace(endpoint, model=model, info=catalog.info(model, NO_SETTINGS))
+        return msgspec.structs.replace(endpoint, model=model, info=catalog.info(model, NO_SETTINGS, endpoint.provider))
 
     async def stream(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
         """One step's deltas, in the groups in which they arrive. It ends when the model ended the step, or raises.

@@ -15,7 +15,7 @@ import msgspec
 
 from kedge.models.errors import ConfigError
 from kedge.models.key_command import COMMAND_S, KeyCommands
-from kedge.models.providers import Provider, setting
+from kedge.models.providers import Provider, key_in
 
 CREDENTIALS_FILE = "credentials.json"  # in the data directory, 0600
 MAX_FILE_BYTES = 1024 * 1024
@@ -58,8 +58,8 @@ class Credentials:
         """The key, and whether a command printed it just now."""
         if configured := (provider.config.api_key or "").strip():
             return _checked(configured, f"providers.{provider.id}.api_key"), False
-        if found := setting(env, provider.key_variable):
-            return _checked(found, provider.key_variable), False
+        if found := key_in(provider, env):
+            return _checked(found[1], found[0]), False
         entry = (await self._file()).get(provider.id)
         if entry is not None and (stored := entry.api_key.strip()):
             return _checked(stored, f"the stored key of {provider.id}"), False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,16 +20,22 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """`large` and `small` are the models of those roles where none is named; empty: whatever is served there."""
 
     id: str
+    title: str = ""  # for people
     wire: WireName = "chat"
     base_url: str | None = None  # its own address; None: only configuration knows
     is_local: bool = False  # runs on this machine and asks for no key
+    key_variables: tuple[str, ...] = ()  # where the vendor's own names are others than ours would be; the first wins
+    headers: Mapping[str, str] = {}
+    extra_body: Mapping[str, Any] = {}
     large: str = ""
     small: str = ""
+    extension: str = ""  # the wire of a package that somebody installed, by the provider's name there
     config: ProviderConfig = NO_SETTINGS
 
     @property
     def key_variable(self) -> str:
-        return key_variable(self.id)
+        """The one to set."""
+        return self.key_variables[0] if self.key_variables else _own_key_variable(self.id)
 
     @property
     def url_variable(self) -> str:
@@ -38,24 +45,93 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return f"Provider({self.id})"  # its configuration may hold a key
 
 
-# In the order in which they are looked for. The small models write good titles.
+# In the order in which they are looked for. The small models write good titles. What the chat wire must do otherwise
+# for one of them is in dialects.py.
 BUILT_IN = (
     Provider(
         id="openai",
+        title="OpenAI",
         base_url="https://api.openai.com/v1",
         large=OPENAI_MODEL,
         small="gpt-5.4-mini",
     ),
     Provider(
         id="anthropic",
+        title="Anthropic",
         wire="anthropic",
         base_url="https://api.anthropic.com",
         large=ANTHROPIC_MODEL,
         small="claude-haiku-5-5",
     ),
-    Provider(id="ollama", base_url="http://127.0.0.1:11434/v1", is_local=True),
-    Provider(id="lmstudio", base_url="http://127.0.0.1:1234/v1", is_local=True),
-    Provider(id="llamacpp", base_url="http://127.0.0.1:8080/v1", is_local=True),
+    Provider(
+        id="openrouter",
+        title="OpenRouter",
+        base_url="https://openrouter.ai/api/v1",
+        headers={"X-Title": "Kedge"},
+        large="~anthropic/claude-sonnet-latest",
+        small="openai/gpt-oss-20b",
+    ),
+    Provider(
+        id="groq",
+        title="Groq",
+        base_url="https://api.groq.com/openai/v1",
+        large="openai/gpt-oss-120b",
+        small="openai/gpt-oss-20b",
+    ),
+    Provider(
+        id="deepseek",
+        title="DeepSeek",
+        base_url="https://api.deepseek.com",
+        large="deepseek-v4-pro",
+        small="deepseek-flash",
+    ),
+    Provider(
+        id="mistral",
+        title="Mistral",
+        base_url="https://api.mistral.ai/v1",
+        large="mistral-medium-latest",
+        small="mistral-small-latest",
+    ),
+    Provider(id="xai", title="xAI", base_url="https://api.x.ai/v1", large="grok-4.7", small="grok-4.3"),
+    Provider(
+        id="moonshot",
+        title="Moonshot (Kimi)",
+        base_url="https://api.moonshot.ai/v1",
+        large="kimi-k3",
+    ),
+    Provider(
+        id="zai",
+        title="Z.ai (GLM)",
+        base_url="https://api.z.ai/api/paas/v4",
+        large="glm-5.2",
+        small="glm-4.5-air",
+    ),
+    Provider(
+        id="qwen",
+        title="Alibaba (Qwen)",
+        base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        key_variables=("DASHSCOPE_API_KEY", "QWEN_API_KEY"),
+        large="qwen3-coder-plus",
+    ),
+    Provider(
+        id="together",
+        title="Together",
+        base_url="https://api.together.xyz/v1",
+        large="openai/gpt-oss-120b",
+        small="openai/gpt-oss-20b",
+    ),
+    Provider(
+        id="fireworks",
+        title="Fireworks",
+        base_url="https://api.fireworks.ai/inference/v1",
+        large="accounts/fireworks/models/gpt-oss-120b",
+        small="accounts/fireworks/models/gpt-oss-20b",
+    ),
+    Provider(id="cerebras", title="Cerebras", base_url="https://api.cerebras.ai/v1", large="gpt-oss-120b"),
+    Provider(id="ollama", title="Ollama", base_url="http://127.0.0.1:11434/v1", is_local=True),
+    Provider(id="lmstudio", title="LM Studio", base_url="http://127.0.0.1:1234/v1", is_local=True),
+    Provider(id="llamacpp", title="llama.cpp", base_url="http://127.0.0.1:8080/v1", is_local=True),
+    Provider(id="vllm", title="vLLM", base_url="http://127.0.0.1:8000/v1", is_local=True),
 )
 LOCAL = "local"  # the embedded model: no provider with an address
 
@@ -98,12 +174,26 @@ def setting(env: Mapping[str, str], name: str) -> str | None:
     return env.get(name, "").strip() or None
 
 
+def key_in(provider: Provider, env: Mapping[str, str]) -> tuple[str, str] | None:
+    """The variable that holds the provider's key, and the key."""
+    for name in provider.key_variables or (provider.key_variable,):
+        if (key := setting(env, name)) is not None:
+            return name, key
+    return None
+
+
 def key_variable(provider_id: str) -> str:
-    return f"{_upper(provider_id)}_API_KEY"
+    """The one to set for a provider that is known by its name alone."""
+    known = next((provider for provider in BUILT_IN if provider.id == provider_id), None)
+    return known.key_variable if known else _own_key_variable(provider_id)
 
 
 def url_variable(provider_id: str) -> str:
     return f"{_upper(provider_id)}_BASE_URL"
+
+
+def _own_key_variable(provider_id: str) -> str:
+    return f"{_upper(provider_id)}_API_KEY"
 
 
 def _upper(provider_id: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.models import catalog
 from kedge.models.errors import ConfigError
-from kedge.models.providers import LOCAL, Provider, address, find, providers, setting
+from kedge.models.providers import LOCAL, Provider, address, find, key_in, providers, setting
 from kedge.models.values import Endpoint
 
 
@@ -102,11 +102,11 @@ def _found(env: Mapping[str, str], config: Config) -> Choice:
         if setting(env, provider.url_variable):
             return of_provider(provider, f"{provider.url_variable} is set", env)
     keyed = (provider for provider in known.values() if not provider.is_local)
-    with_keys = [provider for provider in keyed if setting(env, provider.key_variable)]
+    with_keys = [(provider, found[0]) for provider in keyed if (found := key_in(provider, env))]
     if with_keys:
-        first, *others = with_keys
-        rest = f" (and comes before {others[0].key_variable}; -m or KEDGE_MODEL choose)" if others else ""
-        return of_provider(first, f"{first.key_variable} is set{rest}", env)
+        (first, variable), *others = with_keys
+        rest = f" (and comes before {others[0][1]}; -m or KEDGE_MODEL choose)" if others else ""
+        return of_provider(first, f"{variable} is set{rest}", env)
     for name, settings in config.providers.items():
         if settings.api_key or settings.api_key_command or settings.base_url:
             return of_provider(known[name], f"the configuration has providers.{name}", env)
@@ -119,9 +119,9 @@ def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str])
         model=model,
         base_url=address(provider, env),
         wire=provider.wire,
-        headers=provider.config.headers,
-        extra_body=provider.config.extra_body,
-        info=catalog.info(model, provider.config),
+        headers=provider.headers | provider.config.headers,
+        extra_body=provider.extra_body | provider.config.extra_body,
+        info=catalog.info(model, provider.config, provider.id),
     )
     return Choice(why=f"{endpoint.name}: {reason}", provider=provider, endpoint=endpoint)
 
