@@ -1,7 +1,8 @@
 """A conversation as every provider accepts it, whatever happened to it: cut short, resumed, begun with another model.
 
-The messages that come out hold texts, images, reasoning that can go back, calls and their results, and nothing else.
-What comes out for the messages before a prompt never changes when more are said, so that the providers' caches hold.
+The messages that come out hold texts, images, documents, reasoning that can go back, calls and their results, and
+nothing else. What comes out for the messages before a prompt never changes when more are said, so that the providers'
+caches hold.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from kedge.protocol.messages import (
 # The smallest bound of the vendors: 5 MiB of base64. One image above it would spoil every later request.
 MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+PDF = "application/pdf"
+MAX_PDF_BYTES = 10 * 1024 * 1024  # it is sent with every later request, and vendors take 20 MB in all
 GO_ON = "Continue."
 
 _SUMMARY = "The conversation so far was summarised, and what came before is no longer shown:\n\n"
@@ -42,9 +45,12 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a model can be told. `provider` is who can read the reasoning it gave; None: nobody."""
 
     images: bool = True
+    image_types: frozenset[str] = IMAGE_TYPES
+    pdfs: bool = False
     tools: bool = True
     provider: str | None = None
     ids: IdRule = "any"
+    last_thoughts: bool = False  # may a message end with them? Most refuse it
 
 
 class Past:
@@ -216,18 +222,21 @@ def _answer_parts(message: Message, abilities: Abilities) -> list[Part]:
                 parts.append(part)
             case _:
                 pass
-    while isinstance(parts[-1], Reasoning):  # of an answer that was cut off: no message may end with thoughts
+    while isinstance(parts[-1], Reasoning) and not abilities.last_thoughts:  # of an answer that was cut off
         del parts[-1]
     return parts
 
 
-def _user_parts(parts: Sequence[Part], abilities: Abilities) -> Iterator[Text | Image]:
+def _user_parts(parts: Sequence[Part], abilities: Abilities) -> Iterator[Text | Image | File]:
     for part in parts:
         match part:
             case Text(text) if text.strip():
                 yield part
             case Image(mime_type, data):
-                yield _seen(part) if abilities.images else Text(_note(mime_type, data, "this model sees no images"))
+                is_seen = abilities.images
+                yield _seen(part, abilities) if is_seen else Text(_note(mime_type, data, "this model sees no images"))
+            case File(_, mime_type, data) if abilities.pdfs and mime_type == PDF and 0 < len(data) <= MAX_PDF_BYTES:
+                yield part
             case File():
                 yield Text(_file_text(part))
             case ShellCommand(command, output, exit_code):
@@ -237,9 +246,10 @@ def _user_parts(parts: Sequence[Part], abilities: Abilities) -> Iterator[Text | 
                 pass
 
 
-def _seen(image: Image) -> Image | Text:
-    if image.mime_type not in IMAGE_TYPES:
-        return Text(_note(image.mime_type, image.data, "no model reads this kind of image"))
+def _seen(image: Image, abilities: Abilities) -> Image | Text:
+    if image.mime_type not in abilities.image_types:
+        who = "this model does not read" if image.mime_type in IMAGE_TYPES else "no model reads"
+        return Text(_note(image.mime_type, image.data, f"{who} this kind of image"))
     if len(image.data) > MAX_IMAGE_BYTES:
         return Text(_note(image.mime_type, image.data, "it is too large to be shown"))
     return image if image.data else Text(_note(image.mime_type, image.data, "it is empty"))
