@@ -42,9 +42,22 @@ IMAGES = st.builds(
 )
 RESULTS = st.builds(ToolResult, IDS, st.just("view"), WORDS, st.booleans())
 CALLS = st.builds(ToolCall, IDS, st.sampled_from(["view", "bash", "a.b", "", "x" * 100]), INPUTS, st.booleans())
-SIGNATURES = st.sampled_from([None, "sig", "reasoning_content", '0:extra_content:{"google": 1}'])
+SIGNATURES = st.sampled_from(
+    [
+        None,
+        "sig",
+        "reasoning_content",
+        '0:extra_content:{"google": 1}',
+        'responses:{"id":"rs_1"}',
+        'responses:{"id":"rs_1","encrypted_content":"c2VjcmV0"}',
+        'responses:{"id":"rs_2","is_raw":true}',
+        'responses:{"phase":"commentary"}',
+        "responses:{",
+    ]
+)
 THOUGHTS = st.builds(Reasoning, WORDS, SIGNATURES, st.booleans())
-FILES = st.builds(File, st.just("a.txt"), st.sampled_from(["text/plain", "application/zip"]), st.just(b"h\xe9"))
+KINDS = st.sampled_from(["text/plain", "application/zip", "application/pdf"])
+FILES = st.builds(File, st.just("a.txt"), KINDS, st.sampled_from([b"h\xe9", b""]))
 COMMANDS = st.builds(ShellCommand, st.just("ls"), WORDS, st.sampled_from([None, 0, 1]))
 
 USER_PARTS: st.SearchStrategy[list[Part]] = st.lists(st.builds(Text, WORDS) | IMAGES | FILES | COMMANDS, max_size=3)

@@ -29,10 +29,10 @@ from kedge.protocol.messages import (
     ToolResult,
 )
 from tests.models.conversations import histories
-from tests.models.vendors import OWN_LONG_ID, check_anthropic, check_chat
+from tests.models.vendors import OWN_LONG_ID, check_anthropic, check_chat, check_responses
 
-CHECKS = {"chat": check_chat, "anthropic": check_anthropic}
-PROVIDERS = {"chat": "deepseek", "anthropic": "anthropic"}
+CHECKS = {"chat": check_chat, "responses": check_responses, "anthropic": check_anthropic}
+PROVIDERS = {"chat": "deepseek", "responses": "openai", "anthropic": "anthropic"}
 ALL = Abilities(provider="anthropic")
 
 wires = pytest.mark.parametrize("wire", list(WIRES))

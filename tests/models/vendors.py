@@ -50,6 +50,61 @@ def check_chat(messages: list[Json], *, has_tools: bool = True, sees: bool = Tru
     assert not open_calls, "calls without results"
 
 
+def check_responses(items: list[Json], *, has_tools: bool = True, sees: bool = True) -> None:
+    assert items[0]["role"] == "user", "a conversation begins with a user"
+    open_calls: list[str] = []
+    seen: set[str] = set()
+    thought = False  # the item before was one
+    for item in items:
+        kind = item.get("type", "message")
+        is_users = item.get("role") == "user" or kind == "function_call_output"
+        assert not (thought and is_users), "a thought without the item that follows it"
+        assert not open_calls or kind == "function_call_output" or not is_users, "calls without results"
+        thought = kind == "reasoning"
+        match kind:
+            case "message":
+                _check_content(item["content"], sees=sees)
+                assert item["role"] == "user" or isinstance(item["content"], str)
+                assert item.get("phase", "commentary") in ("commentary", "final_answer")
+            case "reasoning":
+                assert item["id"]
+                assert item.get("encrypted_content") or item.get("content"), "nothing was stored under the id"
+                assert item["id"] not in seen, "an item that was sent before"
+                seen.add(item["id"])
+                assert all(piece["text"] for piece in [*item["summary"], *item.get("content", [])])
+            case "function_call":
+                assert has_tools, "calls, although there are no tools"
+                assert "id" not in item, "with the id of the item, its thought would have to be there"
+                assert _NAME.fullmatch(item["name"])
+                assert isinstance(json.loads(item["arguments"]), dict)
+                assert 0 < len(item["call_id"]) <= 64 or item["call_id"] == OWN_LONG_ID
+                assert item["call_id"] not in seen, "an id that was used"
+                seen.add(item["call_id"])
+                open_calls.append(item["call_id"])
+            case "function_call_output":
+                assert item["call_id"] in open_calls, "a result without a call"
+                _check_content(item["output"], sees=sees)
+                open_calls.remove(item["call_id"])
+            case _:
+                raise AssertionError(f"no such item: {kind}")
+    assert not open_calls, "calls without results"
+
+
+def _check_content(content: str | list[Json], *, sees: bool) -> None:
+    for block in [{"type": "input_text", "text": content}] if isinstance(content, str) else content:
+        match block["type"]:
+            case "input_text":
+                assert block["text"].strip(), "an empty text"
+            case "input_image":
+                assert sees, "an image for a model that cannot see"
+                assert re.match(r"data:image/(png|jpeg|gif|webp);base64,.", block["image_url"])
+            case "input_file":
+                assert block["filename"]
+                assert re.match(r"data:application/pdf;base64,.", block["file_data"])
+            case unknown:
+                raise AssertionError(f"there is no {unknown}")
+
+
 def check_anthropic(messages: list[Json], *, has_tools: bool = True, sees: bool = True) -> None:
     roles = [message["role"] for message in messages]
     assert roles == [("user", "assistant")[i % 2] for i in range(len(roles))], "roles take turns, and a user begins"

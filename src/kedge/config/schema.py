@@ -14,7 +14,7 @@ from msgspec import Meta
 
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
 MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")  # from the strictest to the laxest
-WireName = Literal["chat", "anthropic"]
+WireName = Literal["chat", "responses", "anthropic"]
 Effort = Literal["minimal", "low", "medium", "high"]
 
 ANYONE = {"untrusted": "yes"}  # harmless, whoever wrote it
@@ -46,9 +46,10 @@ class ModelConfig(_Table, frozen=True, kw_only=True):
 class ProviderConfig(_Table, frozen=True, kw_only=True):
     """A provider of one's own, or another setting of a known one."""
 
-    wire: Annotated[WireName | None, Meta(description="what it speaks: Chat Completions, or Anthropic's Messages")] = (
-        None
-    )
+    wire: Annotated[
+        WireName | None,
+        Meta(description="what it speaks: Chat Completions, OpenAI's Responses, Anthropic's Messages"),
+    ] = None
     base_url: Annotated[str | None, Meta(description="where it is: http(s)://HOST[:PORT][/PATH]")] = None
     api_key: Annotated[
         str | None, Meta(description="its key; `${NAME}` takes it from the environment, where it belongs")

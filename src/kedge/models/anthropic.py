@@ -14,6 +14,7 @@ from kedge.config.schema import Effort
 from kedge.models import outgoing
 from kedge.models.chat import EXTRA_FIELD, REASONING_FIELD
 from kedge.models.history import GO_ON, Abilities, Past, valid_history
+from kedge.models.responses import is_marked
 from kedge.models.said import Said
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.protocol.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -138,11 +139,16 @@ def _block(part: Part) -> dict[str, Any] | None:
             return {"type": "image", "source": source}
         case ToolCall(call_id, name, given):
             return {"type": "tool_use", "id": call_id, "name": name, "input": msgspec.Raw(given.encode())}
-        case Reasoning(_, signature) if signature == REASONING_FIELD or f":{EXTRA_FIELD}:" in (signature or ""):
-            return None  # of the other wire, which the provider spoke before
+        case Reasoning(_, signature) if _is_foreign(signature or ""):
+            return None
         case Reasoning(_, signature, redacted) if redacted:
             return {"type": "redacted_thinking", "data": signature}
         case Reasoning(text, signature):
             return {"type": "thinking", "thinking": text, "signature": signature}
         case _:
             return None
+
+
+def _is_foreign(signature: str) -> bool:
+    """Is it of another wire, which the provider spoke before?"""
+    return signature == REASONING_FIELD or f":{EXTRA_FIELD}:" in signature or is_marked(signature)

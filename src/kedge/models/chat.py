@@ -47,12 +47,12 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, said: Said | None 
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    headers = outgoing.headers(endpoint, _key(endpoint), is_stream=True)
+    headers = outgoing.headers(endpoint, outgoing.key_headers(endpoint), is_stream=True)
     return HttpRequest("POST", f"{endpoint.base_url}/chat/completions", headers, outgoing.body(endpoint, fields))
 
 
 def prepare_listing(endpoint: Endpoint) -> HttpRequest:
-    headers = outgoing.headers(endpoint, _key(endpoint), is_stream=False)
+    headers = outgoing.headers(endpoint, outgoing.key_headers(endpoint), is_stream=False)
     return HttpRequest("GET", f"{endpoint.base_url}/models", headers)
 
 
@@ -67,10 +67,6 @@ def encode(history: Sequence[Message], abilities: Abilities, past: Past) -> list
             case _:
                 encoded += _results(list(group))
     return encoded
-
-
-def _key(endpoint: Endpoint) -> dict[str, str]:
-    return {} if endpoint.api_key is None else {"Authorization": f"Bearer {endpoint.api_key}"}
 
 
 def _id_rule(endpoint: Endpoint) -> IdRule:

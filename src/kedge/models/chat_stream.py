@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from kedge.models.chat import EXTRA_FIELD, REASONING_FIELD
+from kedge.models.counts import count, fields_of
 from kedge.models.faults import fault_of_event
 from kedge.models.ids import StepIds
 from kedge.models.sse import SseEvent, json_reader
@@ -196,19 +197,16 @@ def _arguments(value: Any) -> str:
 
 
 def _usage(report: Any) -> UsageReport | None:
-    """Read with care: a wrong count must not cost a good answer."""
-    if not isinstance(report, dict):
-        return None
-    fields = cast("dict[str, Any]", report)
-    read, written = _details(fields, "prompt_tokens_details"), _details(fields, "completion_tokens_details")
-    prompt, output = _count(fields.get("prompt_tokens")), _count(fields.get("completion_tokens"))
+    fields = fields_of(report)
+    read, written = fields_of(fields.get("prompt_tokens_details")), fields_of(fields.get("completion_tokens_details"))
+    prompt, output = count(fields.get("prompt_tokens")), count(fields.get("completion_tokens"))
     if not prompt and not output:
         return None
-    cached = _count(read.get("cached_tokens")) or _count(fields.get("prompt_cache_hit_tokens"))
-    thought = _count(written.get("reasoning_tokens"))
-    if thought and _count(fields.get("total_tokens")) == prompt + output + thought:
+    cached = count(read.get("cached_tokens")) or count(fields.get("prompt_cache_hit_tokens"))
+    thought = count(written.get("reasoning_tokens"))
+    if thought and count(fields.get("total_tokens")) == prompt + output + thought:
         output += thought  # thoughts are output; some servers count them apart
-    stored = _count(read.get("cache_write_tokens"))
+    stored = count(read.get("cache_write_tokens"))
     cost = fields.get("cost")
     # The provider counts what came from its cache among the input; we count each token once.
     return UsageReport(
@@ -218,12 +216,3 @@ def _usage(report: Any) -> UsageReport | None:
         cache_write_tokens=stored or None,
         cost=float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e6 and not isinstance(cost, bool) else None,
     )
-
-
-def _details(fields: dict[str, Any], name: str) -> dict[str, Any]:
-    details = fields.get(name)
-    return cast("dict[str, Any]", details) if isinstance(details, dict) else {}
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0

@@ -25,6 +25,15 @@ def headers(endpoint: Endpoint, own: Mapping[str, str], *, is_stream: bool) -> d
     return {**{name: value for name, value in ours.items() if name.lower() not in theirs}, **endpoint.headers}
 
 
+def key_headers(endpoint: Endpoint) -> dict[str, str]:
+    """The key as OpenAI takes it, or as the provider does. A token of a sign-in is always a bearer's."""
+    key = endpoint.api_key
+    if key is None:
+        return {}
+    is_token = key.startswith("eyJ") and key.count(".") == 2
+    return {endpoint.key_header: key} if endpoint.key_header and not is_token else {"Authorization": f"Bearer {key}"}
+
+
 def body(endpoint: Endpoint, fields: Mapping[str, Any]) -> bytes:
     """What is configured for the provider goes over what we would send; null takes a field away."""
     merged = {**fields, **endpoint.extra_body}
@@ -43,7 +52,7 @@ def messages(said: Said | None, encode: Encode, request: StepRequest, able: Abil
         encoded = said.messages(encode, request.history, able)
     else:
         encoded = list[Any](encode(request.history, able, Past()))
-    if not encoded or encoded[-1]["role"] == "assistant":
+    if not encoded or encoded[-1].get("role") == "assistant":
         encoded.append({"role": "user", "content": go_on})
     return encoded
 

@@ -43,6 +43,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     base_url: str
     api_key: str | None = None
+    key_header: str = ""  # that the key is sent in; empty: as the wire has it
     wire: WireName = "chat"
     headers: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}

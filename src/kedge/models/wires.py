@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from kedge.config.schema import WireName
-from kedge.models import anthropic, chat
+from kedge.models import anthropic, chat, responses
 from kedge.models.anthropic_stream import AnthropicStream
 from kedge.models.chat_stream import ChatStream
 from kedge.models.outgoing import parse_listing
+from kedge.models.responses_stream import ResponsesStream
 from kedge.models.said import Encode, Said
 from kedge.models.sse import SseEvent
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest
@@ -33,5 +34,9 @@ WIRES: dict[WireName, Wire] = {
     "chat": Wire(chat.prepare_request, ChatStream, chat.prepare_listing, parse_listing, chat.encode),
     "anthropic": Wire(
         anthropic.prepare_request, AnthropicStream, anthropic.prepare_listing, parse_listing, anthropic.encode
+    ),
+    # Models are listed as on the chat wire: the vendor's two share an address.
+    "responses": Wire(
+        responses.prepare_request, ResponsesStream, chat.prepare_listing, parse_listing, responses.encode
     ),
 }
