@@ -21,6 +21,7 @@ from kedge.cli.last_lines import refusal, summary
 from kedge.cli.options import Options, UsageError
 from kedge.cli.printing import JsonPrinter, TextPrinter
 from kedge.cli.run_options import HELP, as_text, differing, parse
+from kedge.client.caller import environment
 from kedge.client.errors import ClientError, Refused
 from kedge.client.following import RunFollower
 from kedge.client.policy import Reconnect
@@ -145,7 +146,7 @@ class Command:
     def _fields(self, given: dict[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "permissions": "allow" if self._options.has("yes") else "deny",
-            "env": _environment(),
+            "env": environment(),
         }
         if model := self._options.get("model") or os.environ.get("KEDGE_MODEL"):
             fields["model"] = as_text(model)
@@ -264,16 +265,3 @@ def _cancelled_code(console: Console, follower: _Follower) -> int:
     if follower.is_time_up:
         return EXIT_TIME_UP
     return EXIT_CANCELLED if console.signum is None else 128 + console.signum
-
-
-def _environment() -> dict[str, str]:
-    """Our variables, for the tools and keys of this run; not the token, which opens the server itself."""
-    return {name: value for name, value in os.environ.items() if name != "KEDGE_TOKEN" and _is_text(name + value)}
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from kedge.client.caller import environment
 from kedge.client.story import escape, query
 
 if TYPE_CHECKING:
@@ -157,16 +157,3 @@ class Desk:
         client = await self._ready()
         policy = Reconnect(give_up_s=SUBMIT_S)
         return msgspec.convert(await client.wire.call("POST", client.path + path, body, policy=policy), type)
-
-
-def environment() -> dict[str, str]:
-    """The caller's variables, for the run's tools and keys; never our own key to the server."""
-    return {name: value for name, value in os.environ.items() if name != "KEDGE_TOKEN" and _is_text(name + value)}
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
