@@ -1,0 +1,35 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from kedge.protocol.usage import Usage
+
+
+def tokens(count: int) -> str:
+    if count < 1_000:
+        return str(count)
+    if count < 999_500:
+        return f"{count / 1_000:.1f}k" if count < 99_950 else f"{count / 1_000:.0f}k"
+    return f"{count / 1_000_000:.1f}M"
+
+
+def cost(usage: Usage) -> str:
+    if usage.cost <= 0:
+        return ""
+    about = "~" if usage.estimated else ""
+    return f"{about}${usage.cost:.2f}" if usage.cost >= 0.01 else f"{about}<$0.01"
+
+
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} m"
+
+
+def one_line(text: str, width: int) -> str:
+    """The first words of a text."""
+    line = " ".join(text[: width * 4].split())
+    return line if len(line) <= width else line[: max(width - 1, 1)] + "…"
