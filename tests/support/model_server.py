@@ -1,5 +1,4 @@
-"""A scripted model server for tests: Chat Completions and Anthropic Messages on a loopback port, with nothing but the
-standard library.
+"""A scripted model server for tests: every wire on a loopback port, with nothing but the standard library.
 
 It plays plans (see `model_plan`; `model_script` says which) and remembers its calls. It lives on the test's own loop
 (`ModelServer`), or in a thread or a process of its own (`model_control`), and is then driven by
@@ -31,6 +30,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.model_anthropic import AnthropicWire
 from tests.support.model_chat import ChatWire, Json, SentFrame, Wire, encoded
+from tests.support.model_gemini import PATH as GEMINI_PATH
+from tests.support.model_gemini import GeminiWire
+from tests.support.model_gemini import listing as gemini_listing
 from tests.support.model_plan import AT_ONCE, Plan
 from tests.support.model_script import Script, is_title
 
@@ -83,6 +85,10 @@ class ModelServer(Script):
     def anthropic_url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
+    @property
+    def gemini_url(self) -> str:
+        return self.anthropic_url
+
     async def __aenter__(self) -> ModelServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self._connected), HOST, self.port, backlog=512)
@@ -132,7 +138,7 @@ class ModelServer(Script):
 
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when the connection is not to be used again."""
-        if wire := WIRES.get(request.path):
+        if wire := WIRES.get(request.path) or (GeminiWire() if GEMINI_PATH.fullmatch(request.path) else None):
             return await self._call(wire, request, writer)
         if request.path == "/v1/models":
             self.listings += 1
@@ -141,6 +147,9 @@ class ModelServer(Script):
             kind = "type" if "anthropic-version" in request.headers else "object"
             data = [{"id": name, kind: "model", "owned_by": "tests"} for name in self.models]
             return await _send_json(writer, 200, {"object": "list", "data": data, "has_more": False})
+        if request.path == "/v1beta/models":
+            self.listings += 1
+            return await _send_json(writer, 200, gemini_listing(self.models))
         if request.path.startswith("/_fake/"):
             try:
                 return await _send_json(writer, 200, await self._control(request))
@@ -204,7 +213,8 @@ class ModelServer(Script):
 
     async def _play(self, wire: Wire, call: Call, writer: asyncio.StreamWriter) -> bool:
         plan = self.plan_of(wire, call.body)
-        call_id, model = f"call-{self.count}", str(call.body["model"])
+        named = GEMINI_PATH.fullmatch(call.path)
+        call_id, model = f"call-{self.count}", named["model"] if named else str(call.body["model"])
         await asyncio.sleep(plan.first_ms / 1000)
         if not await self._place(plan, AT_ONCE, call):
             return False
@@ -213,7 +223,7 @@ class ModelServer(Script):
             return await _send_json(writer, plan.status, wire.error(plan), extra)
         if plan.malformed == "html":
             return await _send(writer, 200, "text/html", b"<html>please log in</html>")
-        if not call.body.get("stream"):
+        if not (named["method"].startswith("stream") if named else call.body.get("stream")):
             return await _send_json(writer, 200, wire.whole(plan, model, call_id))
         await _write(writer, _head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}))
         if not await self._place(plan, 0, call):
