@@ -34,7 +34,9 @@ REASONS: tuple[FinishReason, ...] = (
 IDS = st.sampled_from(["a", "b", "c", "toolu_01", "functions.view:0", OWN_LONG_ID, ""])
 WORDS = st.sampled_from(["", " ", "\n", "one", "two ", "é 😀", "three\n\nfour"])
 INPUTS = st.sampled_from(['{"path": "a"}', "{}", "", "{", "[1]", '"text"', '{"a": {"b": [1, 2]}}', "nonsense"])
-MODELS = st.sampled_from([None, "anthropic/claude", "openai/gpt", "deepseek/v4"])
+MODELS = st.sampled_from(
+    [None, "anthropic/claude", "openai/gpt", "deepseek/v4", "gemini/gemini-3.8-flash", "gemini/gemini-2.5-pro"]
+)
 IMAGES = st.builds(
     Image,
     st.sampled_from(["image/png", "image/jpeg", "image/tiff"]),
@@ -53,6 +55,10 @@ SIGNATURES = st.sampled_from(
         'responses:{"id":"rs_2","is_raw":true}',
         'responses:{"phase":"commentary"}',
         "responses:{",
+        "gemini:call:Y2FsbA==",
+        "gemini:text-0:dGV4dA==",
+        "gemini:text-3:dGV4dA==",
+        "gemini:thought:aG0=",
     ]
 )
 THOUGHTS = st.builds(Reasoning, WORDS, SIGNATURES, st.booleans())

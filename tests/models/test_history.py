@@ -29,10 +29,10 @@ from kedge.protocol.messages import (
     ToolResult,
 )
 from tests.models.conversations import histories
-from tests.models.vendors import OWN_LONG_ID, check_anthropic, check_chat, check_responses
+from tests.models.vendors import OWN_LONG_ID, check_anthropic, check_chat, check_gemini, check_responses
 
-CHECKS = {"chat": check_chat, "responses": check_responses, "anthropic": check_anthropic}
-PROVIDERS = {"chat": "deepseek", "responses": "openai", "anthropic": "anthropic"}
+CHECKS = {"chat": check_chat, "responses": check_responses, "anthropic": check_anthropic, "gemini": check_gemini}
+PROVIDERS = {"chat": "deepseek", "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
 ALL = Abilities(provider="anthropic")
 
 wires = pytest.mark.parametrize("wire", list(WIRES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import Any
@@ -161,3 +162,58 @@ def _check_shown(block: Json, *, sees: bool) -> None:
         assert sees, "an image for a model that cannot see"
         assert block["source"]["media_type"] in ("image/png", "image/jpeg", "image/gif", "image/webp")
         assert 0 < len(block["source"]["data"]) <= 5 * 1024 * 1024
+
+
+def check_gemini(contents: list[Json], *, has_tools: bool = True, sees: bool = True, is_later: bool = True) -> None:
+    assert contents[0]["role"] == "user", "a conversation begins with a user"
+    open_calls: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    before = ""
+    for content in contents:
+        role, parts = content["role"], content["parts"]
+        assert role in ("user", "model")
+        assert parts, "an empty content"
+        calls = [part["functionCall"] for part in parts if "functionCall" in part]
+        results = [part["functionResponse"] for part in parts if "functionResponse" in part]
+        assert has_tools or not calls, "calls, although there are no tools"
+        assert not calls or (role == "model" and before == "user"), "a call that follows an answer"
+        assert not (results or open_calls) or len(results) == len(parts), "results that are not by themselves"
+        assert [(each["id"], each["name"]) for each in results] == open_calls, "results that are not those of the calls"
+        open_calls = [(each["id"], each["name"]) for each in calls]
+        for call in calls:
+            assert _NAME.fullmatch(call["name"])
+            assert isinstance(call["args"], dict)
+            assert call["id"] not in seen, "an id that was used"
+            seen.add(call["id"])
+        if calls and is_later:
+            first = next(part for part in parts if "functionCall" in part)
+            assert first.get("thoughtSignature"), "the first call of a step is not signed"
+        for part in parts:
+            _check_gemini_part(part, sees=sees, is_later=is_later)
+        before = role
+    assert not open_calls, "calls without results"
+
+
+def _check_gemini_part(part: Json, *, sees: bool, is_later: bool) -> None:
+    if "thoughtSignature" in part:
+        assert base64.urlsafe_b64decode(part["thoughtSignature"])
+    kinds = part.keys() - {"thoughtSignature", "thought"}
+    assert len(kinds) == 1, "a part is one thing"
+    match kinds.pop():
+        case "text":
+            assert part["text"].strip() or "thoughtSignature" in part, "an empty text"
+        case "inlineData":
+            data = part["inlineData"]
+            assert sees, "an image for a model that cannot see"
+            assert data["mimeType"] in ("image/png", "image/jpeg", "image/webp", "application/pdf")
+            assert 0 < len(data["data"]) <= 20_000_000
+        case "functionResponse":
+            assert part["functionResponse"]["response"], "a result that says nothing"
+            shown = part["functionResponse"].get("parts", [])
+            assert is_later or not shown, "results of older models are only text"
+            for each in shown:
+                _check_gemini_part(each, sees=sees, is_later=is_later)
+        case "functionCall":
+            pass
+        case unknown:
+            raise AssertionError(f"there is no {unknown}")

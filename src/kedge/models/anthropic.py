@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from kedge.config.schema import Effort
-from kedge.models import outgoing
+from kedge.models import gemini, outgoing, responses
 from kedge.models.chat import EXTRA_FIELD, REASONING_FIELD
 from kedge.models.history import GO_ON, Abilities, Past, valid_history
-from kedge.models.responses import is_marked
 from kedge.models.said import Said
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.protocol.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -151,4 +150,5 @@ def _block(part: Part) -> dict[str, Any] | None:
 
 def _is_foreign(signature: str) -> bool:
     """Is it of another wire, which the provider spoke before?"""
-    return signature == REASONING_FIELD or f":{EXTRA_FIELD}:" in signature or is_marked(signature)
+    is_of_chat = signature == REASONING_FIELD or f":{EXTRA_FIELD}:" in signature
+    return is_of_chat or responses.is_marked(signature) or gemini.is_marked(signature)

@@ -37,6 +37,7 @@ STALL_S = 300.0  # reasoning models are silent for minutes; one that is for long
 REST_S = 5.0  # after the model said why it stopped, for the usage and the end of the stream; for what an error says
 DRAIN_S = 0.1  # after the end of the stream: for that of the connection's message, so that it can be used again
 LISTING_S = 60.0  # how long a server's first model is taken to stay the same
+MAX_PAGES = 20  # of a list of models; one that has more goes round in circles
 MAX_BODY_BYTES = 256 * 1024  # of an error, or of a list of models
 MAX_ANSWER_BYTES = 512 * 1024 * 1024  # on the wire, where a token is a few hundred bytes
 
@@ -104,10 +105,22 @@ class Models:
             with contextlib.suppress(ModelError):
                 await (await self._opening).close()
 
-    async def _first_model(self, endpoint: Endpoint) -> str:
+    async def offered(self, endpoint: Endpoint) -> list[str]:
+        """The models that the server has, in its order."""
         wire = WIRES[endpoint.wire]
-        async with self._send(endpoint, wire.prepare_listing(endpoint)) as answer:
-            names = wire.parse_listing(b"".join([chunk async for chunk in _short_body(answer)]))
+        names: list[str] = []
+        asked: HttpRequest | None = wire.prepare_listing(endpoint)
+        for _ in range(MAX_PAGES):
+            async with self._send(endpoint, asked) as answer:
+                told = b"".join([chunk async for chunk in _short_body(answer)])
+            names += wire.parse_listing(told)
+            asked = wire.next_listing(asked, told)
+            if asked is None:
+                break
+        return names
+
+    async def _first_model(self, endpoint: Endpoint) -> str:
+        names = await self.offered(endpoint)
         if not names:
             raise ConfigError("no_model", f"{endpoint.host} offers no model; name one with -m or KEDGE_MODEL")
         return names[0]

@@ -34,7 +34,8 @@ PAGE_SIZE = 1000  # of the list of models; the most there is
 
 _EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
 _OLDER = re.compile(r"gemini-(?:pro\b(?!-latest)|[12]\b)|gemma|learnlm", re.I)
-_MARK = re.compile(r"thought_signature:(thought|call|text-\d+):(.+)", re.S)
+_MARKED = "gemini:"  # how a signature of this wire begins: others leave it alone, and we leave theirs
+_MARK = re.compile(_MARKED + r"(thought|call|text-\d{1,9}):(.+)", re.S)
 
 
 def prepare_request(endpoint: Endpoint, request: StepRequest, said: Said | None = None) -> HttpRequest:
@@ -65,7 +66,11 @@ def prepare_listing(endpoint: Endpoint) -> HttpRequest:
 
 class _Model(msgspec.Struct, rename="camel"):
     name: str
-    supported_generation_methods: list[str] | None = None
+    supported_generation_methods: list[str] | None = None  # None: the server does not say what its models do
+
+    @property
+    def is_writer(self) -> bool:
+        return self.supported_generation_methods is None or "generateContent" in self.supported_generation_methods
 
 
 class _Listing(msgspec.Struct, rename="camel"):
@@ -76,8 +81,7 @@ class _Listing(msgspec.Struct, rename="camel"):
 def parse_listing(data: bytes) -> list[str]:
     """The models that write texts, by the names that a request has."""
     models = _listing(data).models
-    writers = [model for model in models if "generateContent" in (model.supported_generation_methods or [*_METHODS])]
-    return [model.name.removeprefix("models/") for model in writers]
+    return [model.name.removeprefix("models/") for model in models if model.is_writer]
 
 
 def next_listing(asked: HttpRequest, data: bytes) -> HttpRequest | None:
@@ -105,7 +109,7 @@ def is_older(model: str) -> bool:
 def mark(kind: str, signature: str) -> str:
     """What is kept of a signature: `thought` (of the thoughts it is kept with), `call` (of the call that follows), or
     `text-N` (of the last N characters of the text before; 0: of an empty part)."""
-    return f"thought_signature:{kind}:{signature}"
+    return f"{_MARKED}{kind}:{signature}"
 
 
 def read_mark(kept: str | None) -> tuple[str, str] | None:
@@ -114,7 +118,9 @@ def read_mark(kept: str | None) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-_METHODS = ("generateContent",)  # where a server does not say what its models do
+def is_marked(signature: str) -> bool:
+    """Is it this wire's?"""
+    return signature.startswith(_MARKED)
 
 
 def _key(endpoint: Endpoint) -> dict[str, str]:

@@ -11,7 +11,7 @@ from kedge.models.errors import Refused
 from kedge.models.history import GO_ON, Abilities, Past
 from kedge.models.ids import IdRule
 from kedge.models.said import Encode, Said
-from kedge.models.values import Endpoint, StepRequest
+from kedge.models.values import Endpoint, HttpRequest, StepRequest
 from kedge.version import VERSION
 
 
@@ -71,3 +71,7 @@ def parse_listing(data: bytes) -> list[str]:
         return [model.id for model in msgspec.json.decode(data, type=_Listing).data]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Refused("bad_response", f"the list of models cannot be read: {error}") from error
+
+
+def one_page(asked: HttpRequest, data: bytes) -> None:
+    """The list of models that a server gives at once has no next page."""

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from kedge.config.schema import WireName
-from kedge.models import anthropic, chat, responses
+from kedge.models import anthropic, chat, gemini, responses
 from kedge.models.anthropic_stream import AnthropicStream
 from kedge.models.chat_stream import ChatStream
-from kedge.models.outgoing import parse_listing
+from kedge.models.gemini_stream import GeminiStream
+from kedge.models.outgoing import one_page, parse_listing
 from kedge.models.responses_stream import ResponsesStream
 from kedge.models.said import Encode, Said
 from kedge.models.sse import SseEvent
@@ -28,6 +29,7 @@ class Wire(NamedTuple):
     prepare_listing: Callable[[Endpoint], HttpRequest]
     parse_listing: Callable[[bytes], list[str]]
     encode: Encode  # a history, as the wire has it
+    next_listing: Callable[[HttpRequest, bytes], HttpRequest | None] = one_page
 
 
 WIRES: dict[WireName, Wire] = {
@@ -38,5 +40,13 @@ WIRES: dict[WireName, Wire] = {
     # Models are listed as on the chat wire: the vendor's two share an address.
     "responses": Wire(
         responses.prepare_request, ResponsesStream, chat.prepare_listing, parse_listing, responses.encode
+    ),
+    "gemini": Wire(
+        gemini.prepare_request,
+        GeminiStream,
+        gemini.prepare_listing,
+        gemini.parse_listing,
+        gemini.encode,
+        gemini.next_listing,
     ),
 }
