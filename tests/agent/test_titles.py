@@ -9,7 +9,7 @@ import pytest
 
 from kedge.agent.titles import MAX_TITLE_CHARS, cleaned
 from kedge.config.schema import AgentConfig, Config
-from kedge.protocol.sessions import Session
+from kedge.protocol.sessions import Session, SessionChange
 from kedge.protocol.titles import PROVISIONAL_CHARS, provisional_title
 from tests.agent.hands import Hands
 from tests.agent.pilot import Pilot
@@ -91,7 +91,7 @@ async def test_a_name_given_while_the_model_thinks_about_one_stays(pilot: Pilot,
     model_server.titles = Plan(text="too late", gate="title")
     session_id = await pilot.kedge.session()
     await pilot.ask(LONG, session_id)
-    await pilot.kedge.engine.rename_session(pilot.kedge.workspace_id, session_id, "mine")
+    await pilot.kedge.engine.change_session(pilot.kedge.workspace_id, session_id, SessionChange(title="mine"))
     model_server.release("title")
     await until_asked(pilot, model_server)
     assert await title_of(pilot, session_id) == "mine"

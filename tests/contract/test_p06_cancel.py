@@ -14,6 +14,7 @@ from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import NotFound
 from kedge.protocol.messages import Finish, Text, finish_of, text_of
 from kedge.protocol.runs import Run, RunEnd
+from kedge.protocol.sessions import SessionChange
 from tests.support.harness import Kedge, place_of, states
 from tests.support.reader import LIMIT_S
 from tests.support.stores import StoreKind
@@ -65,9 +66,11 @@ async def test_cancel_committed_together_with_the_start_is_not_lost(kedge: Kedge
             entered.set()
             release.wait(LIMIT_S)
 
-        failpoints.arm("rename_session.done", stall)
+        failpoints.arm("change_session.done", stall)
         sending = asyncio.create_task(kedge.send(session_id, "wait never", f"r{number}"))
-        renaming = asyncio.create_task(kedge.engine.rename_session(kedge.workspace_id, other, "busy"))
+        renaming = asyncio.create_task(
+            kedge.engine.change_session(kedge.workspace_id, other, SessionChange(title="busy"))
+        )
         await asyncio.to_thread(entered.wait, LIMIT_S)
         await asyncio.sleep(0)
         # Only if the prompt was accepted before the writer was held up; else it waits in the same group.

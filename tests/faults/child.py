@@ -23,6 +23,7 @@ from kedge.engine.scripted import Gates, ScriptedTurn
 from kedge.protocol.events import Event
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import RunKind, Submission
+from kedge.protocol.sessions import SessionChange
 from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore, random_id
 from tests.support.reader import Reader
@@ -210,7 +211,7 @@ async def failing(server: Server) -> None:
 
 async def tidying(server: Server) -> None:
     session = await server.session("tidying")
-    await server.engine.rename_session(server.workspace_id, session, "renamed")
+    await server.engine.change_session(server.workspace_id, session, SessionChange(title="renamed"))
     acknowledge("renamed", id=session, title="renamed")
     await server.engine.retitle_session(server.workspace_id, session, "renamed", "renamed")
     await server.store.append_config_changed(server.workspace_id)

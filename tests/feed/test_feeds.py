@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kedge.protocol.requests import QuestionRequest
+from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Committed
 from tests.support.bench import Bench, next_chunk, read_to_end, read_until
 from tests.support.reader import Reader
@@ -23,7 +24,7 @@ async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
 async def make_noise(bench: Bench, workspace_id: str, count: int) -> None:
     session_id = await bench.session(workspace_id=workspace_id)
     for _ in range(count):
-        await bench.store.rename_session(workspace_id, session_id, "t")
+        await bench.store.change_session(workspace_id, session_id, SessionChange(title="t"))
 
 
 async def test_the_quietest_give_up_their_memory_first(bench: Bench) -> None:

@@ -35,7 +35,7 @@ from kedge.protocol.requests import (
     Skip,
 )
 from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission
-from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
+from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
 from kedge.protocol.usage import Usage
 
 RUN = Run(
@@ -101,10 +101,11 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
             mode="plan",
             allow=("bash(git *)",),
             deny=("write(*)",),
+            effort="low",
         ),
         (
             '{"system":"be brief","max_steps":3,"max_cost":0.5,"output_schema":{"type":"object"},"mode":"plan",'
-            '"allow":["bash(git *)"],"deny":["write(*)"]}'
+            '"allow":["bash(git *)"],"deny":["write(*)"],"effort":"low"}'
         ),
     ),
     (
@@ -155,6 +156,12 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
         msgspec.structs.replace(SESSION, parent_session_id="s0"),
         '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5,"parent_session_id":"s0"}',
     ),
+    (
+        msgspec.structs.replace(SESSION, model="a/b", effort="high"),
+        '{"id":"s1","title":"t","created_at":1.5,"updated_at":2.5,"model":"a/b","effort":"high"}',
+    ),
+    (SessionChange(), "{}"),
+    (SessionChange(title="t", model=None, effort="low"), '{"title":"t","model":null,"effort":"low"}'),
     (
         SessionDetails(id="s1", title="t", created_at=1.5, updated_at=2.5, usage=Usage()),
         f'{SESSION_JSON[:-1]},"usage":{NO_USAGE_JSON}}}',

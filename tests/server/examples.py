@@ -10,6 +10,7 @@ import pytest
 
 from kedge.protocol import api
 from kedge.protocol.requests import Skip
+from kedge.protocol.sessions import SessionChange
 from kedge.server.operations import Operation
 from kedge.server.table import OPERATIONS
 
@@ -17,7 +18,7 @@ BODIES: dict[type, dict[str, Any]] = {
     api.ControlBody: {"command": "shutdown_if_idle"},
     api.WorkspaceBody: {"path": "/"},
     api.SessionBody: {"title": "a title"},
-    api.RenameBody: {"title": "another title"},
+    SessionChange: {"title": "another title", "model": "a/b", "effort": "low"},
     api.SubmitBody: {"session_id": "SESSION", "prompt": "say hello"},
     api.SummarizeBody: {"run_id": "RUN", "on_busy": "queue"},
     api.GrantBody: {"id": "REQUEST", "action": "allow"},

@@ -28,6 +28,9 @@ class ScriptedAgent:
     async def default_model(self, directory: Path) -> str | None:
         return "scripted/any"
 
+    async def check_model(self, model: str, directory: Path) -> None:
+        pass
+
     async def session_deleted(self, session_id: str) -> None:
         pass
 

@@ -9,6 +9,7 @@ from kedge.engine.engine import Engine
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Run, RunOptions, Submission
+from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Retention
 from tests.sim.model import Call
 from tests.sim.reader import Reader
@@ -132,7 +133,7 @@ class Clients:
 
     def rename_session(self) -> None:
         call = Call("rename", self._session())
-        self._call(call, lambda e, w: e.rename_session(w, call.session_id, "renamed"))
+        self._call(call, lambda e, w: e.change_session(w, call.session_id, SessionChange(title="renamed")))
 
     def name_session(self) -> None:
         """As a model does that writes titles."""

@@ -13,6 +13,7 @@ import pytest
 from kedge import failpoints
 from kedge.protocol.errors import Conflict, NotFound, StoreUnavailable
 from kedge.protocol.runs import Submission
+from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Committed
 from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore
@@ -93,7 +94,9 @@ async def test_a_transaction_that_fails_leaves_the_others_of_its_group(cranked: 
     await asyncio.sleep(0)
     sending: list[asyncio.Task[Any]] = [
         asyncio.create_task(place.accept("run-1")),
-        asyncio.create_task(place.store.rename_session(place.workspace_id, "no such session", "x")),
+        asyncio.create_task(
+            place.store.change_session(place.workspace_id, "no such session", SessionChange(title="x"))
+        ),
         asyncio.create_task(place.accept("run-1", "another body")),
         asyncio.create_task(place.accept("run-2")),
     ]

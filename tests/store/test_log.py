@@ -9,6 +9,7 @@ import pytest
 
 from kedge.protocol.errors import NotFound
 from kedge.protocol.runs import Attachment
+from kedge.protocol.sessions import SessionChange
 from kedge.store.port import LogEvent
 from kedge.store.sqlite import log as log_module
 from kedge.store.sqlite.store import SqliteStore
@@ -41,7 +42,7 @@ async def tell_a_rich_story(kedge: Kedge) -> list[str]:
     await kedge.end("fails")
     await kedge.send(two, "tool slow words then hang", "hangs")
     await kedge.seen(lambda event: getattr(event.payload, "text", "") == "hang ")
-    await kedge.engine.rename_session(kedge.workspace_id, two, "renamed")
+    await kedge.engine.change_session(kedge.workspace_id, two, SessionChange(title="renamed"))
     await kedge.store.append_config_changed(kedge.workspace_id)
     await kedge.crash_and_start()
     await kedge.send(two, "wait forever", "cancelled")

@@ -12,6 +12,7 @@ import pytest
 
 from kedge import failpoints
 from kedge.protocol.errors import StoreUnavailable
+from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Draft
 from kedge.store.sqlite import opening
 from tests.store.stores import Place, opened
@@ -105,7 +106,7 @@ async def test_under_a_steady_load_the_log_in_front_is_begun_anew_again_and_agai
 
     async def write(session_id: str) -> None:
         while restarts.count < 3:
-            await small_log.store.rename_session(small_log.workspace_id, session_id, "x" * 4000)
+            await small_log.store.change_session(small_log.workspace_id, session_id, SessionChange(title="x" * 4000))
             restarts.look()
 
     async with asyncio.timeout(LIMIT_S):

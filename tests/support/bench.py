@@ -12,6 +12,7 @@ from kedge.feed.ring import RING_BYTES
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Message, Part, ToolResult
 from kedge.protocol.runs import Submission
+from kedge.protocol.sessions import SessionChange
 from kedge.protocol.usage import Usage
 from kedge.store.port import Claim, Draft
 from kedge.store.sqlite.store import SqliteStore
@@ -94,7 +95,7 @@ class Bench:
     async def events(self, session_id: str, count: int, title: str = "t") -> None:
         """So many events that mean nothing."""
         for _ in range(count):
-            await self.store.rename_session(self.workspace_id, session_id, title)
+            await self.store.change_session(self.workspace_id, session_id, SessionChange(title=title))
 
     async def start(self, session_id: str, prompt: str = "p") -> Desk:
         """A run that is accepted and started; whoever has its desk is its turn."""

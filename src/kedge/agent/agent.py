@@ -24,8 +24,9 @@ from kedge.models.embedded.embedded import Embedded
 from kedge.models.errors import ConfigError
 from kedge.models.machine import Machine
 from kedge.models.resolve import resolve
+from kedge.models.providers import LOCAL, find, providers
 from kedge.protocol.address import data_dir as default_data_dir
-from kedge.protocol.errors import KedgeError
+from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.runs import RunKind
 from kedge.tools.jobs import AllJobs
 from kedge.tools.port import Tool
@@ -90,6 +91,19 @@ class Agent:
 
     async def warm_up(self) -> None:
         """Load what the first run would have to wait for."""
+    async def check_model(self, model: str, directory: Path) -> None:
+        """Raise `Invalid` where a model's name can be known to lead nowhere: nobody has a provider of that name."""
+        provider = model.partition("/")[0]
+        try:
+            config = await asyncio.to_thread(self._configure, directory, self._environ)
+        except KedgeError:  # a run will say what is wrong
+            return
+        try:
+            if provider != LOCAL:
+                find(provider, providers(config), model)
+        except ConfigError as error:
+            raise Invalid("invalid_model", error.text) from error
+
         await asyncio.to_thread(lambda: [spec_of(tool) for tool in self._tools])
         await self._models.warm_up()
         await asyncio.to_thread(scratch.remove_old, self._data_dir)

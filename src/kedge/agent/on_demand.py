@@ -36,6 +36,9 @@ class AgentOnDemand:
     async def default_model(self, directory: Path) -> str | None:
         return await (await self._ready()).default_model(directory)
 
+    async def check_model(self, model: str, directory: Path) -> None:
+        await (await self._ready()).check_model(model, directory)
+
     async def session_deleted(self, session_id: str) -> None:
         await (await self._ready()).session_deleted(session_id)
 

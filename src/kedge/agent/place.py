@@ -79,8 +79,14 @@ class CallContext:
 
     async def delegate(self, prompt: str, title: str) -> str:
         mine = self._ctx.options
-        options = RunOptions(max_cost=await self._left_to_spend(), mode=mine.mode, allow=mine.allow, deny=mine.deny)
-        end = await self._ctx.delegate(prompt, title=title, model=self._ctx.run.model, options=options)
+        options = RunOptions(
+            max_cost=await self._left_to_spend(),
+            mode=mine.mode,
+            allow=mine.allow,
+            deny=mine.deny,
+            effort=self._ctx.effort,
+        )
+        end = await self._ctx.delegate(prompt, title=title, model=self._ctx.model, options=options)
         if end.cancelled:
             raise ToolError("The sub-agent was cancelled before it finished.")
         if end.error is not None:

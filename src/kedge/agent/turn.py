@@ -157,7 +157,7 @@ class _Turn:
             history=history if self._schema is None else self._schema.with_corrections(history, self._run_id),
             tools=hands.specs,
             max_output_tokens=endpoint.info.max_output_tokens,
-            effort=catalog.effort(endpoint, hands.place.config),
+            effort=catalog.effort(endpoint, hands.place.config, self._ctx.effort),
         )
 
     def _is_answer(self, step: Step, history: Sequence[Message]) -> bool:
@@ -221,7 +221,7 @@ class _Turn:
         chosen: Chosen | None = None
         while True:
             try:
-                chosen = chosen or await self._parts.chooser.large(self._ctx.run.model, env, config, self._local(env))
+                chosen = chosen or await self._parts.chooser.large(self._ctx.model, env, config, self._local(env))
                 endpoint = await self._parts.models.named(chosen.endpoint)
                 if is_first and chosen.is_found:
                     await self._tell(chosen.why, {"model": endpoint.name, "is_detail": True})

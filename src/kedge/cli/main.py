@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("kedge.cli.runs", "list runs"),
     "attach": ("kedge.cli.attach", "follow a run that is already there"),
     "cancel": ("kedge.cli.cancel", "stop a run, or all that a session is doing"),
-    "session": ("kedge.cli.session", "list, show, rename, delete or export conversations"),
+    "session": ("kedge.cli.session", "list, show, rename, delete or export conversations, choose their model"),
     "config": ("kedge.cli.config", "show and change the configuration"),
     "logs": ("kedge.cli.logs", "show the log of the server"),
     "doctor": ("kedge.cli.doctor", "check the set-up, and say how to mend it"),

@@ -16,6 +16,7 @@ usage: kedge run [OPTION ...] [PROMPT ...]
 Sends a prompt and prints the answer. Standard input that is a pipe or a file comes before the prompt.
 
   -m, --model NAME        provider/model (KEDGE_MODEL)
+      --effort EFFORT     minimal, low, medium or high: how much the model thinks first
   -s, --session ID        in this session; without it, in a new one
   -C, --continue          in the session of this directory that was used last
   -c, --cwd DIR           work in this directory instead of the current one
@@ -54,10 +55,11 @@ FLAGS = named(
     "--detach",
     "--no-stdin",
 )
+EFFORTS = ("minimal", "low", "medium", "high")
 VALUES = named(
-    "-m --model", "-s --session", "-f --file", "--system-file", "--output-schema", "--max-steps", "--max-cost",
-    "--mode", "--allow", "--deny", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host", "--token-file",
-    "--data-dir", "--connect-timeout",
+    "-m --model", "--effort", "-s --session", "-f --file", "--system-file", "--output-schema", "--max-steps",
+    "--max-cost", "--mode", "--allow", "--deny", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host",
+    "--token-file", "--data-dir", "--connect-timeout",
 )  # fmt: skip
 
 
@@ -67,6 +69,7 @@ def parse(argv: list[str]) -> Options:
     options.seconds("connect-timeout")
     options.choice("on-busy", ("queue", "steer", "interrupt", "reject"))
     options.choice("mode", ("plan", "ask", "auto-edit", "yolo"))
+    options.choice("effort", EFFORTS)
     options.whole("max-steps")
     options.dollars("max-cost")
     for one, other in (("session", "continue"), ("stream", "no-stream"), ("detach", "timeout"), ("detach", "json")):
@@ -83,6 +86,7 @@ def differing(options: Options) -> dict[str, Any]:
         "mode": options.get("mode"),
         "allow": _rules(options, "allow"),
         "deny": _rules(options, "deny"),
+        "effort": options.get("effort"),
     }
     if path := options.get("system-file"):
         from kedge.cli.run_files import system_prompt

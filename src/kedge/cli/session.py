@@ -1,4 +1,4 @@
-"""`kedge session`: list, show, rename, delete and export conversations."""
+"""`kedge session`: list, show, rename, delete and export conversations, and choose their model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 
 from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table, printable
 from kedge.cli.options import Options, UsageError, named
+from kedge.cli.run_options import EFFORTS, as_text
 from kedge.client.story import escape, query
 from kedge.client.sync import Client
 
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = """\
-usage: kedge session list [QUERY] | show ID | rename ID TITLE | delete ID | export ID
+usage: kedge session list [QUERY] | show ID | rename ID TITLE | model ID [NAME] | delete ID | export ID
 
-Conversations of this workspace; an ID may be cut short as long as it is unique.
+Conversations of this workspace; an ID may be cut short as long as it is unique. The model of a session is that of its
+runs that name none (kedge run -s ID -m NAME is for one run); - as a name clears it.
 
+      --effort EFFORT     model: minimal, low, medium or high, how much it thinks first; - clears it
   -o, --output FILE       export into this file instead of standard output
       --json              as the server has it: one session or message a line
 """
 FLAGS = named("--json")
-VALUES = named("-o --output")
+VALUES = named("-o --output", "--effort")
 PAGE = 200
 
 
@@ -48,12 +51,27 @@ def _list(client: Client, words: list[str], options: Options) -> None:
         for each in sessions:
             print_json(each)
     elif sessions:
-        rows = [(s["id"], _when(s["updated_at"]), one_line(s["title"]) or "(untitled)") for s in sessions]
-        print_table([("SESSION", "LAST USED", "TITLE"), *rows])
+        rows = [
+            (s["id"], _when(s["updated_at"]), _choice(s) or "-", one_line(s["title"]) or "(untitled)") for s in sessions
+        ]
+        table = [("SESSION", "LAST USED", "MODEL", "TITLE"), *rows]
+        if not any(map(_choice, sessions)):  # nobody chose one: nothing to show
+            table = [(row[0], row[1], row[3]) for row in table]
+        print_table(table)
+
+
+def _choice(session: dict[str, Any]) -> str:
+    """The model and the effort of a session, where somebody chose them."""
+    effort = session.get("effort")
+    return " ".join(filter(None, [printable(session.get("model") or ""), effort and f"({effort})"]))
 
 
 def _show(client: Client, words: list[str], options: Options) -> None:
-    _write(client, _found(client, words)["id"], options, _print_safely if os.isatty(1) else print)
+    session = _found(client, words)
+    write = _print_safely if os.isatty(1) else print
+    if (choice := _choice(session)) and not options.has("json"):
+        write(f"*(model: {choice})*\n")
+    _write(client, session["id"], options, write)
 
 
 def _print_safely(text: str) -> None:
@@ -66,6 +84,20 @@ def _rename(client: Client, words: list[str], options: Options) -> None:
         raise UsageError("say the new title: kedge session rename ID TITLE")
     renamed = client.call("PATCH", f"/sessions/{escape(session['id'])}", {"title": title})
     print_json(renamed) if options.has("json") else print(f"renamed {renamed['id']}")
+
+
+def _model(client: Client, words: list[str], options: Options) -> None:
+    effort = options.choice("effort", (*EFFORTS, "-"))
+    given = {"model": as_text(words[1]) if len(words) > 1 else None, "effort": effort}
+    change = {name: None if value == "-" else value for name, value in given.items() if value is not None}
+    if not change or len(words) > 2:
+        raise UsageError("say which: kedge session model ID PROVIDER/NAME, or --effort EFFORT; - is what is configured")
+    session = _found(client, words[:1])
+    changed = client.call("PATCH", f"/sessions/{escape(session['id'])}", change)
+    if options.has("json"):
+        print_json(changed)
+    else:
+        print(f"{changed['id']} uses {_choice(changed) or 'what is configured'}")
 
 
 def _delete(client: Client, words: list[str], options: Options) -> None:
@@ -162,4 +194,4 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-ACTIONS = {"list": _list, "show": _show, "rename": _rename, "delete": _delete, "export": _export}
+ACTIONS = {"list": _list, "show": _show, "rename": _rename, "model": _model, "delete": _delete, "export": _export}

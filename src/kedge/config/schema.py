@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from kedge.protocol.runs import Effort
+
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
 MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")  # from the strictest to the laxest
 WireName = Literal["chat", "responses", "anthropic"]
-Effort = Literal["minimal", "low", "medium", "high"]
 
 ANYONE = {"untrusted": "yes"}  # harmless, whoever wrote it
 STRICTER = {"untrusted": "stricter"}  # anyone may narrow what the user set, never widen it

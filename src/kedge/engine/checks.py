@@ -1,11 +1,12 @@
-"""What people give a workspace and a session: a directory that is there, and a title of one line."""
+"""What people give a workspace and a session: a directory that is there, a title of one line, a model's name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from kedge.protocol.bounds import MAX_TITLE_CHARS, check_text
+from kedge.protocol.bounds import MAX_TITLE_CHARS, check_model, check_text
 from kedge.protocol.errors import Invalid
+from kedge.protocol.sessions import SessionChange
 
 
 def resolved_directory(path: Path) -> str:
@@ -25,3 +26,12 @@ def checked_title(title: str) -> str:
     if len(title) > MAX_TITLE_CHARS:
         raise Invalid("invalid_request", f"the title is over {MAX_TITLE_CHARS} characters")
     return title
+
+
+def checked_change(change: SessionChange) -> SessionChange:
+    if isinstance(change.title, str):
+        checked_title(change.title)
+    if isinstance(change.model, str):
+        check_text(change.model, "model")
+        check_model(change.model)
+    return change

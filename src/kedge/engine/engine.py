@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from kedge import failpoints
 from kedge.engine import processes
 from kedge.engine.actor import SessionActor
-from kedge.engine.checks import checked_title, resolved_directory
+from kedge.engine.checks import checked_change, checked_title, resolved_directory
 from kedge.engine.groups import KeptGroups
 from kedge.engine.persist import persist
 from kedge.engine.turn import Turn
@@ -35,7 +35,7 @@ from kedge.protocol.bounds import (
 from kedge.protocol.errors import KedgeError, NotFound, TooLarge, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
-from kedge.protocol.sessions import Session, Workspace
+from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import Committed, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
@@ -151,8 +151,9 @@ class Engine:
         self._check_accepting()
         return await self.store.create_session(workspace_id, checked_title(title))
 
-    async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session:
-        return await self.store.rename_session(workspace_id, session_id, checked_title(title))
+    async def change_session(self, workspace_id: str, session_id: str, change: SessionChange) -> Session:
+        """Rename it, or choose the model and the effort of its runs that name none; those that wait take it, too."""
+        return await self.store.change_session(workspace_id, session_id, checked_change(change))
 
     async def retitle_session(self, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
         """Rename it if it is still called `expected`."""

@@ -41,6 +41,8 @@ class TurnContext:
         self.run: Run = started.run
         self.joined: list[Run] = list(started.joined)
         self.options: RunOptions = started.options
+        self.model = started.model  # None: what is configured
+        self.effort = started.effort
         self.workspace_id = started.claim.workspace_id
         self.directory = Path(desk.feed.path)
         self.env = env

@@ -6,18 +6,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kedge.protocol.bounds import MAX_TITLE_CHARS, MODEL, RUN_ID
+from kedge.protocol.bounds import RUN_ID
 from kedge.protocol.messages import Message
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
-from kedge.protocol.runs import Attachment, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
-from kedge.protocol.sessions import Session, Workspace
+from kedge.protocol.runs import Attachment, Model, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
+from kedge.protocol.sessions import Session, Title, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 # What is checked below the server, by the function that every way in uses, is only described here.
-Title = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_TITLE_CHARS})]
 RunId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{RUN_ID}$"})]
-Model = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MODEL}$"})]
 AbsolutePath = Annotated[str, msgspec.Meta(description="of a directory", extra_json_schema={"pattern": "^/[^\0]*$"})]
 # Of a search: more than anybody remembers of a prompt. SQLite gives up at fifty times as much.
 Query = Annotated[str, msgspec.Meta(max_length=1_000)]
@@ -89,10 +87,6 @@ class LogAnswer(msgspec.Struct, frozen=True):
 
 class SessionBody(msgspec.Struct, frozen=True):
     title: Title = ""
-
-
-class RenameBody(msgspec.Struct, frozen=True):
-    title: Title
 
 
 class SessionsQuery(msgspec.Struct, frozen=True):

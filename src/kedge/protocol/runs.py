@@ -6,19 +6,21 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kedge.protocol.bounds import MAX_FILE_NAME_CHARS, MAX_RULE_CHARS, MAX_RULES, MIME_TYPE
+from kedge.protocol.bounds import MAX_FILE_NAME_CHARS, MAX_RULE_CHARS, MAX_RULES, MIME_TYPE, MODEL
 from kedge.protocol.usage import Usage
 
 RunKind = Literal["prompt", "shell", "summarize", "agent"]
 RunState = Literal["queued", "running", "completed", "failed", "cancelled"]
 OnBusy = Literal["queue", "steer", "interrupt", "reject"]
 Permissions = Literal["ask", "deny", "allow"]
+Effort = Literal["minimal", "low", "medium", "high"]
 
 # msgspec decodes it; the pattern is what the OpenAPI document says of it.
 _BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 Base64 = Annotated[bytes, msgspec.Meta(extra_json_schema={"pattern": _BASE64})]
 
 # Checked where every way in passes (bounds.py); here they are only described.
+Model = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MODEL}$"})]
 FileName = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_FILE_NAME_CHARS})]
 MimeType = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MIME_TYPE}$"})]
 Rule = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_RULE_CHARS})]
@@ -47,6 +49,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: Literal["plan", "ask", "auto-edit", "yolo"] | None = None
     allow: Rules = ()
     deny: Rules = ()
+    effort: Effort | None = None  # how much the model thinks first
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
-from kedge.protocol.runs import Run
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kedge.protocol.bounds import MAX_TITLE_CHARS
+from kedge.protocol.runs import Effort, Model, Run
 from kedge.protocol.usage import Usage
+
+# Checked below the server, by the function that every way in uses; here it is only described.
+Title = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_TITLE_CHARS})]
 
 
 class Workspace(msgspec.Struct, frozen=True):
@@ -15,11 +22,23 @@ class Workspace(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`model` and `effort` are those of its runs that name none themselves; none here: what is configured."""
+
     id: str
     title: str
     created_at: float
     updated_at: float
     parent_session_id: str | None = None
+    model: str | None = None
+    effort: Effort | None = None
+
+
+class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes different in a session; what is not named stays, and null clears."""
+
+    title: Title | UnsetType = UNSET
+    model: Model | UnsetType | None = UNSET
+    effort: Effort | UnsetType | None = UNSET
 
 
 class SessionDetails(Session, frozen=True, kw_only=True):

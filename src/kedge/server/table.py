@@ -8,7 +8,7 @@ from kedge.protocol import api
 from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
-from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
+from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
 from kedge.server.handlers import about, config, jobs, people, runs, sessions, workspaces
 from kedge.server.operations import Operation
 
@@ -50,7 +50,14 @@ OPERATIONS = (
     Operation("GET", W + "/sessions", "Sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
     Operation("POST", W + "/sessions", "A new session", sessions.create_session, Session, body=api.SessionBody),
     Operation("GET", S, "One session", sessions.get_session, SessionDetails),
-    Operation("PATCH", S, "Rename a session", sessions.rename_session, Session, body=api.RenameBody),
+    Operation(
+        "PATCH",
+        S,
+        "Rename a session, or choose its model",
+        sessions.change_session,
+        Session,
+        body=SessionChange,
+    ),
     Operation("DELETE", S, "Cancel a session's runs, then delete it", sessions.delete_session, api.Deleted),
     Operation(
         "GET", S + "/messages", "Messages, oldest first", sessions.list_messages, api.Messages, query=api.MessagesQuery

@@ -21,8 +21,8 @@ from kedge.protocol.requests import (
     RequestKind,
     RequestResolution,
 )
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission
-from kedge.protocol.sessions import Session, SessionDetails, SessionStatus, Workspace
+from kedge.protocol.runs import Effort, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission
+from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
 from kedge.protocol.usage import Usage
 
 
@@ -36,12 +36,17 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A run that is now running: `joined` are those steered into its turn before a restart."""
+    """A run that is now running: `joined` are those steered into its turn before a restart.
+
+    `model` and `effort` are its own, else those that its session has at this moment.
+    """
 
     claim: Claim
     run: Run
     joined: list[Run]
     options: RunOptions = RunOptions()
+    model: str | None = None
+    effort: Effort | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -131,7 +136,7 @@ class Store(Protocol):
     async def workspaces(self) -> list[WorkspaceState]: ...
     async def delete_workspace(self, workspace_id: str) -> None: ...
     async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session: ...
-    async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session: ...
+    async def change_session(self, workspace_id: str, session_id: str, change: SessionChange) -> Session: ...
     async def retitle_session(self, workspace_id: str, session_id: str, expected: str, title: str) -> bool: ...
     async def session(self, workspace_id: str, session_id: str) -> SessionDetails: ...
     async def sessions(self, workspace_id: str, query: str = "", limit: int = 1000) -> list[Session]: ...

@@ -1,8 +1,12 @@
-"""Sessions: listed, made, renamed, deleted, read."""
+"""Sessions: listed, made, changed, deleted, read."""
 
 from __future__ import annotations
 
-from kedge.protocol.api import Deleted, Messages, MessagesQuery, RenameBody, SessionBody, Sessions, SessionsQuery
+from pathlib import Path
+
+from kedge.protocol.api import Deleted, Messages, MessagesQuery, SessionBody, Sessions, SessionsQuery
+from kedge.protocol.bounds import check_model, check_text
+from kedge.protocol.sessions import SessionChange
 from kedge.server.operations import Call, Reply
 
 
@@ -20,9 +24,13 @@ async def get_session(call: Call) -> Reply:
     return Reply(await call.engine.store.session(call["workspace_id"], call["session_id"]))
 
 
-async def rename_session(call: Call) -> Reply:
-    title = call.body(RenameBody).title
-    return Reply(await call.engine.rename_session(call["workspace_id"], call["session_id"], title))
+async def change_session(call: Call) -> Reply:
+    change, directory = call.body(SessionChange), Path(call.engine.feed(call["workspace_id"]).path)
+    if isinstance(change.model, str):  # known now, and not in the first run that would use it
+        check_text(change.model, "model")
+        check_model(change.model)
+        await call.context.agent.check_model(change.model, directory)
+    return Reply(await call.engine.change_session(call["workspace_id"], call["session_id"], change))
 
 
 async def delete_session(call: Call) -> Reply:

@@ -103,6 +103,8 @@ def session_of(row: sqlite3.Row) -> Session:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         parent_session_id=row["parent_session_id"],
+        model=row["model"],
+        effort=row["effort"],
     )
 
 
@@ -112,11 +114,6 @@ def get_session(db: sqlite3.Connection, workspace_id: str, session_id: str) -> S
     ).fetchone()
     if row is None:
         raise NotFound("session", session_id)
-    return SessionDetails(
-        id=row["id"],
-        title=row["title"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        parent_session_id=row["parent_session_id"],
-        usage=usage_of(row),
-    )
+    session = session_of(row)
+    fields = {field: getattr(session, field) for field in session.__struct_fields__}
+    return SessionDetails(**fields, usage=usage_of(row))

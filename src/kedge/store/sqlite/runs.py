@@ -95,8 +95,11 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
     messages.write_user_message(tx, row)
     claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
     joined = [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)]
-    options = _options(tx, row)
-    return Started(claim, run, joined, _decode_options(options) if options else RunOptions())
+    encoded = _options(tx, row)
+    options = _decode_options(encoded) if encoded else RunOptions()
+    session = tx.one("SELECT model, effort FROM sessions WHERE id = ?", session_id)
+    model, effort = (None, None) if session is None else (session["model"], session["effort"])
+    return Started(claim, run, joined, options, run.model or model, options.effort or effort)
 
 
 def join(tx: Tx, claim: Claim) -> list[Run]:

@@ -1,12 +1,14 @@
-"""Workspaces and sessions: found by path, created, renamed, deleted when their runs have ended."""
+"""Workspaces and sessions: found by path, created, changed, deleted when their runs have ended."""
 
 from __future__ import annotations
 
 import sqlite3
 
+from msgspec import UNSET
+
 from kedge.protocol.errors import Conflict, NotFound
 from kedge.protocol.events import Change, ConfigChanged, encode
-from kedge.protocol.sessions import Session, Workspace
+from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import WorkspaceState
 from kedge.store.sqlite import requests, runs
 from kedge.store.sqlite.rows import get_session, session_of
@@ -65,10 +67,17 @@ def create(tx: Tx, workspace_id: str, title: str, parent_session_id: str | None)
     return _tell(tx, workspace_id, session_id, "created", seq)
 
 
-def rename(tx: Tx, workspace_id: str, session_id: str, title: str) -> Session:
+def change(tx: Tx, workspace_id: str, session_id: str, wanted: SessionChange) -> Session:
+    """All of it or nothing; what changes nothing is told to nobody."""
     get_session(tx.db, workspace_id, session_id)
-    tx.execute("UPDATE sessions SET title = ?, updated_at = ? WHERE id = ?", title, tx.now, session_id)
-    return _tell(tx, workspace_id, session_id, "updated")
+    given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
+    if given:
+        columns = "".join(f"{name} = ?, " for name in given)
+        tx.execute(f"UPDATE sessions SET {columns}updated_at = ? WHERE id = ?", *given.values(), tx.now, session_id)
+        return _tell(tx, workspace_id, session_id, "updated")
+    row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
+    assert row is not None
+    return session_of(row)
 
 
 def retitle(tx: Tx, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
@@ -78,7 +87,7 @@ def retitle(tx: Tx, workspace_id: str, session_id: str, expected: str, title: st
     )
     if row is None or row["title"] != expected:
         return False
-    rename(tx, workspace_id, session_id, title)
+    change(tx, workspace_id, session_id, SessionChange(title=title))
     return True
 
 

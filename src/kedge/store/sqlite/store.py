@@ -17,7 +17,7 @@ from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, RunStatus, Submission
-from kedge.protocol.sessions import Session, SessionDetails, SessionStatus
+from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus
 from kedge.protocol.usage import Usage
 from kedge.store.port import (
     Claim,
@@ -135,8 +135,8 @@ class SqliteStore:
     async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session:
         return await self._writer.write("create_session", sessions.create, workspace_id, title, parent_session_id)
 
-    async def rename_session(self, workspace_id: str, session_id: str, title: str) -> Session:
-        return await self._writer.write("rename_session", sessions.rename, workspace_id, session_id, title)
+    async def change_session(self, workspace_id: str, session_id: str, change: SessionChange) -> Session:
+        return await self._writer.write("change_session", sessions.change, workspace_id, session_id, change)
 
     async def retitle_session(self, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
         return await self._writer.write("retitle", sessions.retitle, workspace_id, session_id, expected, title)
