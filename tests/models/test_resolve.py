@@ -121,6 +121,50 @@ def test_what_is_configured_for_a_provider_and_known_of_a_model_goes_along() -> 
 
 
 @pytest.mark.parametrize(
+    ("env", "settings", "wire"),
+    [
+        (KEY, None, "responses"),
+        ({**KEY, "OPENAI_BASE_URL": f"{OPENAI.base_url}/"}, None, "responses"),
+        (KEY, ProviderConfig(wire="chat"), "chat"),
+        (LOCAL, None, "chat"),
+        ({}, ProviderConfig(base_url="http://127.0.0.1:1/v1"), "chat"),
+        (LOCAL, ProviderConfig(wire="responses"), "responses"),
+    ],
+)
+def test_openai_speaks_its_own_wire_at_its_own_address_and_the_common_one_elsewhere(
+    env: dict[str, str], settings: ProviderConfig | None, wire: str
+) -> None:
+    config = Config(providers={"openai": settings} if settings else {})
+    assert chosen("openai/a", env, config).wire == wire
+
+
+AZURE = {"AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com/", "AZURE_OPENAI_API_KEY": "k"}
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("https://mine.openai.azure.com", "https://mine.openai.azure.com/openai/v1"),
+        ("https://mine.openai.azure.com/openai/", "https://mine.openai.azure.com/openai/v1"),
+        ("https://mine.openai.azure.com/openai/v1/", "https://mine.openai.azure.com/openai/v1"),
+        ("https://gate.test/some/where", "https://gate.test/some/where"),
+    ],
+)
+def test_a_deployment_of_azure_is_named_and_found_at_the_endpoint(url: str, address: str) -> None:
+    endpoint = chosen("azure/my-gpt", {"AZURE_OPENAI_ENDPOINT": url})
+    assert (endpoint.base_url, endpoint.wire, endpoint.key_header) == (address, "responses", "api-key")
+    configured = Config(providers={"azure": ProviderConfig(base_url=url)})
+    assert chosen("azure/my-gpt", {}, configured).base_url == address
+
+
+def test_azure_is_taken_without_a_name_only_where_the_configuration_has_one() -> None:
+    assert chosen(None, {**AZURE, **KEY}).provider == "openai"
+    assert resolve(None, AZURE).endpoint is None
+    models = ProviderConfig(models={"my-gpt": ModelConfig()})
+    assert chosen(None, AZURE, Config(providers={"azure": models})).name == "azure/my-gpt"
+
+
+@pytest.mark.parametrize(
     ("model", "env", "hint"),
     [
         ("a", KEY, "openai/a"),
@@ -128,6 +172,8 @@ def test_what_is_configured_for_a_provider_and_known_of_a_model_goes_along() -> 
         ("openai/", KEY, "PROVIDER/MODEL"),
         ("nobody/a", KEY, "nobody"),
         ("opnai/a", KEY, "did you mean 'openai'?"),
+        ("azure/a", {}, "AZURE_OPENAI_ENDPOINT"),
+        ("azure", AZURE, "azure/NAME"),
         (None, {**KEY, "KEDGE_MODEL": "maker/a"}, "openai/maker/a"),
         (None, {"OPENAI_BASE_URL": "localhost:1234"}, "OPENAI_BASE_URL"),
         (None, {"OPENAI_BASE_URL": "ftp://host/v1"}, "OPENAI_BASE_URL"),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Config, ProviderConfig, WireName
-from kedge.config.vendors import ANTHROPIC_MODEL, OPENAI_MODEL
+from kedge.config.vendors import ANTHROPIC_MODEL, GEMINI_MODEL, OPENAI_MODEL
 from kedge.models.errors import ConfigError
 
 NO_SETTINGS = ProviderConfig()
@@ -22,13 +22,18 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     title: str = ""  # for people
     wire: WireName = "chat"
+    wire_elsewhere: WireName | None = None  # at another address than its own, where that is another
     base_url: str | None = None  # its own address; None: only configuration knows
     is_local: bool = False  # runs on this machine and asks for no key
     key_variables: tuple[str, ...] = ()  # where the vendor's own names are others than ours would be; the first wins
+    key_header: str = ""  # that takes the key; empty: as the wire has it
+    url_name: str = ""  # of the variable for its address, likewise
+    path: str = ""  # of its API, where an address may be written without it
     headers: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}
     large: str = ""
     small: str = ""
+    names_are_yours: bool = False  # its models are called what their user called them
     extension: str = ""  # the wire of a package that somebody installed, by the provider's name there
     config: ProviderConfig = NO_SETTINGS
 
@@ -39,7 +44,12 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url_variable(self) -> str:
-        return url_variable(self.id)
+        return self.url_name or f"{_upper(self.id)}_BASE_URL"
+
+    @property
+    def has_default(self) -> bool:
+        """Is there a model to take where none is named?"""
+        return not self.names_are_yours or bool(self.config.models)
 
     def __repr__(self) -> str:
         return f"Provider({self.id})"  # its configuration may hold a key
@@ -51,6 +61,8 @@ BUILT_IN = (
     Provider(
         id="openai",
         title="OpenAI",
+        wire="responses",
+        wire_elsewhere="chat",
         base_url="https://api.openai.com/v1",
         large=OPENAI_MODEL,
         small="gpt-5.4-mini",
@@ -62,6 +74,15 @@ BUILT_IN = (
         base_url="https://api.anthropic.com",
         large=ANTHROPIC_MODEL,
         small="claude-haiku-5-5",
+    ),
+    Provider(
+        id="gemini",
+        title="Google",
+        wire="gemini",
+        base_url="https://generativelanguage.googleapis.com",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        large=GEMINI_MODEL,
+        small="gemini-3.5-flash-lite",
     ),
     Provider(
         id="openrouter",
@@ -128,11 +149,22 @@ BUILT_IN = (
         small="accounts/fireworks/models/gpt-oss-20b",
     ),
     Provider(id="cerebras", title="Cerebras", base_url="https://api.cerebras.ai/v1", large="gpt-oss-120b"),
+    Provider(
+        id="azure",
+        title="Azure OpenAI",
+        wire="responses",
+        key_variables=("AZURE_OPENAI_API_KEY",),
+        key_header="api-key",
+        url_name="AZURE_OPENAI_ENDPOINT",
+        path="/openai/v1",
+        names_are_yours=True,
+    ),
     Provider(id="ollama", title="Ollama", base_url="http://127.0.0.1:11434/v1", is_local=True),
     Provider(id="lmstudio", title="LM Studio", base_url="http://127.0.0.1:1234/v1", is_local=True),
     Provider(id="llamacpp", title="llama.cpp", base_url="http://127.0.0.1:8080/v1", is_local=True),
     Provider(id="vllm", title="vLLM", base_url="http://127.0.0.1:8000/v1", is_local=True),
 )
+_VERSIONS: dict[WireName, str] = {"anthropic": "/v1", "gemini": "/v1beta"}  # that the wire adds itself
 LOCAL = "local"  # the embedded model: no provider with an address
 
 
@@ -141,7 +173,9 @@ def providers(config: Config) -> dict[str, Provider]:
     known = {provider.id: provider for provider in BUILT_IN}
     for name, settings in config.providers.items():
         provider = known.get(name) or Provider(id=name)
-        known[name] = msgspec.structs.replace(provider, config=settings, wire=settings.wire or provider.wire)
+        if settings.wire:
+            provider = msgspec.structs.replace(provider, wire=settings.wire, wire_elsewhere=None)
+        known[name] = msgspec.structs.replace(provider, config=settings)
     return known
 
 
@@ -164,9 +198,15 @@ def address(provider: Provider, env: Mapping[str, str]) -> str:
         return _checked_url(variable, provider.url_variable, provider)
     if provider.base_url is None:
         raise ConfigError(
-            "bad_config", f"provider {provider.id!r} has no address; set providers.{provider.id}.base_url"
+            "bad_config",
+            f"provider {provider.id!r} has no address; set providers.{provider.id}.base_url or {provider.url_variable}",
         )
     return provider.base_url
+
+
+def wire_at(provider: Provider, url: str) -> WireName:
+    """What it speaks there."""
+    return provider.wire if url == provider.base_url else provider.wire_elsewhere or provider.wire
 
 
 def setting(env: Mapping[str, str], name: str) -> str | None:
@@ -189,7 +229,9 @@ def key_variable(provider_id: str) -> str:
 
 
 def url_variable(provider_id: str) -> str:
-    return f"{_upper(provider_id)}_BASE_URL"
+    """Likewise."""
+    known = next((provider for provider in BUILT_IN if provider.id == provider_id), Provider(id=provider_id))
+    return known.url_variable
 
 
 def _own_key_variable(provider_id: str) -> str:
@@ -217,5 +259,12 @@ def _checked_url(url: str, source: str, provider: Provider) -> str:
         problem = f"{source} must be http(s)://HOST[:PORT][/PATH], with the key in {provider.key_variable}"
         raise ConfigError("bad_config", problem)
     checked = url.strip().rstrip("/")
-    # Anthropic's own tools write it without the version, others with it: both are right here.
-    return checked.removesuffix("/v1") if provider.wire == "anthropic" else checked
+    if provider.path and parts.path.rstrip("/") in ("", *_beginnings(provider.path)):
+        return f"{parts.scheme}://{parts.netloc}{provider.path}"
+    # The vendors' own tools write it without the version, others with it: both are right here.
+    return checked.removesuffix(_VERSIONS[provider.wire]) if provider.wire in _VERSIONS else checked
+
+
+def _beginnings(path: str) -> list[str]:
+    names = path.split("/")
+    return ["/".join(names[:end]) for end in range(2, len(names))]

@@ -13,7 +13,7 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.models import catalog
 from kedge.models.errors import ConfigError
-from kedge.models.providers import LOCAL, Provider, address, find, key_in, providers, setting
+from kedge.models.providers import LOCAL, Provider, address, find, key_in, providers, setting, wire_at
 from kedge.models.values import Endpoint
 
 
@@ -98,10 +98,11 @@ def _found(env: Mapping[str, str], config: Config) -> Choice:
     configuration gives access to, in its order.
     """
     known = providers(config)
-    for provider in known.values():
+    usable = [provider for provider in known.values() if provider.has_default]
+    for provider in usable:
         if setting(env, provider.url_variable):
             return of_provider(provider, f"{provider.url_variable} is set", env)
-    keyed = (provider for provider in known.values() if not provider.is_local)
+    keyed = (provider for provider in usable if not provider.is_local)
     with_keys = [(provider, found[0]) for provider in keyed if (found := key_in(provider, env))]
     if with_keys:
         (first, variable), *others = with_keys
@@ -114,11 +115,13 @@ def _found(env: Mapping[str, str], config: Config) -> Choice:
 
 
 def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str]) -> Choice:
+    url = address(provider, env)
     endpoint = Endpoint(
         provider=provider.id,
         model=model,
-        base_url=address(provider, env),
-        wire=provider.wire,
+        base_url=url,
+        key_header=provider.key_header,
+        wire=wire_at(provider, url),
         headers=provider.headers | provider.config.headers,
         extra_body=provider.extra_body | provider.config.extra_body,
         info=catalog.info(model, provider.config, provider.id),
@@ -129,7 +132,8 @@ def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str])
 def _default_model(provider: Provider, env: Mapping[str, str]) -> str:
     if provider.config.models:
         return next(iter(provider.config.models))
-    # A server that speaks Chat Completions has models of its own; one that speaks Anthropic's wire has Anthropic's.
-    if provider.wire == "chat" and address(provider, env) != provider.base_url:
-        return ""
-    return provider.large
+    if not provider.has_default:
+        raise ConfigError("bad_config", f"name one of your models of {provider.id}: {provider.id}/NAME")
+    # A server that speaks as OpenAI does has models of its own; one that speaks as another vendor has that one's.
+    url = address(provider, env)
+    return "" if url != provider.base_url and wire_at(provider, url) in ("chat", "responses") else provider.large
