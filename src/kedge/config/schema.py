@@ -16,7 +16,7 @@ from kedge.protocol.runs import Effort
 
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
 MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")  # from the strictest to the laxest
-WireName = Literal["chat", "responses", "anthropic"]
+WireName = Literal["chat", "responses", "anthropic", "gemini"]
 
 ANYONE = {"untrusted": "yes"}  # harmless, whoever wrote it
 STRICTER = {"untrusted": "stricter"}  # anyone may narrow what the user set, never widen it
@@ -49,7 +49,7 @@ class ProviderConfig(_Table, frozen=True, kw_only=True):
 
     wire: Annotated[
         WireName | None,
-        Meta(description="what it speaks: Chat Completions, OpenAI's Responses, Anthropic's Messages"),
+        Meta(description="what it speaks: Chat Completions, OpenAI's Responses, Anthropic's Messages, Gemini"),
     ] = None
     base_url: Annotated[str | None, Meta(description="where it is: http(s)://HOST[:PORT][/PATH]")] = None
     api_key: Annotated[

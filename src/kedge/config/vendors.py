@@ -8,3 +8,4 @@ from __future__ import annotations
 
 OPENAI_MODEL = "gpt-5.4"
 ANTHROPIC_MODEL = "claude-sonnet-5-5"
+GEMINI_MODEL = "gemini-3.8-flash"
