@@ -23,7 +23,7 @@ KEYS = (
     Key("escape", "escape", "twice: cancel what runs and what waits", "Runs"),
     Key("next_mode", "shift+tab", "next mode: plan, ask, auto-edit, yolo", "Runs"),
     Key("queue", "ctrl+t", "queued prompts: edit or drop", "Runs"),
-    Key("answer", "ctrl+j,f2", "answer what is asked", "Runs"),
+    Key("answer", "f2", "answer what is asked", "Runs"),
     Key("models", "ctrl+o", "choose a model", "Sessions"),
     Key("sessions", "ctrl+s", "sessions", "Sessions"),
     Key("new_session", "ctrl+n", "new session", "Sessions"),

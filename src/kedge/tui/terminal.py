@@ -1,4 +1,4 @@
-"""What is said to the terminal beside the picture: title, notifications, progress; and what it is asked at the start."""
+"""What is said to the terminal beside the picture (title, notifications, progress), and what it is asked at first."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ class Told(NamedTuple):
 
     is_light: bool | None  # None: it did not say
     typed: bytes = b""  # what a person typed meanwhile
+
+
+SILENT = Told(None)
 
 
 def ask(env: Mapping[str, str]) -> Told:

@@ -1,0 +1,253 @@
+"""The terminal interface as an application: its life, what it tells the terminal, and the model it works with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events, work
+from textual.app import App
+from textual.binding import BindingType
+
+from kedge.client.errors import ClientError
+from kedge.protocol.events import AgentEvent, ConfigChanged
+from kedge.tui import terminal
+from kedge.tui.desk import Desk
+from kedge.tui.launch import Launch
+from kedge.tui.link import Link
+from kedge.tui.screen import ChatScreen
+from kedge.tui.settings import Settings
+from kedge.tui.story.book import Book, Ended, Happening, Resolved
+
+if TYPE_CHECKING:
+    from kedge.client import AsyncClient
+    from kedge.tui.story.page import Page
+
+
+class KedgeApp(App[int]):
+    CSS_PATH = "kedge.tcss"
+    TITLE = "kedge"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self, launch: Launch, told: terminal.Told = terminal.SILENT) -> None:
+        super().__init__()
+        self.launch = launch
+        self.settings = Settings()
+        self.book = Book(self._happened)
+        self.link = Link(self.book, self._connect, self._changed)
+        self.desk = Desk(self.link.ready)
+        self.chat = ChatScreen(self.book, self.link, self.desk, mode=launch.mode or "ask")
+        self._told = told
+        self._is_focused = True
+        self._said = ("", "")  # title and progress, as they were told last
+
+    def get_default_screen(self) -> ChatScreen:
+        return self.chat
+
+    def on_mount(self) -> None:
+        self.theme = "textual-light" if self._told.is_light else "textual-dark"
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit, 128 + number)
+        self.run_worker(self.link.run(), group="link", exit_on_error=True)
+        self._begin()
+
+    def on_unmount(self) -> None:
+        self.say(terminal.title("") + (terminal.progress("none") if terminal.shows_progress(os.environ) else ""))
+
+    # the beginning
+
+    async def _connect(self) -> AsyncClient:
+        # After the first picture: what speaks HTTP takes longer to import than all the rest.
+        from kedge.client import AsyncClient
+
+        launch = self.launch
+        return await AsyncClient.connect(
+            launch.directory,
+            host=launch.host,
+            data_dir=launch.data_dir,
+            token_file=launch.token_file,
+            name="tui",
+        )
+
+    @work(group="begin")
+    async def _begin(self) -> None:
+        if self._told.typed:
+            self.chat.editor.insert(self._told.typed.decode(errors="ignore"))
+        try:
+            await self._read_settings()
+            session_id = self.launch.session_id
+            if session_id is None and self.launch.is_continued:
+                found = [each for each in await self.desk.sessions() if each.parent_session_id is None]
+                session_id = found[0].id if found else None
+            if session_id is not None:
+                self.chat.open_session(session_id)
+            if not await self.choose_model():
+                from kedge.tui.dialogs.first import first_start
+
+                await first_start(self)
+        except ClientError as error:
+            self.notify(str(error), severity="error", markup=False)
+
+    async def _read_settings(self) -> None:
+        self.settings = Settings.read(await self.desk.config())
+        self.set_keymap(self.settings.keys)
+        if self.settings.theme in self.available_themes:
+            self.theme = self.settings.theme
+        self._changed()
+
+    # models
+
+    async def choose_model(self) -> bool:
+        """Find out which model the next prompt goes to; whether there is one."""
+        from kedge.tui.models import current
+
+        found = await current(self.desk, self.launch.model, self.chat.session_id)
+        self.chat.model, self.chat.window = found.name, found.context_window
+        self._changed()
+        return found.is_ready
+
+    @work(group="dialog")
+    async def pick_model(self, name: str = "") -> None:
+        from kedge.tui.models import pick
+
+        await pick(self, name)
+        await self.choose_model()
+
+    @work(group="dialog")
+    async def log_in(self, provider: str = "") -> None:
+        from kedge.tui.models import log_in
+
+        await log_in(self, provider)
+        await self.choose_model()
+
+    def pick_theme(self, name: str = "") -> None:
+        if name and name not in self.available_themes:
+            self.chat.hint(f"There is no theme {name!r}")
+        elif name:
+            self._set_theme(name)
+        else:
+            from kedge.tui.dialogs.palette import Palette
+
+            items = [(theme, "", "") for theme in sorted(self.available_themes)]
+            self.push_screen(Palette(items, "Theme"), lambda chosen: self._set_theme(chosen) if chosen else None)
+
+    @work(group="theme")
+    async def _set_theme(self, name: str) -> None:
+        self.theme = name
+        try:
+            await self.desk.set_config("tui.theme", name)
+        except ClientError as error:
+            self.chat.hint(f"It looks so until you leave; not stored: {error}")
+
+    # what happens
+
+    def _changed(self) -> None:
+        self.chat.changed()
+
+    def _happened(self, what: Happening) -> None:
+        """Told by the story, once for each."""
+        match what:
+            case Resolved():
+                self.chat.asking.resolved(what)
+            case Ended(run, end):
+                if self.chat.session_id == end.session_id:
+                    self.run_worker(self._read_usage(end.session_id), group="usage", exclusive=True)
+                is_own = run is None or run.parent_run_id is None
+                if is_own and not end.cancelled:
+                    self._notify("failed" if end.error else "finished", end.error or end.text, end.session_id)
+            case ConfigChanged():
+                self._reread()
+            case AgentEvent():
+                if what.type == "re_authenticate" and what.session_id == self.chat.session_id:
+                    self.log_in(what.provider_id or "")
+            case _:
+                self._notify("asks", getattr(what, "description", "a question"), what.session_id)
+
+    async def _read_usage(self, session_id: str) -> None:
+        try:
+            await self.link.read_usage(session_id)
+        except ClientError:
+            pass  # the next end asks again
+
+    @work(group="settings", exclusive=True)
+    async def _reread(self) -> None:
+        try:
+            await self._read_settings()
+            await self.choose_model()
+        except ClientError:
+            pass  # read again when there is a server
+
+    def _notify(self, what: str, text: str, session_id: str) -> None:
+        """For somebody who looks elsewhere: at another window, or another session."""
+        session = self.book.sessions.get(session_id)
+        title = (session.title if session else "") or "kedge"
+        if not self._is_focused:
+            self.say(terminal.notification(f"{title}: {what}", text, self.settings.notifications, os.environ))
+        elif session_id != self.chat.session_id and (
+            session is None or session.parent_session_id != self.chat.session_id
+        ):
+            self.notify(f"{title}: {what}", markup=False)
+
+    def on_app_focus(self, _: events.AppFocus) -> None:
+        self._is_focused = True
+
+    def on_app_blur(self, _: events.AppBlur) -> None:
+        self._is_focused = False
+
+    # the terminal
+
+    def show_state(self, page: Page | None) -> None:
+        """In the title and the task bar."""
+        session = self.book.sessions.get(page.session_id) if page else None
+        is_busy = page is not None and page.is_busy
+        title = terminal.title(f"{'● ' if is_busy else ''}{(session.title if session else '') or 'kedge'}")
+        progress = terminal.progress("busy" if is_busy else "none") if terminal.shows_progress(os.environ) else ""
+        if (title, progress) != self._said:
+            self._said = (title, progress)
+            self.say(title + progress)
+
+    def say(self, sequence: str) -> None:
+        if sequence and self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
+
+    # the end
+
+    def leave(self) -> None:
+        """Ask when a run would be left, and say that it goes on."""
+        page = self.chat.page
+        if page is None or not page.is_busy:
+            self.exit(0)
+            return
+        from kedge.tui.dialogs.confirm import ConfirmDialog
+
+        text = "A run is going on. It goes on without you: come back with `kedge --continue`."
+        choices = [("leave", "Leave"), ("cancel", "Cancel it and leave"), ("stay", "Stay")]
+        self.push_screen(ConfirmDialog(text, choices), self._left)
+
+    def _left(self, choice: str | None) -> None:
+        if choice == "leave":
+            self.exit(0)
+        elif choice == "cancel":
+            self._cancel_and_leave()
+
+    @work(group="leave")
+    async def _cancel_and_leave(self) -> None:
+        try:
+            if self.chat.session_id is not None:
+                await self.desk.cancel(self.chat.session_id)
+        except ClientError as error:
+            self.notify(f"Not cancelled: {error}", severity="error", markup=False)
+            return
+        self.exit(0)
+
+
+def run(launch: Launch) -> int:
+    """Until the user leaves; the exit code."""
+    told = terminal.ask(os.environ)
+    app = KedgeApp(launch, told)
+    code: Any = app.run()
+    return code if isinstance(code, int) else app.return_code or 0

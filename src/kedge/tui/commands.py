@@ -1,0 +1,230 @@
+"""What can be typed after a slash, and what the palette offers: one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kedge.client.errors import ClientError
+from kedge.tui import words
+from kedge.tui.keys import KEYS
+
+if TYPE_CHECKING:
+    from kedge.tui.screen import ChatScreen
+
+
+class Command(NamedTuple):
+    name: str
+    help: str
+    run: Callable[[str], None]
+    arguments: str = ""  # what comes after it, for help
+    key: str = ""  # the action in `keys` that does the same
+
+
+class Commands:
+    def __init__(self, screen: ChatScreen) -> None:
+        self._screen = screen
+        self.all: dict[str, Command] = {
+            command.name: command
+            for command in (
+                Command("help", "keys and commands", self._help, key="help"),
+                Command("new", "start a new session", self._new, key="new_session"),
+                Command("clear", "the same as /new", self._new),
+                Command("sessions", "open, rename or delete a session", self._sessions, key="sessions"),
+                Command("rename", "give this session a title", self._rename, "TITLE"),
+                Command("model", "choose a model for this session", self._model, "[NAME]", key="models"),
+                Command("mode", "plan, ask, auto-edit or yolo", self._mode, "[MODE]", key="next_mode"),
+                Command("login", "enter a provider's key", self._login, "[PROVIDER]"),
+                Command("compact", "summarize the session to make room", self._compact),
+                Command("context", "how full the context is", self._context),
+                Command("cost", "what this session took", self._cost),
+                Command("diff", "what this session changed", self._diff, key="changes"),
+                Command("undo", "take back the last prompt, and what it changed", self._undo),
+                Command("redo", "take the undo back", self._redo),
+                Command("fork", "go on in a copy of this session", self._fork),
+                Command("queue", "edit or drop queued prompts", self._queue, key="queue"),
+                Command("jobs", "commands in the background", self._jobs),
+                Command("copy", "copy the last answer", self._copy, key="copy_answer"),
+                Command("export", "write the conversation to a file", self._export, "[FILE]"),
+                Command("theme", "choose how it looks", self._theme, "[NAME]"),
+                Command("quit", "leave; runs go on", self._quit, key="leave"),
+            )
+        }
+
+    def names(self) -> list[tuple[str, str]]:
+        """For completion: what is typed, and what it does."""
+        return [(command.name, command.help) for command in self.all.values()]
+
+    def run(self, line: str) -> None:
+        """`/name arguments`"""
+        name, _, arguments = line.removeprefix("/").partition(" ")
+        command = self.all.get(name)
+        if command is None:
+            self._screen.hint(f"There is no /{name}; /help lists what there is")
+            return
+        command.run(arguments.strip())
+
+    def open_palette(self) -> None:
+        from kedge.tui.dialogs.palette import Palette
+
+        keys = {key.action: key.keys.split(",")[0] for key in KEYS}
+        items = [(command.name, command.help, keys.get(command.key, "")) for command in self.all.values()]
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self.run(f"/{name}")
+
+        self._screen.app.push_screen(Palette(items), chosen)
+
+    # the commands
+
+    def _help(self, _: str) -> None:
+        from kedge.tui.dialogs.help import HelpDialog
+
+        commands = [(f"/{each.name} {each.arguments}".strip(), each.help) for each in self.all.values()]
+        self._screen.app.push_screen(HelpDialog(commands))
+
+    def _new(self, _: str) -> None:
+        self._screen.action_new_session()
+
+    def _sessions(self, _: str) -> None:
+        from kedge.tui.dialogs.sessions import SessionDialog
+
+        def chosen(session_id: str | None) -> None:
+            if session_id is not None:
+                self._screen.open_session(session_id)
+
+        self._screen.app.push_screen(
+            SessionDialog(self._screen.desk, self._screen.book, self._screen.session_id), chosen
+        )
+
+    def _rename(self, title: str) -> None:
+        if session_id := self._of_session():
+            if not title:
+                self._screen.hint("Say how: /rename TITLE")
+                return
+            self._do(self._screen.desk.rename(session_id, title))
+
+    def _model(self, name: str) -> None:
+        self._screen.kedge.pick_model(name)
+
+    def _mode(self, name: str) -> None:
+        from kedge.tui.screen import MODES
+
+        found = next((mode for mode in MODES if mode == name), None)
+        if found is not None:
+            self._screen.mode = found
+            self._screen.changed()
+        elif name:
+            self._screen.hint(f"There is no mode {name!r}; there are {', '.join(MODES)}")
+        else:
+            self._screen.action_next_mode()
+
+    def _login(self, provider: str) -> None:
+        self._screen.kedge.log_in(provider)
+
+    def _compact(self, _: str) -> None:
+        from kedge.client.sync import new_run_id
+
+        if session_id := self._of_session():
+            self._do(self._screen.desk.summarize(session_id, run_id=new_run_id()))
+
+    def _context(self, _: str) -> None:
+        page, window = self._screen.page, self._screen.window
+        used = page.context_tokens if page else 0
+        of = f" of {words.tokens(window)} ({used * 100 // window}%)" if window else ""
+        self._screen.notify(
+            f"The last step read and wrote {words.tokens(used)} tokens{of}.", title="Context", markup=False
+        )
+
+    def _cost(self, _: str) -> None:
+        page = self._screen.page
+        if page is None:
+            self._screen.hint("Nothing was used yet")
+            return
+        usage = page.usage
+        lines = [
+            f"{usage.input_tokens:,} tokens read, {usage.output_tokens:,} written",
+            f"{usage.cache_read_tokens:,} from the cache, {usage.cache_write_tokens:,} into it",
+            words.cost(usage) or "$0.00",
+        ]
+        self._screen.notify("\n".join(lines), title="This session", markup=False)
+
+    def _diff(self, _: str) -> None:
+        from kedge.tui.dialogs.changes import ChangesDialog
+
+        if session_id := self._of_session():
+            self._screen.app.push_screen(ChangesDialog(self._screen.desk, session_id))
+
+    def _undo(self, _: str) -> None:
+        from kedge.tui.undoing import undo
+
+        if session_id := self._of_session():
+            undo(self._screen, session_id)
+
+    def _redo(self, _: str) -> None:
+        from kedge.tui.undoing import redo
+
+        if session_id := self._of_session():
+            redo(self._screen, session_id)
+
+    def _fork(self, _: str) -> None:
+        from kedge.tui.undoing import fork
+
+        if session_id := self._of_session():
+            fork(self._screen, session_id)
+
+    def _queue(self, _: str) -> None:
+        from kedge.tui.dialogs.queue import open_queue
+
+        open_queue(self._screen)
+
+    def _jobs(self, _: str) -> None:
+        from kedge.tui.dialogs.jobs import JobsDialog
+
+        self._screen.app.push_screen(JobsDialog(self._screen.desk))
+
+    def _copy(self, _: str) -> None:
+        page = self._screen.page
+        answers = [m.text for m in page.messages.values() if m.role == "assistant" and m.text] if page else []
+        if not answers:
+            self._screen.hint("There is no answer to copy yet")
+            return
+        self._screen.kedge.copy_to_clipboard(answers[-1])
+        self._screen.hint("Copied the last answer")
+
+    def _export(self, name: str) -> None:
+        from kedge.tui.exporting import export
+
+        page = self._screen.page
+        if page is None:
+            self._screen.hint("There is nothing to export yet")
+            return
+        try:
+            path = export(
+                page, self._screen.book.sessions.get(page.session_id), name, self._screen.kedge.launch.directory
+            )
+        except OSError as error:
+            self._screen.hint(f"Not written: {error}")
+            return
+        self._screen.notify(f"Written to {path}", markup=False)
+
+    def _theme(self, name: str) -> None:
+        self._screen.kedge.pick_theme(name)
+
+    def _quit(self, _: str) -> None:
+        self._screen.kedge.leave()
+
+    def _of_session(self) -> str | None:
+        if self._screen.session_id is None:
+            self._screen.hint("There is no session yet: send a prompt first")
+        return self._screen.session_id
+
+    def _do(self, asked: object) -> None:
+        async def do() -> None:
+            try:
+                await asked  # pyright: ignore[reportGeneralTypeIssues]
+            except ClientError as error:
+                self._screen.hint(str(error))
+
+        self._screen.run_worker(do(), group="command")

@@ -1,0 +1,1 @@
+"""What is shown in front of the chat, each a screen of its own that gives back an answer."""

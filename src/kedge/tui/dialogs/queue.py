@@ -1,0 +1,65 @@
+"""Queued prompts: one is put back into the editor, or dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from kedge.client.errors import ClientError
+from kedge.protocol.runs import Run
+from kedge.tui import words
+from kedge.tui.dialogs.dialog import Dialog
+
+if TYPE_CHECKING:
+    from kedge.tui.screen import ChatScreen
+
+Choice = tuple[Literal["edit", "drop"], str]
+
+
+class QueueDialog(Dialog[Choice]):
+    BINDINGS = [Binding("d,delete", "drop", "drop")]  # noqa: RUF012 - as Textual has it
+    FOOTER = "Enter edits · d drops · Esc closes"
+
+    def __init__(self, queue: list[Run]) -> None:
+        super().__init__()
+        self.title = "Queued prompts"
+        self._queue = queue
+
+    def body(self) -> ComposeResult:
+        yield OptionList(*(Option(words.one_line(run.prompt, 90), id=run.run_id) for run in self._queue), markup=False)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(("edit", str(event.option_id)))
+
+    def action_drop(self) -> None:
+        found = self.query_one(OptionList)
+        if found.highlighted is not None:
+            self.dismiss(("drop", str(found.get_option_at_index(found.highlighted).id)))
+
+
+def open_queue(screen: ChatScreen) -> None:
+    page = screen.page
+    if page is None or not page.queue:
+        screen.hint("No prompt is waiting")
+        return
+    waiting = {run.run_id: run for run in page.queue}
+
+    async def take(choice: Choice) -> None:
+        what, run_id = choice
+        try:
+            await screen.desk.drop(page.session_id, run_id)
+        except ClientError as error:
+            screen.hint(f"It is not in the queue any more: {error}")
+            return
+        if what == "edit":
+            screen.editor.put_back(waiting[run_id].prompt)
+
+    def chosen(choice: Choice | None) -> None:
+        if choice is not None:
+            screen.run_worker(take(choice), group="queue")
+
+    screen.app.push_screen(QueueDialog(page.queue), chosen)

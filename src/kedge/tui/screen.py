@@ -1,0 +1,300 @@
+"""The main screen: the chat, what is going on, and the editor; drawn from the book thirty times a second at most."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import Screen
+
+from kedge.client.errors import ClientError, Refused
+from kedge.tui.asking import Asking
+from kedge.tui.chat.transcript import Transcript
+from kedge.tui.commands import Commands
+from kedge.tui.desk import Desk, Mode
+from kedge.tui.editor.draft import Draft
+from kedge.tui.editor.editor import PromptEditor
+from kedge.tui.keys import bindings
+from kedge.tui.link import Link
+from kedge.tui.sidebar import Sidebar
+from kedge.tui.status import Activity, Banner, Queue, StatusLine
+from kedge.tui.story.book import Book
+from kedge.tui.story.page import Page
+
+if TYPE_CHECKING:
+    from kedge.tui.app import KedgeApp
+
+MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")
+FRAME_S = 1 / 30
+TWICE_S = 1.5  # between the two presses of Esc: quick enough to be meant, slow enough for a far terminal
+WIDE_COLUMNS = 120  # from here on there is room for a sidebar
+
+
+class ChatScreen(Screen[None]):
+    BINDINGS = bindings()
+    AUTO_FOCUS = "PromptEditor"
+
+    def __init__(self, book: Book, link: Link, desk: Desk, *, mode: Mode = "ask") -> None:
+        super().__init__()
+        self.book = book
+        self.link = link
+        self.desk = desk
+        self.mode: Mode = mode
+        self.session_id: str | None = None
+        self.model = ""  # that the next prompt goes to
+        self.window: int | None = None  # of its context, in tokens
+        self.commands = Commands(self)
+        self.asking = Asking(self)
+        self._unsent: dict[str, Draft] = {}  # sent, and nobody knows yet whether it arrived: by run
+        self._escaped_at = float("-inf")
+        self._hint = ""
+        self._is_frame_due = False
+        self._drawn_at = float("-inf")
+
+    @property
+    def kedge(self) -> KedgeApp:
+        return cast("KedgeApp", self.app)
+
+    @property
+    def page(self) -> Page | None:
+        return self.book.pages.get(self.session_id or "")
+
+    @property
+    def editor(self) -> PromptEditor:
+        return self.query_one(PromptEditor)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="main"):
+            yield Banner()
+            yield Transcript()
+            yield Queue()
+            yield Activity()
+            yield PromptEditor(self.desk.files, self.commands.names())
+            yield StatusLine()
+        yield Sidebar()
+
+    def on_mount(self) -> None:
+        self.on_resize()
+        self.draw()
+
+    def on_resize(self, event: events.Resize | None = None) -> None:
+        width = (event.size if event else self.size).width
+        self.set_class(width >= WIDE_COLUMNS, "-wide")
+
+    # drawing
+
+    def changed(self) -> None:
+        """Something may look different: drawn at once after a pause, else with what follows closely."""
+        if self._is_frame_due or not self.is_mounted:
+            return
+        self._is_frame_due = True
+        wait_s = self._drawn_at + FRAME_S - time.monotonic()
+        if wait_s <= 0:
+            self.call_later(self.draw)
+        else:
+            self.set_timer(wait_s, self.draw)
+
+    def draw(self) -> None:
+        self._is_frame_due = False
+        self._drawn_at = time.monotonic()
+        page = self.page
+        requests = self.book.requests_of(self.session_id) if self.session_id else []
+        self.query_one(Banner).draw(self.link)
+        self.transcript.show(page.blocks() if page else [])
+        self.query_one(Queue).draw(page)
+        self.query_one(Activity).draw(page, len(requests), self._hint)
+        place = Path(self.kedge.launch.directory).name or "/"
+        self.query_one(StatusLine).draw(self.mode, self.model, page, self.window, place)
+        if self.has_class("-wide"):
+            session = self.book.sessions.get(self.session_id or "")
+            files = self.book.files.get(self.session_id or "", {})
+            title = session.title if session else ""
+            self.query_one(Sidebar).draw(title, self.model, page, self.window, files, place)
+        self.asking.sync(requests)
+        self.kedge.show_state(page)
+        self._settle()
+
+    def hint(self, text: str) -> None:
+        """A word above the editor, until the next key."""
+        self._hint = text
+        self.changed()
+
+    # sessions
+
+    @work(exclusive=True, group="open")
+    async def open_session(self, session_id: str) -> None:
+        try:
+            await self.link.open_page(session_id)
+        except ClientError as error:
+            self.notify(str(error), severity="error")
+            return
+        self.session_id = session_id
+        self.asking.forget()
+        await self.kedge.choose_model()
+        self.draw()
+        self.transcript.scroll_end(animate=False)
+
+    def action_new_session(self) -> None:
+        self.session_id = None
+        self.asking.forget()
+        self.draw()
+        self.editor.focus()
+
+    # sending
+
+    @on(PromptEditor.Submitted)
+    def _submitted(self, event: PromptEditor.Submitted) -> None:
+        draft = event.draft
+        if draft.kind == "command":
+            self.editor.accepted(draft)
+            self.commands.run(draft.text)
+            return
+        self.send(draft)
+
+    @work(group="send")
+    async def send(self, draft: Draft) -> None:
+        """The editor is free again at the receipt; what was refused, or did not arrive, is back in it."""
+        from kedge.client.sync import new_run_id
+
+        again = next((run_id for run_id, sent in self._unsent.items() if sent == draft), None)
+        run_id = again or new_run_id()
+        self._unsent[run_id] = draft
+        try:
+            if self.session_id is None:
+                session_id = (await self.desk.create_session()).id
+                await self.link.open_page(session_id)
+                self.session_id = session_id
+            if draft.kind == "shell":
+                await self.desk.shell(self.session_id, draft.text, run_id=run_id)
+            else:
+                await self.desk.submit(
+                    self.session_id,
+                    draft.text,
+                    run_id=run_id,
+                    attachments=draft.attachments,
+                    mode=self.mode,
+                    model=self.kedge.launch.model,
+                )
+        except Refused as error:
+            self._unsent.pop(run_id, None)
+            self.editor.refused(draft)
+            self.hint(f"Not sent: {error}")
+            return
+        except ClientError as error:
+            if run_id in self._unsent:
+                self.editor.refused(draft)
+                self.hint(f"Not sent: {error} Enter tries again.")
+            return
+        if self._unsent.pop(run_id, None) is not None:
+            self.editor.accepted(draft)
+        self._hint = ""
+        self.transcript.scroll_end(animate=False)
+
+    def _settle(self) -> None:
+        """A prompt whose receipt was lost, and which the story tells of, did arrive."""
+        for run_id in [each for each in self._unsent if each in self.book.runs]:
+            self.editor.accepted(self._unsent.pop(run_id))
+
+    # keys
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key != "escape" and self._hint:
+            self._hint = ""
+            self.changed()
+
+    def action_escape(self) -> None:
+        """Once cancels nothing."""
+        now = time.monotonic()
+        if self.focused is not self.editor:
+            self.editor.focus()
+        page = self.page
+        if page is None or not page.is_busy:
+            return
+        if now - self._escaped_at <= TWICE_S:
+            self._escaped_at = float("-inf")
+            self._cancel(page.session_id)
+        else:
+            self._escaped_at = now
+            self.hint("Esc again cancels what runs and what waits")
+
+    @work(group="cancel")
+    async def _cancel(self, session_id: str) -> None:
+        try:
+            await self.desk.cancel(session_id)
+        except ClientError as error:
+            self.notify(f"Not cancelled: {error}", severity="error")
+        self.hint("")
+
+    def action_next_mode(self) -> None:
+        self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]
+        self.changed()
+
+    def action_answer(self) -> None:
+        self.asking.reopen()
+        self.changed()
+
+    def action_leave(self) -> None:
+        if selected := self.get_selected_text():
+            self.kedge.copy_to_clipboard(selected)
+            self.clear_selection()
+            self.hint("Copied")
+            return
+        self.kedge.leave()
+
+    def action_suspend(self) -> None:
+        self.kedge.action_suspend_process()
+
+    def action_sidebar(self) -> None:
+        self.toggle_class("-no-sidebar")
+
+    def action_focus_chat(self) -> None:
+        (self.transcript if self.focused is self.editor else self.editor).focus()
+
+    def action_page_up(self) -> None:
+        self.transcript.scroll_page_up(animate=False)
+
+    def action_page_down(self) -> None:
+        self.transcript.scroll_page_down(animate=False)
+
+    def action_chat_home(self) -> None:
+        self.transcript.scroll_home(animate=False)
+
+    def action_chat_end(self) -> None:
+        self.transcript.scroll_end(animate=False)
+
+    def action_fold_all(self) -> None:
+        self.transcript.toggle_all()
+
+    def action_copy_answer(self) -> None:
+        self.commands.run("/copy")
+
+    def action_help(self) -> None:
+        self.commands.run("/help")
+
+    def action_palette(self) -> None:
+        self.commands.open_palette()
+
+    def action_models(self) -> None:
+        self.commands.run("/model")
+
+    def action_sessions(self) -> None:
+        self.commands.run("/sessions")
+
+    def action_changes(self) -> None:
+        self.commands.run("/diff")
+
+    def action_queue(self) -> None:
+        self.commands.run("/queue")
+
+    @on(Transcript.Copied)
+    def _copied(self, event: Transcript.Copied) -> None:
+        self.kedge.copy_to_clipboard(event.text)
+        self.hint("Copied")

@@ -1,0 +1,55 @@
+"""Beside the chat, where there is room: the session, its model, what it took, its tasks and the files it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from kedge.protocol.events import FileChange
+from kedge.tui import words
+from kedge.tui.story.page import Page
+
+_MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
+
+
+class Sidebar(VerticalScroll, can_focus=False):
+    def compose(self) -> ComposeResult:
+        yield Static(id="sidebar-text")
+
+    def draw(
+        self, title: str, model: str, page: Page | None, window: int | None, files: Mapping[str, FileChange], place: str
+    ) -> None:
+        width = max(self.size.width - 4, 20)
+        parts: list[Content] = [Content.styled(words.one_line(title or "New session", width * 2), "bold")]
+        parts.append(Content.styled(place, "$text-muted"))
+        parts += _section("Model", [model or "none"])
+        if page is not None:
+            parts += _section("Used", _usage(page, window))
+            parts += _section(
+                "Tasks", [f"{_MARKS.get(status, '○')} {words.one_line(text, width)}" for status, text in page.todos]
+            )
+        changed = [f"{words.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in files.items()]
+        parts += _section("Changed files", changed[-20:])
+        self.query_one("#sidebar-text", Static).update(Content("\n").join(parts))
+
+
+def _section(name: str, lines: list[str]) -> list[Content]:
+    if not lines:
+        return []
+    return [Content(""), Content.styled(name, "$text-muted"), *(Content(line) for line in lines)]
+
+
+def _usage(page: Page, window: int | None) -> list[str]:
+    usage = page.usage
+    lines = [f"{words.tokens(usage.prompt_tokens)} read, {words.tokens(usage.output_tokens)} written"]
+    if usage.cache_read_tokens:
+        lines.append(f"{words.tokens(usage.cache_read_tokens)} of it from the cache")
+    if price := words.cost(usage):
+        lines.append(price)
+    if window and page.context_tokens:
+        lines.append(f"context {page.context_tokens * 100 // window}% of {words.tokens(window)}")
+    return lines
