@@ -1,4 +1,4 @@
-"""Which fault an error answer tells of: the same words for every server of both wires, and never a key in them."""
+"""Which fault an error answer tells of: the same words for every server of every wire, and never a key in them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
+from kedge.models import google_details
 from kedge.models.errors import Code, ModelError, Refused, Transient
 from kedge.models.providers import key_variable, url_variable
 from kedge.models.retry_after import retry_after_s
@@ -32,9 +33,11 @@ _CODES: dict[Code, frozenset[str]] = {
         }
     ),
     "content_filter": frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}),
-    "auth": frozenset({"invalid_api_key", "authentication_error", "invalid_authentication", "permission_error"}),
+    "auth": frozenset(
+        {"invalid_api_key", "authentication_error", "invalid_authentication", "permission_error", "api_key_invalid"}
+    ),
     "model_not_found": frozenset({"model_not_found", "not_found_error", "deploymentnotfound"}),
-    "rate_limited": frozenset({"rate_limit_exceeded", "rate_limit_error", "429"}),
+    "rate_limited": frozenset({"rate_limit_exceeded", "rate_limit_error", "resource_exhausted", "429"}),
     "provider_error": frozenset(
         {"server_error", "api_error", "overloaded_error", "internal_error", "timeout", "timeout_error", "error"}
     ),
@@ -60,7 +63,7 @@ _HINTS: dict[Code, str] = {
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|Bearer)[-_ ][\w*.-]{8,}")
+_KEY_LIKE = re.compile(r"\b(?:(?:sk|pk|rk|key|Bearer)[-_ ]|AIza)[\w*.-]{8,}")
 
 
 def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, now: float) -> ModelError:
@@ -72,7 +75,8 @@ def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str],
     said = f"{endpoint.host} answered {status}"
     text = _with_hint(f"{said} ({words})" if words else said, code, endpoint)
     if code in ("rate_limited", "provider_error"):
-        return Transient(code, text, retry_after_s(headers, now))
+        asked_s = retry_after_s(headers, now)
+        return Transient(code, text, google_details.retry_delay_s(body) if asked_s is None else asked_s)
     return Refused(code, text)
 
 
@@ -83,13 +87,17 @@ def fault_of_event(data: bytes, endpoint: Endpoint) -> ModelError:
     code = _code_of(codes, words, numbers[0] if numbers else 500)
     text = f"the provider broke off: {words}" if words else "the provider broke off without saying why"
     text = _with_hint(text, code, endpoint)
-    return Transient(code, text) if code in ("rate_limited", "provider_error") else Refused(code, text)
+    if code in ("rate_limited", "provider_error"):
+        return Transient(code, text, google_details.retry_delay_s(data))
+    return Refused(code, text)
 
 
 def _code_of(codes: set[str], words: str, status: int) -> Code:
     """By what is meant before what is said, and by that before the status."""
     if _TOO_LARGE.search(words):
         return "context_too_long"
+    if google_details.WAIT in codes and status == 429:
+        return "rate_limited"
     for code, names in _CODES.items():
         # A server's own error may speak of anything; so may one that only asks to wait.
         if codes & names:
@@ -157,6 +165,7 @@ def _explanation(body: bytes, secrets: Iterable[str]) -> tuple[set[str], str]:
         return set(), ""
     fields = cast("dict[str, Any]", told)
     codes = {str(fields[name]).lower() for name in ("type", "code", "status") if fields.get(name)}
+    codes |= google_details.codes_of(fields)
     words = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
     return codes, _one_line(words, secrets)
 

@@ -1,0 +1,501 @@
+"""The wire of Google's Gemini, without a network."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from kedge.models import gemini
+from kedge.models.errors import ModelError, Refused, Transient
+from kedge.models.gemini import NOT_SIGNED, next_listing, parse_listing, prepare_listing, prepare_request
+from kedge.models.gemini_stream import GeminiStream
+from kedge.models.history import GO_ON
+from kedge.models.said import Said
+from kedge.models.sse import SseEvent
+from kedge.models.values import (
+    BlockEnd,
+    Delta,
+    Endpoint,
+    ModelInfo,
+    ReasoningDelta,
+    StepEnd,
+    StepRequest,
+    StreamEnd,
+    TextDelta,
+    ToolCallDelta,
+    ToolSpec,
+    UsageReport,
+)
+from kedge.protocol.messages import (
+    File,
+    Finish,
+    FinishReason,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from tests.models.conversations import histories
+from tests.models.vendors import check_gemini
+
+LATER, OLDER = "gemini-3.8-flash", "gemini-2.5-pro"
+INFO = ModelInfo(reasoning=True, max_output_tokens=20_000)
+ENDPOINT = Endpoint(
+    provider="gemini", model=LATER, base_url="http://models.test", api_key="AIza-secret", wire="gemini", info=INFO
+)
+VIEW = ToolSpec("view", "Reads a file.", {"type": "object", "additionalProperties": False})
+EMPTY = StepRequest(system="", history=[])
+models = pytest.mark.parametrize("model", [LATER, OLDER])
+
+
+def message(role: Role, *parts: Part, model: str = f"gemini/{LATER}") -> Message:
+    said_by = model if role == "assistant" else None
+    return Message(id="m", session_id="s", run_id="r", role=role, parts=list(parts), created_at=0.0, model=said_by)
+
+
+def ask(text: str = "go") -> Message:
+    return message("user", Text(text))
+
+
+def call(call_id: str) -> ToolCall:
+    return ToolCall(call_id, "view", '{"path": "a"}', True)
+
+
+def result(call_id: str, content: str = "content", *images: Image, is_error: bool = False) -> Message:
+    return message("tool", ToolResult(call_id, "view", content, is_error), *images)
+
+
+def kept(kind: str, signature: str) -> Reasoning:
+    return Reasoning("", gemini.mark(kind, signature), redacted=True)
+
+
+def at(model: str, **fields: Any) -> Endpoint:
+    return msgspec.structs.replace(ENDPOINT, model=model, **fields)
+
+
+def body(history: list[Message], said: Said | None = None, endpoint: Endpoint = ENDPOINT, **fields: Any) -> Any:
+    request = StepRequest(system="be brief", history=history, tools=[VIEW])
+    return json.loads(prepare_request(endpoint, msgspec.structs.replace(request, **fields), said).body)
+
+
+def answers(history: list[Message], endpoint: Endpoint = ENDPOINT) -> list[list[Any]]:
+    return [content["parts"] for content in body(history, endpoint=endpoint)["contents"] if content["role"] == "model"]
+
+
+# to the provider
+
+
+def test_a_request_has_the_key_in_a_header_only() -> None:
+    request = prepare_request(ENDPOINT, EMPTY)
+    assert request.method == "POST"
+    assert request.url == f"http://models.test/v1beta/models/{LATER}:streamGenerateContent?alt=sse"
+    assert request.headers["x-goog-api-key"] == "AIza-secret"
+    assert "Authorization" not in request.headers
+    assert "secret" not in request.url + repr(request)
+    assert b"secret" not in request.body
+    assert "secret" not in prepare_listing(ENDPOINT).url
+
+
+@pytest.mark.parametrize(
+    ("base_url", "model", "path"),
+    [
+        ("http://h/v1beta", "m", "/v1beta/models/m:"),
+        ("http://h/google/v1", "m", "/google/v1/models/m:"),
+        ("http://h", "models/m", "/v1beta/models/m:"),
+        ("http://h", "tunedModels/mine", "/v1beta/tunedModels/mine:"),
+        ("http://h", "a b?c#d", "/v1beta/models/a%20b%3Fc%23d:"),
+    ],
+)
+def test_an_address_may_have_a_version_and_a_name_its_kind(base_url: str, model: str, path: str) -> None:
+    url = prepare_request(at(model, base_url=base_url), EMPTY).url
+    assert url == f"http://h{path}streamGenerateContent?alt=sse"
+
+
+def test_a_request_says_what_changes_least_first() -> None:
+    sent = body([ask()], max_output_tokens=7)
+    assert list(sent) == ["systemInstruction", "tools", "generationConfig", "contents"]
+    assert sent["systemInstruction"] == {"parts": [{"text": "be brief"}]}
+    [tool] = sent["tools"]
+    assert tool["functionDeclarations"] == [
+        {"name": "view", "description": "Reads a file.", "parametersJsonSchema": VIEW.input_schema}
+    ]
+    assert sent["generationConfig"]["maxOutputTokens"] == 7
+    assert sent["contents"] == [{"role": "user", "parts": [{"text": "go"}]}]
+    bare = body([ask()], system="", tools=[], endpoint=at("unknown", info=ModelInfo()))
+    assert list(bare) == ["contents"]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "least", "told"),
+    [
+        (LATER, "high", "minimal", {"thinkingLevel": "HIGH"}),
+        (LATER, "minimal", "low", {"thinkingLevel": "LOW"}),
+        (LATER, None, "low", {}),
+        ("gemini-flash-latest", "low", "minimal", {"thinkingLevel": "LOW"}),
+        (OLDER, "high", "minimal", {"thinkingBudget": 24_576}),
+        (OLDER, "minimal", "minimal", {"thinkingBudget": 1024}),
+    ],
+)
+def test_a_model_is_told_to_think_as_it_understands_it(model: str, effort: Any, least: Any, told: Any) -> None:
+    endpoint = at(model, info=ModelInfo(reasoning=True, least_effort=least))
+    sent = body([ask()], endpoint=endpoint, effort=effort)
+    assert sent["generationConfig"]["thinkingConfig"] == {"includeThoughts": True, **told}
+    assert "generationConfig" not in body([ask()], endpoint=at(model, info=ModelInfo()), effort=effort)
+
+
+def test_the_configuration_has_the_last_word() -> None:
+    endpoint = at(LATER, extra_body={"safetySettings": [], "tools": None}, headers={"X-Goog-Api-Key": "mine"})
+    request = prepare_request(endpoint, StepRequest(system="", history=[], tools=[VIEW]))
+    assert json.loads(request.body)["safetySettings"] == []
+    assert "tools" not in json.loads(request.body)
+    assert "AIza-secret" not in request.headers.values()
+
+
+def test_results_of_calls_side_by_side_are_one_content_in_their_order() -> None:
+    image = Image("image/png", b"png")
+    history = [
+        ask(),
+        message("assistant", Text("so"), call("a"), call("b"), Finish("tool_use")),
+        result("b", "no such file", is_error=True),
+        result("a", "shown", image),
+        ask("stop"),
+    ]
+    [_, answer, results, last] = body(history)["contents"]
+    assert [part.get("functionCall") for part in answer["parts"][1:]] == [
+        {"id": name, "name": "view", "args": {"path": "a"}} for name in ("a", "b")
+    ]
+    inline = {"inlineData": {"mimeType": "image/png", "data": "cG5n"}}
+    assert results == {
+        "role": "user",
+        "parts": [
+            {"functionResponse": {"id": "a", "name": "view", "response": {"output": "shown"}, "parts": [inline]}},
+            {"functionResponse": {"id": "b", "name": "view", "response": {"error": "no such file"}}},
+        ],
+    }
+    assert last == {"role": "user", "parts": [{"text": "stop"}]}
+    [_, _, older, images, _] = body(history, endpoint=at(OLDER))["contents"]
+    assert all("parts" not in part["functionResponse"] for part in older["parts"])
+    assert images["parts"][1:] == [inline]
+
+
+def test_images_and_documents_go_along_and_what_cannot_be_read_is_named() -> None:
+    prompt = message(
+        "user",
+        Text("look"),
+        Image("image/webp", b"w"),
+        Image("image/gif", b"g"),
+        File("a.pdf", "application/pdf", b"%PDF"),
+        File("a.zip", "application/zip", b"zip"),
+    )
+    parts = body([prompt])["contents"][0]["parts"]
+    kinds = [part.get("inlineData", {}).get("mimeType", "text") for part in parts]
+    assert kinds == ["text", "image/webp", "text", "application/pdf", "text"]
+    assert "image/gif" in parts[2]["text"]
+    blind = body([prompt], endpoint=at(LATER, info=ModelInfo(images=False)))["contents"][0]["parts"]
+    assert all("text" in part for part in blind)
+
+
+def test_each_signature_goes_back_on_the_part_that_it_came_with() -> None:
+    parts = [
+        Reasoning("hm", gemini.mark("thought", "c2ln1==")),
+        Text("hello world"),
+        kept("text-5", "c2ln2=="),
+        kept("text-0", "c2ln3=="),
+        kept("call", "c2ln4=="),
+        call("a"),
+        call("b"),
+    ]
+    [[thought, hello, world, empty, first, second]] = answers([ask(), message("assistant", *parts)])
+    assert thought == {"text": "hm", "thought": True, "thoughtSignature": "c2ln1=="}
+    assert hello == {"text": "hello "}
+    assert world == {"text": "world", "thoughtSignature": "c2ln2=="}
+    assert empty == {"text": "", "thoughtSignature": "c2ln3=="}
+    assert first["thoughtSignature"] == "c2ln4=="
+    assert "thoughtSignature" not in second
+
+
+def test_the_signature_at_the_end_of_an_answer_is_kept() -> None:
+    history = [ask(), message("assistant", Text("so"), kept("text-2", "c2ln"), Finish("end_turn")), ask()]
+    assert answers(history) == [[{"text": "so", "thoughtSignature": "c2ln"}]]
+
+
+def test_a_signature_whose_text_is_gone_is_on_an_empty_part() -> None:
+    for size in (1, 99):
+        history = [ask(), message("assistant", Text(" "), kept(f"text-{size}", "c2ln"), call("a"))]
+        assert answers(history)[0][0] == {"text": "", "thoughtSignature": "c2ln"}
+
+
+@pytest.mark.parametrize("who", ["anthropic/claude", "other/gemini-3.8-flash", f"gemini/{OLDER}"])
+def test_what_another_signed_is_left_out_and_its_calls_are_admitted(who: str) -> None:
+    parts = [Reasoning("hm", "sig"), Text("so"), kept("text-2", "c2ln"), kept("call", "c2ln"), call("a"), call("b")]
+    [[text, first, second]] = answers([ask(), message("assistant", *parts, model=who)])
+    assert text == {"text": "so"}
+    assert first["thoughtSignature"] == NOT_SIGNED
+    assert "thoughtSignature" not in second
+
+
+def test_a_model_that_wants_no_signatures_gets_none_but_its_own() -> None:
+    later = message("assistant", kept("call", "c2ln"), call("a"), model=f"gemini/{LATER}")
+    older = message("assistant", kept("call", "b2xk"), call("b"), model=f"gemini/{OLDER}")
+    first, second = answers([ask(), later, result("a"), older, result("b")], endpoint=at(OLDER))
+    assert [part.get("thoughtSignature") for part in (*first, *second)] == [None, "b2xk"]
+
+
+def test_a_signature_of_another_wire_of_the_same_provider_is_left_out() -> None:
+    signatures = ["reasoning_content", '0:extra_content:{"google": 1}', 'responses:{"id": "a"}', "gemini:what:x"]
+    parts = [Reasoning("hm", signature) for signature in signatures]
+    [[only]] = answers([ask(), message("assistant", *parts, call("a"))])
+    assert only["thoughtSignature"] == NOT_SIGNED
+
+
+def test_without_tools_calls_are_told_in_words() -> None:
+    history = [ask(), message("assistant", kept("call", "c2ln"), call("a")), result("a")]
+    contents = body(history, tools=[])["contents"]
+    check_gemini(contents, has_tools=False)
+    assert "c2ln" not in json.dumps(contents)
+
+
+def test_someone_has_the_last_word() -> None:
+    go_on = {"role": "user", "parts": [{"text": GO_ON}]}
+    assert body([ask(), message("assistant", Text("hm"))])["contents"][-1] == go_on
+    assert body([])["contents"] == [go_on]
+
+
+@models
+@given(history=histories())
+@settings(max_examples=200)
+def test_any_history_is_accepted_and_sent_as_if_nothing_were_remembered(model: str, history: list[Message]) -> None:
+    endpoint, said = at(model), Said()
+    for end in (len(history) // 2, len(history)):
+        contents = body(history[:end], endpoint=endpoint)["contents"]
+        check_gemini(contents, is_later=model == LATER)
+        assert body(history[:end], said, endpoint)["contents"] == contents
+
+
+# the list of models
+
+
+def test_the_list_of_models_is_read_page_by_page() -> None:
+    models = [
+        {"name": "models/gemini-a", "supportedGenerationMethods": ["generateContent", "countTokens"]},
+        {"name": "models/embedder", "supportedGenerationMethods": ["embedContent"]},
+        {"name": "tunedModels/mine"},
+    ]
+    page = json.dumps({"models": models, "nextPageToken": "a&b=c"}).encode()
+    assert parse_listing(page) == ["gemini-a", "tunedModels/mine"]
+    asked = prepare_listing(ENDPOINT)
+    following = next_listing(asked, page)
+    assert following is not None
+    assert following.url == "http://models.test/v1beta/models?pageSize=1000&pageToken=a%26b%3Dc"
+    assert following.headers == asked.headers
+    assert next_listing(following, b'{"models": []}') is None
+    with pytest.raises(Refused, match="cannot be read"):
+        parse_listing(b"<html>")
+
+
+# from the provider
+
+
+def chunk(*parts: Any, finish: str | None = None, **fields: Any) -> SseEvent:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    if finish:
+        candidate["finishReason"] = finish
+    return SseEvent(json.dumps({"candidates": [candidate], **fields}).encode())
+
+
+def read(*events: SseEvent, request: StepRequest = EMPTY) -> list[Delta]:
+    stream = GeminiStream(ENDPOINT, request)
+    return [delta for each in events for delta in stream.parse_event(each)]
+
+
+def test_parts_become_deltas_of_their_own() -> None:
+    assert read(
+        chunk({"text": "h", "thought": True}),
+        chunk({"text": "m", "thought": True}),
+        chunk({"text": "he"}),
+        chunk({"text": "llo"}, {"functionCall": {"id": "a", "name": "view", "args": {"path": "ä"}}}),
+        chunk({"functionCall": {"id": "b", "name": "view"}}),
+        chunk({"text": "so"}, finish="STOP"),
+    ) == [
+        ReasoningDelta("h", "0"),
+        ReasoningDelta("m", "0"),
+        BlockEnd("0"),
+        TextDelta("he", "1"),
+        TextDelta("llo", "1"),
+        BlockEnd("1"),
+        ToolCallDelta("2", "a", "view", '{"path": "ä"}'),
+        BlockEnd("2"),
+        ToolCallDelta("3", "b", "view", "{}"),
+        BlockEnd("3"),
+        TextDelta("so", "4"),
+        BlockEnd("4"),
+        StepEnd("tool_use"),
+    ]
+
+
+def test_a_signature_is_kept_beside_what_it_signs() -> None:
+    assert read(
+        chunk({"text": "hm", "thought": True, "thoughtSignature": "1"}),
+        chunk({"text": "hel"}, {"text": "lo", "thoughtSignature": "2"}),
+        chunk({"text": "more"}),
+        chunk({"text": "", "thoughtSignature": "3"}),
+        chunk({"functionCall": {"id": "a", "name": "view"}, "thoughtSignature": "4"}),
+        chunk({"thoughtSignature": "5"}),
+    ) == [
+        ReasoningDelta("hm", "0", "gemini:thought:1"),
+        BlockEnd("0"),
+        TextDelta("hel", "1"),
+        TextDelta("lo", "1"),
+        BlockEnd("1"),
+        ReasoningDelta("", "2", "gemini:text-2:2", redacted=True),
+        BlockEnd("2"),
+        TextDelta("more", "3"),
+        BlockEnd("3"),
+        ReasoningDelta("", "4", "gemini:text-0:3", redacted=True),
+        BlockEnd("4"),
+        ReasoningDelta("", "5", "gemini:call:4", redacted=True),
+        BlockEnd("5"),
+        ToolCallDelta("6", "a", "view", "{}"),
+        BlockEnd("6"),
+        ReasoningDelta("", "7", "gemini:text-0:5", redacted=True),
+        BlockEnd("7"),
+    ]
+
+
+def test_a_call_without_an_id_or_with_one_that_was_used_gets_one() -> None:
+    history = [ask(), message("assistant", call("used"))]
+    named = {"name": "view", "args": {}}
+    events = [chunk({"functionCall": named}, {"functionCall": named}, {"functionCall": {**named, "id": "used"}})]
+    request = StepRequest(system="", history=history)
+    ids = [delta.id for delta in read(*events, request=request) if isinstance(delta, ToolCallDelta)]
+    assert len({*ids, "used"}) == 4
+    assert ids == [delta.id for delta in read(*events, request=request) if isinstance(delta, ToolCallDelta)]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("STOP", "end_turn"),
+        ("MAX_TOKENS", "max_tokens"),
+        ("SAFETY", "content_filter"),
+        ("RECITATION", "content_filter"),
+        ("LANGUAGE", "content_filter"),
+        ("BLOCKLIST", "content_filter"),
+        ("PROHIBITED_CONTENT", "content_filter"),
+        ("SPII", "content_filter"),
+        ("IMAGE_SAFETY", "content_filter"),
+        ("OTHER", "unknown"),
+        ("SOMETHING_NEW", "unknown"),
+    ],
+)
+def test_finish_reasons_are_mapped(said: str, reason: FinishReason) -> None:
+    assert read(chunk(finish=said)) == [StepEnd(reason)]
+    called = read(chunk({"functionCall": {"name": "view"}}), chunk(finish=said), chunk(finish=said))
+    assert called[-1] == StepEnd("tool_use" if reason in ("end_turn", "unknown") else reason)
+    assert sum(isinstance(delta, StepEnd) for delta in called) == 1
+    assert read(chunk(finish="FINISH_REASON_UNSPECIFIED")) == []
+
+
+@pytest.mark.parametrize("said", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"])
+def test_a_botched_call_is_asked_for_again(said: str) -> None:
+    with pytest.raises(Transient, match=said) as caught:
+        read(chunk({"text": "so"}), chunk(finish=said))
+    assert caught.value.code == "provider_error"
+
+
+def test_a_blocked_prompt_is_refused_with_the_reason() -> None:
+    told = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": "not\nthis"}}
+    with pytest.raises(Refused, match=r"PROHIBITED_CONTENT: not this") as caught:
+        read(SseEvent(json.dumps(told).encode()))
+    assert caught.value.code == "content_filter"
+    assert read(SseEvent(b'{"promptFeedback": {"safetyRatings": []}}')) == []
+
+
+def usage(**counts: Any) -> SseEvent:
+    return SseEvent(
+        json.dumps({"usageMetadata": {f"{name}TokenCount": count for name, count in counts.items()}}).encode()
+    )
+
+
+def test_usage_is_of_all_so_far_and_a_later_one_replaces_it() -> None:
+    assert read(
+        usage(prompt=100, cachedContent=60, total=100),
+        usage(prompt=100, cachedContent=60, thoughts=5),
+        usage(prompt=100, cachedContent=60, thoughts=5),
+        usage(prompt=100, cachedContent=60, thoughts=7, candidates=3, toolUsePrompt=2),
+    ) == [
+        UsageReport(input_tokens=40, output_tokens=0, cache_read_tokens=60),
+        UsageReport(input_tokens=40, output_tokens=5, cache_read_tokens=60),
+        UsageReport(input_tokens=42, output_tokens=10, cache_read_tokens=60),
+    ]
+
+
+@pytest.mark.parametrize(
+    "told", [None, [], "many", {"promptTokenCount": "1"}, {"promptTokenCount": -1}, {"promptTokenCount": 0}, {}]
+)
+def test_a_wrong_count_does_not_cost_a_good_answer(told: Any) -> None:
+    assert read(chunk({"text": "hi"}, finish="STOP", usageMetadata=told))[-1] == StepEnd("end_turn")
+    assert not any(isinstance(delta, UsageReport) for delta in read(chunk(usageMetadata=told)))
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        SseEvent(b"{}"),
+        SseEvent(b'{"candidates": null, "new": [1, {}]}'),
+        SseEvent(b'{"candidates": [{"index": 1, "content": {"parts": [{"text": "another answer"}]}}]}'),
+        SseEvent(b'{"candidates": [{"content": {"role": "model"}}]}'),
+        chunk({"executableCode": {"code": "print()"}}),
+        chunk({"inlineData": {"mimeType": "image/png", "data": "cG5n"}}),
+        chunk({"text": ""}, {"text": "", "thought": True}, {}),
+        chunk({"functionCall": {"partialArgs": []}}),
+    ],
+)
+def test_what_is_unknown_is_passed_over(unknown: SseEvent) -> None:
+    assert read(unknown) == []
+
+
+def test_the_end_of_another_wire_is_understood() -> None:
+    assert read(SseEvent(b"[DONE]")) == [StreamEnd()]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        ({"code": 503, "status": "UNAVAILABLE", "message": "overloaded"}, Transient, "provider_error"),
+        ({"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slower"}, Transient, "rate_limited"),
+        ({"code": 400, "status": "INVALID_ARGUMENT", "message": "no"}, Refused, "bad_request"),
+    ],
+)
+def test_an_error_in_the_middle_of_a_stream_is_told(error: Any, kind: type[ModelError], code: str) -> None:
+    with pytest.raises(kind) as caught:
+        read(chunk({"text": "hi"}), SseEvent(json.dumps({"error": error}).encode()))
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        b'{"candidates": [{"content": {"parts": [{"text": 42}]}}]}',
+        b'{"candidates": [{"content": {"parts": [{"text": "\xf0\x9f"}]}}]}',
+        b'{"candidates": [{"content": "text"}]}',
+    ],
+)
+def test_what_is_malformed_is_a_clear_failure(data: bytes) -> None:
+    with pytest.raises(Refused, match="malformed"):
+        read(SseEvent(data))
+
+
+def test_halves_of_a_surrogate_pair_pass_through_for_the_writer_to_join() -> None:
+    half = rb'{"candidates": [{"content": {"parts": [{"text": "a\ud83d"}]}}]}'
+    assert read(SseEvent(half)) == [TextDelta("a\ud83d", "0")]
