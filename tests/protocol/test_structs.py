@@ -122,6 +122,7 @@ def test_a_message_is_finished_by_its_last_part() -> None:
         (Reasoning("", "sig"), Reasoning("x", "sig")),
         (ToolCall("c", "n", "", False), ToolCall("c", "n", "x", False)),
         (ToolResult("c", "n", "", False), ToolResult("c", "n", "x", False)),
+        (ShellCommand("ls", "", None), ShellCommand("ls", "x", None)),
     ],
 )
 def test_a_streamed_part_gets_its_text_where_it_belongs(head: Part, whole: Part) -> None:
@@ -129,9 +130,9 @@ def test_a_streamed_part_gets_its_text_where_it_belongs(head: Part, whole: Part)
 
 
 def test_a_part_that_comes_whole_has_no_streamed_text() -> None:
-    assert with_text(ShellCommand("ls", "", 0), "") == ShellCommand("ls", "", 0)
-    with pytest.raises(AssertionError, match="a ShellCommand is not streamed"):
-        with_text(ShellCommand("ls", "", 0), "x")
+    assert with_text(Image("image/png", b""), "") == Image("image/png", b"")
+    with pytest.raises(AssertionError, match="a Image is not streamed"):
+        with_text(Image("image/png", b""), "x")
 
 
 @pytest.mark.parametrize(

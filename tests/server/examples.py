@@ -21,6 +21,7 @@ BODIES: dict[type, dict[str, Any]] = {
     SessionChange: {"title": "another title", "model": "a/b", "effort": "low"},
     api.SubmitBody: {"session_id": "SESSION", "prompt": "say hello"},
     api.SummarizeBody: {"run_id": "RUN", "on_busy": "queue"},
+    api.ShellBody: {"command": "true"},
     api.GrantBody: {"id": "REQUEST", "action": "allow"},
     Skip: {"skip": False},
     api.AnswerBody: {"id": "REQUEST", "answers": ["yes"]},

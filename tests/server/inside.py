@@ -18,6 +18,7 @@ from kedge.server.metrics import Metrics
 from kedge.server.operations import Operation
 from kedge.server.table import OPERATIONS
 from kedge.store.sqlite.store import SqliteStore
+from kedge.tools.names import Names
 from tests.server.client import LIMIT_S, Client, unix
 from tests.server.scripted import ScriptedAgent
 
@@ -50,7 +51,7 @@ async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Ins
     await engine.start()
     configs = Configs({"XDG_CONFIG_HOME": str(directory / "config"), "XDG_CONFIG_DIRS": str(directory / "etc")})
     configs.tell_with(store.append_config_changed)
-    context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, loop.create_future())
+    context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, Names(), loop.create_future())
     address = unix(directory / "run" / "x.sock")
     listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)))
     await listener.start()

@@ -32,7 +32,7 @@ def use_real_ids(context: schemathesis.HookContext, case: schemathesis.Case[Any]
         case.path_parameters = {name: ids.get(name, value) for name, value in path.items()}
     if isinstance(case.body, dict) and not case.meta.is_negative_at(ParameterLocation.BODY):
         setting = {"key": "model", "value": "openai/any"} if "scope" in case.body else {}
-        fixed = {"path": str(directory), "prompt": "say hello", **ids, "run_id": None, **setting}
+        fixed = {"path": str(directory), "prompt": "say hello", "command": "true", **ids, "run_id": None, **setting}
         body: dict[str, Any] = case.body
         case.body = {name: fixed.get(name) or value for name, value in body.items()}
 

@@ -6,7 +6,6 @@ usage: python -m tests.server.scripted [ARGUMENT of kedge serve ...]
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from unittest import mock
 
@@ -22,7 +21,8 @@ class ScriptedAgent:
 
     def __init__(self, **_: object) -> None:  # what the real one is given
         turn = ScriptedTurn()
-        self.turns: Mapping[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": turn}
+        # A person's commands are not run: some tests send whatever comes to their minds.
+        self.turns: dict[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": turn}
         self.jobs = AllJobs()
 
     async def default_model(self, directory: Path) -> str | None:

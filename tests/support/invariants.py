@@ -10,7 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from kedge.protocol.events import AgentEvent, Event, FileChange
-from kedge.protocol.messages import Finish, Message, MessageOf, ToolCall, ToolResult, finish_of, text_of
+from kedge.protocol.messages import (
+    Finish,
+    Message,
+    MessageOf,
+    ShellCommand,
+    ToolCall,
+    ToolResult,
+    answer_of,
+    finish_of,
+    text_of,
+)
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 
@@ -241,7 +251,7 @@ def check_user_messages(log: Log) -> None:
     anything = Counter(m.run_id for m in final_messages(log).values())
     for message in final_messages(log).values():
         if message.role == "user":
-            assert text_of(message.parts) == prompts[message.run_id], f"run {message.run_id}: another prompt"
+            assert _prompt_of(message) == prompts[message.run_id], f"run {message.run_id}: another prompt"
     ends = ends_of(log)
     for run_id, prompt in prompts.items():
         assert written[run_id] <= 1, f"run {run_id} has {written[run_id]} user messages"
@@ -313,10 +323,10 @@ def check_same_story(shown: Iterable[bytes], logged: Sequence[bytes]) -> None:
 
 
 def is_finished(message: Message) -> bool:
-    """A user message comes whole; a tool message ends with its result; an assistant message with its finish."""
+    """A user message comes whole, but for a command's, which ends with what it said; a tool message ends with its result; an assistant message with its finish."""
     match message.role:
         case "user":
-            return True
+            return not any(_is_opening(part) for part in message.parts)
         case "tool":
             return any(isinstance(part, ToolResult) and not _is_opening(part) for part in message.parts)
         case "assistant":
@@ -327,6 +337,8 @@ def _check_whole(end: RunEnd, messages: list[Message]) -> None:
     calls: Counter[str] = Counter()
     results: Counter[str] = Counter()
     for message in messages:
+        if message.role == "user":
+            assert is_finished(message), f"run {end.run_id} ended with an unfinished command {message.id}"
         if message.role == "assistant":
             finish = finish_of(message.parts)
             assert finish is not None, f"run {end.run_id} ended with unfinished message {message.id}"
@@ -343,6 +355,10 @@ def _check_answer(end: RunEnd, messages: dict[str, Message], host: str) -> None:
         assert end.text == "", f"run {end.run_id} has a text, and no message"
         return
     named = messages[end.message_id]
+    if any(isinstance(part, ShellCommand) for part in named.parts):
+        assert named.run_id == end.run_id, f"run {end.run_id} ends with a command of {named.run_id}"
+        assert answer_of(named.parts) == end.text, f"run {end.run_id}: text and command differ"
+        return
     assert named.role == "assistant", f"run {end.run_id} ends with a {named.role} message"
     assert named.run_id in (end.run_id, host), f"run {end.run_id} ends with a message of {named.run_id}"
     assert text_of(named.parts) == end.text, f"run {end.run_id}: text and message differ"
@@ -356,9 +372,20 @@ def _check_answer(end: RunEnd, messages: dict[str, Message], host: str) -> None:
     assert later[-1].id == end.message_id, f"run {end.run_id}: {end.message_id} is not its last message"
 
 
+def _prompt_of(message: Message) -> str:
+    commands = [part.command for part in message.parts if isinstance(part, ShellCommand)]
+    return commands[0] if commands else text_of(message.parts)
+
+
 def _is_opening(part: object) -> bool:
     """A tool message shows from the start which call it answers: an empty result that is not the result yet."""
-    return isinstance(part, ToolResult) and part.content == "" and not part.is_error
+    match part:
+        case ToolResult():
+            return part.content == "" and not part.is_error
+        case ShellCommand():
+            return part.output == "" and part.exit_code is None
+        case _:
+            return False
 
 
 def _rank(run: Run) -> tuple[int, int]:

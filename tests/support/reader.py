@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from kedge.protocol.events import CaughtUp, Connected, Event, Heartbeat, StreamReset, decode_event
-from kedge.protocol.messages import Delta, Message, MessageOf, Part, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.messages import Delta, Message, MessageOf, Part, Reasoning, ShellCommand, Text, ToolCall, ToolResult
 
 LIMIT_S = 30.0  # of every wait; generous, because the machine may be busy
 
@@ -114,7 +114,8 @@ class Reader:
         parts = self.texts.setdefault(message.id, {})
         for index, part in enumerate(message.parts):
             text, have = text_in(part), parts.get(index, "")
-            assert text.startswith(have) or message.role == "tool", f"text was taken back: {have!r}, now {text!r}"
+            may_be_cut = isinstance(part, (ToolResult, ShellCommand))
+            assert text.startswith(have) or may_be_cut, f"text was taken back: {have!r}, now {text!r}"
             parts[index] = text
 
 
@@ -127,5 +128,7 @@ def text_in(part: Part) -> str:
             return part.input
         case ToolResult():
             return part.content
+        case ShellCommand():
+            return part.output
         case _:
             return ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from kedge.agent import scratch
 from kedge.agent.params import spec_of
 from kedge.agent.retry import Retry
+from kedge.agent.shell import ShellTurn
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.system import Repositories
 from kedge.agent.titles import Titles
@@ -23,8 +24,8 @@ from kedge.models.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.embedded.embedded import Embedded
 from kedge.models.errors import ConfigError
 from kedge.models.machine import Machine
-from kedge.models.resolve import resolve
 from kedge.models.providers import LOCAL, find, providers
+from kedge.models.resolve import resolve
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.runs import RunKind
@@ -76,6 +77,7 @@ class Agent:
         self.turns: Mapping[RunKind, Turn] = {
             "prompt": turn,
             "agent": turn,
+            "shell": ShellTurn(where, self.jobs, environ),
             "summarize": SummarizeTurn(self._models, retry, turn.prepare),
         }
 
@@ -89,8 +91,6 @@ class Agent:
         has_one = choice.endpoint is not None or self._embedded.is_available()
         return choice.name if has_one else None
 
-    async def warm_up(self) -> None:
-        """Load what the first run would have to wait for."""
     async def check_model(self, model: str, directory: Path) -> None:
         """Raise `Invalid` where a model's name can be known to lead nowhere: nobody has a provider of that name."""
         provider = model.partition("/")[0]
@@ -104,6 +104,8 @@ class Agent:
         except ConfigError as error:
             raise Invalid("invalid_model", error.text) from error
 
+    async def warm_up(self) -> None:
+        """Load what the first run would have to wait for."""
         await asyncio.to_thread(lambda: [spec_of(tool) for tool in self._tools])
         await self._models.warm_up()
         await asyncio.to_thread(scratch.remove_old, self._data_dir)

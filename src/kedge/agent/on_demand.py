@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kedge.agent.agent import Agent
     from kedge.tools.jobs import AllJobs
 
-_KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize")
+_KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
 
 
 class AgentOnDemand:

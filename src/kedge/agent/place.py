@@ -9,7 +9,7 @@ from kedge.agent import scratch
 from kedge.agent.results import MAX_SHOWN_CHARS
 from kedge.config.schema import Config
 from kedge.engine.turn import TurnContext
-from kedge.engine.writing import ToolWriter
+from kedge.engine.writing import ShellWriter, ToolWriter
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
@@ -49,7 +49,7 @@ class CallContext:
     """`kedge.tools.port.ToolContext`: one call at work in a place."""
 
     def __init__(
-        self, ctx: TurnContext, place: TurnPlace, call_id: str, writer: ToolWriter, answer: Answer | None
+        self, ctx: TurnContext, place: TurnPlace, call_id: str, writer: ToolWriter | ShellWriter, answer: Answer | None
     ) -> None:
         self.call_id = call_id
         self.answer = answer

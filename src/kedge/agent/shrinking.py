@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.protocol.messages import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.messages import File, Image, Message, Part, Reasoning, ShellCommand, Text, ToolCall, ToolResult
 
 IMAGE_CHARS = 4_000  # what an image takes, in characters of text
 LEAST_CHARS = 200  # of a result: less says nothing
@@ -92,6 +92,8 @@ def _cut(part: Part, most: int) -> Part:
     match part:
         case Text():
             return Text(cut_text(part.text, most))
+        case ShellCommand() if len(part.output) > most:
+            return msgspec.structs.replace(part, output=cut_text(part.output, most))
         case File() if len(part.data) > most:
             return Text(f"[the file {part.name} was attached here: {len(part.data)} bytes]")
         case ToolCall() if len(part.input) > most:
@@ -110,6 +112,8 @@ def _size(part: Part) -> int:
             return len(part.input)
         case ToolResult():
             return len(part.content)
+        case ShellCommand():
+            return len(part.command) + len(part.output)
         case Image():
             return IMAGE_CHARS
         case File():

@@ -46,7 +46,8 @@ class Titles:
         """Name the session of this turn, if it has no name of its own yet."""
         if ctx.run.kind != "prompt":
             return
-        asked = next((text_of(message.parts) for message in history if message.role == "user"), ctx.run.prompt)
+        prompts = (text_of(message.parts) for message in history if message.role == "user")
+        asked = next(filter(None, prompts), ctx.run.prompt)  # a command is no prompt
         task = asyncio.get_running_loop().create_task(self._name(ctx, asked, small))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

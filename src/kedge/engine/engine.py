@@ -25,6 +25,7 @@ from kedge.feed.feed import Feed, Feeds
 from kedge.protocol.bounds import (
     MAX_ENV_CHARS,
     check_attachments,
+    check_command,
     check_depth,
     check_model,
     check_options,
@@ -182,7 +183,9 @@ class Engine:
         if submission.model is not None:
             check_text(submission.model, "model")
             check_model(submission.model)
-        if submission.kind != "summarize":
+        if submission.kind == "shell":
+            check_command(submission.prompt)
+        elif submission.kind != "summarize":
             check_prompt(submission.prompt, submission.attachments)
         check_attachments(submission.attachments)
         check_options(submission.options)

@@ -16,9 +16,9 @@ from kedge.engine import processes
 from kedge.engine.groups import ProcessGroup
 from kedge.engine.persist import persist
 from kedge.engine.waiters import Slot
-from kedge.engine.writing import Desk, MessageWriter, ToolWriter
+from kedge.engine.writing import Desk, MessageWriter, ShellWriter, ToolWriter
 from kedge.protocol.events import AgentEvent
-from kedge.protocol.messages import Message, ToolResult, whole_characters
+from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Run, RunEnd, RunOptions, Submission
 from kedge.protocol.sessions import SessionDetails
@@ -49,6 +49,7 @@ class TurnContext:
         self.groups: set[LeftProcess] = set()
         self._engine = engine
         self._claim = started.claim
+        self._command = started.command
         self._desk = desk
         self._slot = slot
 
@@ -69,6 +70,13 @@ class TurnContext:
         store = self._engine.store
         raw = await persist(lambda: store.create_message(self._claim, "assistant", model=model, summary=summary))
         return MessageWriter(self._desk, raw)
+
+    def command(self) -> ShellWriter | None:
+        """The message of the person's command that this run is; None: it may have run before, and never does again."""
+        self._desk.check()
+        if self._command is None:
+            return None
+        return ShellWriter(self._desk, self._command, ShellCommand(self.run.prompt, "", None))
 
     async def tool(self, message_id: str, call_id: str, name: str) -> ToolWriter:
         """Begin to run a call of the assistant message `message_id`. After a crash it counts as started (P13)."""

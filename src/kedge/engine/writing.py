@@ -21,6 +21,7 @@ from kedge.protocol.messages import (
     Part,
     RawMessage,
     Reasoning,
+    ShellCommand,
     Text,
     ToolCall,
     ToolResult,
@@ -240,6 +241,29 @@ class ToolWriter:
         self._desk.forget(self.id, 1)
 
 
+class ShellWriter:
+    """The message of a person's own command: it is there from the run's start, and its output can be watched."""
+
+    def __init__(self, desk: Desk, message: RawMessage, head: ShellCommand) -> None:
+        self.id = message.id
+        self._desk = desk
+        self._head = head
+        self._part = PartWriter(desk, message, 0, head, self._commit)
+
+    def write(self, text: str) -> None:
+        self._part.write(text)
+
+    async def finish(self, output: str, exit_code: int) -> None:
+        output = whole_characters(output)
+        await self._part.finish(msgspec.structs.replace(self._head, output=output, exit_code=exit_code))
+
+    async def _commit(self) -> None:
+        command = self._part.final
+        assert command is not None
+        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, [command]))
+        self._desk.forget(self.id, 1)
+
+
 def _kind_of(head: Part) -> DeltaKind:
     match head:
         case Text():
@@ -248,7 +272,7 @@ def _kind_of(head: Part) -> DeltaKind:
             return "reasoning"
         case ToolCall():
             return "tool_input"
-        case ToolResult():
+        case ToolResult() | ShellCommand():
             return "tool_output"
         case _:
             return "text"  # comes whole: there will be no delta
@@ -274,7 +298,7 @@ def _head_of(part: Part) -> Part:
     match part:
         case ToolCall():
             return msgspec.structs.replace(part, input="", finished=False)
-        case Text() | Reasoning() | ToolResult():
+        case Text() | Reasoning() | ToolResult() | ShellCommand():
             return with_text(part, "")
         case _:
             return part

@@ -68,6 +68,18 @@ class Workspaces(msgspec.Struct, frozen=True):
     workspaces: list[Workspace]
 
 
+class FilesQuery(msgspec.Struct, frozen=True):
+    q: Query = ""
+    limit: Limit = 50
+
+
+class Files(msgspec.Struct, frozen=True):
+    """Names of files and directories (with a slash at the end), the best match first; `cut`: not all were looked at."""
+
+    files: list[str]
+    cut: bool
+
+
 class EventsQuery(msgspec.Struct, frozen=True):
     after: Seq | None = None
     log_id: str | None = None
@@ -130,6 +142,13 @@ class SummarizeBody(msgspec.Struct, frozen=True, kw_only=True):
     run_id: RunId | None = None
     on_busy: OnBusy = "queue"
     model: Model | None = None
+    env: dict[str, str] | None = None
+
+
+class ShellBody(msgspec.Struct, frozen=True, kw_only=True):
+    command: Annotated[str, msgspec.Meta(description="a person's own, run without asking")]
+    run_id: RunId | None = None
+    on_busy: OnBusy = "queue"
     env: dict[str, str] | None = None
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 32 * 1024 * 1024
 # About a million tokens: no model reads more in one prompt.
 MAX_PROMPT_BYTES = 4 * 1024 * 1024
+# The kernel takes 131,071 for one argument of a program.
+MAX_COMMAND_BYTES = 100_000
 # A person never queues this many; a runaway script is stopped before it fills the disk.
 MAX_OPEN_RUNS = 100
 # Enough for a stack trace and a provider's explanation; it is stored three times (row, error event, end).
@@ -71,6 +73,15 @@ def check_prompt(prompt: str, attachments: Sequence[Attachment] = ()) -> None:
         raise TooLarge("prompt_too_large", f"the prompt is over {MAX_PROMPT_BYTES >> 20} MiB; attach a file instead")
     if not prompt.strip() and not any(a.mime_type.startswith("text/") for a in attachments):
         raise Invalid("empty_prompt", "the prompt is empty; say what to do")
+
+
+def check_command(command: str) -> None:
+    """A person's own command is one argument of a shell."""
+    check_prompt(command)
+    if "\0" in command:
+        raise Invalid("invalid_text", "the command holds a NUL character, which no command can; leave it out")
+    if len(command.encode()) > MAX_COMMAND_BYTES:
+        raise TooLarge("prompt_too_large", f"the command is over {MAX_COMMAND_BYTES:,} bytes; put it into a script")
 
 
 def check_attachments(attachments: Sequence[Attachment]) -> None:

@@ -54,6 +54,8 @@ class File(msgspec.Struct, frozen=True, tag="file"):
 
 
 class ShellCommand(msgspec.Struct, frozen=True, tag="shell_command"):
+    """A person's own command; without an exit code it is running, or was stopped."""
+
     command: str
     output: str
     exit_code: int | None
@@ -104,6 +106,12 @@ def text_of(parts: list[Part]) -> str:
     return "".join([part.text for part in parts if isinstance(part, Text)])
 
 
+def answer_of(parts: list[Part]) -> str:
+    """What `run_complete` tells of a run's last message: its text, or what a person's command said."""
+    commands = [part for part in parts if isinstance(part, ShellCommand)]
+    return commands[0].output if commands else text_of(parts)
+
+
 def finish_of(parts: list[Part]) -> Finish | None:
     last = parts[-1] if parts else None
     return last if isinstance(last, Finish) else None
@@ -118,6 +126,8 @@ def with_text(head: Part, text: str) -> Part:
             return msgspec.structs.replace(head, input=text)
         case ToolResult():
             return msgspec.structs.replace(head, content=text)
+        case ShellCommand():
+            return msgspec.structs.replace(head, output=text)
         case _ if not text:
             return head  # comes whole
         case _:

@@ -15,6 +15,7 @@ from kedge.server.metrics import Metrics
 
 if TYPE_CHECKING:
     from kedge.tools.jobs import AllJobs
+    from kedge.tools.names import Names
 
 
 class Agent(Protocol):
@@ -25,8 +26,8 @@ class Agent(Protocol):
     @property
     def jobs(self) -> AllJobs: ...
     async def default_model(self, directory: Path) -> str | None: ...
-    async def session_deleted(self, session_id: str) -> None: ...
     async def check_model(self, model: str, directory: Path) -> None: ...  # raises what can be known to be wrong
+    async def session_deleted(self, session_id: str) -> None: ...
     async def warm_up(self) -> None: ...  # do what the first run would have to wait for
     async def close(self) -> None: ...
 
@@ -38,4 +39,5 @@ class Context(NamedTuple):
     openapi: Callable[[], bytes]
     stop: Callable[[], None]
     configs: Configs
+    names: Names
     over: asyncio.Future[None]  # done when no run makes progress any more: nobody should wait for one

@@ -26,6 +26,7 @@ from kedge.server.metrics import Metrics
 from kedge.server.openapi import document
 from kedge.server.table import OPERATIONS
 from kedge.store.sqlite.store import SqliteStore
+from kedge.tools.names import Names
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ async def _serve_from(
         await engine.start()
         configs.tell_with(store.append_config_changed)
         over: asyncio.Future[None] = loop.create_future()
-        context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, configs, over)
+        context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, configs, Names(), over)
         app = Application(context, OPERATIONS)
         listeners = [Listener(sock, _guarded(app, address, token, settings)) for address, sock in bound]
         for listener in listeners:

@@ -46,6 +46,9 @@ OPERATIONS = (
         query=api.EventsQuery,
         media_type="text/event-stream; charset=utf-8",
     ),
+    Operation(
+        "GET", W + "/files", "Files by a part of their names", workspaces.find_files, api.Files, query=api.FilesQuery
+    ),
     Operation("GET", W + "/log", "A page of the log", workspaces.read_log, api.LogAnswer, query=api.LogQuery),
     Operation("GET", W + "/sessions", "Sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
     Operation("POST", W + "/sessions", "A new session", sessions.create_session, Session, body=api.SessionBody),
@@ -87,6 +90,16 @@ OPERATIONS = (
         Receipt,
         status=202,
         body=api.SummarizeBody,
+        errors=(409, 429),
+    ),
+    Operation(
+        "POST",
+        A + "/shell",
+        "Run a person's own command; the model sees it with the next prompt",
+        runs.shell,
+        Receipt,
+        status=202,
+        body=api.ShellBody,
         errors=(409, 429),
     ),
     Operation("POST", A + "/cancel", "Cancel all that is open in a session", runs.cancel_session, api.Cancelled),

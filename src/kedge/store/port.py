@@ -38,7 +38,8 @@ class Claim(msgspec.Struct, frozen=True):
 class Started(msgspec.Struct, frozen=True):
     """A run that is now running: `joined` are those steered into its turn before a restart.
 
-    `model` and `effort` are its own, else those that its session has at this moment.
+    `model` and `effort` are its own, else those that its session has at this moment. `command` is the open message of a
+    person's command that never began before.
     """
 
     claim: Claim
@@ -47,6 +48,7 @@ class Started(msgspec.Struct, frozen=True):
     options: RunOptions = RunOptions()
     model: str | None = None
     effort: Effort | None = None
+    command: RawMessage | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):

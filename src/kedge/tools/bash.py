@@ -67,6 +67,29 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
         raise
 
 
+async def attended(ctx: ToolContext, words: str) -> tuple[str, int]:
+    """A person's own command, watched to its end: what it said, and its exit code as a shell tells it."""
+    live = _Live(ctx.write)
+    command = await Command.start(ctx, words, ctx.directory, environment(ctx.env), live.write, None)
+    try:
+        await command.exited.wait()
+        code = 0 if command.exit_code is None else command.exit_code
+        code = code if code >= 0 else 128 - code
+        if command.over.is_set() or not command.left:
+            return command.take().rstrip("\n"), code
+        ctx.jobs.check_room()
+        job = await ctx.jobs.add(ctx, command, words, "")
+        note = f"still running in the background: {', '.join(command.left)}; it is job {job.id}"
+        return _with_notes(command.take(), [note]), code
+    except ToolError:
+        await command.end()  # nobody could find it again
+        await command.abandon()
+        raise
+    except BaseException:
+        await command.abandon()
+        raise
+
+
 async def _exits(command: Command) -> bool:
     """Whether it did before it was time to move on."""
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge import failpoints
+from kedge.protocol.bounds import MAX_COMMAND_BYTES
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Process, ToolContext
 
@@ -24,7 +25,6 @@ _WAITING = "waiting"
 # The plain shell is the quickest to start: about a millisecond. Its input is the gate, and then nothing.
 _GATE = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$0" -c "$1" </dev/null'
 _SH = "/bin/sh"
-MAX_COMMAND_BYTES = 100_000  # the kernel takes 131,071 for one argument
 PIECE = 64 * 1024  # read at once, of what a command says
 
 

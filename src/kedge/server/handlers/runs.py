@@ -5,7 +5,17 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from kedge.protocol.api import AgentState, Cancelled, Queue, RunQuery, Runs, RunsQuery, SubmitBody, SummarizeBody
+from kedge.protocol.api import (
+    AgentState,
+    Cancelled,
+    Queue,
+    RunQuery,
+    Runs,
+    RunsQuery,
+    ShellBody,
+    SubmitBody,
+    SummarizeBody,
+)
 from kedge.protocol.runs import Receipt, Submission
 from kedge.server.operations import Call, Reply
 
@@ -39,6 +49,13 @@ async def summarize(call: Call) -> Reply:
     submission = Submission(
         session_id=call["session_id"], prompt="", kind="summarize", on_busy=body.on_busy, model=body.model
     )
+    receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
+    return _accepted(call, receipt)
+
+
+async def shell(call: Call) -> Reply:
+    body = call.body(ShellBody)
+    submission = Submission(session_id=call["session_id"], prompt=body.command, kind="shell", on_busy=body.on_busy)
     receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
     return _accepted(call, receipt)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.protocol.api import Deleted, EventsQuery, LogAnswer, LogQuery, WorkspaceBody, Workspaces
+from kedge.protocol.api import Deleted, EventsQuery, Files, FilesQuery, LogAnswer, LogQuery, WorkspaceBody, Workspaces
 from kedge.protocol.errors import Invalid, NotFound
 from kedge.server.operations import Call, Reply, Stream
 
@@ -46,6 +46,13 @@ async def events(call: Call) -> Stream:
     workspace_id = call["workspace_id"]
     story = call.engine.subscribe(workspace_id, after=after, log_id=query.log_id, session_id=query.session_id)
     return Stream(call.context.configs.followed(workspace_id, call.engine.feed(workspace_id).path, story))
+
+
+async def find_files(call: Call) -> Reply:
+    query = call.query(FilesQuery)
+    directory = Path(call.engine.feed(call["workspace_id"]).path)
+    found = await call.while_wanted(call.context.names.find(directory, query.q, query.limit))
+    return Reply(Files(found.names, found.is_cut))
 
 
 async def read_log(call: Call) -> Reply:

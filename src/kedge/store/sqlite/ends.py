@@ -9,7 +9,7 @@ import msgspec
 from kedge import failpoints
 from kedge.protocol.bounds import MAX_ERROR_CHARS
 from kedge.protocol.events import AgentEvent, encode
-from kedge.protocol.messages import Finish, text_of
+from kedge.protocol.messages import Finish, ShellCommand, answer_of
 from kedge.protocol.runs import RunEnd
 from kedge.protocol.usage import Usage
 from kedge.store.port import Outcome
@@ -119,7 +119,7 @@ def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | N
         session_id=row["session_id"],
         run_id=run_id,
         message_id=row["message_id"],
-        text=text_of(decode_parts(parts)),
+        text=answer_of(decode_parts(parts)),
         usage=usage_of(row),
         error=row["error"],
         code=row["code"],
@@ -160,14 +160,25 @@ def _make_whole(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> str | None:
         " AND reason IS NOT 'interrupted' ORDER BY seq DESC LIMIT 1",
         *(workspace_id, run_id),
     )
+    if outcome.state == "completed" and last is None:
+        return _ended_command(tx, host)
     if outcome.state == "completed" or (last is not None and last["reason"] in (reason, outcome.code)):
         return None if last is None else last["id"]  # the answer, or one that says itself how it was cut short
     closing = Finish(reason, outcome.error)
     return messages.add(tx, workspace_id, host["session_id"], run_id, "assistant", [closing]).id
 
 
+def _ended_command(tx: Tx, host: sqlite3.Row) -> str | None:
+    """The message of a person's command that came to its end: no assistant says more about it."""
+    if host["kind"] != "shell" or host["user_message_id"] is None:
+        return None
+    parts = decode_parts(parts_of(tx.db, [host["user_message_id"]]).get(host["user_message_id"], []))
+    has_ended = any(isinstance(part, ShellCommand) and part.exit_code is not None for part in parts)
+    return host["user_message_id"] if has_ended else None
+
+
 def _text(tx: Tx, message_id: str | None) -> str:
-    return "" if message_id is None else text_of(decode_parts(parts_of(tx.db, [message_id]).get(message_id, [])))
+    return "" if message_id is None else answer_of(decode_parts(parts_of(tx.db, [message_id]).get(message_id, [])))
 
 
 def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, text: str, usage: Usage) -> None:

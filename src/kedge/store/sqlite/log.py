@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kedge.protocol.events import encode, frame
-from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, text_of
+from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, answer_of
 from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus
 from kedge.protocol.usage import Usage
 from kedge.store.port import LogEvent, LogPage
@@ -185,7 +185,7 @@ class _Payloads:
                 parts = self._parts.get(subject, [])[: row["parts"]]
                 return encode(raw_message_of(self._messages[subject], parts if body is None else [*parts, body]))
             case "run_complete":
-                text = text_of(decode_parts(self._parts.get(subject, [])))
+                text = answer_of(decode_parts(self._parts.get(subject, [])))
                 return encode(msgspec.structs.replace(_decode_end(body), text=text))
             case "permission_request" | "question_request":
                 return self._requests[subject]

@@ -19,6 +19,7 @@ from kedge.protocol.messages import (
     Part,
     RawMessage,
     Role,
+    ShellCommand,
     Text,
     ToolCall,
     ToolResult,
@@ -30,6 +31,8 @@ from kedge.store.port import Claim, Draft, MessagePage
 from kedge.store.sqlite.log import decode_parts, message_of, parts_of, raw_message_of
 from kedge.store.sqlite.rows import add_usage, claimed_run, get_session
 from kedge.store.sqlite.tx import Tx
+
+NEVER_BEGAN = "[Cancelled before it began.]"
 
 _decode_attachments = msgspec.msgpack.Decoder(tuple[Attachment, ...]).decode
 
@@ -53,11 +56,15 @@ def add(
     summary: bool = False,
     hidden: bool = False,
     call: tuple[str, str, str] | None = None,
+    command: str | None = None,
 ) -> RawMessage:
-    """Insert a message with the parts it starts with. A tool message names its call: (message, call id, tool)."""
+    """Insert a message with the parts it starts with. A tool message names its call: (message, call id, tool).
+
+    That of a person's `command` is open, unlike other users' messages, until the command has ended.
+    """
     seq = tx.next_seq(workspace_id)
     message_id = tx.new_id()
-    reason = "end_turn" if role == "user" else _reason(parts)
+    reason = "end_turn" if role == "user" and command is None else _reason(parts)
     tx.execute(
         "INSERT INTO messages (id, workspace_id, session_id, run_id, role, model, summary, created_at, seq, reason,"
         " hidden, call_message_id, call_id, call_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -65,8 +72,9 @@ def add(
         *(call or (None, None, None)),
     )
     raw = _insert_parts(tx, message_id, 0, parts)
-    # A tool message shows from its first event which call it answers.
-    opening = encode(ToolResult(call[1], call[2], "", False)) if call and not parts else None
+    # A tool message shows from its first event which call it answers, and a command's what is run.
+    first = ShellCommand(command, "", None) if command is not None else call and ToolResult(call[1], call[2], "", False)
+    opening = encode(first) if first and not parts else None
     row = _row(tx, message_id)
     shown = raw_message_of(row, [*raw, opening] if opening else raw)
     tx.append(
@@ -92,13 +100,45 @@ def write_user_message(tx: Tx, row: sqlite3.Row, *, hidden: bool = False) -> Non
     key = (row["workspace_id"], row["run_id"])
     given = tx.one("SELECT prompt, attachments FROM prompts WHERE workspace_id = ? AND run_id = ?", *key)
     assert given is not None, f"run {row['run_id']} has no prompt"
+    if row["kind"] == "shell":
+        _write_command(tx, row, given["prompt"], hidden=hidden)
+        return
     parts: list[Part] = [Text(given["prompt"])] if given["prompt"] else []
     if given["attachments"]:
         parts += [_attached(attachment) for attachment in _decode_attachments(given["attachments"])]
         drop_attachments(tx, row)
     if parts:
-        message = add(tx, row["workspace_id"], row["session_id"], row["run_id"], "user", parts, hidden=hidden)
-        tx.execute("UPDATE runs SET user_message_id = ? WHERE workspace_id = ? AND run_id = ?", message.id, *key)
+        _add_user(tx, row, parts, hidden=hidden)
+
+
+def _write_command(tx: Tx, row: sqlite3.Row, command: str, *, hidden: bool) -> None:
+    """Open until the command has ended; whole, if it never began."""
+    if hidden:
+        _add_user(tx, row, [ShellCommand(command, NEVER_BEGAN, None)], hidden=True)
+    else:
+        _add_user(tx, row, [], command=command)
+
+
+def _add_user(
+    tx: Tx, row: sqlite3.Row, parts: Sequence[Part], *, hidden: bool = False, command: str | None = None
+) -> None:
+    ids = (row["workspace_id"], row["session_id"], row["run_id"])
+    message = add(tx, *ids, "user", parts, hidden=hidden, command=command)
+    tx.execute(
+        "UPDATE runs SET user_message_id = ? WHERE workspace_id = ? AND run_id = ?",
+        *(message.id, row["workspace_id"], row["run_id"]),
+    )
+
+
+def open_command(tx: Tx, run: sqlite3.Row) -> RawMessage | None:
+    """The message of a run's command that was not begun before: None after a restart, since it may have run (P13)."""
+    found = tx.one(
+        "SELECT messages.*, prompts.prompt FROM runs JOIN messages ON messages.id = runs.user_message_id"
+        " JOIN prompts USING (workspace_id, run_id)"
+        " WHERE runs.workspace_id = ? AND runs.run_id = ? AND kind = 'shell' AND reason IS NULL",
+        *(run["workspace_id"], run["run_id"]),
+    )
+    return None if found is None else raw_message_of(found, [encode(ShellCommand(found["prompt"], "", None))])
 
 
 def drop_attachments(tx: Tx, row: sqlite3.Row) -> None:
@@ -164,6 +204,10 @@ def close_open(tx: Tx, workspace_id: str, run_id: str, reason: FinishReason, why
             output = "".join(part.content for part in folded if isinstance(part, ToolResult))
             note = f"{output}\n{tool_note}" if output else tool_note
             grow(tx, row["id"], stored, [ToolResult(row["call_id"], row["call_name"], note, True)])
+        elif row["role"] == "user":
+            output = "".join(part.output for part in folded if isinstance(part, ShellCommand))
+            note = f"{output.rstrip()}\n[{tool_note}]" if output.strip() else f"[{tool_note}]"
+            grow(tx, row["id"], stored, [ShellCommand(_prompt_of(tx.db, row), note, None)])
         else:
             grow(tx, row["id"], stored, [*folded, Finish(reason, why)])
 
@@ -232,12 +276,25 @@ def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str 
 
 def _decoded(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
     parts = parts_of(db, [row["id"] for row in rows])
-    return [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening(row)) for row in rows]
+    return [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening(db, row)) for row in rows]
 
 
-def _opening(row: sqlite3.Row) -> list[Part]:
-    """A tool message that is being written shows which call it answers, as its events do."""
-    return [ToolResult(row["call_id"], row["call_name"], "", False)] if row["role"] == "tool" else []
+def _opening(db: sqlite3.Connection, row: sqlite3.Row) -> list[Part]:
+    """A tool message that is being written shows which call it answers, and a command's what is run, as events do."""
+    match row["role"]:
+        case "tool":
+            return [ToolResult(row["call_id"], row["call_name"], "", False)]
+        case "user":
+            return [ShellCommand(_prompt_of(db, row), "", None)]
+        case _:
+            return []
+
+
+def _prompt_of(db: sqlite3.Connection, message: sqlite3.Row) -> str:
+    found = db.execute(
+        "SELECT prompt FROM prompts WHERE workspace_id = ? AND run_id = ?", (message["workspace_id"], message["run_id"])
+    ).fetchone()
+    return found["prompt"]
 
 
 def _row(tx: Tx, message_id: str) -> sqlite3.Row:
@@ -256,12 +313,12 @@ def _insert_parts(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) ->
 
 
 def _reason(parts: Sequence[Part]) -> FinishReason | None:
-    """Why the message is finished, if these parts finish it: a tool message ends with its result."""
+    """Why the message is finished, if these parts finish it: a tool message ends with its result, a command's too."""
     for part in parts:
         match part:
             case Finish():
                 return part.reason
-            case ToolResult():
+            case ToolResult() | ShellCommand():
                 return "end_turn"
             case _:
                 pass

@@ -99,7 +99,8 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
     options = _decode_options(encoded) if encoded else RunOptions()
     session = tx.one("SELECT model, effort FROM sessions WHERE id = ?", session_id)
     model, effort = (None, None) if session is None else (session["model"], session["effort"])
-    return Started(claim, run, joined, options, run.model or model, options.effort or effort)
+    command = messages.open_command(tx, row)
+    return Started(claim, run, joined, options, run.model or model, options.effort or effort, command)
 
 
 def join(tx: Tx, claim: Claim) -> list[Run]:
