@@ -1,4 +1,4 @@
-"""A person's own command: run without a model and without asking, watched, bounded, never repeated, seen by the model."""
+"""A person's own command: run without a model and without asking, watched, never repeated, seen by the model."""
 
 from __future__ import annotations
 

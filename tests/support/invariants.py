@@ -323,7 +323,9 @@ def check_same_story(shown: Iterable[bytes], logged: Sequence[bytes]) -> None:
 
 
 def is_finished(message: Message) -> bool:
-    """A user message comes whole, but for a command's, which ends with what it said; a tool message ends with its result; an assistant message with its finish."""
+    """A user message comes whole, or ends with what a command said; a tool message ends with its result; an assistant
+    message with its finish.
+    """
     match message.role:
         case "user":
             return not any(_is_opening(part) for part in message.parts)
