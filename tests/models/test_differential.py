@@ -19,10 +19,12 @@ import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from openai.types.responses import Response, ResponseOutputItem
 
 from kedge.config.schema import WireName
 from kedge.models.errors import ModelError
-from kedge.models.sse import SseReader
+from kedge.models.responses import Mark
+from kedge.models.sse import SseEvent, SseReader
 from kedge.models.values import (
     BlockEnd,
     Endpoint,
@@ -39,9 +41,10 @@ from kedge.protocol.messages import FinishReason, whole_characters
 from tests.support.model_anthropic import AnthropicWire
 from tests.support.model_chat import ChatWire
 from tests.support.model_plan import Plan, PlannedCall
+from tests.support.model_responses import ResponsesWire
 
-SERVERS = {"chat": ChatWire(), "anthropic": AnthropicWire()}
-wires = pytest.mark.parametrize("wire", ["chat", "anthropic"])
+SERVERS = {"chat": ChatWire(), "responses": ResponsesWire(), "anthropic": AnthropicWire()}
+wires = pytest.mark.parametrize("wire", list(SERVERS))
 
 
 @dataclasses.dataclass
@@ -122,7 +125,7 @@ def told_by_openai(chunks: list[bytes]) -> Heard:
             found.is_broken = True
         snapshot = stream.current_completion_snapshot
     choice = snapshot.choices[0]
-    found.text = whole_characters(choice.message.content or "")
+    found.text = whole_characters((choice.message.content or "") + (choice.message.refusal or ""))
     if thought := (choice.message.model_extra or {}).get("reasoning_content"):
         found.thoughts = [(thought, "reasoning_content", False)]  # we note the field, to send it back in it
     for call in choice.message.tool_calls or []:
@@ -132,6 +135,50 @@ def told_by_openai(chunks: list[bytes]) -> Heard:
         found.usage = (usage.prompt_tokens - cached, usage.completion_tokens, cached, 0)
     if choice.finish_reason:
         found.reason = reasons[choice.finish_reason]
+    return found
+
+
+def told_by_openai_of_responses(chunks: list[bytes]) -> Heard:
+    client = openai.OpenAI(api_key="k", base_url="http://models.test/v1", max_retries=0, http_client=_http(chunks))
+    found = Heard()
+    output: list[ResponseOutputItem] = []  # of an answer that broke off
+    response: Response | None = None
+    with client.responses.stream(model="m", input=[]) as stream:
+        try:
+            for event in stream:
+                if event.type in ("error", "response.failed"):
+                    found.is_broken = True
+                elif event.type == "response.completed" or event.type == "response.incomplete":
+                    response = event.response
+                elif event.type == "response.output_item.done":
+                    output.append(event.item)
+        except openai.APIError:
+            found.is_broken = True
+    for item in response.output if response else output:
+        match item.type:
+            case "message":
+                if item.phase:
+                    found.thoughts.append(("", Mark(phase=item.phase).signature, False))
+                for piece in item.content:
+                    found.text += piece.text if piece.type == "output_text" else piece.refusal
+            case "reasoning":
+                # We keep the item beside its words, to send it back.
+                kept = Mark(id=item.id, encrypted_content=item.encrypted_content or "").signature
+                words = "".join(piece.text for piece in item.summary)
+                found.thoughts.append((words, kept, False))
+            case "function_call":
+                found.calls.append((item.call_id, item.name, _json(item.arguments)))
+            case _:
+                pass
+    found.text = whole_characters(found.text)
+    if response is None:
+        return found
+    if (usage := response.usage) is not None:
+        read, stored = usage.input_tokens_details.cached_tokens, usage.input_tokens_details.cache_write_tokens
+        found.usage = (usage.input_tokens - read - stored, usage.output_tokens, read, stored)
+    cut_off: dict[str, FinishReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+    details = response.incomplete_details
+    found.reason = cut_off[str(details.reason)] if details else "tool_use" if found.calls else "end_turn"
     return found
 
 
@@ -176,7 +223,7 @@ def told_by_anthropic(chunks: list[bytes]) -> Heard:
     return found
 
 
-SDKS = {"chat": told_by_openai, "anthropic": told_by_anthropic}
+SDKS = {"chat": told_by_openai, "responses": told_by_openai_of_responses, "anthropic": told_by_anthropic}
 
 
 def _http(chunks: list[bytes]) -> httpx2.Client:
@@ -212,6 +259,8 @@ PLANS = st.builds(
     reasoning=WORDS,
     signature=st.sampled_from(["", "c2ln=="]),
     redacted=st.sampled_from(["", "ZGF0YQ=="]),
+    refusal=st.booleans(),
+    phase=st.sampled_from(["", "commentary", "final_answer"]),
     tool_calls=st.lists(CALLS, max_size=3).map(tuple),
     piece=st.integers(0, 3),
     units=st.booleans(),
@@ -260,7 +309,8 @@ def test_any_stream_is_understood_as_the_vendor_does(wire: WireName, plan: Plan,
 def test_what_was_said_before_an_error_is_understood_as_the_vendor_does(
     wire: WireName, plan: Plan, error: str, data: st.DataObject
 ) -> None:
-    stream = stream_of(wire, dataclasses.replace(plan, malformed="error", error=error))
+    malformed = "failed" if wire == "responses" and plan.comments else "error"
+    stream = stream_of(wire, dataclasses.replace(plan, malformed=malformed, error=error))
     chunks = cut(stream, data.draw(cuts(len(stream))))
     ours, theirs = heard(wire, chunks), SDKS[wire](chunks)
     assert ours.is_broken
@@ -284,6 +334,11 @@ RICH = Plan(
 )
 
 
+def events_of(chunks: Iterable[bytes]) -> list[SseEvent]:
+    reader = SseReader()
+    return [event for chunk in chunks for event in reader.feed(chunk)]
+
+
 def every_cut(stream: bytes) -> Iterator[list[bytes]]:
     return ([stream[:at], stream[at:]] for at in range(len(stream) + 1))
 
@@ -295,5 +350,6 @@ def test_a_cut_at_every_byte_changes_nothing(wire: WireName) -> None:
         theirs = SDKS[wire]([stream])
         assert len(theirs.calls) == 2
         assert heard(wire, [stream[i : i + 1] for i in range(len(stream))]) == theirs
+        whole = events_of([stream])
         for chunks in every_cut(stream):
-            assert heard(wire, chunks) == theirs
+            assert events_of(chunks) == whole  # what is understood depends on them alone

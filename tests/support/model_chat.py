@@ -69,7 +69,7 @@ class ChatWire:
         if plan.reasoning:
             yield chunk({"reasoning_content": plan.reasoning}, is_delta=True)
         for piece in plan.pieces():
-            yield chunk({"content": piece}, is_delta=True)
+            yield chunk({"refusal" if plan.refusal else "content": piece}, is_delta=True)
         for pieces in _call_pieces(plan, call_id):
             yield chunk({"tool_calls": pieces}, is_delta=True)
         if plan.malformed and plan.malformed not in ("no_done", "rest"):

@@ -53,6 +53,8 @@ class Plan:
     reasoning: str = ""  # comes before the text
     signature: str = ""  # of the reasoning, where the wire has it
     redacted: str = ""  # reasoning that nobody may read, where the wire has it
+    refusal: bool = False  # the text is one, where the wire tells it apart
+    phase: str = ""  # of the text, where the wire has it
     echo: bool = False  # answer with the last user message
     chunks: int = 1  # that many deltas: "w0 ", "w1 ", … and the text
     piece: int = 0  # cut the text into deltas of that many characters

@@ -34,13 +34,18 @@ from tests.support.model_gemini import PATH as GEMINI_PATH
 from tests.support.model_gemini import GeminiWire
 from tests.support.model_gemini import listing as gemini_listing
 from tests.support.model_plan import AT_ONCE, Plan
+from tests.support.model_responses import ResponsesWire
 from tests.support.model_script import Script, is_title
 
 HOST = "127.0.0.1"
 LIMIT_S = 30.0  # of a wait; generous, because the machine may be busy
 LIFETIME_S = 600.0  # of a process nobody ends
 KEPT_CALLS = 5000
-WIRES: dict[str, Wire] = {"/v1/chat/completions": ChatWire(), "/v1/messages": AnthropicWire()}
+WIRES: dict[str, Wire] = {
+    "/v1/chat/completions": ChatWire(),
+    "/v1/responses": ResponsesWire(),
+    "/v1/messages": AnthropicWire(),
+}
 
 
 @dataclasses.dataclass
