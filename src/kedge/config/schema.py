@@ -58,6 +58,9 @@ class ProviderConfig(_Table, frozen=True, kw_only=True):
     api_key_command: Annotated[str | None, Meta(description="a command that prints the key")] = None
     headers: Annotated[dict[str, str], Meta(description="sent with each request")] = {}
     extra_body: Annotated[dict[str, Any], Meta(description="added to the body of each request")] = {}
+    ca_file: Annotated[
+        str | None, Meta(description="a PEM file with certificates that it may show, beside those the machine believes")
+    ] = None
     models: Annotated[dict[str, ModelConfig], Meta(description="its models, by their names")] = {}
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from kedge.config.schema import Effort
 from kedge.models import gemini, outgoing, responses
-from kedge.models.chat import EXTRA_FIELD, REASONING_FIELD
+from kedge.models.chat import is_of_chat
 from kedge.models.history import GO_ON, Abilities, Past, valid_history
 from kedge.models.said import Said
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, ToolSpec
@@ -150,5 +150,4 @@ def _block(part: Part) -> dict[str, Any] | None:
 
 def _is_foreign(signature: str) -> bool:
     """Is it of another wire, which the provider spoke before?"""
-    is_of_chat = signature == REASONING_FIELD or f":{EXTRA_FIELD}:" in signature
-    return is_of_chat or responses.is_marked(signature) or gemini.is_marked(signature)
+    return is_of_chat(signature) or responses.is_marked(signature) or gemini.is_marked(signature)

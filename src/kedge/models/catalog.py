@@ -49,10 +49,10 @@ def vendor_of(model: str) -> str | None:
     return next((vendor for vendor, models in _catalog().vendors.items() if _key(model, models)), None)
 
 
-def info(model: str, config: ProviderConfig, provider: str = "") -> ModelInfo:
-    """What is known of a provider's model: its own word, else the maker's, by the model's own name, because gateways
-    offer the same ones. Unknown ones have the defaults."""
-    found = _found(model, provider)
+def info(model: str, config: ProviderConfig, provider: str = "", own: ModelInfo | None = None) -> ModelInfo:
+    """What is known of a provider's model: its own word (`own`, or the catalog's), else the maker's, by the model's
+    own name, because gateways offer the same ones. Unknown ones have the defaults."""
+    found = own or _found(model, provider)
     known = {name: getattr(found, name) for name in ModelInfo.__struct_fields__} if found else {}
     if (settings := config.models.get(model)) is not None:
         told = {name: getattr(settings, name, None) for name in ModelInfo.__struct_fields__}

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from kedge.models import outgoing
+from kedge.models.dialects import Dialect, dialect_of
 from kedge.models.history import Abilities, Past, valid_history
-from kedge.models.ids import IdRule
 from kedge.models.said import Said
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.protocol.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, text_of
@@ -24,30 +24,39 @@ REASONING_FIELD = "reasoning_content"
 # What a server attaches to a call and wants to see again (Gemini signs its thoughts so).
 EXTRA_FIELD = "extra_content"
 
+# What a gateway knows of the thoughts of whoever answered behind it, and wants to see again as it was.
+DETAILS_FIELD = "reasoning_details"
+# Thoughts that were parts of the content (as Mistral has it), and go back as that.
+THINKING_PART = "thinking"
+# For a server that takes no prompt right after results.
+BETWEEN = "Understood."
+
 _EFFORTS = ("minimal", "low", "medium", "high")
-_OPENAI_HOST = "api.openai.com"
-_MISTRAL_HOST = "api.mistral.ai"
 
 
 def prepare_request(endpoint: Endpoint, request: StepRequest, said: Said | None = None) -> HttpRequest:
-    able = outgoing.abilities(endpoint, request, _id_rule(endpoint))
+    dialect = dialect_of(endpoint)
+    able = outgoing.abilities(endpoint, request, dialect.ids)
+    able = msgspec.structs.replace(able, user_after_results=dialect.user_after_results)
     messages = outgoing.messages(said, encode, request, able)
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
-    is_openai = endpoint.host == _OPENAI_HOST
+    session = request.history[0].session_id if request.history else None
     fields: dict[str, Any] = {
         "model": endpoint.model,
         "tools": [_tool(tool) for tool in request.tools] if able.tools else None,
         "messages": messages,
-        # OpenAI's own reasoning models refuse the older name; most others know only that.
-        "max_completion_tokens" if is_openai else "max_tokens": request.max_output_tokens,
+        dialect.bound_field: request.max_output_tokens,
         "reasoning_effort": _effort(endpoint, request, has_tools=able.tools),
-        # Steps of one session go where its cache is.
-        "prompt_cache_key": request.history[0].session_id if is_openai and request.history else None,
         "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream_options": {"include_usage": True} if dialect.asks_usage else None,
     }
-    headers = outgoing.headers(endpoint, outgoing.key_headers(endpoint), is_stream=True)
+    if dialect.session_field:
+        fields[dialect.session_field] = session
+    if dialect.marks_claude and "claude" in endpoint.model:
+        fields["cache_control"] = {"type": "ephemeral"}
+    own = outgoing.key_headers(endpoint) | _affinity(dialect, session)
+    headers = outgoing.headers(endpoint, own, is_stream=True)
     return HttpRequest("POST", f"{endpoint.base_url}/chat/completions", headers, outgoing.body(endpoint, fields))
 
 
@@ -66,11 +75,27 @@ def encode(history: Sequence[Message], abilities: Abilities, past: Past) -> list
                 encoded += [_answer(message) for message in group]
             case _:
                 encoded += _results(list(group))
-    return encoded
+    return encoded if abilities.user_after_results else _with_words_between(encoded)
 
 
-def _id_rule(endpoint: Endpoint) -> IdRule:
-    return "mistral" if endpoint.host == _MISTRAL_HOST else "any"
+def is_of_chat(signature: str) -> bool:
+    """Is it how this wire marks thoughts? Another one cannot send those back."""
+    return signature in (REASONING_FIELD, THINKING_PART) or (
+        f":{EXTRA_FIELD}:" in signature or signature.startswith(f"{DETAILS_FIELD}:")
+    )
+
+
+def _affinity(dialect: Dialect, session: str | None) -> dict[str, str]:
+    return {dialect.session_header: session} if dialect.session_header and session else {}
+
+
+def _with_words_between(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    spaced: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "user" and spaced and spaced[-1]["role"] == "tool":
+            spaced.append({"role": "assistant", "content": BETWEEN})
+        spaced.append(message)
+    return spaced
 
 
 def _effort(endpoint: Endpoint, request: StepRequest, *, has_tools: bool) -> str | None:
@@ -115,7 +140,13 @@ def _answer(message: Message) -> dict[str, Any]:
     thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
     if thought := "".join(part.text for part in thoughts if part.signature == REASONING_FIELD):
         answer[REASONING_FIELD] = thought
+    if thinking := "".join(part.text for part in thoughts if part.signature == THINKING_PART):
+        said = [{"type": "text", "text": answer["content"]}] if answer["content"] else []
+        block = {"type": THINKING_PART, "thinking": [{"type": "text", "text": thinking}], "closed": True}
+        answer["content"] = [block, *said]
     for part in thoughts:
+        if (part.signature or "").startswith(f"{DETAILS_FIELD}:"):
+            answer[DETAILS_FIELD] = msgspec.Raw((part.signature or "").partition(":")[2].encode())
         place, is_extra, extra = (part.signature or "").partition(f":{EXTRA_FIELD}:")
         if is_extra and place.isdecimal() and int(place) < len(calls):
             calls[int(place)][EXTRA_FIELD] = msgspec.Raw(extra.encode())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import msgspec
 
-from kedge.models.chat import EXTRA_FIELD, REASONING_FIELD
+from kedge.models.chat import DETAILS_FIELD, EXTRA_FIELD, REASONING_FIELD, THINKING_PART
 from kedge.models.counts import count, fields_of
 from kedge.models.faults import fault_of_event
 from kedge.models.ids import StepIds
@@ -32,6 +33,8 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "function_call": "tool_use",
 }
 _STREAM_END = b"[DONE]"
+_DETAILS = "details"
+_JOINED = frozenset({"text", "summary", "data"})
 
 
 class _Function(msgspec.Struct):
@@ -47,11 +50,12 @@ class _Call(msgspec.Struct):
 
 
 class _Said(msgspec.Struct):
-    content: str | None = None
+    content: str | list[dict[str, Any]] | None = None  # a text; of servers that think in it, also a list of pieces
     refusal: str | None = None
     # One thing under two names; servers that send both send the same text twice.
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: list[Any] | None = None
     tool_calls: list[_Call] | None = None
 
 
@@ -102,6 +106,7 @@ class ChatStream:
         self._calls: list[_Open] = []
         self._by_index: dict[int, _Open] = {}
         self._has_thought = False
+        self._details: list[dict[str, Any]] = []
         self._is_ended = False
 
     def parse_event(self, event: SseEvent) -> list[Delta]:
@@ -126,13 +131,8 @@ class ChatStream:
     def _choice(self, choice: _Choice) -> list[Delta]:
         deltas: list[Delta] = []
         if (said := choice.delta) is not None:
-            if said.reasoning_content:
-                signature = "" if self._has_thought else REASONING_FIELD
-                self._has_thought = True
-                deltas.append(ReasoningDelta(said.reasoning_content, signature=signature))
-            elif said.reasoning:
-                deltas.append(ReasoningDelta(said.reasoning))
-            if text := said.content or said.refusal:
+            deltas += self._thoughts(said)
+            if text := _text(said.content) or said.refusal:
                 deltas.append(TextDelta(text))
             for piece in said.tool_calls or ():
                 deltas += self._piece(piece)
@@ -141,8 +141,32 @@ class ChatStream:
         if choice.finish_reason and not self._is_ended:
             self._is_ended = True
             deltas += [ToolCallDelta(call.block, input="{}") for call in self._calls if call.name and not call.input]
+            if self._details:
+                details = msgspec.json.encode(self._details).decode()
+                deltas.append(ReasoningDelta(block=_DETAILS, signature=f"{DETAILS_FIELD}:{details}", redacted=True))
             deltas.append(StepEnd(self._reason(choice.finish_reason)))
         return deltas
+
+    def _thoughts(self, said: _Said) -> list[Delta]:
+        """What is shown of them, and what goes back: the field, the pieces of the content, or a gateway's details."""
+        deltas: list[Delta] = []
+        if said.reasoning_details:
+            if not self._details:  # its part comes before what was thought about; it is whole at the end
+                deltas.append(ReasoningDelta(block=_DETAILS, redacted=True))
+            _add_details(self._details, said.reasoning_details)
+        thinking = "" if isinstance(said.content, str | None) else "".join(map(_thinking, said.content))
+        if said.reasoning_content and not self._details:
+            deltas.append(ReasoningDelta(said.reasoning_content, signature=self._first(REASONING_FIELD)))
+        elif thinking:
+            deltas.append(ReasoningDelta(thinking, signature=self._first(THINKING_PART)))
+        elif text := said.reasoning or said.reasoning_content:
+            deltas.append(ReasoningDelta(text))
+        return deltas
+
+    def _first(self, signature: str) -> str:
+        """It is told once: pieces are joined."""
+        told, self._has_thought = "" if self._has_thought else signature, True
+        return told
 
     def _reason(self, told: str) -> FinishReason:
         """Some servers stop, as they say, although the model called tools, or the other way round."""
@@ -190,6 +214,37 @@ class ChatStream:
         elif piece.id and not call.id:
             call.id = piece.id
         return call
+
+
+def _text(content: str | list[dict[str, Any]] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(_piece_text(piece) for piece in content if piece.get("type") == "text")
+
+
+def _thinking(piece: dict[str, Any]) -> str:
+    pieces = piece.get("thinking") if piece.get("type") == THINKING_PART else None
+    return "".join(map(_piece_text, cast("list[Any]", pieces))) if isinstance(pieces, list) else ""
+
+
+def _piece_text(piece: Any) -> str:
+    text = fields_of(piece).get("text")
+    return text if isinstance(text, str) else ""
+
+
+def _add_details(details: list[dict[str, Any]], more: Iterable[Any]) -> None:
+    """The pieces of one thought are joined, so that it goes back as one; everything else stays as it is."""
+    for piece in more:
+        new = fields_of(piece)
+        last = details[-1] if details else {}
+        if not details or any(last.get(name) != new.get(name) for name in ("type", "index")):
+            details.append(dict(new))
+            continue
+        for name, value in new.items():
+            if name in _JOINED and isinstance(value, str) and isinstance(last.get(name), str):
+                last[name] += value
+            elif value is not None or name not in last:
+                last[name] = value
 
 
 def _arguments(value: Any) -> str:

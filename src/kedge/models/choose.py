@@ -10,7 +10,7 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.models.credentials import Credentials
 from kedge.models.errors import ConfigError
-from kedge.models.providers import providers
+from kedge.models.providers import provider_of, providers
 from kedge.models.resolve import Choice, of_provider, resolve, resolve_small
 from kedge.models.values import Endpoint
 
@@ -65,7 +65,7 @@ class Chooser:
 
     async def renewed(self, endpoint: Endpoint, env: Mapping[str, str], config: Config) -> Endpoint | None:
         """The endpoint with another key, after its own was refused; None where there is no other."""
-        provider = providers(config).get(endpoint.provider)
+        provider = provider_of(endpoint.provider, config)
         key = provider and await self._credentials.refreshed(provider, env, endpoint.api_key)
         return msgspec.structs.replace(endpoint, api_key=key) if key else None
 

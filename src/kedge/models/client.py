@@ -27,7 +27,7 @@ from kedge.models.values import (
     TextDelta,
     ToolCallDelta,
 )
-from kedge.models.wires import WIRES, Stream
+from kedge.models.wires import WIRES, Stream, Wire
 
 if TYPE_CHECKING:
     from kedge.models.transport import Answer, Local, Transport
@@ -74,7 +74,7 @@ class Models:
             return endpoint
         now = self._clock()
         self._listings = {key: value for key, value in self._listings.items() if now - value[0] < LISTING_S}
-        asked = msgspec.json.encode(WIRES[endpoint.wire].prepare_listing(endpoint))
+        asked = msgspec.json.encode(_wire(endpoint).prepare_listing(endpoint))
         if asked not in self._listings:
             self._listings[asked] = (now, await self._first_model(endpoint))
         model = self._listings[asked][1]
@@ -86,7 +86,7 @@ class Models:
 
         Close it (`contextlib.aclosing`) when leaving early: that closes the connection.
         """
-        wire = WIRES[endpoint.wire]
+        wire = _wire(endpoint)
         async with self._send(endpoint, wire.prepare_request(endpoint, request, self._said)) as answer:
             kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind in ("text/html", "application/json"):
@@ -106,8 +106,8 @@ class Models:
                 await (await self._opening).close()
 
     async def offered(self, endpoint: Endpoint) -> list[str]:
-        """The models that the server has, in its order."""
-        wire = WIRES[endpoint.wire]
+        """The models that the server has, in its order. Bound the time: it may be silent."""
+        wire = _wire(endpoint)
         names: list[str] = []
         asked: HttpRequest | None = wire.prepare_listing(endpoint)
         for _ in range(MAX_PAGES):
@@ -129,7 +129,7 @@ class Models:
     async def _send(self, endpoint: Endpoint, request: HttpRequest) -> AsyncGenerator[Answer, None]:
         """The answer, if it is a good one."""
         transport = await self._transport()
-        async with transport.send(request) as answer:
+        async with transport.send(request, endpoint.way) as answer:
             if answer.status != 200:
                 body = await _error_body(answer)
                 raise fault_of_answer(endpoint, answer.status, answer.headers, body, self._time_of_day())
@@ -212,6 +212,14 @@ class _Body:
             self._fault = fault
         self._is_over = self._is_over or any(isinstance(delta, StreamEnd) for delta in deltas)
         return deltas
+
+
+def _wire(endpoint: Endpoint) -> Wire:
+    if not endpoint.extension:
+        return WIRES[endpoint.wire]
+    from kedge.models import extensions  # for the few that have one
+
+    return extensions.wire(endpoint.extension)
 
 
 def _open_transport(connect_s: float, stall_s: float, local: Local | None) -> Transport:

@@ -51,6 +51,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = None
     ids: IdRule = "any"
     last_thoughts: bool = False  # may a message end with them? Most refuse it
+    user_after_results: bool = True  # a prompt may follow the results of calls
 
 
 class Past:

@@ -12,6 +12,7 @@ import msgspec
 from kedge.config.schema import Config, ProviderConfig, WireName
 from kedge.config.vendors import ANTHROPIC_MODEL, GEMINI_MODEL, OPENAI_MODEL
 from kedge.models.errors import ConfigError
+from kedge.models.values import ModelInfo
 
 NO_SETTINGS = ProviderConfig()
 
@@ -34,7 +35,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     large: str = ""
     small: str = ""
     names_are_yours: bool = False  # its models are called what their user called them
-    extension: str = ""  # the wire of a package that somebody installed, by the provider's name there
+    extension: str = ""  # has a wire of its own, from an installed package, where the provider has this name
+    models: Mapping[str, ModelInfo] = {}  # what an installed package says of its models
     config: ProviderConfig = NO_SETTINGS
 
     @property
@@ -169,20 +171,27 @@ LOCAL = "local"  # the embedded model: no provider with an address
 
 
 def providers(config: Config) -> dict[str, Provider]:
-    """Every provider by its id, the built-in ones first."""
+    """Every provider by its id, the built-in ones first; those of installed packages only where they are configured."""
     known = {provider.id: provider for provider in BUILT_IN}
     for name, settings in config.providers.items():
-        provider = known.get(name) or Provider(id=name)
+        try:
+            provider = known.get(name) or _installed(name) or Provider(id=name)
+        except ConfigError:
+            continue  # its package is broken: whoever names it is told
         if settings.wire:
-            provider = msgspec.structs.replace(provider, wire=settings.wire, wire_elsewhere=None)
+            provider = msgspec.structs.replace(provider, wire=settings.wire, wire_elsewhere=None, extension="")
         known[name] = msgspec.structs.replace(provider, config=settings)
     return known
 
 
+def provider_of(name: str, config: Config) -> Provider | None:
+    return providers(config).get(name) or _installed(name)
+
+
 def find(name: str, known: Mapping[str, Provider], wanted: str) -> Provider:
-    """The provider of that name; `wanted` is the model that was asked for."""
-    if name in known:
-        return known[name]
+    """The provider of that name; `wanted` is the model that was asked for. Packages are asked last: that takes time."""
+    if (provider := known.get(name) or _installed(name)) is not None:
+        return provider
     near = difflib.get_close_matches(name, known, n=1)
     guess = f", did you mean {near[0]!r}?" if near else ";"
     problem = f"there is no provider {name!r}{guess} known are {_listed([*known, LOCAL])}"
@@ -193,9 +202,9 @@ def address(provider: Provider, env: Mapping[str, str]) -> str:
     """Where the provider is reached: as configured, by its variable, or its own."""
     variable = setting(env, provider.url_variable)
     if provider.config.base_url:
-        return _checked_url(provider.config.base_url, f"providers.{provider.id}.base_url", provider)
+        return checked_url(provider.config.base_url, f"providers.{provider.id}.base_url", provider)
     if variable is not None:
-        return _checked_url(variable, provider.url_variable, provider)
+        return checked_url(variable, provider.url_variable, provider)
     if provider.base_url is None:
         raise ConfigError(
             "bad_config",
@@ -234,6 +243,12 @@ def url_variable(provider_id: str) -> str:
     return known.url_variable
 
 
+def _installed(name: str) -> Provider | None:
+    from kedge.models import extensions  # which knows of us
+
+    return extensions.provider(name)
+
+
 def _own_key_variable(provider_id: str) -> str:
     return f"{_upper(provider_id)}_API_KEY"
 
@@ -246,7 +261,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _checked_url(url: str, source: str, provider: Provider) -> str:
+def checked_url(url: str, source: str, provider: Provider) -> str:
     try:
         parts = urlsplit(url.strip())
         _ = parts.port  # is checked when it is asked for

@@ -13,8 +13,9 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.models import catalog
 from kedge.models.errors import ConfigError
-from kedge.models.providers import LOCAL, Provider, address, find, key_in, providers, setting, wire_at
+from kedge.models.providers import LOCAL, Provider, address, find, key_in, provider_of, providers, setting, wire_at
 from kedge.models.values import Endpoint
+from kedge.models.way import way_to
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ def resolve_small(large: Endpoint, env: Mapping[str, str], config: Config | None
     ):
         if named:
             return _named(named, source, env, config)
-    provider = providers(config).get(large.provider)
+    provider = provider_of(large.provider, config)
     if provider is None or not provider.small or large.base_url != provider.base_url:
         return None  # only a vendor's own address is known to have the vendor's small model
     return _choice(provider, provider.small, f"the small model of {provider.id}", env)
@@ -80,8 +81,8 @@ def _named(named: str, reason: str, env: Mapping[str, str], config: Config) -> C
     name, slash, model = named.strip().partition("/")
     if name == LOCAL:
         return Choice(why=f"{named}: {reason}", local=model or "starter")
-    if not slash and name in known:
-        return of_provider(known[name], reason, env)
+    if not slash and (provider := provider_of(name, config)) is not None:
+        return of_provider(provider, reason, env)
     if not slash:
         vendor = catalog.vendor_of(name) or "openai"
         raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL; did you mean {vendor}/{named}?")
@@ -122,9 +123,11 @@ def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str])
         base_url=url,
         key_header=provider.key_header,
         wire=wire_at(provider, url),
-        headers=provider.headers | provider.config.headers,
-        extra_body=provider.extra_body | provider.config.extra_body,
-        info=catalog.info(model, provider.config, provider.id),
+        headers={**provider.headers, **provider.config.headers},
+        extra_body={**provider.extra_body, **provider.config.extra_body},
+        info=catalog.info(model, provider.config, provider.id, provider.models.get(model)),
+        extension=provider.extension,
+        way=way_to(url, env, provider.config.ca_file),
     )
     return Choice(why=f"{endpoint.name}: {reason}", provider=provider, endpoint=endpoint)
 
@@ -136,4 +139,5 @@ def _default_model(provider: Provider, env: Mapping[str, str]) -> str:
         raise ConfigError("bad_config", f"name one of your models of {provider.id}: {provider.id}/NAME")
     # A server that speaks as OpenAI does has models of its own; one that speaks as another vendor has that one's.
     url = address(provider, env)
-    return "" if url != provider.base_url and wire_at(provider, url) in ("chat", "responses") else provider.large
+    is_foreign = url != provider.base_url and not provider.extension
+    return "" if is_foreign and wire_at(provider, url) in ("chat", "responses") else provider.large

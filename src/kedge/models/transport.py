@@ -1,22 +1,29 @@
-"""The one HTTP client of the server, and its errors in our words. Imported at the first model call: it costs more than
+"""The HTTP clients of the server, and their errors in our words. Imported at the first model call: it costs more than
 the rest of the server's start."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import AsyncGenerator, Generator, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx2
+import msgspec
 
 from kedge.models.errors import ConfigError, Transient
 from kedge.models.values import HttpRequest
+from kedge.models.way import Way, is_loopback
 
 KEEP_IDLE = 20  # connections kept for the next step; a handshake costs more than they do
 KEEP_IDLE_S = 60.0
+ANY_WAY = Way()
+MAX_WAYS = 16  # clients with a proxy or certificates of their own; each holds some hundred KB
 
 
 class Answer:
@@ -42,21 +49,19 @@ class Local(Protocol):
 
 
 class Transport:
+    """One client for each way out: what runs of one shell share, others may not."""
+
     def __init__(self, connect_s: float, stall_s: float, local: Local | None = None) -> None:
         self._local = local
         self._timeout = httpx2.Timeout(stall_s, connect=connect_s)
         # The client tells of every request, with its address: that is a user's business, not the log's.
         logging.getLogger("httpx2").setLevel(logging.WARNING)
-        try:
-            self._client = _new_client(self._timeout)
-        except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
-            variables = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
-            raise ConfigError("bad_config", f"no way out to a model: {error} (check {variables})") from error
+        self._clients: dict[Way, _Client] = {ANY_WAY: _new_client(ANY_WAY, self._timeout)}
 
     @contextlib.asynccontextmanager
-    async def send(self, request: HttpRequest) -> AsyncGenerator[Answer, None]:
+    async def send(self, request: HttpRequest, way: Way = ANY_WAY) -> AsyncGenerator[Answer, None]:
         """Leaving it before the body's end closes the connection."""
-        async with self._way(request) as (client, url, host):
+        async with self._client_for(request, way) as (client, url, host):
             with _in_our_words(host):
                 async with client.stream(
                     request.method, url, headers=request.headers, content=request.body
@@ -64,17 +69,47 @@ class Transport:
                     yield Answer(response, host)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        for each in self._clients.values():
+            await each.client.aclose()
 
     @contextlib.asynccontextmanager
-    async def _way(self, request: HttpRequest) -> AsyncGenerator[tuple[httpx2.AsyncClient, str, str], None]:
+    async def _client_for(
+        self, request: HttpRequest, way: Way
+    ) -> AsyncGenerator[tuple[httpx2.AsyncClient, str, str], None]:
         """The client for a request, the address as it knows it, and who is there, for people."""
         parts = urlsplit(request.url)
         if parts.scheme != "local" or self._local is None:
-            yield self._client, request.url, request.host
+            if not way.proxy and is_loopback(request.url):
+                way = msgspec.structs.replace(way, is_direct=True)
+            known = await self._known(way)
+            known.users += 1
+            try:
+                yield known.client, request.url, request.host
+            finally:
+                known.users -= 1
             return
         async with self._local.using(parts.netloc) as socket, _new_local_client(socket, self._timeout) as client:
             yield client, parts._replace(scheme="http", netloc="localhost").geturl(), f"the local model {parts.netloc}"
+
+    async def _known(self, way: Way) -> _Client:
+        """The client of a way, made if need be. Ways that nobody uses go when there are too many."""
+        known = self._clients.pop(way, None)
+        if known is None:
+            known = await asyncio.to_thread(_new_client, way, self._timeout)  # certificates take some milliseconds
+            if (other := self._clients.pop(way, None)) is not None:  # somebody was quicker
+                known = other
+        self._clients[way] = known
+        for old in [way for way, each in self._clients.items() if not each.users and each is not known]:
+            if len(self._clients) <= MAX_WAYS:
+                break
+            await self._clients.pop(old).client.aclose()
+        return known
+
+
+class _Client:
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self.client = client
+        self.users = 0
 
 
 def _new_local_client(socket: str, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
@@ -83,14 +118,41 @@ def _new_local_client(socket: str, timeout: httpx2.Timeout) -> httpx2.AsyncClien
     return httpx2.AsyncClient(transport=way, timeout=timeout, trust_env=False)
 
 
-def _new_client(timeout: httpx2.Timeout) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
-        timeout=timeout,
-        limits=httpx2.Limits(max_keepalive_connections=KEEP_IDLE, keepalive_expiry=KEEP_IDLE_S),
-        follow_redirects=False,  # a key goes where it was meant to go, and nowhere else
-        # One client serves many callers: nothing is carried from one to another.
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-    )
+def _new_client(way: Way, timeout: httpx2.Timeout) -> _Client:
+    limits = httpx2.Limits(max_keepalive_connections=KEEP_IDLE, keepalive_expiry=KEEP_IDLE_S)
+    try:
+        verify = _certificates(way)
+        client = httpx2.AsyncClient(
+            # A transport of one's own takes no proxy from the environment.
+            transport=httpx2.AsyncHTTPTransport(verify=verify, limits=limits) if way.is_direct else None,
+            proxy=way.proxy or None,
+            verify=verify,
+            timeout=timeout,
+            limits=limits,
+            follow_redirects=False,  # a key goes where it was meant to go, and nowhere else
+            # One client serves many callers: nothing is carried from one to another.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
+    except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
+        variables = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+        raise ConfigError("bad_config", f"no way out to a model: {error} (check {variables})") from error
+    return _Client(client)
+
+
+def _certificates(way: Way) -> ssl.SSLContext | bool:
+    """True: those that the machine believes."""
+    if not (way.ca_file or way.ca_dir or way.extra_ca_file):
+        return True
+    if way.ca_file or way.ca_dir:
+        context = ssl.create_default_context(cafile=way.ca_file or None, capath=way.ca_dir or None)
+    else:
+        context = ssl.create_default_context()
+    if way.extra_ca_file:
+        try:
+            context.load_verify_locations(cafile=Path(way.extra_ca_file).expanduser())
+        except OSError as error:
+            raise ConfigError("bad_config", f"ca_file {way.extra_ca_file} cannot be used: {error}") from error
+    return context
 
 
 @contextlib.contextmanager
@@ -98,6 +160,9 @@ def _in_our_words(host: str) -> Generator[None, None, None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):  # and will again
+            how = "name the file of who signed it with SSL_CERT_FILE, or providers.NAME.ca_file"
+            raise ConfigError("bad_config", f"the certificate of {host} is not believed: {error}; {how}") from error
         raise Transient("unreachable", f"cannot reach {host}: {str(error) or 'no answer'}") from error
     except httpx2.TimeoutException as error:
         raise Transient("stalled", f"{host} was silent for too long") from error

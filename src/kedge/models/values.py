@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Effort, WireName
+from kedge.models.way import Way
 from kedge.protocol.messages import FinishReason, Message
 
 # Beside tools, some models take any effort, some only none said, and some only the word "none".
@@ -48,6 +49,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}
     info: ModelInfo = ModelInfo()
+    extension: str = ""  # whose own wire is spoken there, instead of one of ours
+    way: Way = Way()
 
     @property
     def name(self) -> str:
