@@ -39,7 +39,7 @@ class KedgeApp(App[int]):
         self.book = Book(self._happened)
         self.link = Link(self.book, self._connect, self._changed)
         self.desk = Desk(self.link.ready)
-        self.chat = ChatScreen(self.book, self.link, self.desk, mode=launch.mode or "ask")
+        self.chat = ChatScreen(self.book, self.link, self.desk, mode=launch.mode)
         self._told = told
         self._is_focused = True
         self._said = ("", "")  # title and progress, as they were told last
@@ -94,7 +94,9 @@ class KedgeApp(App[int]):
 
     async def _read_settings(self) -> None:
         self.settings = Settings.read(await self.desk.config())
-        self.set_keymap(self.settings.keys)
+        self.set_keymap(dict(self.settings.keys))
+        if not self.chat.is_mode_chosen:
+            self.chat.mode = self.settings.mode
         if self.settings.theme in self.available_themes:
             self.theme = self.settings.theme
         self._changed()

@@ -113,8 +113,7 @@ class Commands:
 
         found = next((mode for mode in MODES if mode == name), None)
         if found is not None:
-            self._screen.mode = found
-            self._screen.changed()
+            self._screen.choose_mode(found)
         elif name:
             self._screen.hint(f"There is no mode {name!r}; there are {', '.join(MODES)}")
         else:

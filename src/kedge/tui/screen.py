@@ -38,12 +38,13 @@ class ChatScreen(Screen[None]):
     BINDINGS = bindings()
     AUTO_FOCUS = "PromptEditor"
 
-    def __init__(self, book: Book, link: Link, desk: Desk, *, mode: Mode = "ask") -> None:
+    def __init__(self, book: Book, link: Link, desk: Desk, *, mode: Mode | None = None) -> None:
         super().__init__()
         self.book = book
         self.link = link
         self.desk = desk
-        self.mode: Mode = mode
+        self.mode: Mode = mode or "ask"
+        self.is_mode_chosen = mode is not None  # else it is what is configured
         self.session_id: str | None = None
         self.model = ""  # that the next prompt goes to
         self.window: int | None = None  # of its context, in tokens
@@ -234,7 +235,10 @@ class ChatScreen(Screen[None]):
         self.hint("")
 
     def action_next_mode(self) -> None:
-        self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]
+        self.choose_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)])
+
+    def choose_mode(self, mode: Mode) -> None:
+        self.mode, self.is_mode_chosen = mode, True
         self.changed()
 
     def action_answer(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
+from kedge.tui.desk import Mode
 from kedge.tui.keys import KEYS
 from kedge.tui.terminal import Notify
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
+    mode: Mode = "ask"
     theme: str = "auto"
     notifications: Notify = "auto"
     keys: Mapping[str, str] = MappingProxyType({})  # by action
@@ -22,5 +24,9 @@ class Settings(NamedTuple):
     def read(cls, answer: ConfigAnswer) -> Self:
         values = {value.key: value.value for value in answer.values}
         keys = {key.action: str(values[f"tui.keys.{key.action}"]) for key in KEYS if f"tui.keys.{key.action}" in values}
-        notifications = values.get("tui.notifications", "auto")
-        return cls(str(values.get("tui.theme", "auto")), cast("Notify", notifications), keys)
+        return cls(
+            mode=cast("Mode", values.get("permissions.mode", "ask")),
+            theme=str(values.get("tui.theme", "auto")),
+            notifications=cast("Notify", values.get("tui.notifications", "auto")),
+            keys=keys,
+        )

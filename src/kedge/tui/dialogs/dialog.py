@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from typing import TypeVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
@@ -18,7 +17,7 @@ from textual.widgets import Static
 
 T = TypeVar("T")
 # A dialog that opens under somebody's fingers: what was on its way when it came, and what still is a moment later.
-QUIET_S = 0.5
+QUIET_S = 0.6
 
 
 class Dialog(ModalScreen[T]):
@@ -26,11 +25,16 @@ class Dialog(ModalScreen[T]):
 
     BINDINGS = [Binding("escape", "close", "close", show=False)]  # noqa: RUF012 - as Textual has it
     FOOTER = "Esc closes"
+
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(self.heading(), classes="dialog-title", markup=False)
             yield from self.body()
-            yield Static(self.FOOTER, classes="dialog-footer", markup=False)
+            yield Static(self.footer, classes="dialog-footer", markup=False)
+
+    @property
+    def footer(self) -> str:
+        return self.FOOTER
 
     def heading(self) -> str:
         return self.title or ""
@@ -52,13 +56,12 @@ class Guarded(Dialog[T]):
     def on_mount(self) -> None:
         self._last_key_at = time.monotonic()  # seen from now on
 
-    async def _on_key(self, event: events.Key) -> None:
-        if self.is_too_early():
-            event.stop()
-            event.prevent_default()
+    def on_key(self) -> None:
+        """One that means nothing here shows that somebody is in the middle of a word."""
+        self.is_too_early()
 
     def is_too_early(self) -> bool:
-        """Called for each key: one that follows another closely, from before on, was not meant for us."""
+        """To be asked for each key: one that follows the dialog, or another key, too closely was not meant for us."""
         now = time.monotonic()
         is_early = now - self._last_key_at < QUIET_S
         if is_early:

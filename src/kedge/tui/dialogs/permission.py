@@ -1,0 +1,72 @@
+"""Asks for leave. Nothing is chosen at first, and a key typed ahead chooses nothing."""
+
+from __future__ import annotations
+
+import json
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from kedge.protocol.requests import PermissionAction, PermissionRequest
+from kedge.tui.chat.clean import clean
+from kedge.tui.chat.diffs import DiffView
+from kedge.tui.dialogs.dialog import Guarded
+
+
+class PermissionDialog(Guarded[PermissionAction]):
+    BINDINGS = [  # noqa: RUF012 - as Textual has it
+        Binding("a,y", "give('allow')", "allow"),
+        Binding("s", "give('allow_session')", "allow for this session"),
+        Binding("d,n", "give('deny')", "deny"),
+        Binding("v", "split", "side by side"),
+    ]
+
+    def __init__(self, request: PermissionRequest) -> None:
+        super().__init__()
+        self.title = f"Allow {request.tool}?"
+        self._request = request
+        self._diff = request.params.get("diff")
+
+    @property
+    def footer(self) -> str:
+        split = " · v side by side" if self._diff else ""
+        return f"a allow · s allow for this session · d deny, which ends the turn · Esc later{split}"
+
+    def body(self) -> ComposeResult:
+        request = self._request
+        yield Static(clean(request.description), markup=False, classes="request")
+        if isinstance(self._diff, str) and self._diff:
+            yield DiffView(self._diff)
+        else:
+            with VerticalScroll(can_focus=False):
+                yield Static(_details(request), markup=False, classes="details")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_focus(None)
+
+    def action_give(self, action: PermissionAction) -> None:
+        if not self.is_too_early():
+            self.dismiss(action)
+
+    def action_split(self) -> None:
+        for view in self.query(DiffView):
+            view.toggle_split()
+
+
+def _details(request: PermissionRequest) -> str:
+    """What it would do, in full: nobody allows what they cannot see."""
+    command = request.params.get("command")
+    lines = [f"$ {command}"] if isinstance(command, str) else []
+    lines += [
+        f"{name}: {_shown(value)}" for name, value in request.params.items() if name not in ("command", "description")
+    ]
+    if request.path and "path" not in request.params:
+        lines.append(f"path: {request.path}")
+    return clean("\n".join(lines))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

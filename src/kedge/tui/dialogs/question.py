@@ -1,0 +1,87 @@
+"""The agent's questions as a form: yes or no, one of several, some of several, or words."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.widgets import Input, RadioButton, RadioSet, SelectionList, Static
+
+from kedge.protocol.requests import QuestionRequest
+from kedge.tui.chat.clean import clean
+from kedge.tui.dialogs.dialog import Guarded
+
+
+class QuestionDialog(Guarded[list[Any]]):
+    """An empty list: the person does not want to answer."""
+
+    BINDINGS = [  # noqa: RUF012 - as Textual has it
+        Binding("ctrl+s", "send", "send", priority=True),
+        Binding("ctrl+r", "refuse", "do not answer", priority=True),
+    ]
+    FOOTER = "Tab next · Space chooses · Ctrl+S sends · Ctrl+R does not answer · Esc later"
+
+    def __init__(self, request: QuestionRequest) -> None:
+        super().__init__()
+        self.title = "A question" if len(request.questions) == 1 else f"{len(request.questions)} questions"
+        self._questions = request.questions
+
+    def body(self) -> ComposeResult:
+        with VerticalScroll(can_focus=False):
+            for number, question in enumerate(self._questions):
+                yield Static(clean(str(question.get("question", ""))), markup=False, classes="question")
+                yield from _field(number, str(question.get("kind", "text")), _options(question))
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#answer-0").focus()
+
+    def on_input_submitted(self) -> None:
+        if len(self._questions) == 1:
+            self.action_send()
+        else:
+            self.focus_next()
+
+    def action_send(self) -> None:
+        if self.is_too_early():
+            return
+        self.dismiss([self._answer(number, question) for number, question in enumerate(self._questions)])
+
+    def action_refuse(self) -> None:
+        if not self.is_too_early():
+            self.dismiss([])
+
+    def _answer(self, number: int, question: dict[str, Any]) -> Any:
+        options = _options(question)
+        match self.query_one(f"#answer-{number}"):
+            case RadioSet() as chosen:
+                index = chosen.pressed_index
+                if question.get("kind") == "yes_no":
+                    return None if index < 0 else index == 0
+                return options[index] if index >= 0 else None
+            case SelectionList():
+                chosen = self.query_one(f"#answer-{number}", SelectionList[int])
+                return [options[index] for index in sorted(chosen.selected)]
+            case Input() as typed:
+                return typed.value
+            case _:
+                return None
+
+
+def _field(number: int, kind: str, options: list[str]) -> ComposeResult:
+    match kind:
+        case "yes_no":
+            yield RadioSet(RadioButton("Yes"), RadioButton("No"), id=f"answer-{number}", compact=True)
+        case "one":
+            yield RadioSet(*(RadioButton(clean(each)) for each in options), id=f"answer-{number}", compact=True)
+        case "many":
+            choices = [(clean(each).replace("[", "\\["), index) for index, each in enumerate(options)]
+            yield SelectionList[int](*choices, id=f"answer-{number}", compact=True)
+        case _:
+            yield Input(id=f"answer-{number}", compact=True)
+
+
+def _options(question: dict[str, Any]) -> list[str]:
+    return [str(option) for option in cast("list[object]", question.get("options") or [])]

@@ -1,0 +1,164 @@
+"""Sessions: open, search, rename, delete. What others do to them shows at once."""
+
+from __future__ import annotations
+
+import time
+
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from kedge.client.errors import ClientError
+from kedge.protocol.sessions import Session
+from kedge.tui import words
+from kedge.tui.chat.clean import clean
+from kedge.tui.desk import Desk
+from kedge.tui.dialogs.confirm import ConfirmDialog
+from kedge.tui.dialogs.dialog import Dialog
+from kedge.tui.story.book import Book
+
+LOOK_S = 0.25  # how soon what others do to the list is seen in it
+
+
+class SessionDialog(Dialog[str]):
+    BINDINGS = [  # noqa: RUF012 - as Textual has it
+        Binding("ctrl+r", "rename", "rename", priority=True),
+        Binding("ctrl+d,delete", "remove", "delete", priority=True),
+    ]
+    FOOTER = "type to search · Enter opens · Ctrl+R renames · Ctrl+D deletes · Esc closes"
+
+    def __init__(self, desk: Desk, book: Book, current: str | None) -> None:
+        super().__init__()
+        self.title = "Sessions"
+        self._desk = desk
+        self._book = book
+        self._current = current
+        self._found: list[str] | None = None  # ids that a search in what was said found; None: all
+        self._renaming: str | None = None
+        self._seen = -1
+
+    def body(self) -> ComposeResult:
+        yield Input(placeholder="search", compact=True)
+        yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._draw()
+        self.set_interval(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        if self._book.revision != self._seen:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._seen = self._book.revision
+        options = self.query_one(OptionList)
+        lit = self._lit()
+        shown = [
+            Option(_line(each, each.id == self._current, self._is_busy(each.id)), id=each.id) for each in self._shown()
+        ]
+        options.clear_options()
+        options.add_options(shown)
+        ids = [option.id for option in shown]
+        options.highlighted = ids.index(lit) if lit in ids else (0 if ids else None)
+
+    def _shown(self) -> list[Session]:
+        own = [each for each in self._book.sessions.values() if each.parent_session_id is None]
+        own.sort(key=lambda each: each.updated_at, reverse=True)
+        typed = self.query_one(Input).value.casefold() if self._renaming is None else ""
+        if not typed:
+            return own
+        return [each for each in own if typed in each.title.casefold() or each.id in (self._found or ())]
+
+    def _line(self, session: Session) -> Content:
+        return _line_of(session, session.id == self._current, self._is_busy(session.id))
+
+    def _is_busy(self, session_id: str) -> bool:
+        return any(run.session_id == session_id for run in self._book.runs.values())
+
+    def _lit(self) -> str | None:
+        options = self.query_one(OptionList)
+        return None if options.highlighted is None else options.get_option_at_index(options.highlighted).id
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        if self._renaming is None:
+            self._found = None
+            self._draw()
+            if event.value.strip():
+                self._search(event.value)
+
+    @work(exclusive=True)
+    async def _search(self, text: str) -> None:
+        try:
+            self._found = [each.id for each in await self._desk.sessions(text)]
+        except ClientError:
+            return  # titles are searched here
+        self._draw()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        if self._renaming is None:
+            if (session_id := self._lit()) is not None:
+                self.dismiss(session_id)
+            return
+        session_id, self._renaming = self._renaming, None
+        if event.value.strip():
+            self._ask(self._desk.rename(session_id, event.value.strip()))
+        event.input.value, event.input.placeholder = "", "search"
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id)
+
+    def on_key(self, event: events.Key) -> None:
+        options = self.query_one(OptionList)
+        if event.key in ("up", "down") and self._renaming is None:
+            event.stop()
+            (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
+
+    def action_rename(self) -> None:
+        session = self._book.sessions.get(self._lit() or "")
+        if session is not None:
+            self._renaming = session.id
+            field = self.query_one(Input)
+            field.value, field.placeholder = session.title, "new title"
+
+    def action_remove(self) -> None:
+        session = self._book.sessions.get(self._lit() or "")
+        if session is None:
+            return
+
+        def sure(choice: str | None) -> None:
+            if choice == "delete":
+                self._ask(self._desk.delete(session.id))
+
+        text = f"Delete “{clean(session.title) or 'New session'}”? What runs in it is cancelled; files stay."
+        self.app.push_screen(ConfirmDialog(text, [("delete", "Delete"), ("keep", "Keep")]), sure)
+
+    def _ask(self, asked: object) -> None:
+        async def do() -> None:
+            try:
+                await asked  # pyright: ignore[reportGeneralTypeIssues]
+            except ClientError as error:
+                self.notify(str(error), severity="error", markup=False)
+
+        self.run_worker(do())
+
+    def action_close(self) -> None:
+        if self._renaming is None:
+            self.dismiss(None)
+            return
+        self._renaming = None
+        field = self.query_one(Input)
+        field.value, field.placeholder = "", "search"
+
+
+def _line_of(session: Session, is_current: bool, is_busy: bool) -> Content:
+    mark = "●" if is_busy else ("▸" if is_current else " ")
+    ago = words.duration(max(time.time() - session.updated_at, 0))
+    title = words.one_line(clean(session.title) or "New session", 70)
+    return Content.assemble((f"{mark} {title}", "bold" if is_current else ""), (f"  {ago} ago", "$text-muted"))
