@@ -22,7 +22,11 @@ class Workspace(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`model` and `effort` are those of its runs that name none themselves; none here: what is configured."""
+    """`model` and `effort` are those of its runs that name none themselves; none here: what is configured.
+
+    `undone_from` is the first message that was undone and can come back. Where it changes, messages went or came, and
+    whoever shows them reads them again.
+    """
 
     id: str
     title: str
@@ -31,6 +35,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_session_id: str | None = None
     model: str | None = None
     effort: Effort | None = None
+    undone_from: str | None = None
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from kedge.protocol.requests import (
 from kedge.protocol.runs import Effort, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
 from kedge.protocol.usage import Usage
+from kedge.store.files_port import FileRecords
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -132,6 +133,8 @@ class Store(Protocol):
     def on_commit(self) -> OnCommit: ...
     @on_commit.setter
     def on_commit(self, listener: OnCommit) -> None: ...
+    @property
+    def files(self) -> FileRecords: ...
 
     # workspaces and sessions
     async def open_workspace(self, path: str) -> WorkspaceState: ...

@@ -24,6 +24,7 @@ class Known(NamedTuple):
     size_bytes: int = 0
     messages: tuple[Message, ...] = ()
     start: int = 0  # seq of the summary; 0: there is none
+    rewritten: int = 0  # how often something was undone or came back by then
 
 
 class Histories:
@@ -49,13 +50,13 @@ def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Know
     """All that the model may see, and how much of it can be remembered for the next time.
 
     Left out: what a summary stands for, what was interrupted, with the results of its calls, what was cancelled before
-    it started, and summaries that were not finished.
+    it started, what is undone, and summaries that were not finished.
     """
-    start = _last_summary(db, session_id)
-    if start != known.start:
-        known = Known(seq=start - 1, start=start)
+    start, rewritten = _last_summary(db, session_id), _rewritten(db, session_id)
+    if (start, rewritten) != (known.start, known.rewritten):
+        known = Known(seq=start - 1, start=start, rewritten=rewritten)
     rows = db.execute(
-        "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND seq > ? AND hidden = 0"
+        "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND seq > ? AND hidden = 0 AND undone = 0"
         " AND NOT (role = 'assistant' AND reason IS 'interrupted')"
         " AND (summary = 0 OR seq = ?)"
         " AND NOT EXISTS (SELECT 1 FROM messages c WHERE c.id = messages.call_message_id AND c.reason IS 'interrupted')"
@@ -72,6 +73,7 @@ def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Know
             known.size_bytes + size + finished * MESSAGE_BYTES,
             (*known.messages, *messages[:finished]),
             start,
+            rewritten,
         )
         return [*known.messages, *messages[finished:]], known
     return [*known.messages, *messages], known
@@ -79,8 +81,13 @@ def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Know
 
 def _last_summary(db: sqlite3.Connection, session_id: str) -> int:
     row = db.execute(
-        "SELECT seq FROM messages WHERE session_id = ? AND summary = 1 AND reason IS NOT NULL"
+        "SELECT seq FROM messages WHERE session_id = ? AND summary = 1 AND undone = 0 AND reason IS NOT NULL"
         " AND reason NOT IN ('interrupted', 'canceled', 'error') ORDER BY seq DESC LIMIT 1",
         (session_id,),
     ).fetchone()
     return 0 if row is None else row["seq"]
+
+
+def _rewritten(db: sqlite3.Connection, session_id: str) -> int:
+    row = db.execute("SELECT rewritten FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    return 0 if row is None else row["rewritten"]

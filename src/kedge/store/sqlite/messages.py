@@ -269,7 +269,8 @@ def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str 
             raise NotFound("message", after)
         start = found["seq"]
     rows = db.execute(
-        "SELECT * FROM messages WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", (session_id, start, limit)
+        "SELECT * FROM messages WHERE session_id = ? AND seq > ? AND undone = 0 ORDER BY seq LIMIT ?",
+        (session_id, start, limit),
     ).fetchall()
     return MessagePage(_decoded(db, rows), head["head"])
 

@@ -105,7 +105,18 @@ def session_of(row: sqlite3.Row) -> Session:
         parent_session_id=row["parent_session_id"],
         model=row["model"],
         effort=row["effort"],
+        undone_from=row["undone_from"],
     )
+
+
+def tell_session(tx: Tx, workspace_id: str, session_id: str, change: Change, seq: int | None = None) -> Session:
+    """Append the `session` event of the session as it now is."""
+    row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
+    assert row is not None
+    session = session_of(row)
+    body = encode(session)
+    tx.append("session", change, workspace_id, session_id, body, seq=seq, body=body)
+    return session
 
 
 def get_session(db: sqlite3.Connection, workspace_id: str, session_id: str) -> SessionDetails:

@@ -14,7 +14,7 @@ from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, S
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, Started
-from kedge.store.sqlite import ends, messages
+from kedge.store.sqlite import ends, messages, undos
 from kedge.store.sqlite.log import RUNS, status_of
 from kedge.store.sqlite.rows import (
     claimed_run,
@@ -60,6 +60,7 @@ def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Re
             if row["state"] == "running" and row["merged_into"] is None:
                 request_cancel(tx, row)
 
+    undos.drop(tx, workspace_id, session_id)
     seq = tx.next_seq(workspace_id)
     tx.execute(
         "INSERT INTO runs (workspace_id, run_id, session_id, kind, state, on_busy, permissions, model, seq, rank,"

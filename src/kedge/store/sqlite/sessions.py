@@ -7,11 +7,11 @@ import sqlite3
 from msgspec import UNSET
 
 from kedge.protocol.errors import Conflict, NotFound
-from kedge.protocol.events import Change, ConfigChanged, encode
+from kedge.protocol.events import ConfigChanged, encode
 from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import WorkspaceState
 from kedge.store.sqlite import requests, runs
-from kedge.store.sqlite.rows import get_session, session_of
+from kedge.store.sqlite.rows import get_session, session_of, tell_session
 from kedge.store.sqlite.tx import Tx
 
 
@@ -64,7 +64,7 @@ def create(tx: Tx, workspace_id: str, title: str, parent_session_id: str | None)
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         *(session_id, workspace_id, title, parent_session_id, tx.now, tx.now, seq),
     )
-    return _tell(tx, workspace_id, session_id, "created", seq)
+    return tell_session(tx, workspace_id, session_id, "created", seq)
 
 
 def change(tx: Tx, workspace_id: str, session_id: str, wanted: SessionChange) -> Session:
@@ -74,7 +74,7 @@ def change(tx: Tx, workspace_id: str, session_id: str, wanted: SessionChange) ->
     if given:
         columns = "".join(f"{name} = ?, " for name in given)
         tx.execute(f"UPDATE sessions SET {columns}updated_at = ? WHERE id = ?", *given.values(), tx.now, session_id)
-        return _tell(tx, workspace_id, session_id, "updated")
+        return tell_session(tx, workspace_id, session_id, "updated")
     row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
     assert row is not None
     return session_of(row)
@@ -108,7 +108,7 @@ def end_delete(tx: Tx, workspace_id: str, session_id: str) -> None:
         if row is not None:
             seq = tx.next_seq(workspace_id)
             tx.execute("UPDATE sessions SET deleted_seq = ?, deleted_at = ? WHERE id = ?", seq, tx.now, each)
-            _tell(tx, workspace_id, each, "deleted", seq)
+            tell_session(tx, workspace_id, each, "deleted", seq)
 
 
 def unfinished_deletes(db: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -147,12 +147,3 @@ def _family(tx: Tx, session_id: str) -> list[str]:
         session_id,
     )
     return [row["id"] for row in rows]
-
-
-def _tell(tx: Tx, workspace_id: str, session_id: str, change: Change, seq: int | None = None) -> Session:
-    row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
-    assert row is not None
-    session = session_of(row)
-    body = encode(session)
-    tx.append("session", change, workspace_id, session_id, body, seq=seq, body=body)
-    return session

@@ -45,6 +45,7 @@ from kedge.store.sqlite import (
     runs,
     sessions,
 )
+from kedge.store.sqlite.file_records import SqliteFileRecords
 from kedge.store.sqlite.opening import random_id
 from kedge.store.sqlite.readers import Readers
 from kedge.store.sqlite.writer import Executor, Writer, explain
@@ -82,6 +83,7 @@ class SqliteStore:
         self._histories = history.Histories()
         self._listener: OnCommit = lambda _: None
         self._writer = Writer(db, write_executor, self._committed, now, new_id)
+        self.files = SqliteFileRecords(self._writer, self._readers)
 
     @classmethod
     def open(

@@ -1,0 +1,92 @@
+"""Which files of a tree are worth keeping: what git tracks or would, elsewhere what no ignore file names.
+
+The user's index is only read, and nothing that the repository configures is started.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+# A larger tree is no project: a home, a disk, a folder of data.
+MAX_FILES = 100_000
+LIST_S = 20.0
+_CHUNK = 1024 * 1024
+
+_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "ls-files", "-z")
+_RIPGREP = ("--no-config", "--no-messages", "--hidden", "--no-require-git", "-g", "!.git", "--files", "--null")
+
+
+class Uncovered(Exception):
+    """This tree cannot be watched; `why` says so in a few words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@cache
+def ripgrep() -> str | None:
+    """The one that was installed with Kedge, or the user's own."""
+    for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if os.access(directory / "rg", os.X_OK):
+            return str(directory / "rg")
+    return shutil.which("rg")
+
+
+def tracked(root: bytes, env: Mapping[str, str]) -> set[bytes]:
+    """Their paths from `root`. Blocks, for a bounded time: not for the loop."""
+    clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
+    listed = _listed([*_GIT, "--cached", "--others", "--exclude-standard"], root, clean)
+    if listed:
+        return listed
+    # No repository, no git, or a place that an outer repository ignores.
+    program = ripgrep()
+    parents = () if listed is None else ("--no-ignore-parent",)
+    found = None if program is None else _listed([program, *_RIPGREP, *parents], root, clean, is_found=(0, 1))
+    if found is None:
+        raise Uncovered("neither git nor ripgrep could list its files")
+    return found
+
+
+def _listed(
+    command: Sequence[str], root: bytes, env: Mapping[str, str], is_found: tuple[int, ...] = (0,)
+) -> set[bytes] | None:
+    """None: the program is not there, or cannot do it here."""
+    deadline = time.monotonic() + LIST_S
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return None
+    names: set[bytes] = set()
+    rest = b""
+    with process:
+        assert process.stdout is not None
+        try:
+            while chunk := process.stdout.read1(_CHUNK):  # type: ignore[attr-defined]
+                *records, rest = (rest + chunk).split(b"\0")
+                names.update(records)
+                if len(names) > MAX_FILES:
+                    raise Uncovered(f"it has over {MAX_FILES:,} files")
+                if time.monotonic() > deadline:
+                    raise Uncovered(f"listing its files takes over {LIST_S:.0f} s")
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode not in is_found:
+        return None
+    return {name.removeprefix(b"./").rstrip(b"/") for name in names if name}

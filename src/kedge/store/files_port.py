@@ -1,0 +1,88 @@
+"""What a store keeps of files: who changed what, what is being changed, and what was undone. States are opaque here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from kedge.protocol.sessions import Session
+
+UndoState = Literal["undoing", "undone", "redoing", "redone", "dropped"]
+
+
+class NewChange(msgspec.Struct, frozen=True, kw_only=True):
+    """`shown` is the path as clients see it."""
+
+    path: bytes
+    shown: str
+    before: bytes
+    after: bytes
+    added: int = 0
+    removed: int = 0
+
+
+class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
+    path: bytes
+    version: int
+    before: bytes
+    after: bytes
+    added: int
+    removed: int
+
+
+class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that may have changed files and did not say what: a tool at one path, or a command at any."""
+
+    id: int
+    workspace_id: str
+    path: bytes | None
+    before: bytes | None
+    after: bytes | None
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in a session: everything from `seq` on comes after it. `prompt` is the text of the message there."""
+
+    seq: int
+    message_id: str
+    prompt: str | None = None
+
+
+class Undo(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    workspace_id: str
+    session_id: str
+    state: UndoState
+    message_id: str
+    plan: bytes
+
+
+class FileRecords(Protocol):
+    # what changed
+    async def begin_work(
+        self, workspace_id: str, run_id: str, path: bytes | None, before: bytes | None, after: bytes | None
+    ) -> int: ...
+    async def record_changes(self, work_id: int, changes: Sequence[NewChange], *, is_last: bool = True) -> None: ...
+    async def open_work(self, workspace_id: str | None = None) -> list[OpenWork]: ...
+    async def record_unwatched(self, workspace_id: str, run_id: str, why: str) -> bool: ...
+    async def unwatched(self, workspace_id: str, session_id: str, cut: int = 0) -> list[str]: ...
+    async def changes(
+        self, workspace_id: str, session_id: str, cut: int = 0, run_id: str | None = None
+    ) -> list[KeptChange]: ...
+    async def states_in_use(self) -> dict[bytes, int]: ...  # and when last: larger is later
+    async def plans(self) -> Sequence[tuple[int, bytes]]: ...
+
+    # undoing it
+    async def cut_before(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut: ...
+    async def cut_after(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut: ...
+    async def begin_undo(
+        self, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None = None
+    ) -> int: ...
+    async def begin_redo(self, workspace_id: str, session_id: str, undo_id: int) -> None: ...
+    async def finish_undo(self, undo_id: int, plan: bytes) -> Session: ...
+    async def abandon_undo(self, undo_id: int) -> None: ...
+    async def last_undo(self, workspace_id: str, session_id: str) -> Undo | None: ...
+    async def unfinished_undos(self) -> list[Undo]: ...
+    async def fork(self, workspace_id: str, session_id: str, message_id: str) -> Session: ...

@@ -1,0 +1,164 @@
+"""What runs did to files. A change and the `file` event that tells of it are one transaction, without the content."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from kedge.protocol.events import FileChange, encode
+from kedge.store.files_port import KeptChange, NewChange, OpenWork
+from kedge.store.sqlite.rows import find_run, get_run, get_session
+from kedge.store.sqlite.tx import Tx
+
+# A session and the sub-agents in it.
+FAMILY = (
+    "(WITH RECURSIVE family (id) AS (SELECT ? UNION"
+    " SELECT s.id FROM sessions s JOIN family f ON s.parent_session_id = f.id) SELECT id FROM family)"
+)
+
+
+def begin_work(
+    tx: Tx, workspace_id: str, run_id: str, path: bytes | None, before: bytes | None, after: bytes | None
+) -> int:
+    """Before a file is touched: whatever happens next, somebody will look at what became of it."""
+    run = get_run(tx.db, workspace_id, run_id)
+    row = tx.one(
+        "INSERT INTO file_work (workspace_id, session_id, run_id, path, before, after) VALUES (?, ?, ?, ?, ?, ?)"
+        " RETURNING id",
+        *(workspace_id, run["session_id"], run_id, path, before, after),
+    )
+    assert row is not None
+    return row["id"]
+
+
+def record(tx: Tx, work_id: int, changes: Sequence[NewChange], is_last: bool) -> None:
+    """What became of it. Of a run that has ended nothing more is told (P2): its changes are only on record."""
+    work = tx.one("SELECT * FROM file_work WHERE id = ?", work_id)
+    if work is None:
+        return  # recorded before, or its session is gone
+    run = find_run(tx.db, work["workspace_id"], work["run_id"])
+    is_told = run is not None and run["state"] == "running"
+    late_seq = 0 if is_told else _last_seq(tx, work)
+    for change in changes:
+        version = _next_version(tx, work["workspace_id"], change.path)
+        seq = tx.next_seq(work["workspace_id"]) if is_told else late_seq
+        add(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
+        if is_told:
+            tell(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
+    if is_last:
+        tx.execute("DELETE FROM file_work WHERE id = ?", work_id)
+
+
+def add(
+    tx: Tx, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange | KeptChange
+) -> None:
+    tx.execute(
+        "INSERT INTO changes (workspace_id, session_id, run_id, seq, path, version, before, after, added, removed)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(workspace_id, session_id, run_id, seq, change.path, version, change.before, change.after),
+        *(change.added, change.removed),
+    )
+
+
+def tell(tx: Tx, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange) -> None:
+    told = FileChange(session_id, run_id, change.shown, version, change.added, change.removed)
+    body = encode(told)
+    tx.append("file", "updated", workspace_id, session_id, body, seq=seq, body=body)
+
+
+def open_work(db: sqlite3.Connection, workspace_id: str | None) -> list[OpenWork]:
+    only = "" if workspace_id is None else " WHERE workspace_id = ?"
+    args = () if workspace_id is None else (workspace_id,)
+    rows = db.execute(f"SELECT * FROM file_work{only} ORDER BY id", args).fetchall()
+    return [
+        OpenWork(
+            id=row["id"],
+            workspace_id=row["workspace_id"],
+            path=row["path"],
+            before=row["before"],
+            after=row["after"],
+        )
+        for row in rows
+    ]
+
+
+def record_unwatched(tx: Tx, workspace_id: str, run_id: str, why: str) -> bool:
+    """Whether this is the first time that it is said of this run."""
+    run = get_run(tx.db, workspace_id, run_id)
+    head = tx.one("SELECT head FROM workspaces WHERE id = ?", workspace_id)
+    assert head is not None
+    return bool(
+        tx.execute(
+            "INSERT INTO unwatched (workspace_id, run_id, session_id, seq, why) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO NOTHING",
+            *(workspace_id, run_id, run["session_id"], head["head"], why),
+        )
+    )
+
+
+def unwatched(db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int) -> list[str]:
+    get_session(db, workspace_id, session_id)
+    rows = db.execute(
+        "SELECT DISTINCT why FROM unwatched WHERE session_id = ? AND seq >= ?", (session_id, cut)
+    ).fetchall()
+    return [row["why"] for row in rows]
+
+
+def changes(
+    db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int, run_id: str | None
+) -> list[KeptChange]:
+    """In their order: all from a place on that are not undone, those of sub-agents included."""
+    get_session(db, workspace_id, session_id)
+    if run_id is not None:
+        get_run(db, workspace_id, run_id)
+    only = "" if run_id is None else f" AND run_id IN {_RUN_AND_CHILDREN}"
+    args = () if run_id is None else (run_id, workspace_id)
+    rows = db.execute(
+        f"SELECT * FROM changes WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0{only} ORDER BY id",
+        (session_id, cut, *args),
+    ).fetchall()
+    return [kept(row) for row in rows]
+
+
+_RUN_AND_CHILDREN = (
+    "(WITH RECURSIVE tree (id) AS (SELECT ? UNION SELECT r.run_id FROM runs r JOIN tree t ON r.parent_run_id = t.id"
+    " AND r.workspace_id = ?) SELECT id FROM tree)"
+)
+
+
+def kept(row: sqlite3.Row) -> KeptChange:
+    return KeptChange(
+        path=row["path"],
+        version=row["version"],
+        before=row["before"],
+        after=row["after"],
+        added=row["added"],
+        removed=row["removed"],
+    )
+
+
+def states_in_use(db: sqlite3.Connection) -> dict[bytes, int]:
+    """Every state that a record names, and its latest use: larger is later. A scan: not for the writer."""
+    found: dict[bytes, int] = {}
+    for column in ("before", "after"):
+        for state, last in db.execute(f"SELECT {column}, max(id) FROM changes GROUP BY {column}"):
+            found[state] = max(found.get(state, 0), last)
+    (newest,) = db.execute("SELECT ifnull(max(id), 0) FROM changes").fetchone()
+    for row in db.execute("SELECT before, after FROM file_work"):
+        found |= {state: newest for state in row if state is not None}
+    return found
+
+
+def _next_version(tx: Tx, workspace_id: str, path: bytes) -> int:
+    row = tx.one("SELECT max(version) AS last FROM changes WHERE workspace_id = ? AND path = ?", workspace_id, path)
+    assert row is not None
+    return (row["last"] or 1) + 1
+
+
+def _last_seq(tx: Tx, work: sqlite3.Row) -> int:
+    row = tx.one(
+        "SELECT max(seq) AS last FROM messages WHERE workspace_id = ? AND run_id = ?",
+        *(work["workspace_id"], work["run_id"]),
+    )
+    assert row is not None
+    return row["last"] or 0

@@ -1,0 +1,74 @@
+"""`SqliteFileRecords`: what the store keeps of files. Its transactions are the store's, like all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kedge.protocol.sessions import Session
+from kedge.store.files_port import Cut, KeptChange, NewChange, OpenWork, Undo
+from kedge.store.sqlite import changes, forks, undos
+from kedge.store.sqlite.readers import Readers
+from kedge.store.sqlite.writer import Writer
+
+
+class SqliteFileRecords:
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def begin_work(
+        self, workspace_id: str, run_id: str, path: bytes | None, before: bytes | None, after: bytes | None
+    ) -> int:
+        return await self._writer.write("begin_work", changes.begin_work, workspace_id, run_id, path, before, after)
+
+    async def record_changes(self, work_id: int, changed: Sequence[NewChange], *, is_last: bool = True) -> None:
+        await self._writer.write("record_changes", changes.record, work_id, changed, is_last)
+
+    async def open_work(self, workspace_id: str | None = None) -> list[OpenWork]:
+        return await self._readers.read(changes.open_work, workspace_id)
+
+    async def record_unwatched(self, workspace_id: str, run_id: str, why: str) -> bool:
+        return await self._writer.write("record_unwatched", changes.record_unwatched, workspace_id, run_id, why)
+
+    async def unwatched(self, workspace_id: str, session_id: str, cut: int = 0) -> list[str]:
+        return await self._readers.read(changes.unwatched, workspace_id, session_id, cut)
+
+    async def changes(
+        self, workspace_id: str, session_id: str, cut: int = 0, run_id: str | None = None
+    ) -> list[KeptChange]:
+        return await self._readers.read(changes.changes, workspace_id, session_id, cut, run_id)
+
+    async def states_in_use(self) -> dict[bytes, int]:
+        return await self._readers.read(changes.states_in_use)
+
+    async def plans(self) -> Sequence[tuple[int, bytes]]:
+        return await self._readers.read(undos.plans)
+
+    async def cut_before(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
+        return await self._readers.read(undos.cut_before, workspace_id, session_id, message_id)
+
+    async def cut_after(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
+        return await self._readers.read(undos.cut_after, workspace_id, session_id, message_id)
+
+    async def begin_undo(
+        self, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None = None
+    ) -> int:
+        return await self._writer.write("begin_undo", undos.begin, workspace_id, session_id, cut, plan, fork_after)
+
+    async def begin_redo(self, workspace_id: str, session_id: str, undo_id: int) -> None:
+        await self._writer.write("begin_redo", undos.begin_redo, workspace_id, session_id, undo_id)
+
+    async def finish_undo(self, undo_id: int, plan: bytes) -> Session:
+        return await self._writer.write("finish_undo", undos.finish, undo_id, plan)
+
+    async def abandon_undo(self, undo_id: int) -> None:
+        await self._writer.write("abandon_undo", undos.abandon, undo_id)
+
+    async def last_undo(self, workspace_id: str, session_id: str) -> Undo | None:
+        return await self._readers.read(undos.last, workspace_id, session_id)
+
+    async def unfinished_undos(self) -> list[Undo]:
+        return await self._readers.read(undos.unfinished)
+
+    async def fork(self, workspace_id: str, session_id: str, message_id: str) -> Session:
+        return await self._writer.write("fork", forks.fork, workspace_id, session_id, message_id)

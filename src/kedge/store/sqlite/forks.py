@@ -1,0 +1,114 @@
+"""A session that goes on from a message of another: its messages and its changes of files, told anew, and no run."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from kedge.protocol.bounds import MAX_TITLE_CHARS
+from kedge.protocol.errors import NotFound
+from kedge.protocol.events import encode
+from kedge.protocol.messages import whole_characters
+from kedge.protocol.sessions import Session
+from kedge.store.files_port import NewChange
+from kedge.store.sqlite import changes
+from kedge.store.sqlite.log import parts_of, raw_message_of
+from kedge.store.sqlite.rows import get_session, tell_session
+from kedge.store.sqlite.tx import Tx
+
+SUFFIX = " (fork)"
+
+
+def fork(tx: Tx, workspace_id: str, session_id: str, message_id: str) -> Session:
+    """The new session, with all up to this message. Its runs get new ids, which name nothing (P3)."""
+    get_session(tx.db, workspace_id, session_id)
+    upto = tx.one("SELECT seq FROM messages WHERE id = ? AND session_id = ? AND undone = 0", message_id, session_id)
+    if upto is None:
+        raise NotFound("message", message_id)
+    fork_id, seq = tx.new_id(), tx.next_seq(workspace_id)
+    tx.execute(
+        "INSERT INTO sessions (id, workspace_id, title, created_at, updated_at, last_seq, model, effort)"
+        " SELECT ?, workspace_id, substr(title, 1, ?) || ?, ?, ?, ?, model, effort FROM sessions WHERE id = ?",
+        *(fork_id, MAX_TITLE_CHARS - len(SUFFIX), SUFFIX, tx.now, tx.now, seq, session_id),
+    )
+    session = tell_session(tx, workspace_id, fork_id, "created", seq)
+    copy = _Copy(tx, workspace_id, fork_id)
+    following = tx.one(
+        "SELECT min(seq) AS seq FROM messages WHERE session_id = ? AND undone = 0 AND seq > ?",
+        *(session_id, upto["seq"]),
+    )
+    end = following["seq"] if following is not None and following["seq"] is not None else 2**62
+    messages = tx.all(
+        "SELECT * FROM messages WHERE session_id = ? AND undone = 0 AND seq <= ? AND reason IS NOT NULL ORDER BY seq",
+        *(session_id, upto["seq"]),
+    )
+    files = tx.all(
+        f"SELECT * FROM changes WHERE session_id IN {changes.FAMILY} AND undone = 0 AND seq < ? ORDER BY id",
+        *(session_id, end),
+    )
+    for row in sorted([*messages, *files], key=lambda row: row["seq"]):
+        if "path" in row.keys():  # noqa: SIM118 - a row is no mapping
+            copy.change(row)
+        else:
+            copy.message(row)
+    return session
+
+
+class _Copy:
+    def __init__(self, tx: Tx, workspace_id: str, session_id: str) -> None:
+        self._tx = tx
+        self._workspace_id = workspace_id
+        self._session_id = session_id
+        self._messages: dict[str, str] = {}
+        self._runs: dict[str, str] = {}
+        workspace = tx.one("SELECT path FROM workspaces WHERE id = ?", workspace_id)
+        assert workspace is not None
+        self._root = os.fsencode(workspace["path"]) + b"/"
+
+    def message(self, row: sqlite3.Row) -> None:
+        tx, seq = self._tx, self._tx.next_seq(self._workspace_id)
+        copied = self._messages[row["id"]] = tx.new_id()
+        tx.execute(
+            "INSERT INTO messages (id, workspace_id, session_id, run_id, role, model, summary, created_at, seq, reason,"
+            " hidden, call_message_id, call_id, call_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            *(copied, self._workspace_id, self._session_id, self._run(row["run_id"]), row["role"], row["model"]),
+            *(row["summary"], row["created_at"], seq, row["reason"], row["hidden"]),
+            *(self._messages.get(row["call_message_id"]), row["call_id"], row["call_name"]),
+        )
+        tx.execute(
+            "INSERT INTO parts (message_id, idx, body) SELECT ?, idx, body FROM parts WHERE message_id = ?",
+            *(copied, row["id"]),
+        )
+        made = tx.one("SELECT * FROM messages WHERE id = ?", copied)
+        assert made is not None
+        parts = parts_of(tx.db, [copied]).get(copied, [])
+        told = raw_message_of(made, parts)
+        tx.append(
+            "message",
+            "created",
+            self._workspace_id,
+            self._session_id,
+            encode(told),
+            seq=seq,
+            told=told,
+            subject=copied,
+            parts=len(parts),
+        )
+
+    def change(self, row: sqlite3.Row) -> None:
+        seq, run_id = self._tx.next_seq(self._workspace_id), self._run(row["run_id"])
+        change = NewChange(
+            path=row["path"],
+            shown=whole_characters(os.fsdecode(row["path"].removeprefix(self._root))),
+            before=row["before"],
+            after=row["after"],
+            added=row["added"],
+            removed=row["removed"],
+        )
+        changes.add(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
+        changes.tell(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
+
+    def _run(self, run_id: str) -> str:
+        if run_id not in self._runs:
+            self._runs[run_id] = self._tx.new_id()
+        return self._runs[run_id]

@@ -1,0 +1,175 @@
+"""What is undone: hidden from models and people, kept for a redo until a new prompt comes.
+
+Files are restored between `begin` and `finish`, outside of any transaction: the row says what was meant, so that the
+next server can go on. `finish` is the commit: before it nothing is undone, after it all of it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from kedge.protocol.errors import Conflict, NotFound, SessionBusy
+from kedge.protocol.messages import text_of
+from kedge.protocol.sessions import Session
+from kedge.store.files_port import Cut, Undo
+from kedge.store.sqlite import forks
+from kedge.store.sqlite.changes import FAMILY
+from kedge.store.sqlite.log import decode_parts, parts_of
+from kedge.store.sqlite.rows import get_session, open_runs, tell_session
+from kedge.store.sqlite.tx import Tx
+
+
+def cut_before(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
+    """Where a message begins; without a name, the last one that a person sent."""
+    get_session(db, workspace_id, session_id)
+    only, args = ("role = 'user'", ()) if message_id is None else ("id = ?", (message_id,))
+    row = db.execute(
+        f"SELECT id, seq, role FROM messages WHERE session_id = ? AND undone = 0 AND {only} ORDER BY seq DESC LIMIT 1",
+        (session_id, *args),
+    ).fetchone()
+    if row is None:
+        raise _missing(message_id, "nothing_to_undo", "the session has no message that could be undone")
+    return Cut(seq=row["seq"], message_id=row["id"], prompt=_prompt(db, row))
+
+
+def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
+    """Where the message after this one begins, or would; without a name, at the end of what is finished."""
+    get_session(db, workspace_id, session_id)
+    only, args = ("reason IS NOT NULL", ()) if message_id is None else ("id = ?", (message_id,))
+    row = db.execute(
+        f"SELECT id, seq, reason FROM messages WHERE session_id = ? AND undone = 0 AND {only}"
+        " ORDER BY seq DESC LIMIT 1",
+        (session_id, *args),
+    ).fetchone()
+    if row is None:
+        raise _missing(message_id, "nothing_to_fork", "the session has no message yet; start a new one")
+    if row["reason"] is None:
+        raise Conflict("message_unfinished", f"message {row['id']} is still being written; wait for its end")
+    following = db.execute(
+        "SELECT min(seq) AS seq FROM messages WHERE session_id = ? AND undone = 0 AND seq > ?", (session_id, row["seq"])
+    ).fetchone()
+    return Cut(seq=following["seq"] or 2**62, message_id=row["id"])
+
+
+def begin(tx: Tx, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None) -> int:
+    """From here on the session takes no prompt, until its files are what they were."""
+    _check_idle(tx, workspace_id, session_id)
+    row = tx.one(
+        "INSERT INTO undos (workspace_id, session_id, state, cut, message_id, hides, fork_after, plan)"
+        " VALUES (?, ?, 'undoing', ?, ?, ?, ?, ?) RETURNING id",
+        *(workspace_id, session_id, cut.seq, cut.message_id, fork_after is None, fork_after, plan),
+    )
+    assert row is not None
+    return row["id"]
+
+
+def begin_redo(tx: Tx, workspace_id: str, session_id: str, undo_id: int) -> None:
+    _check_idle(tx, workspace_id, session_id)
+    undo = last(tx.db, workspace_id, session_id)
+    if undo is None or undo.id != undo_id:
+        raise nothing_to_redo()
+    tx.execute("UPDATE undos SET state = 'redoing' WHERE id = ?", undo_id)
+
+
+def finish(tx: Tx, undo_id: int, plan: bytes) -> Session:
+    """The files are there: what was said goes, or comes back, with them. Returns the session, or the fork."""
+    row = tx.one("SELECT * FROM undos WHERE id = ?", undo_id)
+    assert row is not None, f"no undo {undo_id}"
+    if row["state"] == "undoing":
+        tx.execute("UPDATE undos SET state = 'undone', plan = ? WHERE id = ?", plan, undo_id)
+        if row["hides"]:
+            tx.execute(
+                "UPDATE messages SET undone = ? WHERE session_id = ? AND seq >= ? AND undone = 0",
+                *(undo_id, row["session_id"], row["cut"]),
+            )
+        tx.execute(
+            f"UPDATE changes SET undone = ? WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0",
+            *(undo_id, row["session_id"], row["cut"]),
+        )
+    else:
+        tx.execute("UPDATE undos SET state = 'redone' WHERE id = ?", undo_id)
+        tx.execute("UPDATE messages SET undone = 0 WHERE session_id = ? AND undone = ?", row["session_id"], undo_id)
+        tx.execute("UPDATE changes SET undone = 0 WHERE undone = ? AND undone > 0", undo_id)
+    session = _rewrite(tx, row["workspace_id"], row["session_id"])
+    if row["fork_after"] is not None and row["state"] == "undoing":
+        return forks.fork(tx, row["workspace_id"], row["session_id"], row["fork_after"])
+    return session
+
+
+def abandon(tx: Tx, undo_id: int) -> None:
+    """The files are as they were: nothing happened."""
+    tx.execute("DELETE FROM undos WHERE id = ? AND state = 'undoing'", undo_id)
+    tx.execute("UPDATE undos SET state = 'undone' WHERE id = ? AND state = 'redoing'", undo_id)
+
+
+def drop(tx: Tx, workspace_id: str, session_id: str) -> None:
+    """A new prompt: what was undone before it never comes back."""
+    check_not_at_work(tx, session_id)
+    if tx.execute("UPDATE undos SET state = 'dropped' WHERE session_id = ? AND state = 'undone'", session_id):
+        _rewrite(tx, workspace_id, session_id)
+
+
+def check_not_at_work(tx: Tx, session_id: str) -> None:
+    if tx.one("SELECT 1 FROM undos WHERE session_id = ? AND state IN ('undoing', 'redoing')", session_id):
+        raise Conflict("session_busy", "the session's files are being restored; try again in a moment")
+
+
+def last(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Undo | None:
+    """The one that a redo takes back."""
+    get_session(db, workspace_id, session_id)
+    row = db.execute(
+        "SELECT * FROM undos WHERE session_id = ? AND state = 'undone' ORDER BY id DESC LIMIT 1", (session_id,)
+    ).fetchone()
+    return None if row is None else _undo_of(row)
+
+
+def unfinished(db: sqlite3.Connection) -> list[Undo]:
+    rows = db.execute("SELECT * FROM undos WHERE state IN ('undoing', 'redoing') ORDER BY id").fetchall()
+    return [_undo_of(row) for row in rows]
+
+
+def plans(db: sqlite3.Connection) -> Sequence[tuple[int, bytes]]:
+    return [(row["id"], row["plan"]) for row in db.execute("SELECT id, plan FROM undos WHERE state != 'dropped'")]
+
+
+def nothing_to_redo() -> Conflict:
+    return Conflict("nothing_to_redo", "nothing was undone in this session since its last prompt")
+
+
+def _rewrite(tx: Tx, workspace_id: str, session_id: str) -> Session:
+    tx.execute(
+        "UPDATE sessions SET rewritten = rewritten + 1, updated_at = ?, undone_from = (SELECT message_id FROM undos"
+        " WHERE session_id = ? AND state = 'undone' AND hides = 1 ORDER BY id DESC LIMIT 1) WHERE id = ?",
+        *(tx.now, session_id, session_id),
+    )
+    return tell_session(tx, workspace_id, session_id, "updated")
+
+
+def _check_idle(tx: Tx, workspace_id: str, session_id: str) -> None:
+    get_session(tx.db, workspace_id, session_id)
+    check_not_at_work(tx, session_id)
+    for row in tx.all(f"SELECT id FROM sessions WHERE id IN {FAMILY}", session_id):
+        if runs := open_runs(tx.db, row["id"]):
+            raise SessionBusy(runs[0]["run_id"])
+
+
+def _undo_of(row: sqlite3.Row) -> Undo:
+    return Undo(
+        id=row["id"],
+        workspace_id=row["workspace_id"],
+        session_id=row["session_id"],
+        state=row["state"],
+        message_id=row["message_id"],
+        plan=row["plan"],
+    )
+
+
+def _prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
+    if row["role"] != "user":
+        return None
+    return text_of(decode_parts(parts_of(db, [row["id"]]).get(row["id"], [])))
+
+
+def _missing(message_id: str | None, code: str, why: str) -> Conflict | NotFound:
+    return Conflict(code, why) if message_id is None else NotFound("message", message_id)
