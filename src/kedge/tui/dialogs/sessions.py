@@ -57,9 +57,7 @@ class SessionDialog(Dialog[str]):
         self._seen = self._book.revision
         options = self.query_one(OptionList)
         lit = self._lit()
-        shown = [
-            Option(_line(each, each.id == self._current, self._is_busy(each.id)), id=each.id) for each in self._shown()
-        ]
+        shown = [Option(self._line(each), id=each.id) for each in self._shown()]
         options.clear_options()
         options.add_options(shown)
         ids = [option.id for option in shown]
