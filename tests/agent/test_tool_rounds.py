@@ -1,4 +1,4 @@
-"""A task of several rounds: steps, calls side by side or in order, results that teach; on both wires."""
+"""A task of several rounds: steps, calls side by side or in order, results that teach; on every wire."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.agent.pilot import KEY, Pilot, reason_of
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
+from tests.support.wires import WIRES, conversation, environ
 
 LIMIT_S = 30.0
 
@@ -29,22 +30,12 @@ def hands() -> Hands:
     return Hands()
 
 
-def environ(wire: str, models: ModelServer) -> dict[str, str]:
-    if wire == "anthropic":
-        return {
-            "ANTHROPIC_BASE_URL": models.anthropic_url,
-            "ANTHROPIC_API_KEY": KEY,
-            "KEDGE_MODEL": "anthropic/tester",
-        }
-    return {"OPENAI_BASE_URL": models.base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"}
-
-
-@pytest.fixture(params=["chat", "anthropic"])
-async def both(
+@pytest.fixture(params=WIRES)
+async def each(
     request: pytest.FixtureRequest, kedge: Kedge, model_server: ModelServer, hands: Hands
 ) -> AsyncGenerator[Pilot]:
     """A pilot on each wire."""
-    env = environ(request.param, model_server)
+    env = environ(request.param, model_server, KEY)
     async with Pilot(kedge, model_server.base_url, tools=hands.tools, env=env) as pilot:
         yield pilot
 
@@ -67,7 +58,7 @@ async def results(pilot: Pilot, session: str) -> list[ToolResult]:
     return await pilot.kedge.results(session)
 
 
-async def test_a_task_of_several_rounds(both: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_a_task_of_several_rounds(each: Pilot, model_server: ModelServer, hands: Hands) -> None:
     model_server.on(
         [
             Plan(text="first", reasoning="hm", signature="signed", tool_calls=(call("peek", text="a"),)),
@@ -80,15 +71,15 @@ async def test_a_task_of_several_rounds(both: Pilot, model_server: ModelServer, 
             Plan(text="all done", input_tokens=100, output_tokens=7),
         ]
     )
-    session = await both.kedge.session()
-    end = await both.ask("go", session)
+    session = await each.kedge.session()
+    end = await each.ask("go", session)
     assert (end.text, end.error) == ("all done", None)
     assert end.usage.output_tokens == 7 + 1 + 1
-    assert [result.content for result in await results(both, session)] == ["a", "b", "c", "d"]
+    assert [result.content for result in await results(each, session)] == ["a", "b", "c", "d"]
     assert hands.told == [
         f"{tool} {moment}" for tool in ("peek a", "peek b", "poke c", "poke d") for moment in ("begins", "ends")
     ]
-    messages = await both.kedge.messages(session)
+    messages = await each.kedge.messages(session)
     assert [(message.role, reason_of(message)) for message in messages] == [
         ("user", None),
         ("assistant", "tool_use"),
@@ -108,18 +99,18 @@ async def test_a_task_of_several_rounds(both: Pilot, model_server: ModelServer, 
 
 
 async def test_what_was_sent_before_is_sent_again_byte_for_byte(
-    both: Pilot, model_server: ModelServer, hands: Hands
+    each: Pilot, model_server: ModelServer, hands: Hands
 ) -> None:
     model_server.on(rounds([call("peek", text="a")], [call("poke", text="b")]), prompt="go")
-    session = await both.kedge.session()
-    await both.ask("go", session)
-    await both.ask("and now?", session)
+    session = await each.kedge.session()
+    await each.ask("go", session)
+    await each.ask("and now?", session)
     bodies = [made.body for made in model_server.calls]
     assert len(bodies) == 4
     for before, after in itertools.pairwise(bodies):
         assert (before.get("system"), before["tools"]) == (after.get("system"), after["tools"])
-        known = [_unmarked(message) for message in before["messages"]]
-        assert [_unmarked(message) for message in after["messages"]][: len(known)] == known
+        known = _unmarked(conversation(before))
+        assert _unmarked(conversation(after))[: len(known)] == known
 
 
 async def test_reading_calls_of_a_step_run_side_by_side(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
@@ -257,7 +248,7 @@ async def test_what_a_run_saw_of_files_is_known_to_its_later_calls(
 
 async def test_a_call_works_in_the_place_of_its_run(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
     model_server.on(rounds([call("peek", text="a")]))
-    env = {**environ("chat", model_server), "MINE": "1", "KEDGE_TOKEN": "not for tools"}
+    env = {**environ("chat", model_server, KEY), "MINE": "1", "KEDGE_TOKEN": "not for tools"}
     session = await pilot.kedge.session()
     end = await pilot.ask("go", session, env=env)
     (place,) = hands.places

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from kedge.config.schema import WireName
+from kedge.models import wires
 from kedge.models.client import Models
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.values import (
@@ -27,10 +28,10 @@ from kedge.models.values import (
     ToolSpec,
     UsageReport,
 )
-from kedge.models.wires import WIRES
 from kedge.protocol.messages import Message, Part, Text, ToolCall, ToolResult
 from tests.support.model_plan import AT_ONCE, Plan, PlannedCall
 from tests.support.model_server import HOST, ModelServer
+from tests.support.wires import WAYS, WIRES, url_of
 
 LIMIT_S = 30.0
 KEY = "sk-of-a-test"
@@ -45,13 +46,12 @@ async def models() -> AsyncGenerator[Models]:
         await models.close()
 
 
-@pytest.fixture(params=["chat", "anthropic"])
+@pytest.fixture(params=WIRES)
 def target(request: pytest.FixtureRequest, model_server: ModelServer) -> Endpoint:
     """The same server, spoken to on each wire."""
     wire: WireName = request.param
-    if wire == "chat":
-        return endpoint(model_server)
-    return Endpoint(provider="anthropic", model="m", base_url=model_server.anthropic_url, api_key=KEY, wire=wire)
+    url = url_of(wire, model_server)
+    return Endpoint(provider=WAYS[wire].provider, model="m", base_url=url, api_key=KEY, wire=wire)
 
 
 def endpoint(server: ModelServer, model: str = "m") -> Endpoint:
@@ -84,7 +84,7 @@ async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_
     assert call.arrived <= (call.first or 0) <= (call.done or 0)
 
 
-async def test_a_step_with_thoughts_and_calls_comes_over_either_wire(
+async def test_a_step_with_thoughts_and_calls_comes_over_every_wire(
     models: Models, model_server: ModelServer, target: Endpoint
 ) -> None:
     calls = (PlannedCall("view", {"path": "a"}), PlannedCall("bash", {"command": "ls"}))
@@ -128,7 +128,7 @@ async def test_a_body_says_the_same_when_a_conversation_is_remembered(
         async with contextlib.aclosing(models.stream(target, request)) as groups:
             async for _ in groups:
                 pass
-        fresh = json.loads(WIRES[target.wire].prepare_request(target, request, None).body)
+        fresh = json.loads(wires.WIRES[target.wire].prepare_request(target, request, None).body)
         assert model_server.calls[-1].body == fresh
 
 
@@ -215,7 +215,7 @@ async def test_a_stream_of_nothing_but_comments_is_silence_too(model_server: Mod
 
 async def test_a_page_is_no_answer(models: Models, model_server: ModelServer, target: Endpoint) -> None:
     model_server.plan = Plan(malformed="html")
-    with pytest.raises(Refused, match=f"{target.provider.upper()}_BASE_URL"):
+    with pytest.raises(Refused, match=WAYS[target.wire].url_variable):
         await ask(models, target)
 
 
