@@ -385,6 +385,7 @@ def test_a_call_without_an_id_or_with_one_that_was_used_gets_one() -> None:
     [
         ("STOP", "end_turn"),
         ("MAX_TOKENS", "max_tokens"),
+        ("CONTINUATION", "max_tokens"),
         ("SAFETY", "content_filter"),
         ("RECITATION", "content_filter"),
         ("LANGUAGE", "content_filter"),

@@ -24,7 +24,7 @@ from kedge.models.said import Said
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.protocol.messages import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
-VERSION = "v1beta"  # of the wire: the stable one has neither tools by JSON Schema nor thoughts
+VERSION = "v1beta"  # of the wire: the one that all its servers and gateways have
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
 # The third generation refuses a step whose first call is not signed; for calls of others the vendor has this word.
 NOT_SIGNED = "skip_thought_signature_validator"

@@ -29,6 +29,7 @@ from kedge.protocol.messages import FinishReason
 _FINISH_REASONS: dict[str, FinishReason] = {
     "STOP": "end_turn",
     "MAX_TOKENS": "max_tokens",
+    "CONTINUATION": "max_tokens",  # of one request
     "SAFETY": "content_filter",
     "RECITATION": "content_filter",
     "LANGUAGE": "content_filter",
