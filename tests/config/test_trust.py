@@ -141,4 +141,9 @@ def test_a_key_is_closed_to_repositories_unless_the_schema_opens_it() -> None:
         "agent.context_files": "stricter",
         "permissions.mode": "stricter",
         "permissions.deny": "yes",
+        "sandbox.mode": "stricter",
+        "sandbox.network": "stricter",
+        "sandbox.hidden": "yes",
+        "sandbox.unix_sockets": "stricter",
+        "sandbox.ask": "stricter",
     }

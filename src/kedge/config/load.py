@@ -1,7 +1,8 @@
 """`load`: the layers become one `Config`, and it is known where each value came from and what was left out.
 
 Later wins: defaults, system, user, the workspace's files from the outermost to the innermost, variables. Tables are
-merged, values and lists replaced; only `permissions.deny` grows, so that no layer can undo what another forbids.
+merged, values and lists replaced; only `permissions.deny` and `sandbox.hidden` grow, so that no layer can undo what
+another forbids.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kedge.config.schema import Config
 from kedge.config.tree import problems
 from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
 
-DENY = ("permissions", "deny")
+GROWING = (("permissions", "deny"), ("sandbox", "hidden"))
 OriginOf = Callable[[Key], "Origin"]
 
 
@@ -50,7 +51,7 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
 class Loaded(msgspec.Struct, frozen=True):
     config: Config
-    origins: dict[Key, Origin]  # of what is not a default; of `permissions.deny` the last layer that added to it
+    origins: dict[Key, Origin]  # of what is not a default; of a list that grows, the last layer that added to it
     ignored: tuple[Ignored, ...] = ()
     files: tuple[ConfigFile, ...] = ()
 
@@ -106,7 +107,9 @@ class _Merging:
             self._users = msgspec.convert(self._values, Config)
 
     def add_foreign(self, path: Path, document: Document | None) -> None:
-        trusted = is_trusted(path.parent, self._users.trusted, self._home)
+        # What a held command can write must not open the door for it.
+        is_confined = self._users.sandbox.mode != "off"
+        trusted = not is_confined and is_trusted(path.parent, self._users.trusted, self._home)
         self._files.append(ConfigFile(str(path), "workspace", document is not None, trusted))
         if document is None:
             return
@@ -169,6 +172,8 @@ class _Merging:
 
     def _ignore(self, document: Document, key: Key, why: str) -> None:
         hint = f"; see: kedge config trust {shlex.quote(str(document.path.parent))}" if NOT_TRUSTED in why else ""
+        if hint and self._users.sandbox.mode != "off":
+            hint = ", and none is while your own file switches the sandbox on"
         line = document.layout.line_of(key)
         self._ignored.append(Ignored(str(document.path), line, spelled(key), why + hint))
 
@@ -189,7 +194,7 @@ class _Merging:
                     inner = into[name] = {}
                 self._merge(cast("dict[str, Any]", value), cast("dict[str, Any]", inner), key, origin_of)
                 continue
-            if key == DENY:
+            if key in GROWING:
                 value = list(dict.fromkeys([*into.get(name, []), *value]))
             self._forget(key)
             into[name] = value

@@ -17,6 +17,7 @@ from kedge.protocol.runs import Effort
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
 MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")  # from the strictest to the laxest
 WireName = Literal["chat", "responses", "anthropic", "gemini"]
+SandboxMode = Literal["off", "auto", "landlock", "bubblewrap"]
 
 ANYONE = {"untrusted": "yes"}  # harmless, whoever wrote it
 STRICTER = {"untrusted": "stricter"}  # anyone may narrow what the user set, never widen it
@@ -100,6 +101,25 @@ class PermissionsConfig(_Table, frozen=True, kw_only=True):
     ] = ()
 
 
+class SandboxConfig(_Table, frozen=True, kw_only=True):
+    """What holds the commands that the agent runs."""
+
+    mode: Annotated[
+        SandboxMode, Meta(description="what holds them; `auto` takes the best there is", extra=STRICTER)
+    ] = "off"
+    network: Annotated[bool, Meta(description="whether they have one", extra=STRICTER)] = True
+    writable: Annotated[tuple[str, ...], Meta(description="directories that they may write, beside the workspace")] = ()
+    hidden: Annotated[
+        tuple[str, ...],
+        Meta(description="what they may not read, beside the usual secrets; every layer adds to it", extra=ANYONE),
+    ] = ()
+    readable: Annotated[tuple[str, ...], Meta(description="usual secrets that they may read all the same")] = ()
+    unix_sockets: Annotated[
+        bool, Meta(description="whether they may make Unix sockets; needs bubblewrap", extra=STRICTER)
+    ] = False
+    ask: Annotated[bool, Meta(description="ask about commands that are held, as about others", extra=STRICTER)] = True
+
+
 class FetchConfig(_Table, frozen=True, kw_only=True):
     """What may be fetched from the web."""
 
@@ -115,6 +135,7 @@ class Config(_Table, frozen=True, kw_only=True):
     providers: Annotated[dict[str, ProviderConfig], Meta(description="providers of models, by their names")] = {}
     agent: Annotated[AgentConfig, Meta(description="how the agent works")] = AgentConfig()
     permissions: Annotated[PermissionsConfig, Meta(description="what it may do without asking")] = PermissionsConfig()
+    sandbox: Annotated[SandboxConfig, Meta(description="what holds the commands that it runs")] = SandboxConfig()
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
     trusted: Annotated[
         tuple[str, ...],

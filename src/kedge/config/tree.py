@@ -13,12 +13,12 @@ from msgspec import inspect
 
 from kedge.config.keys import Path, quoted, spelled
 from kedge.config.rules import BadRule, read_rule
-from kedge.config.schema import MODES, Config, Effort, WireName
+from kedge.config.schema import MODES, Config, Effort, SandboxMode, WireName
 
 Kind = Literal["text", "whole", "number", "switch", "choice", "texts", "anything"]
 Untrusted = Literal["no", "yes", "stricter"]
 # In the order that people expect, which msgspec does not keep.
-_CHOICES: tuple[tuple[str, ...], ...] = (MODES, get_args(Effort), get_args(WireName))
+_CHOICES: tuple[tuple[str, ...], ...] = (MODES, get_args(Effort), get_args(WireName), get_args(SandboxMode))
 _MAX_RULE_SHOWN = 100
 
 
@@ -236,7 +236,9 @@ def _node(type: inspect.Type, description: str, default: Any, untrusted: Untrust
             return leaf("texts", has_rules=has_rules)
         case inspect.LiteralType(values=values):
             choices = set(map(str, values))
-            return leaf("choice", choices=next(known for known in _CHOICES if set(known) == choices))
+            return leaf(
+                "choice", choices=next((known for known in _CHOICES if set(known) == choices), tuple(sorted(choices)))
+            )
         case inspect.IntType(ge=ge, gt=gt, le=le):
             return leaf("whole", at_least=ge, above=gt, at_most=le)
         case inspect.FloatType(ge=ge, gt=gt, le=le):

@@ -64,6 +64,16 @@ def _widens(key: Key, value: Any, users: Config) -> str | None:
         case ("permissions", "mode"):
             is_wider = MODES.index(value) > MODES.index(users.permissions.mode)
             return f'is laxer than "{users.permissions.mode}", which {NOT_TRUSTED}' if is_wider else None
+        case ("sandbox", "mode"):
+            # Which one is better is not for a repository to say: it may only ask for one where there is none.
+            is_other = users.sandbox.mode not in ("off", value)
+            return f"is set already, and another {NOT_TRUSTED}" if is_other else None
+        case ("sandbox", "network"):
+            return f"is switched off, and to have one {NOT_TRUSTED}" if value and not users.sandbox.network else None
+        case ("sandbox", "unix_sockets"):
+            return NOT_TRUSTED if value and not users.sandbox.unix_sockets else None
+        case ("sandbox", "ask"):
+            return f"asks less, which {NOT_TRUSTED}" if users.sandbox.ask and not value else None
         case ("agent", "max_steps"):
             is_wider = value > users.agent.max_steps
             return f"is more than {users.agent.max_steps}, which {NOT_TRUSTED}" if is_wider else None

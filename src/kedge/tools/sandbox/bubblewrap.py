@@ -1,0 +1,164 @@
+"""Bubblewrap (`bwrap`): a command sees the machine's files read-only, what is hidden not at all, and no other process.
+
+It has a `/tmp`, a `/dev` and process numbers of its own. It stays in its process group and its session, so that it is
+found and ended like any other command; it goes on when the shell's end leaves something running.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from kedge.tools.sandbox import calls, kernel
+from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.landlock import CAPABILITIES
+from kedge.tools.sandbox.policy import Hold, Policy, is_below, outermost, told, variables
+
+NAME = "bubblewrap"
+_PROBE_S = 10.0
+_LANDLOCK_ABI_OF_SCOPES = 6
+# What names are looked up with, and where NixOS keeps programs. The rest of /run is sockets of the machine's services.
+_RUN = ("systemd/resolve", "resolvconf", "NetworkManager/resolv.conf", "current-system", "wrappers", "opengl-driver")
+_CAPABILITY_NAMES = {
+    0: "CAP_CHOWN",
+    1: "CAP_DAC_OVERRIDE",
+    3: "CAP_FOWNER",
+    4: "CAP_FSETID",
+    5: "CAP_KILL",
+    6: "CAP_SETGID",
+    7: "CAP_SETUID",
+    10: "CAP_NET_BIND_SERVICE",
+}
+
+
+@functools.cache
+def program() -> str | None:
+    """Only where the server's own PATH says so absolutely: a workspace must not bring one."""
+    places = [each for each in os.environ.get("PATH", os.defpath).split(":") if each.startswith("/")]
+    return shutil.which("bwrap", path=":".join(places))
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why this machine cannot hold anything with it, or None. Tried, not looked up, and only once."""
+    bwrap = program()
+    if bwrap is None:
+        return "there is no bwrap; install the package bubblewrap"
+    try:
+        calls.program(())
+        tried = subprocess.run(
+            [bwrap, *_namespaces(network=False), *_machine(), "--", "/bin/sh", "-c", "exit 0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_PROBE_S,
+            check=False,
+        )
+    except CannotHold as error:
+        return error.why
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"bwrap could not be started ({type(error).__name__})"
+    if tried.returncode == 0:
+        return None
+    said = tried.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"bwrap does not work here ({said[0][:200] if said else f'exit code {tried.returncode}'})"
+
+
+def describe() -> str:
+    return f"bubblewrap ({program()})"
+
+
+def hold(policy: Policy) -> Hold:
+    """Raises CannotHold."""
+    if (why := why_not()) is not None:
+        raise CannotHold(why)
+    bwrap = program()
+    assert bwrap is not None
+    words = [bwrap, *_namespaces(network=policy.network), *_machine(), *_files(policy), "--"]
+    return Hold(NAME, tuple(words), lambda: _restrict(policy), variables(policy), told(policy))
+
+
+def _namespaces(*, network: bool) -> list[str]:
+    # No --new-session: a command has a session of its own already, without a terminal, and its group is on record.
+    # No --die-with-parent: what a shell leaves in the background would die with it.
+    words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if not network:
+        words.append("--unshare-net")
+    if os.geteuid() == 0:
+        words += ["--cap-drop", "ALL"]
+        words += [word for each in sorted(CAPABILITIES) for word in ("--cap-add", _CAPABILITY_NAMES[each])]
+    return words
+
+
+def _machine() -> list[str]:
+    words = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    if _is_directory("/run"):
+        words += ["--tmpfs", "/run"]
+        for name in _RUN:
+            words += ["--ro-bind-try", f"/run/{name}", f"/run/{name}"]
+    return words
+
+
+def _files(policy: Policy) -> list[str]:
+    """From the outside to the inside, so that what lies deeper counts."""
+    temporary = policy.temporary
+    mounts: dict[str, list[str]] = {"/tmp": ["--bind", temporary, "/tmp"]}
+    if _is_directory("/var/tmp"):
+        mounts["/var/tmp"] = ["--bind", temporary, "/var/tmp"]
+    for path in policy.readable:
+        mounts[path] = ["--ro-bind", path, path]
+    for path in policy.writable:
+        mounts[path] = ["--bind", path, path]
+    for path in policy.protected:
+        if os.path.lexists(path):
+            mounts |= _pinned(path, policy)
+            mounts[path] = ["--ro-bind", path, path]
+    sockets = _sockets(policy) if policy.unix_sockets else ()
+    for path in outermost((*policy.hidden, *sockets)):
+        if os.path.lexists(path):
+            mounts |= _pinned(path, policy)
+            mounts[path] = ["--tmpfs", path] if _is_directory(path) else ["--ro-bind", "/dev/null", path]
+    mounts[temporary] = ["--bind", temporary, temporary]
+    return [word for path in sorted(mounts, key=lambda path: (path.count("/"), path)) for word in mounts[path]]
+
+
+def _pinned(path: str, policy: Policy) -> dict[str, list[str]]:
+    """The directories between something writable and a path in it: mounted, they cannot be moved out of the way."""
+    found: dict[str, list[str]] = {}
+    for root in policy.writable:
+        for parent in map(str, Path(path).parents):
+            if is_below(parent, root) and parent != root:
+                found[parent] = ["--bind", parent, parent]
+    return found
+
+
+def _is_directory(path: str) -> bool:
+    return Path(path).is_dir() and not Path(path).is_symlink()
+
+
+def _sockets(policy: Policy) -> tuple[str, ...]:
+    """The Unix sockets of programs outside, our own server's among them, that have a place among the files."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+    except OSError:
+        return ()
+    paths = {os.path.realpath(words[7]) for line in lines if len(words := line.split(None, 7)) == 8}
+    mine = (*policy.writable, policy.temporary, "/run", "/tmp")
+    return tuple(path for path in paths if path.startswith("/") and not any(is_below(path, each) for each in mine))
+
+
+def _restrict(policy: Policy) -> None:
+    """What namespaces leave open: sockets without a place among the files, and calls that filters do not see."""
+    families = (*calls.NETWORK, *((socket.AF_UNIX,) if policy.unix_sockets else ()))
+    kernel.promise_no_new_privileges()
+    if kernel.landlock_abi() >= _LANDLOCK_ABI_OF_SCOPES:
+        ruleset = kernel.create_ruleset(0, 0, 0b11)
+        try:
+            kernel.restrict_self(ruleset)
+        finally:
+            os.close(ruleset)
+    kernel.filter_calls(calls.program(families))

@@ -1,0 +1,168 @@
+"""Which calls into the kernel a held command may not make: sockets that lead out, and ways around the other walls.
+
+Landlock knows paths and TCP. What it does not know is closed here, with a filter on the calls themselves (seccomp).
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import socket
+import struct
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kedge.tools.sandbox.errors import CannotHold
+
+_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER_AT, _ARCH_AT = 0, 4
+_X32 = 0x40000000  # the second way into a 64-bit kernel
+_ARGUMENTS_AT = (16, 24)  # the low half of the first two
+_TYPE_MASK = 0xF  # of a socket, without its flags
+
+# Sending a datagram needs no connection: one end of such a pair could be sent to any socket of the machine.
+_DATAGRAM = socket.SOCK_DGRAM
+# Attributes that are set through a file that was only opened to be read.
+_SETS_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820)
+
+NETWORK = (socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
+
+
+class _Machine(NamedTuple):
+    arch: int
+    numbers: dict[str, int]
+
+
+# By the names of their calls; numbers from 424 on are the same everywhere.
+_COMMON = {"io_uring_setup": 425, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466, "file_setattr": 469}
+_X86_64 = _Machine(
+    0xC000003E,
+    {
+        **_COMMON,
+        "socket": 41,
+        "socketpair": 53,
+        "ioctl": 16,
+        "truncate": 76,
+        "add_key": 248,
+        "request_key": 249,
+        "keyctl": 250,
+        "chmod": 90,
+        "fchmod": 91,
+        "fchmodat": 268,
+        "chown": 92,
+        "fchown": 93,
+        "lchown": 94,
+        "fchownat": 260,
+        "utime": 132,
+        "utimes": 235,
+        "futimesat": 261,
+        "utimensat": 280,
+        "setxattr": 188,
+        "lsetxattr": 189,
+        "fsetxattr": 190,
+        "removexattr": 197,
+        "lremovexattr": 198,
+        "fremovexattr": 199,
+    },
+)
+_GENERIC = {
+    **_COMMON,
+    "socket": 198,
+    "socketpair": 199,
+    "ioctl": 29,
+    "truncate": 45,
+    "add_key": 217,
+    "request_key": 218,
+    "keyctl": 219,
+    "fchmod": 52,
+    "fchmodat": 53,
+    "fchownat": 54,
+    "fchown": 55,
+    "utimensat": 88,
+    "setxattr": 5,
+    "lsetxattr": 6,
+    "fsetxattr": 7,
+    "removexattr": 14,
+    "lremovexattr": 15,
+    "fremovexattr": 16,
+}
+_MACHINES = {
+    "x86_64": _X86_64,
+    "aarch64": _Machine(0xC00000B7, _GENERIC),
+    "riscv64": _Machine(0xC00000F3, _GENERIC),
+}
+
+# io_uring makes calls that no filter sees; keys of the kernel belong to the whole session of the user.
+_ALWAYS = ("io_uring_setup", "add_key", "request_key", "keyctl")
+_CHANGES_OF_ATTRIBUTES = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "file_setattr"),
+    *("utime", "utimes", "futimesat", "utimensat"),
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+)
+
+
+def program(
+    families: Iterable[int], *, no_attributes: bool = False, no_truncate: bool = False, machine: str = ""
+) -> bytes:
+    """The filter: sockets of these families alone; without a way to change a file's attributes, or to cut its end."""
+    here = _MACHINES.get(machine or platform.machine())
+    if here is None or sys.byteorder != "little" or sys.maxsize < 2**32:
+        raise CannotHold(f"calls are not known for this kind of machine ({platform.machine()})")
+    families = tuple(families)
+    numbers = here.numbers
+    refused = [
+        *_ALWAYS,
+        *(_CHANGES_OF_ATTRIBUTES if no_attributes else ()),
+        *(("truncate",) if no_truncate else ()),
+    ]
+    code = [_load(_ARCH_AT), *_unless_equal(here.arch, _KILL), _load(_NUMBER_AT)]
+    if here is _X86_64:
+        code += [_jump(_AT_LEAST, _X32, 0, 1), _return(_ERRNO | errno.ENOSYS)]
+    for name in refused:
+        if name in numbers:
+            code += [_jump(_EQUAL, numbers[name], 0, 1), _return(_ERRNO | errno.EPERM)]
+    code += _if_call(numbers["socket"], [_load(_ARGUMENTS_AT[0]), *_only(families)])
+    if socket.AF_UNIX not in families:
+        datagrams = [_load(_ARGUMENTS_AT[1]), (_AND, 0, 0, _TYPE_MASK), *_none_of((_DATAGRAM,))]
+        code += _if_call(numbers["socketpair"], datagrams)
+    if no_attributes:
+        code += _if_call(numbers["ioctl"], [_load(_ARGUMENTS_AT[1]), *_none_of(_SETS_ATTRIBUTES)])
+    code.append(_return(_ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+_Instruction = tuple[int, int, int, int]
+
+
+def _load(at: int) -> _Instruction:
+    return (_LOAD, 0, 0, at)
+
+
+def _return(what: int) -> _Instruction:
+    return (_RETURN, 0, 0, what)
+
+
+def _jump(test: int, value: int, if_so: int, if_not: int) -> _Instruction:
+    return (test, if_so, if_not, value)
+
+
+def _unless_equal(value: int, otherwise: int) -> list[_Instruction]:
+    return [_jump(_EQUAL, value, 1, 0), _return(otherwise)]
+
+
+def _if_call(number: int, then: list[_Instruction]) -> list[_Instruction]:
+    """`then` always returns."""
+    return [_jump(_EQUAL, number, 0, len(then)), *then]
+
+
+def _only(values: tuple[int, ...]) -> list[_Instruction]:
+    allowed = [step for value in values for step in (_jump(_EQUAL, value, 0, 1), _return(_ALLOW))]
+    return [*allowed, _return(_ERRNO | errno.EPERM)]
+
+
+def _none_of(values: tuple[int, ...]) -> list[_Instruction]:
+    refused = [step for value in values for step in (_jump(_EQUAL, value, 0, 1), _return(_ERRNO | errno.EPERM))]
+    return [*refused, _return(_ALLOW)]

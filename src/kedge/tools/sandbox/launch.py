@@ -1,0 +1,106 @@
+"""Starting a command that is held from its first instruction on, without holding the server.
+
+What the kernel is asked to hold is a thread, and whatever that thread starts. So each command gets a thread, which
+restricts itself, starts the command, waits for its end, and ends. No other thread is touched, nothing is run between
+fork and exec, and a held command starts as quickly as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class HeldChild:
+    """As much of `asyncio.subprocess.Process` as a command needs."""
+
+    def __init__(self, pid: int, ended: asyncio.Future[int]) -> None:
+        self.pid = pid
+        self._ended = ended
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+
+async def launch(
+    words: Sequence[str],
+    *,
+    restrict: Callable[[], None],
+    stdin: int,
+    output: int,
+    directory: Path,
+    env: Mapping[str, str],
+) -> HeldChild:
+    """The descriptors are used until it returns. Raises OSError, or what `restrict` does: then nothing was started."""
+    loop = asyncio.get_running_loop()
+    started: asyncio.Future[int] = loop.create_future()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def work() -> None:
+        try:
+            restrict()
+            child = subprocess.Popen(
+                words, stdin=stdin, stdout=output, stderr=output, cwd=directory, env=env, start_new_session=True
+            )
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            _tell(loop, started, error=error)
+            return
+        _tell(loop, started, child.pid)
+        _tell(loop, ended, child.wait())
+
+    # A daemon: a server that leaves does not wait for commands that are ended for it.
+    threading.Thread(target=work, name="held command", daemon=True).start()
+    try:
+        return HeldChild(await asyncio.shield(started), ended)
+    except asyncio.CancelledError:
+        await _settled(started)
+        raise
+
+
+async def _settled(started: asyncio.Future[int]) -> None:
+    """Milliseconds: the thread has descriptors in its hands that the caller is about to close."""
+    while not started.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({started})
+    started.exception()  # seen
+
+
+def in_a_thread(work: Callable[[], T]) -> T:
+    """Do something in a thread that ends with it, so that what it restricts is restricted nowhere else."""
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="sandbox probe", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[int], value: int = 0, *, error: BaseException | None = None
+) -> None:
+    def tell() -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+        loop.call_soon_threadsafe(tell)

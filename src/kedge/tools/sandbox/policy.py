@@ -1,0 +1,90 @@
+"""What one command may touch: where it may write, what it may not read, and whether it has a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths are absolute and resolved. Where two of them contradict each other, the deeper one counts."""
+
+    temporary: str  # a directory of its own, to write to
+    writable: tuple[str, ...] = ()  # with all that is below
+    protected: tuple[str, ...] = ()  # below something writable, but not to be changed
+    hidden: tuple[str, ...] = ()  # not to be read; some may not be there (yet)
+    readable: tuple[str, ...] = ()  # although it is below something hidden or replaced
+    network: bool = True
+    unix_sockets: bool = False
+
+    @property
+    def is_read_only(self) -> bool:
+        return not self.writable
+
+
+class Hold(NamedTuple):
+    """How a command is started so that it is held."""
+
+    backend: str
+    prefix: tuple[str, ...]  # words before those of the command
+    restrict: Callable[[], None]  # called in the thread that starts it, and that ends with it
+    env: Mapping[str, str]
+    told: str  # what holds it, for the model, when something fails
+
+
+_MAX_LINKS = 40  # as the kernel has it
+# They lead to programs outside, that would do what is asked of them.
+DOORS = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"})
+
+
+def variables(policy: Policy) -> dict[str, str]:
+    return dict.fromkeys(("TMPDIR", "TMP", "TEMP"), policy.temporary)
+
+
+def told(policy: Policy) -> str:
+    places = [*policy.writable, "$TMPDIR"]
+    network = "the network can be used" if policy.network else "there is no network"
+    return f"it ran in a sandbox: it can write only below {', '.join(places)}, and {network}"
+
+
+def is_below(path: str, directory: str) -> bool:
+    """The directory itself is, too."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Without those that lie below another."""
+    kept: list[str] = []
+    for path in sorted(set(paths)):
+        if not any(is_below(path, other) for other in kept):
+            kept.append(path)
+    return tuple(kept)
+
+
+def resolved_outside(path: str, inside: tuple[str, ...]) -> str | None:
+    """The path without links; None if it, or a link on the way, lies where a held command can change what it means."""
+    todo = list(Path(path).parts)
+    at, links = Path("/"), 0
+    while todo:
+        part = todo.pop(0)
+        before, at = at, at.parent if part == ".." else at / part
+        if any(is_below(str(at), place) for place in inside):
+            return None
+        if at.is_symlink():
+            links += 1
+            if links > _MAX_LINKS:
+                return None
+            todo = [*at.readlink().parts, *todo]
+            at = before
+    return str(at)
+
+
+def expanded(entry: str, home: str | None, directory: Path) -> str | None:
+    """An entry of the configuration as an absolute path; None if it speaks of a home that nobody has."""
+    if entry == "~" or entry.startswith("~/"):
+        return None if not home else os.path.normpath(home + entry[1:])
+    return os.path.normpath(directory / entry)
