@@ -90,10 +90,6 @@ class ModelServer(Script):
     def anthropic_url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
-    @property
-    def gemini_url(self) -> str:
-        return self.anthropic_url
-
     async def __aenter__(self) -> ModelServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self._connected), HOST, self.port, backlog=512)

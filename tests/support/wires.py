@@ -21,6 +21,7 @@ WAYS: dict[WireName, Way] = {
     # OpenAI at another address than its own is spoken to on the chat wire; Azure is always at one.
     "responses": Way("azure", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "input"),
     "anthropic": Way("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "gemini": Way("gemini", "GEMINI_API_KEY", "GEMINI_BASE_URL", "contents"),
 }
 WIRES = list(WAYS)
 
@@ -35,7 +36,7 @@ class Served(Protocol):
 
 
 def url_of(wire: WireName, models: Served) -> str:
-    return models.anthropic_url if wire == "anthropic" else models.base_url
+    return models.anthropic_url if wire in ("anthropic", "gemini") else models.base_url
 
 
 def access(wire: WireName, models: Served, key: str) -> dict[str, str]:
