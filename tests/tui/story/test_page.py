@@ -1,0 +1,229 @@
+"""A session from events: text that only grows, calls with their results, and what failed before it said a word."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from kedge.client.errors import Dropped
+from kedge.protocol.events import AgentEvent, Change, Event, Payload
+from kedge.protocol.messages import Delta, Finish, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from kedge.protocol.requests import PermissionRequest, RequestResolution
+from kedge.protocol.runs import Run, RunEnd
+from kedge.protocol.sessions import Session
+from kedge.protocol.usage import Usage
+from kedge.tui.story.blocks import Block, Call, End, Note, Prompt, Thoughts, Words
+from kedge.tui.story.book import Book, Ended, Happening, Resolved
+
+SESSION = Session(id="s", title="t", created_at=1, updated_at=1)
+
+
+class Log:
+    """Hands events to a book as a server would, each with its seq."""
+
+    def __init__(self) -> None:
+        self.happened: list[Happening] = []
+        self.book = Book(self.happened.append)
+        self.seq = 0
+        self.tell("session", SESSION)
+        self.page = self.book.page("s")
+        self.page.read([], 1)
+
+    def tell(self, type: str, payload: Payload, change: Change = "created", *, is_live: bool = False) -> None:
+        self.seq += not is_live
+        self.book.take(Event(type, None if is_live else self.seq, change, payload))
+
+    def run(self, run_id: str, state: str, prompt: str = "do it", **fields: object) -> None:
+        run = Run(
+            run_id=run_id,
+            session_id="s",
+            kind="prompt",
+            state=state,  # pyright: ignore[reportArgumentType]
+            prompt=prompt,
+            on_busy="queue",
+            permissions="ask",
+            model=None,
+            attempt=1,
+            cancel_requested=False,
+            seq=self.seq,
+        )
+        self.tell("run", msgspec.structs.replace(run, **fields))
+
+    def message(self, id: str, role: Role, parts: Iterable[Part], *, run_id: str = "r", is_live: bool = False) -> None:
+        message = Message(id=id, session_id="s", run_id=run_id, role=role, parts=list(parts), created_at=1.0)
+        self.tell("message", message, is_live=is_live)
+
+    def delta(self, id: str, part: int, offset: int, text: str, kind: str = "text", run_id: str = "r") -> None:
+        self.tell("message_delta", Delta(id, "s", run_id, part, kind, offset, text), is_live=True)  # pyright: ignore[reportArgumentType]
+
+    def end(self, run_id: str = "r", **fields: object) -> None:
+        end = RunEnd(session_id="s", run_id=run_id, message_id=None, text="", usage=Usage())
+        self.tell("run_complete", msgspec.structs.replace(end, **fields))
+
+    @property
+    def blocks(self) -> list[Block]:
+        return self.page.blocks()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def texts(blocks: Iterable[Block]) -> list[str]:
+    return [block.text for block in blocks if isinstance(block, Words)]
+
+
+def test_words_grow_with_deltas_and_an_overlap_is_dropped(log: Log) -> None:
+    log.run("r", "running")
+    log.message("m", "assistant", [])
+    log.delta("m", 0, 0, "Hello")
+    log.delta("m", 0, 3, "lo wörld")
+    assert texts(log.blocks) == ["Hello wörld"]
+    with pytest.raises(Dropped):
+        log.delta("m", 0, 50, "far")
+
+
+def test_the_whole_message_says_what_the_deltas_said(log: Log) -> None:
+    log.run("r", "running")
+    log.message("m", "assistant", [])
+    log.delta("m", 0, 0, "Hel")
+    log.message("m", "assistant", [Text("Hello"), Finish("end_turn")])
+    (words,) = [block for block in log.blocks if isinstance(block, Words)]
+    assert (words.text, words.is_open) == ("Hello", False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_arrives_twice_or_in_pieces_the_text_is_the_same(log: Log, seed: int) -> None:
+    rng = random.Random(seed)
+    text = "".join(rng.choice("aé你😀 \n") for _ in range(200))
+    log.run("r", "running")
+    log.message("m", "assistant", [])
+    at = 0
+    while at < len(text):
+        start, stop = rng.randint(0, at), min(len(text), at + rng.randint(1, 20))
+        if rng.random() < 0.2:
+            log.message("m", "assistant", [Text(text[:at])], is_live=True)  # a snapshot after a reconnect
+        log.delta("m", 0, start, text[start:stop])
+        at = max(at, stop)
+    assert texts(log.blocks) == [text]
+
+
+def test_a_block_that_did_not_change_is_the_same_block(log: Log) -> None:
+    log.run("a", "running", "one")
+    log.message("m1", "user", [Text("one")], run_id="a")
+    log.message("m2", "assistant", [Text("1"), Finish("end_turn")], run_id="a")
+    log.end("a", message_id="m2", text="1")
+    log.run("r", "running", "two")
+    log.message("m3", "user", [Text("two")])
+    before = log.blocks
+    log.message("m4", "assistant", [])
+    log.delta("m4", 0, 0, "2")
+    after = log.blocks
+    assert [id(block) for block in after[:3]] == [id(block) for block in before[:3]]
+    log.delta("m4", 0, 1, "!")
+    assert after[-1].key == log.blocks[-1].key
+    assert after[-1].revision != log.blocks[-1].revision
+
+
+def test_a_call_goes_from_written_to_done(log: Log) -> None:
+    def state() -> str:
+        (call,) = [block for block in log.blocks if isinstance(block, Call)]
+        return call.state
+
+    log.run("r", "running")
+    log.message("m", "assistant", [ToolCall("c", "bash", "", finished=False)], is_live=True)
+    log.delta("m", 0, 0, '{"command"', "tool_input")
+    assert state() == "writing"
+    log.message("m", "assistant", [ToolCall("c", "bash", '{"command": "ls"}', finished=True), Finish("tool_use")])
+    assert state() == "waiting"
+    request = PermissionRequest(
+        id="p", session_id="s", run_id="r", tool_call_id="c", tool="bash", action="execute", description="d", params={}
+    )
+    log.tell("permission_request", request)
+    assert state() == "asking"
+    assert log.book.requests_of("s") == [request]
+    resolution = RequestResolution(id="p", session_id="s", run_id="r", tool_call_id="c", action="allow", by="phone")
+    log.tell("permission_notification", resolution)
+    assert state() == "waiting"
+    assert log.happened[-2:] == [request, Resolved(request, "phone", "allow")]
+    log.message("t", "tool", [ToolResult("c", "bash", "", False)], is_live=True)
+    log.delta("t", 0, 0, "printed", "tool_output")
+    (call,) = [block for block in log.blocks if isinstance(block, Call)]
+    assert (call.state, call.output) == ("running", "printed")
+    log.message("t", "tool", [ToolResult("c", "bash", "the result", False), Finish("end_turn")])
+    (call,) = [block for block in log.blocks if isinstance(block, Call)]
+    assert (call.state, call.output) == ("done", "the result")
+
+
+def test_a_run_that_failed_before_its_first_message_shows_its_prompt_and_its_error(log: Log) -> None:
+    log.run("r", "queued")
+    log.run("r", "failed")
+    log.tell("agent_event", AgentEvent(type="error", run_id="r", session_id="s", error="no model"))
+    log.end(error="no model")
+    assert [type(block) for block in log.blocks] == [Prompt, Note]
+    assert [block.text for block in log.blocks if isinstance(block, Prompt | Note)] == ["do it", "no model"]
+    assert isinstance(log.happened[-1], Ended)
+
+
+def test_the_queue_is_in_the_order_of_acceptance_and_leaves_with_its_runs(log: Log) -> None:
+    log.run("r", "running")
+    log.run("b", "queued", "second")
+    log.run("a", "queued", "first", seq=1)
+    assert [run.prompt for run in log.page.queue] == ["first", "second"]
+    assert log.page.is_busy
+    for run_id in ("r", "a", "b"):
+        log.run(run_id, "cancelled")
+        log.end(run_id, cancelled=True)
+    assert not log.page.is_busy
+    assert not log.book.runs
+
+
+def test_thoughts_and_an_interrupted_attempt_are_told_apart_from_the_answer(log: Log) -> None:
+    log.run("r", "running")
+    log.message("m1", "assistant", [Text("half"), Finish("interrupted")])
+    log.message("m2", "assistant", [Reasoning("hm"), Text("whole"), Finish("end_turn")])
+    log.end(message_id="m2", text="whole")
+    first, thoughts, second, end = log.blocks
+    assert isinstance(first, Words)
+    assert first.is_interrupted
+    assert isinstance(thoughts, Thoughts)
+    assert isinstance(second, Words)
+    assert not second.is_interrupted
+    assert isinstance(end, End)
+
+
+def test_a_sub_agents_work_hangs_below_its_call(log: Log) -> None:
+    log.run("r", "running")
+    log.message("m", "assistant", [ToolCall("c", "agent", '{"prompt": "look"}', finished=True), Finish("tool_use")])
+    log.tell("session", Session(id="child", title="", created_at=1, updated_at=1, parent_session_id="s"))
+    log.run("r2", "running", "look", session_id="child", parent_run_id="r", kind="agent")
+    message = Message(id="m2", session_id="child", run_id="r2", role="assistant", parts=[Text("seen")], created_at=1.0)
+    log.tell("message", message)
+    (call,) = [block for block in log.blocks if isinstance(block, Call)]
+    assert texts(call.child) == ["seen"]
+    before = call.revision
+    log.tell("message_delta", Delta("m2", "child", "r2", 0, "text", 4, " more"), is_live=True)
+    (call,) = [block for block in log.blocks if isinstance(block, Call)]
+    assert texts(call.child) == ["seen more"]
+    assert call.revision != before
+
+
+def test_what_was_read_is_not_overtaken_by_what_was_told_before_it(log: Log) -> None:
+    whole = Message(
+        id="m", session_id="s", run_id="r", role="assistant", parts=[Text("read"), Finish("end_turn")], created_at=1.0
+    )
+    log.page.read([whole], as_of=100)
+    log.message("m", "assistant", [])  # an old event: its seq is below
+    assert texts(log.blocks) == ["read"]
+
+
+def test_a_deleted_message_is_gone(log: Log) -> None:
+    log.run("r", "completed")
+    log.message("m", "assistant", [Text("gone"), Finish("end_turn")])
+    message = Message(id="m", session_id="s", run_id="r", role="assistant", parts=[], created_at=1.0)
+    log.tell("message", message, "deleted")
+    assert texts(log.blocks) == []

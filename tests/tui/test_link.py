@@ -1,0 +1,127 @@
+"""The connection of the interface: it never gives up, misses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+
+from kedge.client import AsyncClient
+from kedge.protocol.runs import Receipt
+from kedge.tui.desk import Desk
+from kedge.tui.link import Link
+from kedge.tui.story.blocks import Words
+from kedge.tui.story.book import Book
+from tests.e2e.home import Home, answer_of, asking
+
+LIMIT_S = 45.0
+
+
+class Watch:
+    """A link, and waiting for what it shows."""
+
+    def __init__(self, home: Home, directory: Path) -> None:
+        self.book = Book()
+        self._changed = asyncio.Event()
+        self.link = Link(self.book, lambda: self._connect(home, directory), self._changed.set)
+        self.desk = Desk(self.link.ready)
+        self.session_id = ""
+
+    async def _connect(self, home: Home, directory: Path) -> AsyncClient:
+        return await AsyncClient.connect(str(directory), host=f"unix://{home.socket_path}", name="watch")
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def open(self) -> str:
+        self.session_id = (await self.desk.create_session()).id
+        await self.link.open_page(self.session_id)
+        return self.session_id
+
+    async def submit(self, prompt: str, run_id: str) -> Receipt:
+        return await self.desk.submit(self.session_id, prompt, run_id=run_id)
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.book.page(self.session_id).blocks() if isinstance(block, Words))
+
+
+@contextlib.asynccontextmanager
+async def watching(home: Home, directory: Path) -> AsyncGenerator[Watch]:
+    watch = Watch(home, directory)
+    task = asyncio.create_task(watch.link.run())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@pytest.fixture
+def calm_environment(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a prompt brings along is this process's: it must know the model, too."""
+    for name, value in home.env.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("calm_environment")
+class TestLink:
+    async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_no_word(
+        self, home: Home, tmp_path: Path
+    ) -> None:
+        server = await asyncio.to_thread(home.serve)
+        async with watching(home, tmp_path) as watch:
+            await watch.open()
+            plan = {"chunks": 50, "gate": "half", "gate_after": 25, "text": "the end"}
+            await watch.submit(asking(**plan), "r")
+            await watch.until(lambda: "w20 " in watch.text)
+            await asyncio.to_thread(server.kill)
+            await watch.until(lambda: watch.link.state == "lost")
+            home.models.release("half")
+            server = await asyncio.to_thread(home.serve)
+            await watch.until(lambda: "r" in watch.book.page(watch.session_id).ends)
+            page = watch.book.page(watch.session_id)
+            answers = [block for block in page.blocks() if isinstance(block, Words)]
+            assert answers[-1].text == answer_of(**plan)
+            assert [block.is_interrupted for block in answers] == [True, False]
+            assert not page.is_busy
+        assert await asyncio.to_thread(server.stop) == 0
+
+    async def test_a_session_opened_in_the_middle_of_an_answer_has_all_of_it(self, home: Home, tmp_path: Path) -> None:
+        server = await asyncio.to_thread(home.serve)
+        plan = {"chunks": 40, "gate": "later", "gate_after": 20, "text": "done"}
+        async with watching(home, tmp_path) as first:
+            await first.open()
+            await first.submit(asking(**plan), "r")
+            await first.until(lambda: "w15 " in first.text)
+            async with watching(home, tmp_path) as second:
+                second.session_id = first.session_id
+                await second.link.open_page(first.session_id)
+                await second.until(lambda: "w15 " in second.text)
+                home.models.release("later")
+                for watch in (first, second):
+                    await watch.until(lambda watch=watch: "r" in watch.book.page(watch.session_id).ends)
+                assert first.text == second.text == answer_of(**plan)
+        assert await asyncio.to_thread(server.stop) == 0
+
+    async def test_what_another_client_does_shows_at_once(self, home: Home, tmp_path: Path) -> None:
+        server = await asyncio.to_thread(home.serve)
+        async with watching(home, tmp_path) as one, watching(home, tmp_path) as other:
+            session_id = await one.open()
+            await other.until(lambda: session_id in other.book.sessions)
+            await one.desk.rename(session_id, "renamed")
+            await other.until(lambda: other.book.sessions[session_id].title == "renamed")
+            await one.submit(asking(gate="wait"), "r")
+            await other.until(lambda: "r" in other.book.runs)
+            await other.desk.cancel(session_id)
+            await one.until(lambda: "r" in one.book.page(session_id).ends)
+            assert one.book.page(session_id).ends["r"].cancelled
+            await other.desk.delete(session_id)
+            await one.until(lambda: session_id not in one.book.sessions)
+        assert await asyncio.to_thread(server.stop) == 0
