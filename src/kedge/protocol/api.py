@@ -52,6 +52,57 @@ class Version(msgspec.Struct, frozen=True):
     bounds: Bounds
 
 
+ProviderId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class LoginBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider's key. It is checked at `base_url`; empty: where the provider is, null: where the server's own
+    environment says. The configuration is that of the workspace, or the user's own."""
+
+    provider_id: ProviderId
+    api_key: str
+    check: bool = True
+    base_url: str | None = None
+    workspace_id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"LoginBody({len(self.api_key)} characters)"
+
+
+class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
+    provider_id: str
+    stored_in: Literal["file", "keyring"]
+    last_four: str | None  # characters of the key; none of a short one
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where a provider's key comes from; the first of a provider is used, unless it is refused."""
+
+    provider_id: str
+    source: Literal["config", "environment", "login", "command"]
+    is_used: bool = True
+    last_four: str | None = None
+    stored_in: Literal["file", "keyring"] | None = None  # of a login
+    variable: str | None = None  # of the server's own environment; a run brings its caller's
+
+
+class LoginProvider(msgspec.Struct, frozen=True):
+    provider_id: str
+    title: str
+    key_variable: str
+
+
+class CredentialsQuery(msgspec.Struct, frozen=True):
+    workspace_id: str | None = None
+
+
+class CredentialList(msgspec.Struct, frozen=True):
+    """`providers` are those that one can log in at."""
+
+    credentials: list[Credential]
+    providers: list[LoginProvider]
+
+
 class ControlBody(msgspec.Struct, frozen=True):
     command: Literal["shutdown", "shutdown_if_idle"]
 
@@ -78,6 +129,22 @@ class Files(msgspec.Struct, frozen=True):
 
     files: list[str]
     cut: bool
+
+
+CommandSource = Literal["user", "workspace"]
+
+
+class UserCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt with a name; `$ARGUMENTS` in its text is for the words after it."""
+
+    name: str
+    description: str
+    source: CommandSource
+    text: str
+
+
+class UserCommands(msgspec.Struct, frozen=True):
+    commands: list[UserCommand]
 
 
 class EventsQuery(msgspec.Struct, frozen=True):

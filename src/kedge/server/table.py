@@ -9,7 +9,7 @@ from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
-from kedge.server.handlers import about, config, jobs, people, runs, sessions, workspaces
+from kedge.server.handlers import about, config, credentials, jobs, people, runs, sessions, workspaces
 from kedge.server.operations import Operation
 
 W = "/v1/workspaces/{workspace_id}"
@@ -23,6 +23,30 @@ OPERATIONS = (
     Operation("GET", "/v1/metrics", "Prometheus metrics", about.metrics, str, media_type=about.PROMETHEUS),
     Operation(
         "POST", "/v1/control", "Stop the server", about.control, api.Controlled, body=api.ControlBody, errors=(409,)
+    ),
+    Operation(
+        "GET",
+        "/v1/credentials",
+        "Where keys come from, and their last four characters",
+        credentials.list_credentials,
+        api.CredentialList,
+        query=api.CredentialsQuery,
+    ),
+    Operation(
+        "POST",
+        "/v1/credentials",
+        "Check a provider's key, and store it",
+        credentials.log_in,
+        api.StoredCredential,
+        body=api.LoginBody,
+    ),
+    Operation(
+        "DELETE",
+        "/v1/credentials/{provider_id}",
+        "Forget a stored key",
+        credentials.log_out,
+        api.Deleted,
+        errors=(422,),
     ),
     Operation("GET", "/v1/workspaces", "All workspaces", workspaces.list_workspaces, api.Workspaces),
     Operation(
@@ -49,6 +73,7 @@ OPERATIONS = (
     Operation(
         "GET", W + "/files", "Files by a part of their names", workspaces.find_files, api.Files, query=api.FilesQuery
     ),
+    Operation("GET", W + "/commands", "The user's own commands", workspaces.list_commands, api.UserCommands),
     Operation("GET", W + "/log", "A page of the log", workspaces.read_log, api.LogAnswer, query=api.LogQuery),
     Operation("GET", W + "/sessions", "Sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
     Operation("POST", W + "/sessions", "A new session", sessions.create_session, Session, body=api.SessionBody),

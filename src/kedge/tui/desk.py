@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kedge.client import AsyncClient
-    from kedge.protocol.api import AgentState, ConfigAnswer
+    from kedge.protocol.api import AgentState, ConfigAnswer, UserCommand
     from kedge.protocol.jobs import Job
     from kedge.protocol.requests import AnswerReceipt, PermissionAction
     from kedge.protocol.runs import Attachment, OnBusy, Receipt
@@ -147,7 +147,14 @@ class Desk:
         return (await self.call("GET", "/jobs", type=JobList)).jobs
 
     async def files(self, search: str, limit: int = 20) -> list[str]:
-        return (await self.call("GET", f"/files{query(q=search, limit=limit)}", type=dict[str, list[str]]))["files"]
+        from kedge.protocol.api import Files
+
+        return (await self.call("GET", f"/files{query(q=search, limit=limit)}", type=Files)).files
+
+    async def user_commands(self) -> list[UserCommand]:
+        from kedge.protocol.api import UserCommands
+
+        return (await self.call("GET", "/commands", type=UserCommands)).commands
 
     async def _post_run(self, path: str, body: dict[str, Any], type: type[T]) -> T:
         import msgspec

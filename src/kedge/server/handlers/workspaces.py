@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 
-from kedge.protocol.api import Deleted, EventsQuery, Files, FilesQuery, LogAnswer, LogQuery, WorkspaceBody, Workspaces
+from kedge.protocol.api import (
+    Deleted,
+    EventsQuery,
+    Files,
+    FilesQuery,
+    LogAnswer,
+    LogQuery,
+    UserCommands,
+    WorkspaceBody,
+    Workspaces,
+)
 from kedge.protocol.errors import Invalid, NotFound
 from kedge.server.operations import Call, Reply, Stream
 
@@ -53,6 +64,13 @@ async def find_files(call: Call) -> Reply:
     directory = Path(call.engine.feed(call["workspace_id"]).path)
     found = await call.while_wanted(call.context.names.find(directory, query.q, query.limit))
     return Reply(Files(found.names, found.is_cut))
+
+
+async def list_commands(call: Call) -> Reply:
+    from kedge.agent.commands import user_commands
+
+    directory = Path(call.engine.feed(call["workspace_id"]).path)
+    return Reply(UserCommands(await asyncio.to_thread(user_commands, directory)))
 
 
 async def read_log(call: Call) -> Reply:
