@@ -270,6 +270,22 @@ def test_someone_has_the_last_word() -> None:
 
 
 @models
+def test_ten_requests_begin_with_the_bytes_of_the_one_before(model: str) -> None:
+    """The provider's cache holds for all that was said before."""
+    history, said, before = [ask()], Said(), b""
+    for i in range(10):
+        request = StepRequest(system="be brief", history=history, tools=[VIEW], effort="low")
+        sent = prepare_request(at(model), request, said).body
+        assert sent == prepare_request(at(model), request).body
+        assert sent.startswith(before.removesuffix(b"]}"))
+        before = sent
+        who = "anthropic/claude" if i % 3 == 1 else f"gemini/{model}"
+        parts = [Text(f"step {i}"), kept("text-1", "c2ln"), kept("call", "c2ln"), call(f"c{i}"), call(f"d{i}")]
+        image = Image("image/png", b"png")
+        history = [*history, message("assistant", *parts, model=who), result(f"d{i}"), result(f"c{i}", "seen", image)]
+
+
+@models
 @given(history=histories())
 @settings(max_examples=200)
 def test_any_history_is_accepted_and_sent_as_if_nothing_were_remembered(model: str, history: list[Message]) -> None:

@@ -378,9 +378,13 @@ def test_a_request_is_the_one_that_the_vendor_sends_for_the_same(history: list[M
     known = parsed(body)
     client, sent, answers = _sdk()
     answers[:] = [[b'data: {"candidates": [{"finishReason": "STOP"}]}\n\n']]
+    tools = [
+        types.FunctionDeclaration(name="view", description="Reads.", parameters_json_schema=SCHEMA),
+        types.FunctionDeclaration(name="bash", description="Runs.", parameters_json_schema={"type": "object"}),
+    ]
     config = types.GenerateContentConfig(
         system_instruction="be brief",
-        tools=known["tools"],
+        tools=[types.Tool(function_declarations=tools)],
         max_output_tokens=7,
         thinking_config=types.ThinkingConfig(include_thoughts=True, thinking_level=types.ThinkingLevel.LOW),
         automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
