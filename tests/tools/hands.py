@@ -19,6 +19,7 @@ from kedge.tools.job_kill import JOB_KILL
 from kedge.tools.job_output import JOB_OUTPUT
 from kedge.tools.jobs import Jobs
 from kedge.tools.port import Output, Tool, Want
+from kedge.tools.sandbox.sandbox import Sandbox
 from kedge.tools.view import VIEW
 
 TOOLS: dict[str, Tool] = {tool.name: tool for tool in (BASH, JOB_KILL, JOB_OUTPUT, VIEW)}
@@ -60,8 +61,10 @@ class Hands:
         self.directory.mkdir()
         self.scratch = root / "scratch"
         self.hidden: Callable[[str], bool] | None = None
+        self.may_run_unheld = False
         self.env: Mapping[str, str] = {**os.environ, "HOME": str(root / "home")}
         self.config = Config()
+        self.sandbox = Sandbox(config=self.config.sandbox, directory=self.directory, scratch=self.scratch, env=self.env)
         self.session_id = "session"
         self.run_id = "run"
         self.call_id = "call"

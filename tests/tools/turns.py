@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kedge.config.schema import Config
+from kedge.config.schema import Config, SandboxConfig
 from kedge.engine.groups import ProcessGroup
 from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ToolWriter
@@ -16,16 +16,20 @@ from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
 from kedge.tools.bash import BASH, BashParams
 from kedge.tools.jobs import AllJobs
+from kedge.tools.sandbox.sandbox import Sandbox
 
 
 class TurnHands:
     """A ToolContext over an engine's turn."""
 
-    def __init__(self, ctx: TurnContext, jobs: AllJobs, writer: ToolWriter, scratch: Path) -> None:
+    def __init__(
+        self, ctx: TurnContext, jobs: AllJobs, writer: ToolWriter, scratch: Path, sandbox: SandboxConfig
+    ) -> None:
         self.directory = ctx.directory
         self.scratch = scratch
         self.env = ctx.env or os.environ
-        self.config = Config()
+        self.config = Config(sandbox=sandbox)
+        self.sandbox = Sandbox(config=sandbox, directory=self.directory, scratch=scratch, env=self.env)
         self.session_id = ctx.run.session_id
         self.run_id = ctx.run.run_id
         self.call_id = "call"
@@ -34,6 +38,7 @@ class TurnHands:
         self.jobs = jobs.of(ctx.workspace_id)
         self.answer: Answer | None = None
         self.hidden = None
+        self.may_run_unheld = False
         self.write = writer.write
         self._ctx = ctx
 
@@ -45,8 +50,9 @@ class TurnHands:
 
 
 class BashTurn:
-    def __init__(self, jobs: AllJobs, scratch: Path) -> None:
+    def __init__(self, jobs: AllJobs, scratch: Path, sandbox: SandboxConfig | None = None) -> None:
         self._jobs = jobs
+        self._sandbox = sandbox or SandboxConfig()
         self._scratch = scratch
 
     async def __call__(self, ctx: TurnContext) -> None:
@@ -58,5 +64,5 @@ class BashTurn:
             await message.finish("tool_use")
             writer = await ctx.tool(message.id, f"call-{number}", "bash")
             params = BashParams(command=line.removeprefix("&"), run_in_background=line.startswith("&"))
-            output = await BASH.run(TurnHands(ctx, self._jobs, writer, self._scratch), params)
+            output = await BASH.run(TurnHands(ctx, self._jobs, writer, self._scratch, self._sandbox), params)
             await writer.finish(output.content, metadata=output.metadata)

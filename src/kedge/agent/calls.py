@@ -40,6 +40,11 @@ CUT_OFF = (
     " Make smaller calls: write a long file in several steps."
 )
 
+_NO_SANDBOX = (
+    "Refused: the sandbox that is configured for commands cannot be had here ({why}), and nobody is there to let this"
+    " one run without. Do without it."
+)
+
 
 class Denied(Exception):
     """A person said no: the turn ends here."""
@@ -49,6 +54,11 @@ class _Ready(NamedTuple):
     tool: Tool
     params: msgspec.Struct
     answer: Answer | None = None
+    may_run_unheld: bool = False
+
+
+class _Leave(NamedTuple):
+    may_run_unheld: bool = False
 
 
 class Calls:
@@ -91,6 +101,7 @@ class Calls:
             writer = await self._ctx.tool(message_id, call.id, call.name)
             if isinstance(ready, _Ready):
                 context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
+                context.may_run_unheld = ready.may_run_unheld
                 output = await _contained(call.name, lambda: ready.tool.run(context, ready.params))
             else:
                 output = ready
@@ -112,16 +123,18 @@ class Calls:
 
     async def _asked(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Ready | Output:
         """Everything that a person has to do with a call, before it starts."""
-        refused = await self._refused(message_id, call, tool, given)
-        if refused is not None or tool.asks is None:
-            return refused or _Ready(tool, given)
+        leave = await self._leave(message_id, call, tool, given)
+        if isinstance(leave, Output):
+            return leave
+        if tool.asks is None:
+            return _Ready(tool, given, may_run_unheld=leave.may_run_unheld)
         answer = await self._ctx.ask_question(message_id, call.id, clean(tool.asks(given)))
         return _Ready(tool, given, answer)
 
-    async def _refused(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> Output | None:
-        """None: the call has leave for all that it wants."""
+    async def _leave(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Leave | Output:
+        """Leave for all that the call wants, or why it has none."""
         if tool.wants is None:
-            return None
+            return _Leave()
         wants = await tool.wants(self._place, given)
         has_waited = False
         for want in wants:
@@ -130,6 +143,9 @@ class Calls:
                 continue
             if isinstance(decision, Refuse):
                 return Output(content=f"Refused: {decision.why}", is_error=True)
+            if want.unheld and self._ctx.run.permissions == "allow":
+                # Whoever allows everything counts on what is configured to hold it.
+                return Output(content=_NO_SANDBOX.format(why=want.unheld), is_error=True)
             has_waited = True
             answer = await self._ctx.ask_permission(
                 message_id,
@@ -157,7 +173,7 @@ class Calls:
             return Output(
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
-        return None
+        return _Leave(may_run_unheld=any(want.unheld for want in wants))
 
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
         output = bounded(output)

@@ -38,6 +38,7 @@ def _configured_files(directory: Path, config: Config, env: Mapping[str, str]) -
     from kedge.config.trust import is_trusted  # nothing that a starting server should wait for
 
     trusted = is_trusted(directory, config.trusted, Path(env.get("HOME") or Path.home()))
+    trusted = trusted and config.sandbox.mode == "off"  # a held command could make a link to what it may not read
     return read_context_files(directory, config.agent.context_files, global_directory(env), is_trusted=trusted)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kedge.agent import scratch
 from kedge.agent.results import MAX_SHOWN_CHARS
+from kedge.config.places import Places
 from kedge.config.schema import Config
 from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ShellWriter, ToolWriter
@@ -15,6 +16,7 @@ from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.jobs import Jobs
 from kedge.tools.port import Process
+from kedge.tools.sandbox.sandbox import Sandbox
 
 # The way into our own server is nothing for the programs that a model starts.
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN"})
@@ -43,6 +45,13 @@ class TurnPlace:
         self.known_files: MutableMapping[str, str] = {}
         self.scratch = scratch.directory_of(data_dir, self.session_id)  # made by whoever puts something there
         self.hidden: Callable[[str], bool] | None = None
+        self.sandbox = Sandbox(
+            config=config.sandbox,
+            directory=ctx.directory,
+            scratch=self.scratch,
+            private=(data_dir, Places.of(env).user.parent),
+            env=self.env,
+        )
 
 
 class CallContext:
@@ -63,6 +72,8 @@ class CallContext:
         self.jobs = place.jobs
         self.scratch = place.scratch
         self.hidden = place.hidden
+        self.sandbox = place.sandbox
+        self.may_run_unheld = False
         self._ctx = ctx
         self._writer = writer
         self._left = MAX_SHOWN_CHARS

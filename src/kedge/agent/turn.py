@@ -42,6 +42,7 @@ from kedge.tools.permissions.grants import granted
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
+from kedge.tools.sandbox.sandbox import is_possible
 
 Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
 LocalOf = Callable[[Path, Mapping[str, str], Tell], Local]
@@ -194,8 +195,11 @@ class _Turn:
         )
         judge = await _judge(ctx, place)
         place.hidden = judge.hidden
+        place.sandbox = msgspec.structs.replace(place.sandbox, is_planning=judge.mode == "plan")
         has_tools = endpoint.info.tools and not endpoint.info.is_tiny
-        tools = tools_for(ctx.run.kind, ctx.run.permissions, judge.mode, parts.tools) if has_tools else ()
+        can_hold = judge.mode != "plan" or await asyncio.to_thread(is_possible, config.sandbox)
+        tools = tools_for(ctx.run.kind, ctx.run.permissions, judge.mode, parts.tools, can_hold=can_hold)
+        tools = tools if has_tools else ()
         around = await look_around(parts.repositories, place.session_id, ctx.directory, env, config, parts.today())
         role = Role(
             is_sub_agent=ctx.run.kind == "agent",

@@ -15,6 +15,8 @@ from kedge.tools.errors import ToolError
 from kedge.tools.jobs import Job
 from kedge.tools.paths import is_inside, resolve, shown_path
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.policy import Hold
 
 BACKGROUND_AFTER_S = 60.0
 MAX_TIMEOUT_S = 24 * 3600
@@ -42,7 +44,23 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
     if params.description:
         shown["description"] = params.description
     description = params.description or f"run {params.command}"
-    return (Want(kind="execute", subject=params.command, description=_one_line(description), params=shown),)
+    is_held, unheld = False, ""
+    try:
+        is_held = await _hold(place) is not None
+    except CannotHold as error:
+        unheld = error.why
+        shown["without_sandbox"] = unheld
+        description = f"WITHOUT the sandbox ({unheld}): {description}"
+    return (
+        Want(
+            kind="execute",
+            subject=params.command,
+            description=_one_line(description),
+            params=shown,
+            is_free=is_held and not place.sandbox.asks,
+            unheld=unheld,
+        ),
+    )
 
 
 async def run(ctx: ToolContext, params: BashParams) -> Output:
@@ -51,12 +69,14 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
     if params.run_in_background:
         ctx.jobs.check_room()
     live = _Live(ctx.write)
-    command = await Command.start(ctx, params.command, directory, environment(ctx.env), live.write, params.timeout)
+    hold = await _hold_or_leave(ctx)
+    env = environment(ctx.env)
+    command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, hold)
     try:
         if not params.run_in_background and not await _exits(command):
             ctx.jobs.check_room()
         if command.over.is_set() or (command.exited.is_set() and not command.left):
-            return _ended(command)
+            return _ended(command, hold)
         return _moved(await ctx.jobs.add(ctx, command, params.command, params.description), params)
     except ToolError:
         await command.end()  # nobody could find it again
@@ -90,6 +110,21 @@ async def attended(ctx: ToolContext, words: str) -> tuple[str, int]:
         raise
 
 
+async def _hold(place: Place) -> Hold | None:
+    """Raises CannotHold: a sandbox is wanted, and there is none."""
+    return await asyncio.to_thread(place.sandbox.hold) if place.sandbox.is_wanted else None
+
+
+async def _hold_or_leave(ctx: ToolContext) -> Hold | None:
+    """None where no sandbox is wanted, or where a person let this one command run without."""
+    try:
+        return await _hold(ctx)
+    except CannotHold as error:
+        if ctx.may_run_unheld and not ctx.sandbox.is_planning:
+            return None
+        raise ToolError(f"The command was not run: the sandbox it needs cannot be had here ({error.why}).") from error
+
+
 async def _exits(command: Command) -> bool:
     """Whether it did before it was time to move on."""
     try:
@@ -100,7 +135,7 @@ async def _exits(command: Command) -> bool:
     return True
 
 
-def _ended(command: Command) -> Output:
+def _ended(command: Command, hold: Hold | None) -> Output:
     text = command.take()
     notes: list[str] = []
     if command.exit_code != 0 or command.timed_out or command.took_s >= _TOLD_FROM_S:
@@ -109,6 +144,8 @@ def _ended(command: Command) -> Output:
         )
     if command.survivors:
         notes.append(f"could not be ended: {', '.join(command.survivors)}")
+    if hold is not None and command.exit_code != 0:
+        notes.append(hold.told)
     return Output(content=_with_notes(text, notes), metadata=_metadata(command))
 
 

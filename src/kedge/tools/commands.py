@@ -12,6 +12,7 @@ from pathlib import Path
 from kedge.tools import shell
 from kedge.tools.output import Cleaner, Excerpt
 from kedge.tools.port import ToolContext
+from kedge.tools.sandbox.policy import Hold
 from kedge.tools.saved import Saved
 from kedge.tools.shell import PIECE, Started
 
@@ -57,8 +58,9 @@ class Command:
         env: Mapping[str, str],
         on_text: Callable[[str], None],
         timeout_s: float | None,
+        hold: Hold | None = None,
     ) -> Command:
-        return cls(await shell.start(ctx, command, directory, env), Saved(ctx.scratch), on_text, timeout_s)
+        return cls(await shell.start(ctx, command, directory, env, hold), Saved(ctx.scratch), on_text, timeout_s)
 
     @property
     def took_s(self) -> float:

@@ -19,6 +19,7 @@ from kedge.protocol.requests import Answer
 
 if TYPE_CHECKING:
     from kedge.tools.jobs import Jobs
+    from kedge.tools.sandbox.sandbox import Sandbox
 
 WantKind = Literal["read", "write", "execute", "fetch"]
 
@@ -30,6 +31,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     description: str  # one line for the person who is asked
     params: dict[str, Any] = {}  # what a client shows beside it, like the diff
+    is_free: bool = False  # it is held by a sandbox, and configured not to be asked about
+    unheld: str = ""  # why the sandbox that it should run in cannot be had: then a person decides, whatever the mode
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,8 @@ class Place(Protocol):
     def scratch(self) -> Path: ...  # this session's own directory for outputs too long to show; it may not be there yet
     @property
     def hidden(self) -> Callable[[str], bool] | None: ...  # of a resolved path: whether a rule forbids to read it
+    @property
+    def sandbox(self) -> Sandbox: ...  # what holds its commands
     @property
     def session_id(self) -> str: ...
     @property
@@ -84,6 +89,8 @@ class ToolContext(Place, Protocol):
     @property
     def call_id(self) -> str: ...
     def write(self, text: str) -> None: ...  # shown at once to whoever watches (`tool_output`)
+    @property
+    def may_run_unheld(self) -> bool: ...  # a person let this call run although there is no sandbox for it
     @property
     def jobs(self) -> Jobs: ...  # of this workspace
     async def process_started(self, pid: int) -> Process: ...  # a process group's leader

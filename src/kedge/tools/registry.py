@@ -37,13 +37,21 @@ _NOT_FOR_SUB_AGENTS = frozenset({"agent", "question", "todos"})
 _CHANGERS = frozenset({"edit", "multiedit", "write", "download", "job_kill"})
 
 
-def tools_for(kind: RunKind, permissions: Permissions, mode: Mode, tools: Sequence[Tool] = TOOLS) -> tuple[Tool, ...]:
-    """The tools of a run. A question is offered only where a person may answer it."""
+def tools_for(
+    kind: RunKind,
+    permissions: Permissions,
+    mode: Mode,
+    tools: Sequence[Tool] = TOOLS,
+    *,
+    can_hold: bool = True,
+) -> tuple[Tool, ...]:
+    """The tools of a run. A question is offered only where a person may answer it, and a command to a run that only
+    plans only where it can be held, so that it changes nothing."""
     hidden: set[str] = set()
     if kind == "agent":
         hidden |= _NOT_FOR_SUB_AGENTS | {tool.name for tool in tools if not tool.is_read_only}
     if permissions != "ask":
         hidden.add("question")
     if mode == "plan":
-        hidden |= _CHANGERS
+        hidden |= _CHANGERS if can_hold else _CHANGERS | {"bash"}
     return tuple(tool for tool in tools if tool.name not in hidden)

@@ -10,22 +10,30 @@ import asyncio
 import contextlib
 import os
 import shutil
-from asyncio.subprocess import Process as Child
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kedge import failpoints
 from kedge.protocol.bounds import MAX_COMMAND_BYTES
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Process, ToolContext
+from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.launch import launch
+from kedge.tools.sandbox.policy import DOORS, Hold
 
 MARK = "KEDGE_PROCESS"
 _WAITING = "waiting"
 # The plain shell is the quickest to start: about a millisecond. Its input is the gate, and then nothing.
-_GATE = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$0" -c "$1" </dev/null'
+_GATE = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$@" </dev/null'
 _SH = "/bin/sh"
 PIECE = 64 * 1024  # read at once, of what a command says
+
+
+class Child(Protocol):
+    @property
+    def pid(self) -> int: ...
+    async def wait(self) -> int: ...
 
 
 class Started(NamedTuple):
@@ -35,7 +43,9 @@ class Started(NamedTuple):
     pipe: asyncio.ReadTransport
 
 
-async def start(ctx: ToolContext, command: str, directory: Path, env: Mapping[str, str]) -> Started:
+async def start(
+    ctx: ToolContext, command: str, directory: Path, env: Mapping[str, str], hold: Hold | None = None
+) -> Started:
     """The command at work in a process group of its own, on record; what it says on both channels comes in order."""
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES or "\0" in command:
         raise ToolError(
@@ -46,15 +56,9 @@ async def start(ctx: ToolContext, command: str, directory: Path, env: Mapping[st
         said, saying = _pipe(ends)
         gate, opener = _pipe(ends)
         try:
-            child = await asyncio.create_subprocess_exec(
-                *(_SH, "-c", _GATE, _shell(env), command),
-                stdin=gate,
-                stdout=saying,
-                stderr=saying,
-                cwd=directory,
-                env={**env, MARK: _WAITING},
-                start_new_session=True,
-            )
+            child = await _started((_shell(env), "-c", command), gate, saying, directory, env, hold)
+        except CannotHold as error:
+            raise ToolError(f"The command was not run: its sandbox could not be made ({error.why}).") from error
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ToolError(f"The command could not be started in {directory} ({reason}).") from error
@@ -66,6 +70,31 @@ async def start(ctx: ToolContext, command: str, directory: Path, env: Mapping[st
             os.write(opener, f"{record.mark}\n".encode())
         failpoints.hit("command.released")
         return Started(child, record, output, pipe)
+
+
+async def _started(
+    words: tuple[str, ...], gate: int, saying: int, directory: Path, env: Mapping[str, str], hold: Hold | None
+) -> Child:
+    waiting = {**env, MARK: _WAITING}
+    if hold is not None:
+        inside = {name: value for name, value in waiting.items() if name not in DOORS}
+        return await launch(
+            (_SH, "-c", _GATE, _SH, *hold.prefix, *words),
+            restrict=hold.restrict,
+            stdin=gate,
+            output=saying,
+            directory=directory,
+            env={**inside, **hold.env},
+        )
+    return await asyncio.create_subprocess_exec(
+        *(_SH, "-c", _GATE, _SH, *words),
+        stdin=gate,
+        stdout=saying,
+        stderr=saying,
+        cwd=directory,
+        env=waiting,
+        start_new_session=True,
+    )
 
 
 def _pipe(ends: contextlib.ExitStack) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import msgspec
 
 class Allow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
-    by: Literal["yolo", "rule", "hook", "grant", "mode", "habit"] = "habit"  # habit: it needs nobody's leave
+    by: Literal["yolo", "rule", "hook", "grant", "mode", "sandbox", "habit"] = "habit"  # habit: it needs nobody's leave
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

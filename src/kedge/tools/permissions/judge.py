@@ -16,7 +16,7 @@ from kedge.protocol.runs import Permissions, RunOptions
 from kedge.tools.permissions import commands
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
 from kedge.tools.permissions.ground import Ground
-from kedge.tools.permissions.law import Found, Law, Trouble
+from kedge.tools.permissions.law import PLANNING, Found, Law, Trouble
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Want
 
@@ -75,6 +75,22 @@ class Judge:
         return lambda path: isinstance(law.read(path), Refuse)
 
     def judge(self, tool: str, want: Want) -> Decision:
+        decision = self._judged(tool, want)
+        if isinstance(decision, Refuse):
+            return decision
+        if want.unheld and self.mode == "plan":
+            return Refuse(why=f"{PLANNING}, and there is no sandbox that would see to it: {want.unheld}.")
+        if want.unheld:
+            return _without_sandbox(want, decision)
+        if want.is_free and isinstance(decision, Ask) and self._may_pass(decision):
+            return Allow(why="it runs in the sandbox", by="sandbox")
+        return decision
+
+    def _may_pass(self, asked: Ask) -> bool:
+        """What nobody may be asked about: not what might be something that a rule forbids."""
+        return bool(asked.rules) or not self._deny
+
+    def _judged(self, tool: str, want: Want) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
         law = Law(self._ground, tool, self.mode, self._deny, self._allow, self._grants)
@@ -112,6 +128,13 @@ class Judge:
         return parse_rule(text, self._ground.directory, self._ground.home)
 
 
+def _without_sandbox(want: Want, decision: Allow | Ask) -> Ask:
+    """A sandbox was wanted for it: also who allows everything else is asked, and each time."""
+    note = f"it would run without the sandbox: {want.unheld}"
+    notes = (note, *(decision.notes if isinstance(decision, Ask) else ()))
+    return Ask(label=_short("; ".join(notes)), notes=notes)
+
+
 def _asked(want: Want, troubles: list[Trouble]) -> Ask:
     """One question for all that is in the way. It can be remembered only if all of it can."""
     notes = tuple(dict.fromkeys(trouble.note for trouble in troubles))
@@ -121,7 +144,8 @@ def _asked(want: Want, troubles: list[Trouble]) -> Ask:
             rules = {}
             break
         rules[trouble.rule] = None
-    label = "; ".join(notes)
-    if len(label) > MAX_LABEL_CHARS:
-        label = label[: MAX_LABEL_CHARS - 1] + "…"
-    return Ask(label=label or want.description, notes=notes, rules=tuple(rules))
+    return Ask(label=_short("; ".join(notes)) or want.description, notes=notes, rules=tuple(rules))
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"
