@@ -1,0 +1,64 @@
+"""What a session changed: its files, and the diff of each."""
+
+from __future__ import annotations
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from kedge.client.errors import ClientError
+from kedge.client.story import escape
+from kedge.protocol.files import SessionFiles
+from kedge.tui.chat.clean import clean
+from kedge.tui.chat.diffs import DiffView
+from kedge.tui.desk import Desk
+from kedge.tui.dialogs.dialog import Dialog
+
+
+class ChangesDialog(Dialog[None]):
+    BINDINGS = [Binding("v", "split", "side by side")]  # noqa: RUF012 - as Textual has it
+    FOOTER = "↑↓ file · Tab diff · v side by side · Esc closes"
+
+    def __init__(self, desk: Desk, session_id: str) -> None:
+        super().__init__()
+        self.title = "Changes of this session"
+        self._desk = desk
+        self._session_id = session_id
+        self._diffs: dict[str, str] = {}
+
+    def body(self) -> ComposeResult:
+        with Vertical():
+            yield Static("reading…", id="changes-note", markup=False)
+            yield OptionList(markup=False)
+            yield DiffView()
+
+    def on_mount(self) -> None:
+        self.query_one(".dialog").add_class("-tall")
+        self._read()
+
+    @work(exclusive=True)
+    async def _read(self) -> None:
+        note, options = self.query_one("#changes-note", Static), self.query_one(OptionList)
+        try:
+            target = f"/sessions/{escape(self._session_id)}/files?diff=true"
+            found = await self._desk.call("GET", target, type=SessionFiles)
+        except ClientError as error:
+            note.update(clean(str(error)))
+            return
+        self._diffs = {file.path: file.diff or "" for file in found.files}
+        note.update("\n".join(map(clean, found.notes)) or ("" if found.files else "No file was changed."))
+        for file in found.files:
+            options.add_option(
+                Option(f"{clean(file.path)}  {file.status}  +{file.added} -{file.removed}", id=file.path)
+            )
+        options.focus()
+
+    @on(OptionList.OptionHighlighted)
+    def _lit(self, event: OptionList.OptionHighlighted) -> None:
+        self.query_one(DiffView).show(self._diffs.get(event.option_id or "", ""))
+
+    def action_split(self) -> None:
+        self.query_one(DiffView).toggle_split()

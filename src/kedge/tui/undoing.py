@@ -1,0 +1,85 @@
+"""Undo, redo and fork: each says first what it will touch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kedge.client.errors import ClientError
+from kedge.client.story import escape
+from kedge.protocol.files import FileStep, Rewound
+from kedge.tui.chat.clean import clean
+from kedge.tui.dialogs.confirm import ConfirmDialog
+
+if TYPE_CHECKING:
+    from kedge.tui.screen import ChatScreen
+
+SHOWN = 12
+_DOES = {"created": "comes back", "modified": "changes", "deleted": "goes"}
+_WHY = {
+    "changed": "was changed by somebody else since",
+    "in_the_way": "something else has its place",
+    "too_large": "was too large to keep",
+    "special": "is no ordinary file",
+    "not_kept": "is not kept any more",
+}
+
+
+def undo(screen: ChatScreen, session_id: str) -> None:
+    screen.run_worker(_rewind(screen, session_id, "undo"), group="undo", exclusive=True)
+
+
+def redo(screen: ChatScreen, session_id: str) -> None:
+    screen.run_worker(_rewind(screen, session_id, "redo"), group="undo", exclusive=True)
+
+
+def fork(screen: ChatScreen, session_id: str) -> None:
+    screen.run_worker(_fork(screen, session_id), group="undo", exclusive=True)
+
+
+async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
+    target = f"/sessions/{escape(session_id)}/{what}"
+    try:
+        plan = await screen.desk.call("POST", target, {"dry_run": True}, type=Rewound)
+        choice = await screen.app.push_screen_wait(_asked(what, plan))
+        if choice not in ("go", "force"):
+            return
+        body: dict[str, Any] = {"force": True} if choice == "force" else {}
+        done = await screen.desk.call("POST", target, body, type=Rewound)
+    except ClientError as error:
+        screen.hint(str(error))
+        return
+    screen.open_session(session_id)
+    if what == "undo" and done.prompt and not screen.editor.text:
+        screen.editor.put_back(done.prompt)
+    screen.notify(f"{'Undone' if what == 'undo' else 'Redone'}: {_count(done.files)}", markup=False)
+
+
+async def _fork(screen: ChatScreen, session_id: str) -> None:
+    try:
+        done = await screen.desk.call("POST", f"/sessions/{escape(session_id)}/fork", {}, type=Rewound)
+    except ClientError as error:
+        screen.hint(str(error))
+        return
+    screen.open_session(done.id)
+    screen.notify("You are in the copy now; files are as they are", markup=False)
+
+
+def _asked(what: str, plan: Rewound) -> ConfirmDialog:
+    lines = [f"“{clean(plan.prompt[:200])}”", ""] if plan.prompt else []
+    lines += [_line(step) for step in plan.files[:SHOWN]] or ["No file changes."]
+    if len(plan.files) > SHOWN:
+        lines.append(f"and {len(plan.files) - SHOWN} more files")
+    lines += [clean(note) for note in plan.notes]
+    choices = [("go", f"{what.capitalize()}"), ("stay", "Leave it as it is")]
+    if what == "undo" and any(step.obstacle for step in plan.files):
+        choices[0] = ("force", "Undo, and overwrite those; redo brings them back")
+    return ConfirmDialog("\n".join(lines), choices, title=f"{what.capitalize()}?")
+
+
+def _line(step: FileStep) -> str:
+    why = f" ({_WHY[step.obstacle]})" if step.obstacle else ""
+    return f"{'⚠' if step.obstacle else '·'} {clean(step.path)} {_DOES[step.status]}{why}"
+
+
+def _count(files: list[FileStep]) -> str:
+    return "no file changed" if not files else f"{len(files)} file{'' if len(files) == 1 else 's'} changed"
