@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kedge.config.schema import WireName
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Message, ToolCall, ToolResult
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
@@ -20,8 +21,8 @@ from tests.server.process import Server
 from tests.support.invariants import check_log, final_messages
 from tests.support.model_control import ModelControl
 from tests.support.model_server import HOST
+from tests.support.wires import conversation, environ
 
-WIRES = ["chat", "anthropic"]
 UNITTEST = "python3 -m unittest"
 FILES = {
     ".gitignore": "__pycache__/\n",
@@ -85,7 +86,7 @@ class Project:
         self.models.on(*steps, {"text": text}, prompt=prompt)
         return prompt
 
-    def run(self, prompt: str, *args: str, wire: str = "chat", env: Mapping[str, str] | None = None) -> Done:
+    def run(self, prompt: str, *args: str, wire: WireName = "chat", env: Mapping[str, str] | None = None) -> Done:
         return self.kedge.run(prompt, *args, env={**wire_env(wire, self.models), **(env or {})})
 
     def submit(self, session: str, prompt: str, run_id: str, **fields: object) -> None:
@@ -127,7 +128,7 @@ class Project:
     def requests(self, prompt: str) -> list[dict[str, Any]]:
         """What the model was sent for this prompt, step by step."""
         bodies = [made["body"] for made in self.models.stats()["calls"]]
-        return [body for body in bodies if prompt in json.dumps(body["messages"])]
+        return [body for body in bodies if prompt in json.dumps(conversation(body))]
 
     def status(self) -> list[str]:
         """What git says has changed."""
@@ -148,17 +149,10 @@ class Project:
 _AUTHOR = ["-c", "user.name=Tests", "-c", "user.email=tests@example.com"]
 
 
-def wire_env(wire: str, models: ModelControl, key: str = "key-for-tests") -> dict[str, str]:
+def wire_env(wire: WireName, models: ModelControl, key: str = "key-for-tests") -> dict[str, str]:
     if wire == "chat":
         return {"OPENAI_API_KEY": key}
-    return {
-        "OPENAI_BASE_URL": "",
-        "OPENAI_API_KEY": "",
-        "ANTHROPIC_BASE_URL": models.anthropic_url,
-        "ANTHROPIC_API_KEY": key,
-        "KEDGE_MODEL": "anthropic/fake-model",
-        "NO_PROXY": HOST,
-    }
+    return {**environ(wire, models, key, "fake-model"), "NO_PROXY": HOST}
 
 
 def repair() -> list[dict[str, Any]]:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from kedge.config.schema import WireName
 from tests.e2e.home import Home
 from tests.e2e.project import UNITTEST, Project, at_home, bash, call, serve, step, wire_env
 from tests.server.client import done
 from tests.server.process import Server
 from tests.support.model_control import ModelControl
+from tests.support.wires import WIRES
 
 ASK = {"permissions": "ask"}
 NOTE = "echo x >> notes"
@@ -89,8 +91,8 @@ def test_tests_that_were_allowed_for_the_session_may_be_run_in_other_ways(projec
     assert all("Ran 1 test" in result.content for result in project.results(prompt))
 
 
-@pytest.mark.parametrize("wire", ["chat", "anthropic"])
-def test_an_edit_is_shown_before_it_is_allowed(project: Project, wire: str) -> None:
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_edit_is_shown_before_it_is_allowed(project: Project, wire: WireName) -> None:
     change = call("edit", path="shop/price.py", old_string="sum(prices) - 1", new_string="sum(prices)")
     prompt = project.prompt(step(call("view", path="shop/price.py")), step(change), text="Mended.")
     env = {**project.server.place.env, **wire_env(wire, project.models)}

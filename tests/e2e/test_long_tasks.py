@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from kedge.config.schema import WireName
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import text_of
-from tests.e2e.project import UNITTEST, WIRES, Project, bash, call, edit, step
+from tests.e2e.project import UNITTEST, Project, bash, call, edit, step
 from tests.server.client import done
 from tests.server.process import Server
 from tests.support.invariants import ends_of, final_messages
 from tests.support.model_control import ModelControl
+from tests.support.wires import WAYS, WIRES
 
 ASKED = "replaced by a summary"  # words of the request for one
-PROVIDERS = {"chat": "openai", "anthropic": "anthropic"}
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ def configure(project: Project, text: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_task_goes_on_from_a_summary_in_the_middle_of_it(project: Project, wire: str) -> None:
-    configure(project, f"[providers.{PROVIDERS[wire]}.models.fake-model]\ncontext_window = 100_000\n")
+def test_a_task_goes_on_from_a_summary_in_the_middle_of_it(project: Project, wire: WireName) -> None:
+    configure(project, f"[providers.{WAYS[wire].provider}.models.fake-model]\ncontext_window = 100_000\n")
     view = call("view", path="shop/price.py")
     prompt = project.prompt(
         step(call("todos", todos=[{"content": "mend the price", "status": "in_progress"}])),

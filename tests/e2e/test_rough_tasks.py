@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from kedge.config.schema import WireName
 from tests.client.command import finish
 from tests.e2e.home import is_accepted
-from tests.e2e.project import WIRES, Project, bash, call, edit, says, step, wire_env
+from tests.e2e.project import Project, bash, call, edit, says, step, wire_env
 from tests.server.client import done
 from tests.server.process import Server
 from tests.support.invariants import ends_of
 from tests.support.model_control import ModelControl
 from tests.support.processes import is_alive
+from tests.support.wires import WIRES
 
 ASK = {"permissions": "ask"}
 LONG = "echo $$ > pid; echo at work; sleep 300"
@@ -147,7 +149,7 @@ def test_a_file_that_changed_since_it_was_read_is_read_again(project: Project) -
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_each_line_of_json_is_an_event_of_this_run(project: Project, wire: str) -> None:
+def test_each_line_of_json_is_an_event_of_this_run(project: Project, wire: WireName) -> None:
     prompt = project.prompt(step(bash("printf '\\0\\377\\033[31mred\\033[0m ä😀'"), text="I try."), text="Tried.")
     ended = project.run(prompt, "-y", "--json", "--stream", "--run-id", f"json-{wire}", wire=wire)
     assert ended.code == 0, ended

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kedge.config.schema import WireName
 from kedge.protocol.messages import Delta, ToolResult
 from kedge.protocol.runs import Run
 from kedge.protocol.sessions import Session
@@ -21,6 +22,7 @@ from tests.server.process import Server
 from tests.support.invariants import ends_of
 from tests.support.model_control import ModelControl
 from tests.support.processes import is_alive
+from tests.support.wires import WAYS, WIRES, conversation
 
 TITLE = "A scripted title"
 
@@ -43,10 +45,11 @@ def delegated(project: Project, *gates: str) -> tuple[str, list[str]]:
     return project.prompt(step(*(call("agent", prompt=each) for each in children)), text="Both told."), children
 
 
-@pytest.mark.parametrize("wire", ["chat", "anthropic"])
-def test_sub_agents_of_a_step_work_at_the_same_time_and_their_cost_counts(home: Home, wire: str) -> None:
-    provider = "openai" if wire == "chat" else "anthropic"
-    with at_home(home, f"[providers.{provider}.models.fake-model]\ninput_price = 1\noutput_price = 0\n") as project:
+@pytest.mark.parametrize("wire", WIRES)
+def test_sub_agents_of_a_step_work_at_the_same_time_and_their_cost_counts(home: Home, wire: WireName) -> None:
+    with at_home(
+        home, f"[providers.{WAYS[wire].provider}.models.fake-model]\ninput_price = 1\noutput_price = 0\n"
+    ) as project:
         gates = [f"{wire}-one", f"{wire}-two"]
         prompt, children = delegated(project, *gates)
         process = project.kedge.start("run", prompt, "--run-id", "parent", env=wire_env(wire, home.models))
@@ -153,8 +156,8 @@ def test_a_job_is_killed_by_the_model_or_by_a_client(project: Project) -> None:
 # words from the side
 
 
-@pytest.mark.parametrize("wire", ["chat", "anthropic"])
-def test_what_is_said_meanwhile_joins_at_the_next_step(project: Project, wire: str) -> None:
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_is_said_meanwhile_joins_at_the_next_step(project: Project, wire: WireName) -> None:
     os.mkfifo(project.directory / "door")
     prompt = project.prompt(step(bash("echo waiting; cat door")), words="work", text="Never said.")
     aside = project.prompt(step(call("view", path="shop/price.py")), words="look at the price first", text="Both done.")
@@ -171,7 +174,7 @@ def test_what_is_said_meanwhile_joins_at_the_next_step(project: Project, wire: s
     assert [(end.code, end.out, end.err) for end in ends] == [(0, "Both done.\n", "")] * 2
     bodies = project.requests(aside)
     assert len(bodies) == 2, "one step with what joined, and one with what it looked at"
-    shown = str(bodies[0]["messages"])
+    shown = str(conversation(bodies[0]))
     assert shown.index("open") < shown.index(aside), "after the result of the call that was at work"
     project.log()
 

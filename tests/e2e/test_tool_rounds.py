@@ -1,4 +1,4 @@
-"""A whole task with real tools on a real server, on both wires; and the server killed at every step of it (P13)."""
+"""A whole task with real tools on a real server, on every wire; and the server killed at every step of it (P13)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kedge.config.schema import WireName
 from kedge.protocol.messages import Delta, Message, ToolCall, ToolResult
 from kedge.protocol.requests import PermissionRequest
 from tests.client.command import Kedge
@@ -17,13 +18,13 @@ from tests.server.process import Server
 from tests.support.invariants import check_all_ended, check_log, ends_of, final_messages
 from tests.support.model_control import ModelControl, model_thread
 from tests.support.model_server import HOST
+from tests.support.wires import WIRES, environ
 
 KEY = "planted.key.of.this.test.5c1f"
 PROMPT = "mend the greeting"
 STEPS = 4
 CALLS = 6  # in the steps below
 
-WIRES = ["chat", "anthropic"]
 # Kills: before each step and each call begins, and when it is done but not yet told. After each the next server must
 # know what to do.
 PLACES = [
@@ -56,11 +57,6 @@ def models() -> Generator[ModelControl]:
         yield models
 
 
-@pytest.fixture(params=WIRES)
-def wire(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 def _call(name: str, **params: Any) -> dict[str, Any]:
     return {"name": name, "input": params}
 
@@ -68,22 +64,13 @@ def _call(name: str, **params: Any) -> dict[str, Any]:
 class Task:
     """A directory with a mistake in it, and a server that is to have it mended."""
 
-    def __init__(self, home: Home, wire: str) -> None:
+    def __init__(self, home: Home, wire: WireName) -> None:
         self.home = home
         self.directory = home.directory / "work"
         self.directory.mkdir()
         (self.directory / "greet.py").write_text('def greet():\n    return "helo"\n')
         (self.directory / "test_greet.py").write_text('from greet import greet\n\nassert greet() == "hello"\n')
-        self.env = {"OPENAI_API_KEY": KEY}
-        if wire == "anthropic":
-            self.env = {
-                "OPENAI_BASE_URL": "",
-                "OPENAI_API_KEY": "",
-                "ANTHROPIC_BASE_URL": home.models.anthropic_url,
-                "ANTHROPIC_API_KEY": KEY,
-                "KEDGE_MODEL": "anthropic/fake-model",
-                "NO_PROXY": HOST,
-            }
+        self.env = {**environ(wire, home.models, KEY, "fake-model"), "NO_PROXY": HOST}
 
     def serve(self, **env: str) -> Server:
         return Server(self.home, self.home.popen("serve", module="kedge", env={**self.env, **env}))
@@ -115,7 +102,8 @@ def _reason(message: Message) -> str | None:
     return getattr(message.parts[-1], "reason", None) if message.parts else None
 
 
-def test_a_task_is_found_read_run_mended_and_checked(home: Home, wire: str) -> None:
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_task_is_found_read_run_mended_and_checked(home: Home, wire: WireName) -> None:
     task = Task(home, wire)
     server = task.serve()
     workspace = task.submit(server.client)
@@ -141,8 +129,9 @@ def test_a_task_is_found_read_run_mended_and_checked(home: Home, wire: str) -> N
     assert used, "and yet it was used"
 
 
+@pytest.mark.parametrize("wire", ["chat", "anthropic"])  # what is resumed is the same on every one
 @pytest.mark.parametrize("place", PLACES)
-def test_killed_anywhere_the_task_goes_on_and_nothing_is_done_twice(home: Home, wire: str, place: str) -> None:
+def test_killed_anywhere_the_task_goes_on_and_nothing_is_done_twice(home: Home, wire: WireName, place: str) -> None:
     task = Task(home, wire)
     first = task.serve(KEDGE_FAILPOINT=place)
     try:

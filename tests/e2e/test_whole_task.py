@@ -1,4 +1,4 @@
-"""A whole task as its user sees it: `kedge run` in a real repository, with real tools, on both wires."""
+"""A whole task as its user sees it: `kedge run` in a real repository, with real tools, on every wire."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.project import UNITTEST, WIRES, Project, bash, call, repair, step
+from kedge.config.schema import WireName
+from tests.e2e.project import UNITTEST, Project, bash, call, repair, step
 from tests.server.process import Server
 from tests.support.invariants import check_all_ended
 from tests.support.model_control import ModelControl
+from tests.support.wires import WIRES, conversation
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ VIEW = step(call("view", path="shop/price.py"))
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_mistake_is_found_read_mended_and_checked(project: Project, wire: str) -> None:
+def test_a_mistake_is_found_read_mended_and_checked(project: Project, wire: WireName) -> None:
     prompt = project.prompt(*repair(), text="Mended: `total` took 1 away.\nAll tests pass.")
     done = project.run(prompt, "-y", wire=wire)
     assert (done.code, done.out) == (0, "Mended: `total` took 1 away.\nAll tests pass.\n"), done
@@ -47,7 +49,7 @@ def test_a_mistake_is_found_read_mended_and_checked(project: Project, wire: str)
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_where_nobody_is_asked_a_command_is_refused_at_once_and_the_exit_code_says_so(
-    project: Project, wire: str
+    project: Project, wire: WireName
 ) -> None:
     prompt = project.prompt(VIEW, step(bash(f"{UNITTEST} && touch made")), text="I could not run the tests.")
     done = project.run(prompt, wire=wire)
@@ -78,7 +80,7 @@ CORRECTED = "your answer was not accepted"
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_an_answer_is_held_to_its_schema(project: Project, tmp_path: Path, wire: str) -> None:
+def test_an_answer_is_held_to_its_schema(project: Project, tmp_path: Path, wire: WireName) -> None:
     ours = f"schema of {project.directory}"  # the model is told the schema, so its script can be found by it
     (tmp_path / "schema.json").write_text(json.dumps({**SCHEMA, "title": ours}))
     args = ["-q", "--output-schema", str(tmp_path / "schema.json")]
@@ -99,7 +101,7 @@ PNG = bytes.fromhex(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_attached_files_reach_the_model(project: Project, tmp_path: Path, wire: str) -> None:
+def test_attached_files_reach_the_model(project: Project, tmp_path: Path, wire: WireName) -> None:
     (tmp_path / "shot.png").write_bytes(PNG)
     (tmp_path / "notes.md").write_text("# Prices\nare never negative: ä😀\n")
     prompt = project.prompt(VIEW, text="Seen.")
@@ -107,7 +109,7 @@ def test_attached_files_reach_the_model(project: Project, tmp_path: Path, wire: 
     done = project.run(prompt, "-q", "-f", files[0], "-f", files[1], wire=wire)
     assert (done.code, done.out, done.err) == (0, "Seen.\n", ""), done
     for body in project.requests(prompt):
-        user = next(message for message in body["messages"] if message["role"] == "user")
+        user = next(message for message in conversation(body) if message["role"] == "user")
         sent = json.dumps(user, ensure_ascii=False)
         assert "are never negative: ä😀" in sent
         assert "notes.md" in sent
@@ -115,13 +117,13 @@ def test_attached_files_reach_the_model(project: Project, tmp_path: Path, wire: 
         assert prompt in sent
 
 
-def _image(content: list[dict[str, Any]], wire: str) -> str:
-    if wire == "chat":
-        (url,) = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
-        head, _, data = url.partition(";base64,")
-        kind = head.removeprefix("data:")
-    else:
+def _image(content: list[dict[str, Any]], wire: WireName) -> str:
+    if wire == "anthropic":
         (source,) = [part["source"] for part in content if part["type"] == "image"]
         kind, data = source["media_type"], source["data"]
+    else:
+        (url,) = [part["image_url"] for part in content if "image_url" in part]
+        head, _, data = (url if wire == "responses" else url["url"]).partition(";base64,")
+        kind = head.removeprefix("data:")
     assert base64.b64decode(data) == PNG
     return kind
