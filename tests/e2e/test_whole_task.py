@@ -113,7 +113,7 @@ def test_attached_files_reach_the_model(project: Project, tmp_path: Path, wire: 
         sent = json.dumps(user, ensure_ascii=False)
         assert "are never negative: ä😀" in sent
         assert "notes.md" in sent
-        assert _image(user["content"], wire) == "image/png"
+        assert _image(user.get("content") or user["parts"], wire) == "image/png"
         assert prompt in sent
 
 
@@ -121,6 +121,9 @@ def _image(content: list[dict[str, Any]], wire: WireName) -> str:
     if wire == "anthropic":
         (source,) = [part["source"] for part in content if part["type"] == "image"]
         kind, data = source["media_type"], source["data"]
+    elif wire == "gemini":
+        (inline,) = [part["inlineData"] for part in content if "inlineData" in part]
+        kind, data = inline["mimeType"], inline["data"]
     else:
         (url,) = [part["image_url"] for part in content if "image_url" in part]
         head, _, data = (url if wire == "responses" else url["url"]).partition(";base64,")
