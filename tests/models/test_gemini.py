@@ -388,7 +388,7 @@ def test_a_signature_is_kept_beside_what_it_signs() -> None:
 
 def test_a_call_without_an_id_or_with_one_that_was_used_gets_one() -> None:
     history = [ask(), message("assistant", call("used"))]
-    named = {"name": "view", "args": {}}
+    named: dict[str, Any] = {"name": "view", "args": {}}
     events = [chunk({"functionCall": named}, {"functionCall": named}, {"functionCall": {**named, "id": "used"}})]
     request = StepRequest(system="", history=history)
     ids = [delta.id for delta in read(*events, request=request) if isinstance(delta, ToolCallDelta)]

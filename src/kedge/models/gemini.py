@@ -153,7 +153,7 @@ def _generation(endpoint: Endpoint, request: StepRequest, *, is_later: bool) -> 
         return config
     thinking: dict[str, Any] = {"includeThoughts": True}  # it thinks anyway, and people may see what
     if request.effort is not None:
-        effort = max(request.effort, info.least_effort, key=_EFFORTS.index)
+        effort: Effort = max(request.effort, info.least_effort, key=_EFFORTS.index)
         thinking |= {"thinkingLevel": effort.upper()} if is_later else {"thinkingBudget": BUDGETS[effort]}
     return {**config, "thinkingConfig": thinking}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
+from kedge.models.counts import count, fields_of
 from kedge.models.errors import Refused, Transient
 from kedge.models.faults import fault_of_event
 from kedge.models.gemini import mark
@@ -152,7 +153,7 @@ class GeminiStream:
             deltas += self._kept("call", signature)
         call_id = self._ids.unique(call.id or "", self._calls)
         self._calls += 1
-        given = json.dumps(call.args if isinstance(call.args, dict) else {}, ensure_ascii=False)
+        given = json.dumps(fields_of(call.args), ensure_ascii=False)
         deltas.append(ToolCallDelta(self._block, call_id, call.name, given))
         return [*deltas, *self._end_of_block()]
 
@@ -202,13 +203,11 @@ class GeminiStream:
 
     def _usage(self, report: Any) -> list[Delta]:
         """Read with care: a wrong count must not cost a good answer. Each report is of all so far."""
-        if not isinstance(report, dict):
+        fields = fields_of(report)
+        known = self._counts | {name: count(fields[name]) for name in _COUNTS if name in fields}
+        if known == self._counts:
             return []
-        fields = cast("dict[str, Any]", report)
-        told = {name: count for name in _COUNTS if (count := _count(fields.get(name))) is not None}
-        if not (told.keys() - self._counts.keys() or any(self._counts[name] != told[name] for name in told)):
-            return []
-        self._counts |= told
+        self._counts = known
         prompt, tools, cached, answer, thoughts = (self._counts.get(name, 0) for name in _COUNTS)
         if not (prompt or answer or thoughts):
             return []  # of a server that does not count
@@ -220,8 +219,3 @@ class GeminiStream:
                 cache_read_tokens=cached,
             )
         ]
-
-
-def _count(value: Any) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-    return value if is_count else None
