@@ -98,7 +98,7 @@ async def test_a_refused_key_fails_at_once_without_showing_it(
     pilot: Pilot, model_server: ModelServer, status: int
 ) -> None:
     model_server.plan = Plan(status=status, message=f"Incorrect API key provided: {KEY}")
-    end = await pilot.ask("go")
+    end = await pilot.ask("go", permissions="deny")
     assert end.code == "auth"
     assert end.error is not None
     assert "OPENAI_API_KEY" in end.error
@@ -263,7 +263,7 @@ async def test_a_key_is_found_nowhere_after_a_run(
     session = await pilot.kedge.session()
     assert (await pilot.ask("go", session)).text == "fine"
     env = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": caller}
-    assert (await pilot.ask("go", session, env=env)).code == "auth"
+    assert (await pilot.ask("go", session, env=env, permissions="deny")).code == "auth"
     assert (await pilot.ask("go", session)).error is None
     await pilot.kedge.shutdown()
     assert {call.headers["authorization"] for call in model_server.calls} == {f"Bearer {KEY}", f"Bearer {caller}"}

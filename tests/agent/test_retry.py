@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
 
-from kedge.agent.retry import Attempts, Renew, Retry
+from kedge.agent.retry import Attempts, Retry
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
@@ -16,6 +17,7 @@ from kedge.protocol.events import AgentEvent
 OLD = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="old.planted.key")
 NEW = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="new.planted.key")
 REFUSED = Refused("auth", "h answered 401: the key was refused; check OPENAI_API_KEY")
+Renew = Callable[[Endpoint], Awaitable[Endpoint | None]]
 BUSY = Transient("rate_limited", "h answered 429", 3.0)
 
 
@@ -32,8 +34,27 @@ class Told:
     async def sleep(self, delay_s: float) -> None:
         self.delays.append(delay_s)
 
-    def attempts(self, renew: Renew | None = None) -> Attempts:
-        return Attempts(cast("TurnContext", self), Retry(sleep=self.sleep, random=lambda: 1.0), renew)
+    def attempts(self, renew: Renew | None = None, logged_in: Endpoint | None = None) -> Attempts:
+        keys = renew and KnownKeys(renew, logged_in)
+        return Attempts(cast("TurnContext", self), Retry(sleep=self.sleep, random=lambda: 1.0), keys)
+
+
+class KnownKeys:
+    """Whoever knows of other keys, with what a person brings, which is the same each time."""
+
+    def __init__(self, renew: Renew, logged_in: Endpoint | None) -> None:
+        self._renew = renew
+        self._logged_in = logged_in
+
+    async def current(self, endpoint: Endpoint) -> Endpoint:
+        return endpoint
+
+    async def renewed(self, refused: Endpoint) -> Endpoint | None:
+        return await self._renew(refused)
+
+    async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
+        assert error.code == "auth"
+        return self._logged_in
 
 
 async def renew_to_new(endpoint: Endpoint) -> Endpoint | None:
@@ -74,6 +95,14 @@ async def test_without_another_key_the_run_fails_at_once(renew: Renew | None) ->
         await told.attempts(renew).again(REFUSED, OLD)
     assert (caught.value.text, caught.value.code) == (REFUSED.text, "auth")
     assert told.events == []
+
+
+async def test_a_person_is_waited_for_after_the_one_renewal_and_as_often_as_they_bring_a_key() -> None:
+    told = Told()
+    attempts = told.attempts(renew_to_nothing, NEW)
+    for _ in range(7):
+        assert await attempts.again(REFUSED, OLD) is NEW
+    assert [event.type for event in told.events] == ["retry"] * 7
 
 
 async def test_a_command_that_fails_now_is_told_with_the_refusal() -> None:

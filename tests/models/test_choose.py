@@ -109,7 +109,10 @@ async def test_a_refused_key_is_renewed_where_there_is_another(tmp_path: Path) -
     renewed = await choose.renewed(chosen.endpoint, ENV, config)
     assert renewed is not None
     assert (renewed.name, renewed.api_key) == ("openai/m", "new-key")
-    assert await choose.renewed(chosen.endpoint, {**ENV, "OPENAI_API_KEY": "old-key"}, config) is None
+    passed_over = await choose.renewed(chosen.endpoint, {**ENV, "OPENAI_API_KEY": "old-key"}, config)
+    assert passed_over is not None
+    assert passed_over.api_key == "new-key"
+    assert await choose.renewed(chosen.endpoint, {**ENV, "OPENAI_API_KEY": "old-key"}, PLAIN) is None
 
 
 async def test_the_embedded_model_has_no_key_to_renew() -> None:

@@ -59,9 +59,11 @@ async def test_the_configuration_comes_first_then_the_variable_the_file_and_the_
 
 
 async def test_the_providers_with_a_stored_key_are_listed_without_it(tmp_path: Path) -> None:
-    assert await Credentials(stored(tmp_path)).stored() == ["openai"]
-    assert await Credentials(stored(tmp_path, "")).stored() == []
-    assert await Credentials().stored() == []
+    found = await Credentials(stored(tmp_path)).stored()
+    assert list(found) == ["openai"]
+    assert KEY not in repr(found)
+    assert await Credentials(stored(tmp_path, "")).stored() == {}
+    assert await Credentials().stored() == {}
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])

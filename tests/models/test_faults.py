@@ -49,10 +49,10 @@ def test_what_may_pass_is_told_apart(status: int, error: Any, code: str) -> None
 @pytest.mark.parametrize(
     ("provider", "key", "status", "hint"),
     [
-        ("openai", KEY, 401, "the key was refused; check OPENAI_API_KEY"),
-        ("anthropic", KEY, 401, "the key was refused; check ANTHROPIC_API_KEY"),
-        ("my-proxy", KEY, 403, "the key was refused; check MY_PROXY_API_KEY"),
-        ("anthropic", None, 401, "it wants a key; set ANTHROPIC_API_KEY"),
+        ("openai", KEY, 401, "the key was refused; check OPENAI_API_KEY, or run: kedge login openai"),
+        ("anthropic", KEY, 401, "check ANTHROPIC_API_KEY, or run: kedge login anthropic"),
+        ("my-proxy", KEY, 403, "check MY_PROXY_API_KEY, or run: kedge login my-proxy"),
+        ("anthropic", None, 401, "it wants a key; set ANTHROPIC_API_KEY, or run: kedge login anthropic"),
         ("anthropic", KEY, 404, "check the model's name and ANTHROPIC_BASE_URL"),
         ("ollama", None, 404, "ollama pull m"),
         ("anthropic", KEY, 402, "check its billing"),

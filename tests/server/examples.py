@@ -15,6 +15,7 @@ from kedge.server.operations import Operation
 from kedge.server.table import OPERATIONS
 
 BODIES: dict[type, dict[str, Any]] = {
+    api.LoginBody: {"provider_id": "openai", "api_key": "the-key-of-an-example", "check": False},
     api.ControlBody: {"command": "shutdown_if_idle"},
     api.WorkspaceBody: {"path": "/"},
     api.SessionBody: {"title": "a title"},

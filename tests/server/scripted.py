@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from kedge.cli.main import main
@@ -15,21 +16,34 @@ from kedge.engine.turn import Turn
 from kedge.protocol.runs import RunKind
 from kedge.tools.jobs import AllJobs
 
+if TYPE_CHECKING:
+    from kedge.agent.logins import Logins
+
 
 class ScriptedAgent:
     """Does what prompts say; `kedge.engine.scripted` lists the commands."""
 
-    def __init__(self, **_: object) -> None:  # what the real one is given
+    def __init__(self, data_dir: Path | None = None, **_: object) -> None:  # what the real one is given
         turn = ScriptedTurn()
         # A person's commands are not run: some tests send whatever comes to their minds.
-        self.turns: dict[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": turn}
+        self.turns: dict[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": turn, "shell": turn}
         self.jobs = AllJobs()
+        self._data_dir = data_dir
 
     async def default_model(self, directory: Path) -> str | None:
         return "scripted/any"
 
     async def check_model(self, model: str, directory: Path) -> None:
         pass
+
+    async def logins(self) -> Logins:
+        from kedge.agent.logins import Logins  # most tests need none of this
+        from kedge.config.schema import Config
+        from kedge.models.client import Models
+        from kedge.models.credentials import CREDENTIALS_FILE, Credentials
+
+        file = None if self._data_dir is None else self._data_dir / CREDENTIALS_FILE
+        return Logins(Credentials(file), Models(), {}, lambda _directory, _env: Config())
 
     async def session_deleted(self, session_id: str) -> None:
         pass

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from kedge.agent import scratch
+from kedge.agent.logins import Logins
 from kedge.agent.params import spec_of
 from kedge.agent.retry import Retry
 from kedge.agent.shell import ShellTurn
@@ -57,11 +58,14 @@ class Agent:
         self._tools = tools
         retry = retry or Retry()
         self._titles = Titles(self._models)
+        credentials = Credentials(where / CREDENTIALS_FILE)
+        self._logins = Logins(credentials, self._models, environ, self._configure)
         self.jobs = AllJobs()
         turn = AgentTurn(
             Parts(
                 models=self._models,
-                chooser=Chooser(Credentials(where / CREDENTIALS_FILE)),
+                chooser=Chooser(credentials),
+                credentials=credentials,
                 local=local or Machine(self._embedded).local,
                 environ=environ,
                 configure=self._configure,
@@ -90,6 +94,9 @@ class Agent:
             return None
         has_one = choice.endpoint is not None or self._embedded.is_available()
         return choice.name if has_one else None
+
+    async def logins(self) -> Logins:
+        return self._logins
 
     async def check_model(self, model: str, directory: Path) -> None:
         """Raise `Invalid` where a model's name can be known to lead nowhere: nobody has a provider of that name."""

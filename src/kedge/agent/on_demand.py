@@ -17,6 +17,7 @@ from kedge.protocol.runs import RunKind
 
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
+    from kedge.agent.logins import Logins
     from kedge.tools.jobs import AllJobs
 
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
@@ -38,6 +39,9 @@ class AgentOnDemand:
 
     async def check_model(self, model: str, directory: Path) -> None:
         await (await self._ready()).check_model(model, directory)
+
+    async def logins(self) -> Logins:
+        return await (await self._ready()).logins()
 
     async def session_deleted(self, session_id: str) -> None:
         await (await self._ready()).session_deleted(session_id)

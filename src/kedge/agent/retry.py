@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 
@@ -15,8 +16,21 @@ from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent
 
-# The endpoint with another key, or None where there is no other (`Chooser.renewed`).
-Renew = Callable[[Endpoint], Awaitable[Endpoint | None]]
+
+class Keys(Protocol):
+    """Whoever knows of other keys for an endpoint."""
+
+    async def current(self, endpoint: Endpoint) -> Endpoint:
+        """The endpoint with the key that holds now."""
+        ...
+
+    async def renewed(self, refused: Endpoint) -> Endpoint | None:
+        """The endpoint with another key; None: there is no other. Raises `ConfigError` where that cannot be known."""
+        ...
+
+    async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
+        """The same once somebody has logged in; None: nobody is there who could."""
+        ...
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -39,23 +53,34 @@ class Retry(msgspec.Struct, frozen=True):
 class Attempts:
     """The attempts at one thing."""
 
-    def __init__(self, ctx: TurnContext, retry: Retry, renew: Renew | None = None) -> None:
+    def __init__(self, ctx: TurnContext, retry: Retry, keys: Keys | None = None) -> None:
         self._ctx = ctx
         self._retry = retry
-        self._renew = renew
+        self._keys = keys
+        self._is_renewed = False
         self._failures = 0
 
     async def again(self, error: ModelError, endpoint: Endpoint) -> Endpoint:
         """Return the endpoint for the next attempt when it is time for it, or end the turn because there is none."""
-        if error.code == "auth" and self._renew is not None:
-            renew, self._renew = self._renew, None  # once: a second key that is refused is the last
-            renewed = await _renewed(renew, endpoint, error)
+        if error.code == "auth" and self._keys is not None:
+            renewed = await self._with_another_key(self._keys, endpoint, error)
             if renewed is not None:
                 self._failures += 1
                 await self._tell(error, 0.0)
                 return renewed
         await self.failed(error)
         return endpoint
+
+    async def _with_another_key(self, keys: Keys, refused: Endpoint, error: ModelError) -> Endpoint | None:
+        if not self._is_renewed:
+            self._is_renewed = True  # once: a second key that is refused is the last, until a person brings another
+            try:
+                renewed = await keys.renewed(refused)
+            except ConfigError as why:  # the command that printed the refused key fails now: both are worth knowing
+                raise TurnFailed(f"{error.text}; {why.text}", error.code) from why
+            if renewed is not None:
+                return renewed
+        return await keys.after_login(refused, error)
 
     async def failed(self, error: ModelError) -> None:
         """Return when it is time for the next attempt, or end the turn because there is none."""
@@ -76,10 +101,3 @@ class Attempts:
         await self._ctx.tell(
             AgentEvent(type="retry", run_id="", session_id="", error=error.text, code=error.code, details=details)
         )
-
-
-async def _renewed(renew: Renew, endpoint: Endpoint, error: ModelError) -> Endpoint | None:
-    try:
-        return await renew(endpoint)
-    except ConfigError as why:  # the command that printed the refused key fails now: both are worth knowing
-        raise TurnFailed(f"{error.text}; {why.text}", error.code) from why

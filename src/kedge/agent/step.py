@@ -7,7 +7,7 @@ import contextlib
 import msgspec
 
 from kedge.agent.answer import Answer
-from kedge.agent.retry import Attempts, Renew, Retry
+from kedge.agent.retry import Attempts, Keys, Retry
 from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.cost import usage_of
@@ -33,16 +33,17 @@ class ContextFull(Exception):
 class Steps:
     """The steps of one turn."""
 
-    def __init__(self, ctx: TurnContext, models: Models, endpoint: Endpoint, retry: Retry, renew: Renew) -> None:
+    def __init__(self, ctx: TurnContext, models: Models, endpoint: Endpoint, retry: Retry, keys: Keys) -> None:
         self.endpoint = endpoint
         self._ctx = ctx
         self._models = models
         self._retry = retry
-        self._renew = renew
+        self._keys = keys
 
     async def take(self, request: StepRequest) -> None:
         """Raises `TurnFailed` where no further attempt helps, and `ContextFull` where less to read would."""
-        attempts = Attempts(self._ctx, self._retry, self._renew)
+        attempts = Attempts(self._ctx, self._retry, self._keys)
+        self.endpoint = await self._keys.current(self.endpoint)
         # The message is there before the model speaks, so that its first word is shown at once. An attempt that fails
         # without a word leaves it to the next one.
         answer = await self._begun()

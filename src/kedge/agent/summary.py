@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kedge.agent.answer import Answer
-from kedge.agent.retry import Attempts, Renew, Retry
+from kedge.agent.retry import Attempts, Keys, Retry
 from kedge.agent.shrinking import cut_text, shrunk, size_of
 from kedge.config.schema import AgentConfig
 from kedge.engine.errors import TurnFailed
@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
 
     endpoint: Endpoint
     request: StepRequest
-    renew: Renew | None = None
+    keys: Keys | None = None
 
 
 Prepare = Callable[[TurnContext, list[Message]], Awaitable[Prepared]]
@@ -114,7 +114,7 @@ async def summarise(
         )
     details = {"why": why, "messages": len(request.history)}
     await ctx.tell(AgentEvent(type="summarize", run_id="", session_id="", message=_WHY[why], details=details))
-    writing = _Writing(ctx, models, prepared, Attempts(ctx, retry or Retry(), prepared.renew))
+    writing = _Writing(ctx, models, prepared, Attempts(ctx, retry or Retry(), prepared.keys))
     for asked in _tries(request, prepared.endpoint.info, is_whole_refused=why == "refused"):
         if await writing.wrote(asked):
             return

@@ -15,12 +15,13 @@ import msgspec
 
 from kedge.agent import repeats
 from kedge.agent.calls import Calls, Denied
+from kedge.agent.keys import TurnKeys
 from kedge.agent.limits import Limits
 from kedge.agent.params import spec_of
 from kedge.agent.place import TurnPlace
 from kedge.agent.progress import Step, last_step
 from kedge.agent.results import known_files
-from kedge.agent.retry import Attempts, Renew, Retry
+from kedge.agent.retry import Attempts, Retry
 from kedge.agent.schema import OutputSchema
 from kedge.agent.step import ContextFull, Steps
 from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
@@ -33,6 +34,7 @@ from kedge.engine.turn import TurnContext
 from kedge.models import catalog
 from kedge.models.choose import Chooser, Chosen, Local
 from kedge.models.client import Models
+from kedge.models.credentials import Credentials
 from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
 from kedge.protocol.events import AgentEvent
@@ -56,6 +58,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     models: Models
     chooser: Chooser
+    credentials: Credentials
     local: LocalOf
     environ: Mapping[str, str]  # of runs that came without one of their own
     configure: Configure
@@ -77,7 +80,7 @@ class _Hands(msgspec.Struct, frozen=True, kw_only=True):
     calls: Calls
     steps: Steps
     limits: Limits
-    renew: Renew
+    keys: TurnKeys
 
 
 class AgentTurn:
@@ -149,7 +152,7 @@ class _Turn:
 
     async def prepared(self, history: list[Message]) -> Prepared:
         hands = await self._ready(history)
-        return Prepared(hands.steps.endpoint, self._request(hands, history), hands.renew)
+        return Prepared(hands.steps.endpoint, self._request(hands, history), hands.keys)
 
     def _request(self, hands: _Hands, history: Sequence[Message]) -> StepRequest:
         endpoint = hands.steps.endpoint
@@ -177,11 +180,8 @@ class _Turn:
         parts, ctx = self._parts, self._ctx
         env = parts.environ if ctx.env is None else ctx.env
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
-
-        async def renew(refused: Endpoint) -> Endpoint | None:
-            return await parts.chooser.renewed(refused, env, config)
-
-        chosen = await self._chosen(env, config, renew, is_first=len(history) == 1)
+        keys = TurnKeys(ctx, parts.chooser, parts.credentials, env, config)
+        chosen = await self._chosen(env, config, keys, is_first=len(history) == 1)
         endpoint = chosen.endpoint
         if config.agent.titles:
             parts.titles.begin(ctx, history, lambda: _small(parts, chosen, env, config))
@@ -215,13 +215,13 @@ class _Turn:
             specs=[spec_of(tool) for tool in tools],
             place=place,
             calls=Calls(ctx, place, {tool.name: tool for tool in tools}, judge),
-            steps=Steps(ctx, parts.models, endpoint, parts.retry, renew),
+            steps=Steps(ctx, parts.models, endpoint, parts.retry, keys),
             limits=Limits(ctx, config, endpoint),
-            renew=renew,
+            keys=keys,
         )
 
-    async def _chosen(self, env: Mapping[str, str], config: Config, renew: Renew, *, is_first: bool) -> Chosen:
-        attempts = Attempts(self._ctx, self._parts.retry, renew)
+    async def _chosen(self, env: Mapping[str, str], config: Config, keys: TurnKeys, *, is_first: bool) -> Chosen:
+        attempts = Attempts(self._ctx, self._parts.retry, keys)
         chosen: Chosen | None = None
         while True:
             try:

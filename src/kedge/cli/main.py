@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("kedge.cli.attach", "follow a run that is already there"),
     "cancel": ("kedge.cli.cancel", "stop a run, or all that a session is doing"),
     "session": ("kedge.cli.session", "list, show, rename, delete or export conversations, choose their model"),
+    "login": ("kedge.cli.login", "check and store a provider's key"),
+    "logout": ("kedge.cli.logout", "forget a stored key"),
     "config": ("kedge.cli.config", "show and change the configuration"),
     "logs": ("kedge.cli.logs", "show the log of the server"),
     "doctor": ("kedge.cli.doctor", "check the set-up, and say how to mend it"),

@@ -120,6 +120,19 @@ class SandboxConfig(_Table, frozen=True, kw_only=True):
     ask: Annotated[bool, Meta(description="ask about commands that are held, as about others", extra=STRICTER)] = True
 
 
+class CredentialsConfig(_Table, frozen=True, kw_only=True):
+    """Where logins are kept, and how long they are waited for."""
+
+    store: Annotated[
+        Literal["file", "keyring"],
+        Meta(description="where `kedge login` keeps keys: a file of yours alone, or the system's keyring"),
+    ] = "file"
+    wait_s: Annotated[
+        Annotated[float, Meta(ge=0)],
+        Meta(description="how long a run that a person watches waits for a new login when its key is refused; 0: not"),
+    ] = 600
+
+
 class FetchConfig(_Table, frozen=True, kw_only=True):
     """What may be fetched from the web."""
 
@@ -136,6 +149,7 @@ class Config(_Table, frozen=True, kw_only=True):
     agent: Annotated[AgentConfig, Meta(description="how the agent works")] = AgentConfig()
     permissions: Annotated[PermissionsConfig, Meta(description="what it may do without asking")] = PermissionsConfig()
     sandbox: Annotated[SandboxConfig, Meta(description="what holds the commands that it runs")] = SandboxConfig()
+    credentials: Annotated[CredentialsConfig, Meta(description="where logins are kept")] = CredentialsConfig()
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
     trusted: Annotated[
         tuple[str, ...],

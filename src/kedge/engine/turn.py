@@ -7,6 +7,7 @@ not, from that moment on it can write nothing (`ClaimLost`), and the engine make
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -139,6 +140,10 @@ class TurnContext:
         self._desk.check()
         ours = msgspec.structs.replace(event, run_id=self.run.run_id, session_id=self.run.session_id)
         await persist(lambda: self._engine.store.append_agent_event(self._claim, ours))
+
+    def waiting(self) -> AbstractAsyncContextManager[None]:
+        """While a person has to act: another turn may work in this one's place."""
+        return self._slot.lent()
 
     async def count(self, usage: Usage) -> None:
         """Add to the run what was used beside its steps."""

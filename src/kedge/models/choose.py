@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -63,11 +63,21 @@ class Chooser:
             return await self._ready(choice, env, local)
         return None if large.endpoint.info.is_tiny else large
 
-    async def renewed(self, endpoint: Endpoint, env: Mapping[str, str], config: Config) -> Endpoint | None:
-        """The endpoint with another key, after its own was refused; None where there is no other."""
+    async def renewed(
+        self, endpoint: Endpoint, env: Mapping[str, str], config: Config, refused: Collection[str] = ()
+    ) -> Endpoint | None:
+        """The endpoint with another key, after its own was refused, as those `refused` before; None: there is none."""
         provider = provider_of(endpoint.provider, config)
-        key = provider and await self._credentials.refreshed(provider, env, endpoint.api_key)
+        key = provider and await self._credentials.refreshed(provider, env, endpoint.api_key, refused)
         return msgspec.structs.replace(endpoint, api_key=key) if key else None
+
+    async def current(
+        self, endpoint: Endpoint, env: Mapping[str, str], config: Config, refused: Collection[str] = ()
+    ) -> Endpoint:
+        """The endpoint with the key that holds now: somebody may have logged in."""
+        provider = provider_of(endpoint.provider, config)
+        key = provider and await self._credentials.key(provider, env, refused)
+        return msgspec.structs.replace(endpoint, api_key=key) if key else endpoint
 
     async def _of_stored_key(self, env: Mapping[str, str], config: Config) -> Choice | None:
         stored = await self._credentials.stored()
@@ -79,7 +89,10 @@ class Chooser:
             return await local(choice.local)
         key = await self._credentials.key(choice.provider, env)
         if key is None and choice.needs_key:
-            problem = f"{choice.endpoint.name} needs a key: set {choice.provider.key_variable}"
+            name = choice.provider.id
+            problem = (
+                f"{choice.endpoint.name} needs a key: set {choice.provider.key_variable}, or run: kedge login {name}"
+            )
             raise ConfigError("bad_config", problem)
         return Chosen(
             endpoint=msgspec.structs.replace(choice.endpoint, api_key=key), why=choice.why, is_found=choice.is_found

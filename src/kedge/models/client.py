@@ -111,13 +111,17 @@ class Models:
         names: list[str] = []
         asked: HttpRequest | None = wire.prepare_listing(endpoint)
         for _ in range(MAX_PAGES):
-            async with self._send(endpoint, asked) as answer:
-                told = b"".join([chunk async for chunk in _short_body(answer)])
+            told = await self.ask(endpoint, asked)
             names += wire.parse_listing(told)
             asked = wire.next_listing(asked, told)
             if asked is None:
                 break
         return names
+
+    async def ask(self, endpoint: Endpoint, request: HttpRequest) -> bytes:
+        """The beginning of what the server says to one request."""
+        async with self._send(endpoint, request) as answer:
+            return b"".join([chunk async for chunk in _short_body(answer)])
 
     async def _first_model(self, endpoint: Endpoint) -> str:
         names = await self.offered(endpoint)

@@ -1,97 +1,153 @@
-"""The key for a provider: configured, from the environment, stored, or printed by a command, in this order. A key is
-given to whoever sends it, and is in no message, log or representation.
+"""The key for a provider: configured, from the environment, of a login, or printed by a command, in this order. It is
+given to whoever sends it, and is in no message, log or representation (P16).
 
-The file of stored keys: {"version": 1, "providers": {ID: {"api_key": KEY}}}.
+A key that was refused is passed over, so that a login helps also where an old variable comes before it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
-
-import msgspec
+from typing import Literal
 
 from kedge.models.errors import ConfigError
 from kedge.models.key_command import COMMAND_S, KeyCommands
+from kedge.models.key_file import Entry, KeyFile
+from kedge.models.key_ring import KeyRing
 from kedge.models.providers import Provider, key_in
 
+log = logging.getLogger(__name__)
+
 CREDENTIALS_FILE = "credentials.json"  # in the data directory, 0600
-MAX_FILE_BYTES = 1024 * 1024
+SHOWN_CHARS = 4
+MIN_SHOWN = 12  # of a shorter one the end would be too much of it
 
-
-class _Stored(msgspec.Struct):
-    api_key: str = ""
-
-    def __repr__(self) -> str:
-        return "_Stored()"
-
-
-class _File(msgspec.Struct):
-    providers: dict[str, _Stored] = {}
+Place = Literal["file", "keyring"]
 
 
 class Credentials:
-    def __init__(self, path: Path | None = None, *, command_s: float = COMMAND_S) -> None:
-        self._path = path
+    def __init__(
+        self, path: Path | None = None, *, keyring: KeyRing | None = None, command_s: float = COMMAND_S
+    ) -> None:
+        self._file = None if path is None else KeyFile(path)
+        self._keyring = keyring or KeyRing()
         self._commands = KeyCommands(command_s)
+        self._remembered = _Remembered()  # of the keyring, which is slow and may ask a person
+        self._logins: dict[str, int] = {}  # how often somebody logged in here
+        self._news = asyncio.Event()
 
-    async def key(self, provider: Provider, env: Mapping[str, str]) -> str | None:
-        """The key, or None where nobody gave one; `env` is the run's."""
-        key, _ = await self._look_up(provider, env)
+    async def key(self, provider: Provider, env: Mapping[str, str], refused: Collection[str] = ()) -> str | None:
+        """The key, or None where nobody gave one that is not among the `refused`; `env` is the run's."""
+        key, _ = await self._look_up(provider, env, refused)
         return key
 
-    async def refreshed(self, provider: Provider, env: Mapping[str, str], refused: str | None) -> str | None:
-        """The key to try once more after `refused`; None where there is no other. A command that was run again counts,
-        whatever it prints: it may have renewed what stands behind the key."""
-        key, is_new = await self._look_up(provider, env, refused)
+    async def refreshed(
+        self, provider: Provider, env: Mapping[str, str], refused: str | None, before: Collection[str] = ()
+    ) -> str | None:
+        """The key to try once more after `refused`, and those refused `before`; None where there is no other. A command
+        that was run again counts, whatever it prints: it may have renewed what stands behind the key."""
+        key, is_new = await self._look_up(provider, env, {*before, *([refused] if refused else [])}, refused)
         return key if is_new or key != refused else None
 
-    async def stored(self) -> list[str]:
-        """The providers with a stored key."""
-        return [name for name, entry in (await self._file()).items() if entry.api_key]
+    async def stored(self) -> dict[str, Entry]:
+        """What people logged in with, by provider."""
+        entries = {} if self._file is None else await asyncio.to_thread(self._file.read)
+        return {name: entry for name, entry in entries.items() if entry.has_key}
+
+    async def store(self, provider_id: str, key: str, place: Place) -> None:
+        """Keep a key, in place of the one before; whoever waits for a login there goes on."""
+        key = checked(key, "the key")
+        assert self._file is not None
+        entry: dict[str, object] = {"api_key": key}
+        if place == "keyring":
+            await self._keyring.set(provider_id, key)
+            entry = {"keyring": True, "last_four": last_four(key)}
+        before = await asyncio.to_thread(self._file.put, provider_id, entry)
+        self._remembered.forget(provider_id)
+        if before is not None and before.keyring and place != "keyring":
+            with contextlib.suppress(ConfigError):  # the key there is not used any more
+                await self._keyring.delete(provider_id)
+        self._logins[provider_id] = self.logins(provider_id) + 1
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def remove(self, provider_id: str) -> bool:
+        """Whether there was one."""
+        entry = (await self.stored()).get(provider_id)
+        if entry is None or self._file is None:
+            return False
+        if entry.keyring:
+            await self._keyring.delete(provider_id)
+        await asyncio.to_thread(self._file.put, provider_id, None)
+        self._remembered.forget(provider_id)
+        return True
+
+    def logins(self, provider_id: str) -> int:
+        """How often somebody has logged in there since the server started."""
+        return self._logins.get(provider_id, 0)
+
+    async def login_after(self, provider_id: str, count: int) -> str | None:
+        """Wait until somebody has logged in more often than that; their key."""
+        while self.logins(provider_id) <= count:
+            await self._news.wait()
+        return await self._of_login(provider_id)
 
     async def _look_up(
-        self, provider: Provider, env: Mapping[str, str], refused: str | None = None
+        self, provider: Provider, env: Mapping[str, str], refused: Collection[str] = (), last: str | None = None
     ) -> tuple[str | None, bool]:
         """The key, and whether a command printed it just now."""
-        if configured := (provider.config.api_key or "").strip():
-            return _checked(configured, f"providers.{provider.id}.api_key"), False
-        if found := key_in(provider, env):
-            return _checked(found[1], found[0]), False
-        entry = (await self._file()).get(provider.id)
-        if entry is not None and (stored := entry.api_key.strip()):
-            return _checked(stored, f"the stored key of {provider.id}"), False
+        configured = (provider.config.api_key or "").strip()
+        if configured and configured not in refused:
+            return checked(configured, f"providers.{provider.id}.api_key"), False
+        if (found := key_in(provider, env)) and found[1] not in refused:
+            return checked(found[1], found[0]), False
+        if (stored := await self._of_login(provider.id, refused)) and stored not in refused:
+            return checked(stored, f"the stored key of {provider.id}"), False
         if command := (provider.config.api_key_command or "").strip():
-            key, is_new = await self._commands.key(provider.id, command, env, refused)
-            return _checked(key, f"what the api_key_command of {provider.id} prints"), is_new
+            key, is_new = await self._commands.key(provider.id, command, env, last)
+            return checked(key, f"what the api_key_command of {provider.id} prints"), is_new
         return None, False
 
-    async def _file(self) -> dict[str, _Stored]:
-        return {} if self._path is None else await asyncio.to_thread(_read, self._path)
+    async def _of_login(self, provider_id: str, refused: Collection[str] = ()) -> str | None:
+        entry = (await self.stored()).get(provider_id)
+        if entry is None:
+            return None
+        if not entry.keyring:
+            return entry.api_key.strip()
+        known = self._remembered.get(provider_id)
+        if known is None or known in refused:  # another process may have put another one there
+            known = await self._keyring.get(provider_id)
+            self._remembered.keep(provider_id, known)
+        return known
 
 
-def _read(path: Path) -> dict[str, _Stored]:
-    try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            content = file.read(MAX_FILE_BYTES)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ConfigError("bad_config", f"{path} cannot be read: {error.strerror}") from error
-    if status.st_mode & 0o077 or status.st_uid != os.geteuid():
-        raise ConfigError("bad_config", f"{path} is open to others, so it is not read; run: chmod 600 {path}")
-    try:
-        return msgspec.json.decode(content, type=_File).providers
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Not even the complaint is passed on: it may quote what it stumbled over.
-        raise ConfigError("bad_config", f"{path} is damaged; remove it and store the keys again") from None
+class _Remembered:
+    """Keys in memory, which show themselves to nobody."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, str] = {}
+
+    def get(self, provider_id: str) -> str | None:
+        return self._keys.get(provider_id)
+
+    def keep(self, provider_id: str, key: str | None) -> None:
+        if key is not None:
+            self._keys[provider_id] = key
+
+    def forget(self, provider_id: str) -> None:
+        self._keys.pop(provider_id, None)
 
 
-def _checked(key: str, source: str) -> str:
+def checked(key: str, source: str) -> str:
     """An HTTP header takes no more than this, and the client's own complaint would repeat the key."""
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError("bad_config", f"{source} holds characters that no key has; copy it again")
     return key
+
+
+def last_four(key: str) -> str | None:
+    """As much of a key as anybody is shown."""
+    return key[-SHOWN_CHARS:] if len(key) >= MIN_SHOWN else None

@@ -138,9 +138,10 @@ def _hint_of_place(code: Code, endpoint: Endpoint) -> str | None:
     """What to look at depends on whose model it is."""
     match code:
         case "auth" if endpoint.api_key is None:
-            return f"it wants a key; set {key_variable(endpoint.provider)}"
+            return f"it wants a key; set {key_variable(endpoint.provider)}, or run: kedge login {endpoint.provider}"
         case "auth":
-            return f"the key was refused; check {key_variable(endpoint.provider)}"
+            variable = key_variable(endpoint.provider)
+            return f"the key was refused; check {variable}, or run: kedge login {endpoint.provider}"
         case "model_not_found" if endpoint.provider == "ollama":
             return f"get the model with: ollama pull {endpoint.model}"
         case "model_not_found":

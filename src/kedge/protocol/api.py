@@ -86,10 +86,14 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     variable: str | None = None  # of the server's own environment; a run brings its caller's
 
 
-class LoginProvider(msgspec.Struct, frozen=True):
+class LoginProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """`needs_key` is false for those on this machine, which can do without. Its variables name its key and address."""
+
     provider_id: str
     title: str
+    needs_key: bool
     key_variable: str
+    url_variable: str
 
 
 class CredentialsQuery(msgspec.Struct, frozen=True):
@@ -97,7 +101,7 @@ class CredentialsQuery(msgspec.Struct, frozen=True):
 
 
 class CredentialList(msgspec.Struct, frozen=True):
-    """`providers` are those that one can log in at."""
+    """`providers` are all that one can log in at."""
 
     credentials: list[Credential]
     providers: list[LoginProvider]

@@ -1,0 +1,146 @@
+"""Logins: a key that somebody hands in is checked with its provider, stored, and used from the next model call on. Of a
+key nobody is shown more than its end (P16)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from kedge.config.schema import Config
+from kedge.models.client import Models
+from kedge.models.credentials import Credentials, checked, last_four
+from kedge.models.errors import ConfigError, ModelError, Transient
+from kedge.models.key_check import check_key
+from kedge.models.key_file import Entry
+from kedge.models.providers import Provider, key_in, providers
+from kedge.models.resolve import of_provider
+from kedge.models.values import Endpoint
+from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
+from kedge.protocol.errors import Invalid, NotFound, Unavailable
+
+MAX_KEY_CHARS = 64 * 1024  # no provider's are as long
+_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,39}")  # what looks otherwise may be a key in the wrong place
+
+Configure = Callable[[Path, Mapping[str, str]], Config]
+
+
+class Logins:
+    def __init__(
+        self, credentials: Credentials, models: Models, environ: Mapping[str, str], configure: Configure
+    ) -> None:
+        self._credentials = credentials
+        self._models = models
+        self._environ = environ
+        self._configure = configure
+
+    async def log_in(self, body: LoginBody, directory: Path) -> StoredCredential:
+        """Check and store a key. Where anything speaks against it, what was stored before stays."""
+        config = await self._config(directory)
+        provider = _find(body.provider_id, config)
+        key = _checked_key(body.api_key)
+        if body.check:
+            await self._check(provider, key, body.base_url)
+        place = config.credentials.store
+        try:
+            await self._credentials.store(provider.id, key, place)
+        except ConfigError as error:
+            raise Invalid("bad_config", f"the key was not stored: {error.text}") from error
+        return StoredCredential(provider_id=provider.id, stored_in=place, last_four=last_four(key))
+
+    async def log_out(self, provider_id: str) -> None:
+        try:
+            is_there = await self._credentials.remove(provider_id)
+        except ConfigError as error:
+            raise Invalid("bad_config", error.text) from error
+        if not is_there:
+            raise NotFound("login", provider_id[:40])
+
+    async def listed(self, directory: Path) -> CredentialList:
+        """Where keys come from, in the order in which they are looked for; variables are those of the server."""
+        known = providers(await self._config(directory))
+        try:
+            stored = await self._credentials.stored()
+        except ConfigError as error:
+            raise Invalid("bad_config", error.text) from error
+        strangers = [Provider(id=name) for name in stored if name not in known]  # not configured any more, or not here
+        found = [each for provider in [*known.values(), *strangers] for each in self._of(provider, stored)]
+        offered = [
+            LoginProvider(
+                provider_id=each.id,
+                title=each.title or each.id,
+                needs_key=not each.is_local,
+                key_variable=each.key_variable,
+                url_variable=each.url_variable,
+            )
+            for each in known.values()
+        ]
+        return CredentialList(found, offered)
+
+    def _of(self, provider: Provider, stored: Mapping[str, Entry]) -> Iterator[Credential]:
+        is_used = True
+        for credential in self._sources(provider, stored.get(provider.id)):
+            yield msgspec.structs.replace(credential, is_used=is_used)
+            is_used = False
+
+    def _sources(self, provider: Provider, entry: Entry | None) -> Iterator[Credential]:
+        settings, name = provider.config, provider.id
+        if key := (settings.api_key or "").strip():
+            yield Credential(provider_id=name, source="config", last_four=last_four(key))
+        if found := key_in(provider, self._environ):
+            yield Credential(provider_id=name, source="environment", variable=found[0], last_four=last_four(found[1]))
+        if entry is not None:
+            place, end = ("keyring", entry.last_four) if entry.keyring else ("file", last_four(entry.api_key.strip()))
+            yield Credential(provider_id=name, source="login", stored_in=place, last_four=end)
+        if (settings.api_key_command or "").strip():
+            yield Credential(provider_id=name, source="command")
+
+    async def _check(self, provider: Provider, key: str, base_url: str | None) -> None:
+        unchecked = f"store it unchecked with: kedge login {provider.id} --no-check"
+        try:
+            endpoint = self._endpoint(provider, key, base_url)
+        except ConfigError as error:
+            raise Invalid("bad_config", error.text) from error
+        try:
+            await check_key(self._models, endpoint)
+        except Transient as error:
+            problem = f"the key was neither checked nor stored: {error.text}; try again, or {unchecked}"
+            raise Unavailable("provider_unreachable", problem) from error
+        except ModelError as error:
+            if error.code == "auth":
+                raise Invalid(
+                    "key_refused", f"{endpoint.host} refused the key, and it was not stored; copy it again"
+                ) from error
+            raise Invalid("key_not_checked", f"the key was not stored: {error.text}; {unchecked}") from error
+
+    def _endpoint(self, provider: Provider, key: str, base_url: str | None) -> Endpoint:
+        env = dict(self._environ)
+        if base_url is not None:
+            env[provider.url_variable] = base_url
+        endpoint = of_provider(provider, "", env).endpoint
+        assert endpoint is not None
+        return msgspec.structs.replace(endpoint, api_key=key)
+
+    async def _config(self, directory: Path) -> Config:
+        return await asyncio.to_thread(self._configure, directory, self._environ)
+
+
+def _find(provider_id: str, config: Config) -> Provider:
+    known = providers(config)
+    if provider_id in known:
+        return known[provider_id]
+    named = f"{provider_id!r}" if _NAME.fullmatch(provider_id) else "of that name"
+    raise Invalid("unknown_provider", f"there is no provider {named}; known are {', '.join(sorted(known))}")
+
+
+def _checked_key(given: str) -> str:
+    key = given.strip()
+    if not key or len(key) > MAX_KEY_CHARS:
+        raise Invalid("invalid_key", "that is no key; copy it again, the whole of it and nothing else")
+    try:
+        return checked(key, "the key")
+    except ConfigError as error:
+        raise Invalid("invalid_key", error.text) from None

@@ -1,0 +1,153 @@
+"""The file of stored keys: readable by its owner alone, replaced whole or not at all, whoever else writes it meanwhile.
+
+{"version": 1, "providers": {ID: {"api_key": KEY}}}; of a key in the system's keyring only its end ("last_four").
+What a later Kedge adds is kept. No text of the file is ever quoted: it may be a key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kedge import failpoints
+from kedge.models.errors import ConfigError
+from kedge.protocol.errors import StoreUnavailable
+
+VERSION = 1
+MAX_BYTES = 1024 * 1024
+LOCK_S = 10.0  # somebody else writes for a few milliseconds
+
+
+class Entry(msgspec.Struct, frozen=True):
+    api_key: str = ""
+    keyring: bool = False
+    last_four: str | None = None  # of a key in the keyring
+
+    @property
+    def has_key(self) -> bool:
+        return self.keyring or bool(self.api_key.strip())
+
+    def __repr__(self) -> str:
+        return "Entry()"
+
+
+class _Document(msgspec.Struct):
+    providers: dict[str, Entry] = {}
+    version: int = VERSION
+
+
+class KeyFile:
+    """Everything here blocks: call it in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, Entry]:
+        content = self._content()
+        return {} if content is None else self._decoded(content).providers
+
+    def put(self, provider_id: str, entry: Mapping[str, Any] | None) -> Entry | None:
+        """Store an entry, or remove it; returns the one before. Raises and leaves everything as it was."""
+        try:
+            target = Path(os.path.realpath(self.path))  # a link stays one
+            with _locked(target.with_name(f"{target.name}.lock")):
+                content = self._content()
+                known = {} if content is None else self._decoded(content).providers
+                if entry is not None or provider_id in known:
+                    self._replace(target, _changed(content, provider_id, entry))
+                return known.get(provider_id)
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def _content(self) -> bytes | None:
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                content = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError("bad_config", f"{self.path} cannot be read: {error.strerror}") from error
+        if status.st_mode & 0o077 or status.st_uid != os.geteuid():
+            problem = f"{self.path} is open to others, so it is not used; run: chmod 600 {self.path}"
+            raise ConfigError("bad_config", problem)
+        return content
+
+    def _decoded(self, content: bytes) -> _Document:
+        try:
+            document = msgspec.json.decode(content, type=_Document)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            # Not even the complaint is passed on: it may quote what it stumbled over.
+            problem = f"{self.path} is damaged; mend it, or remove it and store the keys again"
+            raise ConfigError("bad_config", problem) from None
+        if document.version > VERSION:
+            raise ConfigError("bad_config", f"{self.path} was written by a later Kedge; use that one")
+        return document
+
+    def _replace(self, target: Path, content: bytes) -> None:
+        beside = target.with_name(f"{target.name}.new")  # ours alone: the lock is held
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                beside.unlink()  # somebody was killed here
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(fd)
+            failpoints.hit("credentials.written")
+            beside.replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+        _sync_directory(target.parent)
+
+
+def _changed(content: bytes | None, provider_id: str, entry: Mapping[str, Any] | None) -> bytes:
+    """The document with another entry, and otherwise as it was."""
+    document: dict[str, Any] = msgspec.json.decode(content) if content else {"version": VERSION}
+    entries: dict[str, Any] = document.setdefault("providers", {})
+    if entry is None:
+        del entries[provider_id]
+    else:
+        ours = Entry.__struct_fields__
+        kept = {name: value for name, value in entries.get(provider_id, {}).items() if name not in ours}
+        entries[provider_id] = {**entry, **kept}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[None]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + LOCK_S
+        while not _try_to_lock(fd):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(f"{path} is held by another process")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _try_to_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
