@@ -1,0 +1,148 @@
+"""Diffs as people read them: numbered, coloured like the file they change, in one column or side by side.
+
+`diff_lines` is for whoever draws by lines (the transcript, a dialog); `DiffView` is a widget of its own.
+"""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from kedge.tui.chat.clean import clean
+from kedge.tui.chat.code import coloured_file
+from kedge.tui.chat.diff_parsing import Diff, Row, pairs, parse
+from kedge.tui.chat.lines import Line, chop, strip_of, strips_of
+from kedge.tui.chat.palette import Palette
+from kedge.tui.chat.theming import palette_of
+
+MIN_SPLIT = 120  # columns: two files side by side need that much to be read
+
+MINUS = "\u2212"  # as wide as a plus
+
+_MARKS = {"same": " ", "added": "+", "removed": MINUS, "gap": " "}
+
+
+def counts(added: int, removed: int, palette: Palette) -> Line:
+    return [Segment(f"+{added}", palette.success), Segment(f" {MINUS}{removed}", palette.error)]
+
+
+def diff_lines(text: str, width: int, palette: Palette, *, split: bool = False, heads: bool = False) -> list[Line]:
+    """Lines exactly that wide. `heads` puts each file's name and counts above its lines."""
+    lines: list[Line] = []
+    for diff in parse(clean(text)):
+        if heads:
+            if lines:
+                lines.append(list(strip_of([], width)))
+            head = [Segment(f"{diff.path or 'changes'}  ", palette.text + Style(bold=True))]
+            lines.append(list(strip_of([*head, *counts(diff.added, diff.removed, palette)], width)))
+        lines += _Sheet(diff, palette).split(width) if split else _Sheet(diff, palette).unified(width)
+    return lines
+
+
+class _Sheet:
+    """One file's diff with its colours."""
+
+    def __init__(self, diff: Diff, palette: Palette) -> None:
+        self._diff = diff
+        self._palette = palette
+        self._old = self._colours("removed")
+        self._new = self._colours("added")
+        numbers = [number for row in diff.rows for number in (row.old, row.new) if number is not None]
+        self._digits = max(3, len(str(max(numbers, default=0))))
+
+    def unified(self, width: int) -> list[Line]:
+        lines: list[Line] = []
+        for index, row in enumerate(self._diff.rows):
+            number = row.old if row.kind == "removed" else row.new
+            lines += self._row(index, row, number, width)
+        return lines
+
+    def split(self, width: int) -> list[Line]:
+        left = (width - 1) // 2
+        right = width - 1 - left
+        bar = Segment("│", self._palette.muted)
+        index_of = {id(row): index for index, row in enumerate(self._diff.rows)}
+        lines: list[Line] = []
+        for old, new in pairs(self._diff.rows):
+            olds = self._row(index_of[id(old)], old, old.old, left) if old else []
+            news = self._row(index_of[id(new)], new, new.new, right) if new else []
+            for i in range(max(len(olds), len(news))):
+                one = olds[i] if i < len(olds) else list(strip_of([], left))
+                two = news[i] if i < len(news) else list(strip_of([], right))
+                lines.append([*one, bar, *two])
+        return lines
+
+    def _row(self, index: int, row: Row, number: int | None, width: int) -> list[Line]:
+        palette = self._palette
+        if row.kind == "gap":
+            mark = row.text or "⋯"
+            return [list(strip_of([Segment(f"{' ' * self._digits} {mark}", palette.muted)], width))]
+        fill, ink = Style.null(), palette.muted
+        if row.kind == "added":
+            fill, ink = palette.added, palette.success
+        elif row.kind == "removed":
+            fill, ink = palette.removed, palette.error
+        head = Segment(f"{number if number is not None else '':>{self._digits}} {_MARKS[row.kind]} ", ink + fill)
+        rest = Segment(" " * len(head.text), ink + fill)
+        code = (self._old if row.kind == "removed" else self._new)[index]
+        painted = [Segment(text, (style or palette.text) + fill) for text, style, _ in code]
+        lines = chop(painted, max(1, width - len(head.text)))
+        return [list(strip_of([rest if i else head, *each], width, fill)) for i, each in enumerate(lines)]
+
+    def _colours(self, kind: str) -> dict[int, Line]:
+        """Of one side, read in one go: a line alone may be the middle of a string."""
+        seen = [(i, row) for i, row in enumerate(self._diff.rows) if row.kind in ("same", kind)]
+        lines = coloured_file("\n".join(row.text for _, row in seen), self._diff.path, self._palette)
+        return {index: line for (index, _), line in zip(seen, lines, strict=True)}
+
+
+class DiffView(ScrollView, can_focus=True):
+    """A diff to scroll in. `is_split` None chooses by the width."""
+
+    def __init__(self, text: str = "", *, is_split: bool | None = None, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.styles.overflow_x = "hidden"
+        self.styles.scrollbar_size_vertical = 1
+        self._text = text
+        self._is_split = is_split
+        self._strips: list[Strip] = []
+        self._drawn_for: tuple[object, ...] = ()
+
+    def show(self, text: str) -> None:
+        self._text = text
+        self._draw()
+
+    @property
+    def is_split(self) -> bool:
+        return self.size.width >= MIN_SPLIT if self._is_split is None else self._is_split
+
+    def toggle_split(self) -> None:
+        self._is_split = not self.is_split
+        self._draw()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_mounted:
+            self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def render_line(self, y: int) -> Strip:
+        at = self.scroll_offset.y + y
+        return self._strips[at] if at < len(self._strips) else Strip.blank(self.size.width)
+
+    def _draw(self) -> None:
+        width = self.size.width
+        palette = palette_of(self)
+        wanted = (self._text, width, self.is_split, palette)
+        if not width or wanted == self._drawn_for:
+            return
+        self._drawn_for = wanted
+        lines = diff_lines(self._text, width, palette, split=self.is_split, heads=True)
+        self._strips = strips_of(lines, width)
+        self.virtual_size = Size(width, len(self._strips))
+        self.refresh()

@@ -1,0 +1,222 @@
+"""Each kind of block as pieces to draw, and as text to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.segment import Segment
+from rich.style import Style
+
+from kedge.tui.chat import markdown
+from kedge.tui.chat.calls import Look, call_lines, diff_of, plain_call
+from kedge.tui.chat.clean import clean, clean_line
+from kedge.tui.chat.lines import Line, indented, strip_of, truncate, width_of, wrap
+from kedge.tui.chat.outputs import MAX_LINES, count_lines, first_lines, last_lines, more_lines
+from kedge.tui.chat.palette import Palette
+from kedge.tui.chat.splitting import Chunk, Splitter
+from kedge.tui.story.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
+
+FOLDED_PROMPT = 12  # lines of a prompt that was pasted
+FOLDED_OUTPUT = 10
+
+_BOLD = Style(bold=True)
+_NOTES = {
+    "info": ("·", "muted"),
+    "warning": ("▲", "warning"),
+    "error": ("✗", "error"),
+    "cancelled": ("■", "muted"),
+    "summary": ("≡", "secondary"),
+}
+
+Draw = Callable[[int, Palette], list[Line]]
+
+
+class Piece:
+    """Lines that are drawn together. It never changes: what looks different is another piece."""
+
+    __slots__ = ("_chars", "_newlines", "draw")
+
+    def __init__(self, draw: Draw, text: str = "", lines: int = 0) -> None:
+        self.draw = draw
+        self._chars = len(text)
+        self._newlines = text.count("\n") + 1 if text else lines
+
+    def guess(self, width: int) -> int:
+        """How high it will be, more or less, without drawing it."""
+        return max(1, self._newlines, self._chars // max(1, width - 4) + 1)
+
+
+def pieces_of(block: Block, look: Look) -> list[Piece]:
+    """Of all blocks but `Words`, which grow by `WordsPieces`."""
+    if isinstance(block, Words):
+        return WordsPieces().grow(block.text)
+    if isinstance(block, Note) and look.is_unfolded and block.details:
+        return [_piece(block, look), *WordsPieces(gap=True).grow(block.details)]
+    if isinstance(block, Thoughts) and look.is_unfolded and not block.is_redacted:
+        return [_piece(block, look), *WordsPieces(muted=True).grow(block.text)]
+    return [_piece(block, look)]
+
+
+def is_foldable(block: Block) -> bool:
+    match block:
+        case Thoughts():
+            return not block.is_redacted
+        case Call() | Shell():
+            return True
+        case Note():
+            return bool(block.details)
+        case Prompt():
+            return block.text.count("\n") >= FOLDED_PROMPT
+        case _:
+            return False
+
+
+def source_of(block: Block) -> str:
+    """What is copied of it: as it was written, not as it is drawn."""
+    match block:
+        case Prompt() | Words() | Thoughts():
+            return block.text
+        case Call():
+            return plain_call(block)
+        case Shell():
+            return f"{block.command}\n{block.output}".strip()
+        case Note():
+            return "\n".join(filter(None, [block.text, block.details]))
+        case End():
+            return _ended(block)
+        case _:
+            return ""
+
+
+def can_open(block: Block) -> bool:
+    return isinstance(block, Call) and bool(diff_of(block) or block.child_session_id)
+
+
+class WordsPieces:
+    """Markdown that grows: pieces of what can no longer change are kept."""
+
+    def __init__(self, *, muted: bool = False, gap: bool = False) -> None:
+        self._splitter = Splitter()
+        self.is_muted = muted
+        self._gap = gap
+        self._done: list[Piece] = []
+
+    def grow(self, text: str) -> list[Piece]:
+        changed = self._splitter.grow(text)
+        del self._done[changed:]
+        self._done += [self._piece(chunk) for chunk in self._splitter.chunks[changed:]]
+        tail = self._splitter.tail
+        return [*self._done, self._piece(tail)] if tail is not None else list(self._done)
+
+    def _piece(self, chunk: Chunk) -> Piece:
+        if self._gap and chunk is (self._splitter.chunks or [self._splitter.tail])[0]:
+            chunk = chunk._replace(gap=True)
+        muted = self.is_muted
+
+        def draw(width: int, palette: Palette) -> list[Line]:
+            lines = markdown.drawn(chunk, width, palette)
+            if not muted:
+                return lines
+            return [
+                [Segment(text, (style or palette.text) + palette.muted) for text, style, _ in line] for line in lines
+            ]
+
+        return Piece(draw, chunk.text + "\n" * chunk.gap)
+
+
+def _piece(block: Block, look: Look) -> Piece:
+    match block:
+        case Prompt():
+            return Piece(lambda width, palette: _prompt(block, look, width, palette), block.text)
+        case Thoughts():
+            return Piece(lambda width, palette: _thoughts(block, look, width, palette), lines=1)
+        case Call():
+            lines = 1 if not look.is_unfolded else min(MAX_LINES, 1 + count_lines(block.output))
+            return Piece(lambda width, palette: call_lines(block, look, width, palette, _child), lines=lines)
+        case Shell():
+            lines = min(FOLDED_OUTPUT, count_lines(block.output)) + 1
+            return Piece(lambda width, palette: _shell(block, look, width, palette), lines=lines)
+        case Note():
+            return Piece(lambda width, palette: _note(block, width, palette), block.text)
+        case End():
+            return Piece(lambda width, palette: wrap([Segment(_ended(block), palette.muted)], width), lines=1)
+        case _:
+            return Piece(lambda width, palette: [], lines=1)
+
+
+def _child(block: Block, width: int, palette: Palette) -> list[Line]:
+    return [line for piece in pieces_of(block, Look()) for line in piece.draw(width, palette)]
+
+
+def _prompt(block: Prompt, look: Look, width: int, palette: Palette) -> list[Line]:
+    text = block.text.strip("\n")
+    total = count_lines(text)
+    is_cut = total > FOLDED_PROMPT + 1 and not look.is_unfolded
+    if is_cut:
+        text = "\n".join(text.split("\n", FOLDED_PROMPT)[:FOLDED_PROMPT])
+    mark = "! " if block.is_shell else ""
+    lines = wrap([Segment(mark + clean(text), palette.text)], width - 1) if text else []
+    lines += [more_lines(total - FOLDED_PROMPT, palette)] if is_cut else []
+    lines += _chips(block.attachments, width - 1, palette)
+    on_panel = [[Segment(text, palette.panel + style if style else None) for text, style, _ in line] for line in lines]
+    return [list(strip_of(line, width, palette.panel)) for line in on_panel]
+
+
+def _chips(names: tuple[str, ...], width: int, palette: Palette) -> list[Line]:
+    lines: list[Line] = []
+    for name in names:
+        chip = truncate([Segment(f" ▣ {clean_line(name)} ", palette.chip)], width)
+        if lines and width_of(lines[-1]) + 1 + width_of(chip) <= width:
+            lines[-1] += [Segment(" ", palette.text), *chip]
+        else:
+            lines.append(chip)
+    return lines
+
+
+def _thoughts(block: Thoughts, look: Look, width: int, palette: Palette) -> list[Line]:
+    style = palette.muted + Style(italic=True)
+    if block.is_redacted:
+        return [[Segment("∴ Thought, not shown by the model's maker", style)]]
+    head = "∴ Thinking…" if block.is_open else "∴ Thought"
+    if look.is_unfolded:
+        return [[Segment(head, style)]]
+    text = block.text.strip()
+    words = text[text.rfind("\n") + 1 :][-2000:] if block.is_open else text[:2000].partition("\n")[0]
+    return [truncate([Segment(f"{head}  ", style), Segment(clean_line(words).replace("**", ""), palette.muted)], width)]
+
+
+def _shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]:
+    mark = Segment("! ", palette.secondary + _BOLD)
+    line = [Segment(clean(block.command), palette.text + _BOLD)]
+    if block.exit_code:
+        line.append(Segment(f"  exit {block.exit_code}", palette.error))
+    elif block.is_open:
+        line.append(Segment("  running", palette.muted))
+    head = indented(wrap(line, width - 2), [mark], [Segment("  ")])
+    limit = MAX_LINES if look.is_unfolded else FOLDED_OUTPUT
+    return head + indented(last_lines(block.output, limit, width - 2, palette.muted, palette), [Segment("  ")])
+
+
+def _note(block: Note, width: int, palette: Palette) -> list[Line]:
+    mark, ink = _NOTES[block.kind]
+    style: Style = getattr(palette, ink)
+    lines = first_lines(block.text, MAX_LINES, width - 2, style, palette) or [[]]
+    return indented(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
+
+
+def _ended(block: End) -> str:
+    usage = block.usage
+    about = "≈" if usage.estimated else ""
+    parts = [
+        clean_line(block.model) if block.model else "",
+        f"{about}{_tokens(usage.prompt_tokens)} in · {_tokens(usage.output_tokens)} out",
+        f"{about}${usage.cost:.4f}" if usage.cost else "",
+        f"stopped: {block.reason.replace('_', ' ')}" if block.reason not in (None, "end_turn", "tool_use") else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _tokens(count: int) -> str:
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"

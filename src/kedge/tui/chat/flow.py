@@ -1,0 +1,269 @@
+"""All blocks below each other: which line is where, and what stands on it. Only what somebody looks at is drawn.
+
+It knows no widget. Heights are guesses until a piece is drawn; `around` and `before_end` draw what will be seen, so
+that whoever holds on to an `Anchor` meanwhile sees nothing move.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from textual.strip import Strip
+
+from kedge.tui.chat.calls import Look
+from kedge.tui.chat.drawing import Piece
+from kedge.tui.chat.entries import Entry, gap_between
+from kedge.tui.chat.lines import strips_of
+from kedge.tui.chat.palette import Palette
+from kedge.tui.story.blocks import Block
+
+MAX_KEPT_LINES = 4_000  # of drawn lines: about twenty screens, a few megabytes
+
+
+class Place(NamedTuple):
+    """A line, by what stands there. `piece` is -1 on the empty line above a block."""
+
+    entry: int
+    piece: int
+    line: int
+
+
+class Anchor(NamedTuple):
+    """A line that stays where it is while others come and go."""
+
+    key: str
+    piece: int
+    line: int
+    passed: int  # characters of its piece above it: finds it again when it is broken at another width
+    is_drawn: bool
+
+
+class Flow:
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.width = 0
+        self._palette: Palette | None = None
+        self._index: dict[str, int] = {}
+        self._heirs: dict[str, str] = {}  # of blocks that went: which one is where they were
+        self._tops = [0]
+        self._stale = 0  # the first entry whose height may be another than `_tops` says
+        self._kept: OrderedDict[Piece, list[Strip]] = OrderedDict()
+        self._kept_lines = 0
+
+    # what is there
+
+    def show(self, blocks: Sequence[Block], look_of: Callable[[Block], Look]) -> int | None:
+        """Take what changed; the first entry that is different, or None if none is."""
+        first: int | None = None
+        entries, width = self.entries, self.width
+        is_same_order = len(blocks) >= len(entries)
+        for at, entry in enumerate(entries):
+            if at >= len(blocks):
+                break
+            block, known = blocks[at], entry.block
+            if block is known or (block.key == known.key and block.revision == known.revision):
+                continue
+            if first is None:
+                first = at
+            if block.key != known.key:
+                is_same_order = False
+                break
+            entry.take(block, look_of(block), width)
+        if not is_same_order:
+            first = self._rearrange(blocks, look_of, first)
+        elif len(blocks) > len(entries):
+            first = len(entries) if first is None else first
+            self._append(blocks[len(entries) :], look_of)
+        if first is not None:
+            self._stale = min(self._stale, first)
+        return first
+
+    def refold(self, keys: Sequence[str], look_of: Callable[[Block], Look]) -> None:
+        for key in keys:
+            at = self._index[key]
+            entry = self.entries[at]
+            entry.take(entry.block, look_of(entry.block), self.width)
+            self._stale = min(self._stale, at)
+
+    def resize(self, width: int, palette: Palette) -> None:
+        if (width, palette) == (self.width, self._palette):
+            return
+        self.width, self._palette = width, palette
+        self._kept.clear()
+        self._kept_lines = 0
+        for entry in self.entries:
+            entry.forget_heights(width)
+        self._stale = 0
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self._index.clear()
+        self._kept.clear()
+        self._kept_lines = 0
+        self._stale = 0
+
+    def _append(self, blocks: Sequence[Block], look_of: Callable[[Block], Look]) -> None:
+        before = self.entries[-1].block if self.entries else None
+        for block in blocks:
+            self._index[block.key] = len(self.entries)
+            self.entries.append(Entry(block, look_of(block), gap_between(before, block), self.width))
+            before = block
+
+    def _rearrange(self, blocks: Sequence[Block], look_of: Callable[[Block], Look], first: int | None) -> int:
+        known = {entry.block.key: entry for entry in self.entries}
+        first = min(len(blocks), len(self.entries)) if first is None else first
+        before = list(known)
+        self.entries, self._index = [], {}
+        for block in blocks:
+            entry = known.pop(block.key, None)
+            gap = gap_between(self.entries[-1].block if self.entries else None, block)
+            if entry is None:
+                entry = Entry(block, look_of(block), gap, self.width)
+            elif block.revision != entry.block.revision or gap != entry.gap:
+                entry.gap = gap
+                entry.take(block, look_of(block), self.width)
+            self._index[block.key] = len(self.entries)
+            self.entries.append(entry)
+        self._heirs = _heirs(before, known.keys())
+        return first
+
+    # where it is
+
+    @property
+    def tops(self) -> list[int]:
+        """The first line of each entry, and the end of all."""
+        stale, tops = self._stale, self._tops
+        if stale < len(self.entries) or len(tops) != len(self.entries) + 1:
+            heights = [entry.height for entry in self.entries[stale:]]
+            tops[stale:] = accumulate(heights, initial=tops[stale])
+            self._stale = len(self.entries)
+        return tops
+
+    @property
+    def height(self) -> int:
+        return self.tops[-1]
+
+    def index_of(self, key: str) -> int | None:
+        return self._index.get(key)
+
+    def place(self, y: int) -> Place | None:
+        if not 0 <= y < self.height:
+            return None
+        at = bisect_right(self.tops, y) - 1
+        entry = self.entries[at]
+        within = y - self.tops[at]
+        piece = bisect_right(entry.offsets, within) - 1
+        return Place(at, piece, within - entry.offsets[piece]) if piece >= 0 else Place(at, -1, within)
+
+    def y_of(self, place: Place) -> int:
+        entry = self.entries[place.entry]
+        return self.tops[place.entry] + (entry.offsets[place.piece] + place.line if place.piece >= 0 else place.line)
+
+    def anchor(self, y: int) -> Anchor | None:
+        place = self.place(max(0, min(y, self.height - 1)))
+        if place is None:
+            return None
+        entry = self.entries[place.entry]
+        passed, is_drawn = 0, False
+        if place.piece >= 0 and place.line and entry.is_drawn[place.piece]:
+            is_drawn = True
+            passed = sum(map(_ink, self.strips(entry.pieces[place.piece])[: place.line]))
+        return Anchor(entry.block.key, place.piece, place.line, passed, is_drawn)
+
+    def find(self, anchor: Anchor, at_other_width: bool) -> Place | None:
+        """Where it is now; what is looked at is drawn."""
+        at = self._index.get(anchor.key)
+        if at is None:
+            at = self._index.get(self._heirs.get(anchor.key, ""))
+            return None if at is None else Place(at, -1, 0)
+        entry = self.entries[at]
+        piece = min(anchor.piece, len(entry.pieces) - 1)
+        if piece < 0:
+            return Place(at, -1, 0)
+        self.measure(at, piece)
+        line = min(anchor.line, entry.heights[piece] - 1)
+        if at_other_width and anchor.is_drawn:
+            above = list(accumulate(map(_ink, self.strips(entry.pieces[piece]))))
+            line = min(bisect_right(above, anchor.passed), len(above) - 1)
+        return Place(at, piece, max(0, line))
+
+    # what stands there
+
+    def line(self, y: int) -> tuple[Entry, Strip] | None:
+        place = self.place(y)
+        if place is None:
+            return None
+        entry = self.entries[place.entry]
+        if place.piece < 0:
+            return entry, Strip.blank(self.width)
+        strips = self.strips(entry.pieces[place.piece])
+        return entry, strips[place.line] if place.line < len(strips) else Strip.blank(self.width)
+
+    def strips(self, piece: Piece) -> list[Strip]:
+        kept = self._kept.get(piece)
+        if kept is not None:
+            self._kept.move_to_end(piece)
+            return kept
+        assert self._palette is not None
+        strips = strips_of(piece.draw(self.width, self._palette), self.width) or [Strip.blank(self.width)]
+        self._kept[piece] = strips
+        self._kept_lines += len(strips)
+        while self._kept_lines > MAX_KEPT_LINES and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_lines -= len(oldest)
+        return strips
+
+    def measure(self, at: int, piece: int) -> int:
+        """The height of a piece, drawn if it was not."""
+        entry = self.entries[at]
+        if not entry.is_drawn[piece] and entry.set_height(piece, len(self.strips(entry.pieces[piece]))):
+            self._stale = min(self._stale, at)
+        return entry.heights[piece]
+
+    def around(self, place: Place, above: int, below: int) -> None:
+        """Draw so many lines above a place and below it."""
+        left = above - max(0, place.line)
+        at, piece = place.entry, place.piece - 1
+        while left > 0 and at >= 0:
+            if piece < 0:
+                left -= self.entries[at].gap
+                at -= 1
+                piece = len(self.entries[at].pieces) - 1 if at >= 0 else -1
+                continue
+            left -= self.measure(at, piece)
+            piece -= 1
+        left = below + max(0, place.line)
+        at, piece = place.entry, max(0, place.piece)
+        while left > 0 and at < len(self.entries):
+            if piece >= len(self.entries[at].pieces):
+                at, piece = at + 1, 0
+                continue
+            left -= self.measure(at, piece)
+            piece += 1
+
+    def before_end(self, lines: int) -> None:
+        """Draw the last so many lines."""
+        if self.entries:
+            last = len(self.entries) - 1
+            self.around(Place(last, len(self.entries[last].pieces), 0), lines, 0)
+
+
+def _heirs(order: Sequence[str], gone: Collection[str]) -> dict[str, str]:
+    """For each that is gone the next one that is still there, or else the one before."""
+    heirs: dict[str, str] = {}
+    for way in (order[::-1], order):
+        there: str | None = None
+        for key in way:
+            if key not in gone:
+                there = key
+            elif there is not None:
+                heirs.setdefault(key, there)
+    return heirs
+
+
+def _ink(strip: Strip) -> int:
+    return sum(len(segment.text) - segment.text.count(" ") for segment in strip)

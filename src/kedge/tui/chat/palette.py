@@ -1,0 +1,105 @@
+"""The theme's colours as styles to draw with. Colour never carries meaning alone: `NO_COLOR` stays readable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rich.style import Style
+from textual.color import Color, ColorParseError
+
+
+class Palette:
+    """Styles by their use; equal themes give equal palettes."""
+
+    def __init__(self, variables: Mapping[str, str], background: Color, *, is_dark: bool) -> None:
+        self.is_dark = is_dark
+        self._variables = variables
+        self._background = background
+        self._is_ansi = background.ansi is not None
+        self._foreground = self._color("foreground", Color(224, 224, 224) if is_dark else Color(31, 31, 31))
+        self.text = self._ink(self._foreground)
+        self.muted = Style(dim=True) if self._is_ansi else self._ink(background.blend(self._foreground, 0.6))
+        self.primary = self._named("text-primary")
+        self.secondary = self._named("text-secondary")
+        self.accent = self._named("text-accent")
+        self.success = self._named("text-success")
+        self.warning = self._named("text-warning")
+        self.error = self._named("text-error")
+        self.bar = self._ink(self._color("primary", self._foreground))
+        self.heading = self.primary + Style(bold=True)
+        self.quote = self.muted + Style(italic=True)
+        self.code = self.accent + self._tint(self._foreground, 0.07)
+        self.block = self.text + self._tint(self._foreground, 0.04)  # below code
+        self.panel = self.text + self._tint(self._color("primary", self._foreground), 0.10)  # below prompts
+        self.chip = self.secondary + self._tint(self._color("secondary", self._foreground), 0.18)
+        self.added = self._tint(self._color("success", self._foreground), 0.16)
+        self.removed = self._tint(self._color("error", self._foreground), 0.16)
+        self.hint = self.text + Style(bold=True) + self._tint(self._color("primary", self._foreground), 0.35)
+
+    def syntax(self, kind: str) -> Style:
+        """Of a kind of token, as Pygments names it without its `Token.`."""
+        return _syntax(self, kind)
+
+    def _named(self, name: str) -> Style:
+        return self._ink(self._color(name, self._foreground))
+
+    def _color(self, name: str, otherwise: Color) -> Color:
+        try:
+            color = Color.parse(self._variables[name])
+        except (KeyError, ColorParseError):  # `auto 60%` is no colour yet
+            return otherwise
+        if color.ansi is not None or color.a == 1:
+            return color
+        return self._background.blend(color.with_alpha(1), color.a)
+
+    def _ink(self, color: Color) -> Style:
+        return Style(color=color.rich_color)
+
+    def _tint(self, color: Color, share: float) -> Style:
+        """A background. In a terminal's own colours there is no telling what would be readable on it."""
+        if self._is_ansi or color.ansi is not None:
+            return Style.null()
+        return Style(bgcolor=self._background.blend(color, share).rich_color)
+
+
+@lru_cache(4096)
+def _syntax(palette: Palette, kind: str) -> Style:
+    while kind:
+        if kind in _SYNTAX:
+            ink, bold, italic = _SYNTAX[kind]
+            style: Style = getattr(palette, ink)
+            return style + Style(bold=bold or None, italic=italic or None)
+        kind = kind.rpartition(".")[0]
+    return palette.text
+
+
+_SYNTAX: dict[str, tuple[str, bool, bool]] = {
+    "Comment": ("muted", False, True),
+    "Comment.Preproc": ("secondary", False, False),
+    "Generic.Deleted": ("error", False, False),
+    "Generic.Emph": ("text", False, True),
+    "Generic.Heading": ("primary", True, False),
+    "Generic.Inserted": ("success", False, False),
+    "Generic.Strong": ("text", True, False),
+    "Generic.Subheading": ("primary", False, False),
+    "Keyword": ("accent", False, False),
+    "Keyword.Constant": ("warning", False, False),
+    "Keyword.Type": ("secondary", False, False),
+    "Literal.Number": ("warning", False, False),
+    "Literal.String": ("success", False, False),
+    "Literal.String.Doc": ("success", False, True),
+    "Literal.String.Escape": ("warning", False, False),
+    "Literal.String.Interpol": ("warning", False, False),
+    "Name.Attribute": ("secondary", False, False),
+    "Name.Builtin": ("secondary", False, False),
+    "Name.Class": ("primary", True, False),
+    "Name.Constant": ("warning", False, False),
+    "Name.Decorator": ("secondary", False, False),
+    "Name.Exception": ("error", False, False),
+    "Name.Function": ("primary", False, False),
+    "Name.Namespace": ("text", False, False),
+    "Name.Tag": ("primary", False, False),
+    "Name.Variable": ("text", False, False),
+    "Operator.Word": ("accent", False, False),
+}

@@ -1,0 +1,332 @@
+"""The chat as a widget. What the reader looks at stays where it is, whatever arrives above, below or in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kedge.tui.chat.drawing import can_open, is_foldable, source_of
+from kedge.tui.chat.edging import GUTTER, gutter, hint_of, with_hint
+from kedge.tui.chat.flow import Anchor, Flow
+from kedge.tui.chat.folding import Folding
+from kedge.tui.chat.marking import marked, selected_text
+from kedge.tui.chat.palette import Palette
+from kedge.tui.chat.theming import palette_of
+from kedge.tui.story.blocks import Block
+
+_OVERSCAN = 10  # lines drawn beyond a page above and below, so that scrolling by a page meets no guess
+
+
+class Transcript(ScrollView, can_focus=True):
+    """`show` it the blocks as often as one likes: it draws what changed and is in sight."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "previous", "Previous block", show=False),
+        Binding("down,j", "next", "Next block", show=False),
+        Binding("enter", "open", "Open or unfold", show=False),
+        Binding("space", "fold", "Fold or unfold", show=False),
+        Binding("c,y", "copy", "Copy the block", show=False),
+        Binding("s", "split", "Diffs side by side or not", show=False),
+    ]
+
+    class Copied(Message):
+        """A person wants this text in the clipboard."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Opened(Message):
+        """A person wants to see all of a call: its diff, or the session of its sub-agent."""
+
+        def __init__(self, block: Block) -> None:
+            super().__init__()
+            self.block = block
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.styles.overflow_x = "hidden"
+        self.styles.overflow_y = "scroll"  # a bar that comes and goes would break every line anew
+        self.styles.scrollbar_size_vertical = 1
+        self._flow = Flow()
+        self._blocks: Sequence[Block] = ()
+        self._folding = Folding()
+        self._palette: Palette
+        self._selected: str | None = None
+        self._follows = True
+        self._is_settling = False
+        self._anchor: Anchor | None = None  # of the first line in sight
+        self._seen: tuple[str, int] | None = None  # the last block and its height when the reader left the end
+        self._origin = 0  # how far what is in sight has moved since selections began to count lines
+
+    # what is shown
+
+    def show(self, blocks: Sequence[Block]) -> None:
+        self._blocks = blocks
+        if not self._flow.width:
+            return  # drawn when there is a size
+        first = self._flow.show(blocks, self._folding.look)
+        if first is None:
+            return
+        if self._selected is not None and self._flow.index_of(self._selected) is None:
+            self._selected = None
+        self._settle(changed_from=first)
+
+    def clear(self) -> None:
+        self._flow.clear()
+        self._blocks = ()
+        self._folding.forget()
+        self._origin = 0
+        self._selected = self._seen = self._anchor = None
+        self._follows = True
+        self._settle()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the end stays in sight as more comes."""
+        return self._follows
+
+    @property
+    def selected(self) -> Block | None:
+        at = None if self._selected is None else self._flow.index_of(self._selected)
+        return None if at is None else self._flow.entries[at].block
+
+    @property
+    def new_lines(self) -> int:
+        """How many came below since the reader left the end."""
+        if self._follows or self._seen is None:
+            return 0
+        at = self._flow.index_of(self._seen[0])
+        if at is None:
+            return 0
+        return max(0, self._flow.height - self._flow.tops[at] - self._seen[1])
+
+    # folding
+
+    def toggle(self, key: str) -> None:
+        at = self._flow.index_of(key)
+        if at is not None and is_foldable(block := self._flow.entries[at].block):
+            self._folding.toggle(block)
+            self._refold([key])
+
+    def toggle_all(self, kind: type[Block]) -> None:
+        """Unfold all of a kind, also those that come later, or fold them again."""
+        keys = [entry.block.key for entry in self._flow.entries if isinstance(entry.block, kind)]
+        self._folding.toggle_kind(kind, keys)
+        self._refold(keys)
+
+    def toggle_split(self) -> None:
+        """Diffs side by side, or in one column."""
+        self._folding.toggle_split(self.size.width)
+        self._refold([entry.block.key for entry in self._flow.entries if can_open(entry.block)])
+
+    def _refold(self, keys: list[str]) -> None:
+        """The first line in sight stays: who unfolds the last block reads it from its beginning."""
+        self._flow.refold(keys, self._folding.look)
+        self._follows = False
+        self._settle()
+        self._follows = self.scroll_offset.y >= self.max_scroll_y
+        self._remember(is_seen=True)
+
+    # where one is
+
+    def _settle(self, *, is_resized: bool = False, changed_from: int | None = None) -> None:
+        """Draw what will be in sight, and put the first line in sight back in its place."""
+        flow, height = self._flow, max(1, self.size.height)
+        if not flow.width:
+            return
+        before = self.scroll_offset.y
+        page = height + _OVERSCAN
+        place = None if self._follows or self._anchor is None else flow.find(self._anchor, is_resized)
+        if place is None:
+            flow.before_end(height + page)
+            target = max(0, flow.height - height)
+        else:
+            flow.around(place, page, height + page)
+            target = flow.y_of(place)
+            self._origin += target - before
+        self._is_settling = True
+        try:
+            self._set_height(flow.height)
+            self.scroll_to(y=target, animate=False, force=True, immediate=True)
+        finally:
+            self._is_settling = False
+        self._remember()
+        if changed_from is None or self.scroll_offset.y != before:
+            self.refresh()
+        else:
+            top = flow.tops[changed_from] - before
+            self.refresh(self.size.region.shrink((max(0, min(top, height)), 0, 0, 0)))
+
+    def _remember(self, *, is_seen: bool = False) -> None:
+        if (is_seen or self._follows) and self._flow.entries:
+            last = self._flow.entries[-1]
+            self._seen = (last.block.key, last.height)
+        self._anchor = self._flow.anchor(self.scroll_offset.y)
+
+    def _set_height(self, height: int) -> None:
+        """Without a layout of the whole screen, which a new `virtual_size` asks for: the bar is always there."""
+        size = Size(self.size.width, height)
+        if size != self.virtual_size:
+            self.set_reactive(Widget.virtual_size, size)
+            if self.show_vertical_scrollbar:
+                self.vertical_scrollbar.window_virtual_size = height
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if self._is_settling or not self._flow.width:
+            return
+        self._follows = round(new_value) >= self.max_scroll_y
+        self._anchor = self._flow.anchor(round(new_value))
+        self._settle()
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_mounted and self._flow.width:
+            self._fit()
+
+    def _fit(self) -> None:
+        width = self.scrollable_content_region.width - GUTTER
+        if width <= 0 or not self.size.height:
+            return
+        is_first = not self._flow.width
+        self._palette = palette_of(self)
+        self._flow.resize(width, self._palette)
+        if is_first:
+            self._flow.show(self._blocks, self._folding.look)
+        self._settle(is_resized=True)
+
+    # what is seen
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        at = self.scroll_offset.y + y
+        found = self._flow.line(at)
+        if found is None:
+            return Strip.blank(width)
+        entry, strip = found
+        if not (entry.gap and at == self._flow.tops[self._flow.index_of(entry.block.key) or 0]):
+            is_selected = self.has_focus and entry.block.key == self._selected
+            strip = Strip([*gutter(entry.block, self._palette, is_selected=is_selected), *strip])
+        strip = strip.adjust_cell_length(width)
+        if (selection := self.text_selection) is not None:
+            style = self.screen.get_component_rich_style("screen--selection")
+            strip = marked(strip, selection, at - self._origin, style)
+        if y == self.size.height - 1 and (new := self.new_lines):
+            strip = with_hint(strip, hint_of(new), width, self._palette)
+        return strip.apply_offsets(0, at - self._origin)
+
+    # selecting text
+
+    @property
+    def allow_select(self) -> bool:
+        return True
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        origin, flow = self._origin, self._flow
+
+        def text(y: int) -> str:
+            found = flow.line(y + origin)
+            return " " * GUTTER + found[1].text if found else ""
+
+        return selected_text(selection, range(-origin, flow.height - origin), text), "\n"
+
+    # keys and the mouse
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        event.prevent_default()  # which would select all that was ever said
+        offset = event.get_content_offset(self)
+        if self.text_selection is not None or offset is None:
+            return
+        hint = hint_of(new) if (new := self.new_lines) and offset.y == self.size.height - 1 else ""
+        if hint and offset.x >= self.scrollable_content_region.width - len(hint):
+            self.action_scroll_end()
+            return
+        y = self.scroll_offset.y + offset.y
+        place = self._flow.place(y)
+        found = self._flow.line(y)
+        if place is None or found is None or place.piece < 0:
+            return
+        block = found[0].block
+        self._selected = block.key
+        if event.chain == 2 and can_open(block):
+            self.post_message(self.Opened(block))
+        elif event.chain == 1 and (place[1:] == (0, 0) or found[1].text.lstrip().startswith("… ")):
+            self.toggle(block.key)  # not by a click into what it says, which may be meant for its text
+        self.refresh()
+
+    def action_previous(self) -> None:
+        self._select(-1)
+
+    def action_next(self) -> None:
+        self._select(+1)
+
+    def action_open(self) -> None:
+        block = self.selected
+        if block is not None and can_open(block):
+            self.post_message(self.Opened(block))
+        else:
+            self.action_fold()
+
+    def action_fold(self) -> None:
+        if self._selected is not None:
+            self.toggle(self._selected)
+
+    def action_copy(self) -> None:
+        if (block := self.selected) is not None:
+            self.post_message(self.Copied(source_of(block)))
+
+    def action_split(self) -> None:
+        self.toggle_split()
+
+    def action_scroll_home(self) -> None:
+        self.scroll_to(y=0, animate=False)
+
+    def action_scroll_end(self) -> None:
+        self.scroll_to(y=self.max_scroll_y, animate=False)
+
+    def action_page_up(self) -> None:
+        self.scroll_to(y=self.scroll_offset.y - self.size.height, animate=False)
+
+    def action_page_down(self) -> None:
+        self.scroll_to(y=self.scroll_offset.y + self.size.height, animate=False)
+
+    def _select(self, step: int) -> None:
+        """The next block, or more of this one if its other end is out of sight."""
+        flow, height = self._flow, self.size.height
+        if not flow.entries:
+            return
+        top = self.scroll_offset.y
+        at = None if self._selected is None else flow.index_of(self._selected)
+        if at is None:
+            place = flow.place(top + height - 1 if step < 0 else top)
+            at = place.entry if place else len(flow.entries) - 1
+        elif (step > 0 and flow.tops[at + 1] > top + height) or (step < 0 and flow.tops[at] + 1 < top):
+            self.scroll_to(y=top + step * max(1, height // 2), animate=False)
+            return
+        else:
+            at = max(0, min(len(flow.entries) - 1, at + step))
+        self._selected = flow.entries[at].block.key
+        if flow.tops[at] < top:
+            self.scroll_to(y=max(flow.tops[at], flow.tops[at + 1] - height), animate=False)
+        elif flow.tops[at + 1] > top + height:
+            self.scroll_to(y=min(flow.tops[at], flow.tops[at + 1] - height), animate=False)
+        self.refresh()
