@@ -6,6 +6,7 @@ usage: python -m tests.server.scripted [ARGUMENT of kedge serve ...]
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -13,6 +14,7 @@ from unittest import mock
 from kedge.cli.main import main
 from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
+from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
 from kedge.tools.jobs import AllJobs
 
@@ -30,8 +32,11 @@ class ScriptedAgent:
         self.jobs = AllJobs()
         self._data_dir = data_dir
 
-    async def default_model(self, directory: Path) -> str | None:
+    async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:
         return "scripted/any"
+
+    async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered:
+        return Offered(model="scripted/any", small_model=None, why="it is", catalog_date="2026-11-15", providers=[])
 
     async def check_model(self, model: str, directory: Path) -> None:
         pass

@@ -24,11 +24,13 @@ from kedge.models.client import Models
 from kedge.models.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.embedded.embedded import Embedded
 from kedge.models.errors import ConfigError
+from kedge.models.listing import Listing
+from kedge.models.local_servers import LocalServers
 from kedge.models.machine import Machine
 from kedge.models.providers import LOCAL, find, providers
-from kedge.models.resolve import resolve
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.errors import Invalid, KedgeError
+from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
 from kedge.tools.jobs import AllJobs
 from kedge.tools.port import Tool
@@ -55,18 +57,21 @@ class Agent:
         self._models = models or Models(local=self._embedded)
         self._environ = environ
         self._configure = configure or _configured()
+        servers = LocalServers()
+        credentials = Credentials(where / CREDENTIALS_FILE)
+        chooser = Chooser(credentials)
+        self._listing = Listing(self._models, chooser, credentials, self._embedded, servers)
         self._tools = tools
         retry = retry or Retry()
         self._titles = Titles(self._models)
-        credentials = Credentials(where / CREDENTIALS_FILE)
         self._logins = Logins(credentials, self._models, environ, self._configure)
         self.jobs = AllJobs()
         turn = AgentTurn(
             Parts(
                 models=self._models,
-                chooser=Chooser(credentials),
+                chooser=chooser,
                 credentials=credentials,
-                local=local or Machine(self._embedded).local,
+                local=local or Machine(self._embedded, servers).local,
                 environ=environ,
                 configure=self._configure,
                 data_dir=where,
@@ -85,15 +90,20 @@ class Agent:
             "summarize": SummarizeTurn(self._models, retry, turn.prepare),
         }
 
-    async def default_model(self, directory: Path) -> str | None:
+    async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:
         """The model of a run there that names none, as `provider/name`; without the name where the provider decides."""
+        env = self._environ if env is None else env
         try:
-            config = await asyncio.to_thread(self._configure, directory, self._environ)
-            choice = resolve(None, self._environ, config)
+            config = await asyncio.to_thread(self._configure, directory, env)
+            return (await self._listing.default(env, config)).name
         except (ConfigError, KedgeError):  # a run will say what is wrong
             return None
-        has_one = choice.endpoint is not None or self._embedded.is_available()
-        return choice.name if has_one else None
+
+    async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered:
+        """All models that a run from there could use, and for the rest why not."""
+        env = self._environ if env is None else env
+        config = await asyncio.to_thread(self._configure, directory, env)
+        return await self._listing.everything(env, config)
 
     async def logins(self) -> Logins:
         return self._logins

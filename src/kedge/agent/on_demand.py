@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kedge.engine.turn import Turn, TurnContext
+from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ class AgentOnDemand:
     def jobs(self) -> AllJobs:
         return self._made().jobs
 
-    async def default_model(self, directory: Path) -> str | None:
-        return await (await self._ready()).default_model(directory)
+    async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:
+        return await (await self._ready()).default_model(directory, env)
+
+    async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered:
+        return await (await self._ready()).models(directory, env)
 
     async def check_model(self, model: str, directory: Path) -> None:
         await (await self._ready()).check_model(model, directory)

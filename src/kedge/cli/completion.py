@@ -30,6 +30,9 @@ _kedge() {{
 {cases}
         esac
     fi
+    case "${{COMP_WORDS[COMP_CWORD-1]}}" in
+        -m|--model) COMPREPLY=($(compgen -W "$(kedge models --names 2>/dev/null)" -- "$word")); return ;;
+    esac
     case "$COMP_CWORD,${{COMP_WORDS[1]}},$word" in
         1,*|*,session,*|*,config,*|*,completion,*|*,-*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
         *) COMPREPLY=($(compgen -f -- "$word")) ;;
@@ -51,7 +54,9 @@ fi
 case "$words[2]" in
 {cases}
 esac
-if [[ "$PREFIX" == -* || "$words[2]" == (session|config|completion) ]]; then
+if [[ "$words[CURRENT-1]" == (-m|--model) ]]; then
+    compadd -- ${{(f)"$(kedge models --names 2>/dev/null)"}}
+elif [[ "$PREFIX" == -* || "$words[2]" == (session|config|completion) ]]; then
     compadd -- $choices
 else
     _files
@@ -96,7 +101,10 @@ def _zsh() -> str:
 
 
 def _fish() -> str:
-    lines = ["complete -c kedge -n __fish_use_subcommand -f"]
+    lines = [
+        "complete -c kedge -n __fish_use_subcommand -f",
+        "complete -c kedge -s m -l model -x -a '(kedge models --names 2>/dev/null)'",
+    ]
     for name, (_, text) in COMMANDS.items():
         lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d '{text}'")
         for word in words_of(name):

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "session": ("kedge.cli.session", "list, show, rename, delete or export conversations, choose their model"),
     "login": ("kedge.cli.login", "check and store a provider's key"),
     "logout": ("kedge.cli.logout", "forget a stored key"),
+    "models": ("kedge.cli.models", "list the models that can be used, and for the rest why not"),
     "config": ("kedge.cli.config", "show and change the configuration"),
     "logs": ("kedge.cli.logs", "show the log of the server"),
     "doctor": ("kedge.cli.doctor", "check the set-up, and say how to mend it"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -16,7 +16,9 @@ from kedge.client.story import Story, escape, query
 from kedge.client.sync import Client, submission
 from kedge.client.telling import LiveTeller, Speech
 from kedge.client.watching import PAGE, RunCore
+from kedge.protocol.environment import HEADER, header_of
 from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES, Event, decode_event
+from kedge.protocol.models import Offered
 from kedge.protocol.runs import Receipt, Run, RunEnd
 from kedge.protocol.sessions import Session, Workspace
 
@@ -79,6 +81,12 @@ class AsyncClient:
     async def call(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """A request below this workspace, like `call("GET", "/agent", type=AgentState)`."""
         return msgspec.convert(await self.wire.call(method, self.path + path, body, policy=self.policy()), type)
+
+    async def models(self, env: Mapping[str, str] | None = None) -> Offered:
+        """Which models there are for a shell with these variables, or for the server's own; keys do not leave it."""
+        headers = {} if env is None else {HEADER: header_of(env)}
+        answer = await self.wire.call("GET", f"{self.path}/models", policy=self.policy(), headers=headers)
+        return msgspec.convert(answer, Offered)
 
     def policy(self) -> Reconnect:
         return Reconnect(give_up_s=self._give_up_s)

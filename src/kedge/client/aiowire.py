@@ -15,7 +15,7 @@ from kedge.client.errors import Dropped, SpawnFailed
 from kedge.client.policy import SILENCE_S, Reconnect
 from kedge.client.story import Story
 from kedge.client.waiting import Waiter
-from kedge.client.wire import CONNECT_S, answer_of, connected, headers_for, unreachable
+from kedge.client.wire import CONNECT_S, NO_HEADERS, Headers, answer_of, connected, headers_for, unreachable
 from kedge.protocol.address import UnixAddress
 
 if TYPE_CHECKING:
@@ -38,11 +38,13 @@ class AsyncWire:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def call(self, method: str, target: str, body: object = None, *, policy: Reconnect) -> Any:
+    async def call(
+        self, method: str, target: str, body: object = None, *, policy: Reconnect, headers: Headers = NO_HEADERS
+    ) -> Any:
         """Ask until there is an answer; the request must be one that may arrive twice."""
         while True:
             try:
-                answer = await self.request(method, target, body)
+                answer = await self.request(method, target, body, headers)
                 policy.reached()
                 return answer
             except (Dropped, SpawnFailed) as error:
@@ -54,9 +56,9 @@ class AsyncWire:
             raise unreachable(self.endpoint, policy, error) from error
         await asyncio.sleep(delay_s)
 
-    async def request(self, method: str, target: str, body: object = None) -> Any:
+    async def request(self, method: str, target: str, body: object = None, headers: Headers = NO_HEADERS) -> Any:
         """One request, once; returns the decoded answer."""
-        response = await self._send(method, target, body)
+        response = await self._send(method, target, body, headers)
         try:
             return answer_of(response.status_code, await response.aread())
         except httpx2.TransportError as error:
@@ -97,9 +99,11 @@ class AsyncWire:
             finally:
                 await chunks.aclose()
 
-    async def _send(self, method: str, target: str, body: object = None) -> httpx2.Response:
+    async def _send(
+        self, method: str, target: str, body: object = None, headers: Headers = NO_HEADERS
+    ) -> httpx2.Response:
         content = None if body is None else msgspec.json.encode(body)
-        request = self._http.build_request(method, target, content=content)
+        request = self._http.build_request(method, target, content=content, headers=headers)
         try:
             return await self._http.send(request, stream=True)
         except httpx2.ConnectError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 from kedge.client.endpoint import find
 from kedge.client.errors import Dropped, Refused
@@ -69,6 +69,13 @@ class Client:
     def call(self, method: str, path: str, body: object = None) -> Any:
         """A request below this workspace, like `call("GET", "/agent")`."""
         return self.wire.call(method, self.path + path, body, policy=self.policy())
+
+    def models(self, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Which models there are for a shell with these variables, or for the server's own; keys do not leave it."""
+        from kedge.protocol.environment import HEADER, header_of
+
+        headers = {} if env is None else {HEADER: header_of(env)}
+        return self.wire.call("GET", f"{self.path}/models", policy=self.policy(), headers=headers)
 
     def policy(self) -> Reconnect:
         return Reconnect(give_up_s=self._give_up_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kedge.client import http1
 from kedge.client.endpoint import Endpoint
@@ -22,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+Headers = Mapping[str, str]
+NO_HEADERS: Headers = {}
 CONNECT_S = 10.0  # a machine that does not answer at all
 RECEIVE_BYTES = 256 * 1024
 
@@ -42,11 +44,13 @@ class Wire:
         self._headers = headers_for(endpoint, client)
         self._kept: socket.socket | None = None
 
-    def call(self, method: str, target: str, body: object = None, *, policy: Reconnect) -> Any:
+    def call(
+        self, method: str, target: str, body: object = None, *, policy: Reconnect, headers: Headers = NO_HEADERS
+    ) -> Any:
         """Ask until there is an answer; the request must be one that may arrive twice."""
         while True:
             try:
-                answer = self.request(method, target, body)
+                answer = self.request(method, target, body, headers)
                 policy.reached()
                 return answer
             except (Dropped, SpawnFailed) as error:
@@ -61,13 +65,13 @@ class Wire:
             raise unreachable(self.endpoint, policy, error) from error
         self.waiter.pause(delay_s)
 
-    def request(self, method: str, target: str, body: object = None) -> Any:
+    def request(self, method: str, target: str, body: object = None, headers: Headers = NO_HEADERS) -> Any:
         """One request, once; returns the decoded answer."""
         data = None if body is None else json.dumps(body).encode()
         sock, self._kept = self._reusable() or self.connect(), None
         parser = http1.ResponseParser()
         try:
-            self._send(sock, method, target, data)
+            self._send(sock, method, target, data, headers)
             pieces: list[bytes] = []
             while not parser.is_complete:
                 pieces.append(self._receive(sock, parser))
@@ -135,10 +139,12 @@ class Wire:
             return None
         return sock
 
-    def _send(self, sock: socket.socket, method: str, target: str, body: bytes | None) -> None:
+    def _send(
+        self, sock: socket.socket, method: str, target: str, body: bytes | None, headers: Headers = NO_HEADERS
+    ) -> None:
         sock.settimeout(self.timeout_s)
         try:
-            sock.sendall(http1.request(method, target, self._headers, body))
+            sock.sendall(http1.request(method, target, {**self._headers, **headers}, body))
         except OSError as error:
             raise Dropped(_reason(error)) from error
 

@@ -49,10 +49,14 @@ class Chooser:
         self, wanted: str | None, env: Mapping[str, str], config: Config, local: Local = nothing_local
     ) -> Chosen:
         """The model that does the work of a run that names `wanted`, or none."""
+        return await self._ready(await self.choice(wanted, env, config), env, local)
+
+    async def choice(self, wanted: str | None, env: Mapping[str, str], config: Config) -> Choice:
+        """What `resolve` says, or what somebody logged in for; without an endpoint it is what this machine has."""
         choice = resolve(wanted, env, config)
         if choice.endpoint is None and not choice.local:
             choice = await self._of_stored_key(env, config) or choice
-        return await self._ready(choice, env, local)
+        return choice
 
     async def small(
         self, large: Chosen, env: Mapping[str, str], config: Config, local: Local = nothing_local

@@ -115,9 +115,10 @@ def _found(env: Mapping[str, str], config: Config) -> Choice:
     return Choice(why="no model is named and no key is set, so it is what this machine has")
 
 
-def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str]) -> Choice:
+def endpoint_of(provider: Provider, model: str, env: Mapping[str, str]) -> Endpoint:
+    """Where the provider's model is reached, without a key yet."""
     url = address(provider, env)
-    endpoint = Endpoint(
+    return Endpoint(
         provider=provider.id,
         model=model,
         base_url=url,
@@ -129,6 +130,10 @@ def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str])
         extension=provider.extension,
         way=way_to(url, env, provider.config.ca_file),
     )
+
+
+def _choice(provider: Provider, model: str, reason: str, env: Mapping[str, str]) -> Choice:
+    endpoint = endpoint_of(provider, model, env)
     return Choice(why=f"{endpoint.name}: {reason}", provider=provider, endpoint=endpoint)
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from kedge.protocol import api
 from kedge.protocol.jobs import Job, JobList
+from kedge.protocol.models import Offered
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
-from kedge.server.handlers import about, config, credentials, jobs, people, runs, sessions, workspaces
+from kedge.server.handlers import about, config, credentials, jobs, models, people, runs, sessions, workspaces
 from kedge.server.operations import Operation
 
 W = "/v1/workspaces/{workspace_id}"
@@ -164,6 +165,14 @@ OPERATIONS = (
     ),
     Operation(
         "POST", W + "/config/model", "Choose a model", config.set_model, api.ConfigAnswer, body=api.ConfigModelBody
+    ),
+    Operation(
+        "GET",
+        W + "/models",
+        "Models that can be used, and for the rest why not",
+        models.list_models,
+        Offered,
+        errors=(422,),
     ),
     Operation("GET", W + "/jobs", "Background jobs, newest first", jobs.list_jobs, JobList),
     Operation("POST", W + "/jobs/{job_id}/kill", "End a background job", jobs.kill_job, Job),

@@ -16,13 +16,14 @@ from kedge.protocol.api import (
     SubmitBody,
     SummarizeBody,
 )
+from kedge.protocol.environment import environment_of
 from kedge.protocol.runs import Receipt, Submission
 from kedge.server.operations import Call, Reply
 
 
 async def agent_state(call: Call) -> Reply:
     feed = call.engine.feed(call["workspace_id"])
-    model = await call.context.agent.default_model(Path(feed.path))
+    model = await call.context.agent.default_model(Path(feed.path), environment_of(call.headers))
     is_busy = call.engine.is_busy(call["workspace_id"])
     return Reply(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
 
