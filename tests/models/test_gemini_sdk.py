@@ -11,7 +11,6 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import httpx2
@@ -42,6 +41,7 @@ from kedge.models.values import (
 )
 from kedge.protocol.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall
 from tests.models.conversations import histories
+from tests.models.gemini_streams import Json, cut, cuts, streams
 from tests.support.model_gemini import GeminiWire
 from tests.support.model_plan import Plan, PlannedCall
 
@@ -62,7 +62,6 @@ REASONS: dict[str, FinishReason] = {
     "PROHIBITED_CONTENT": "content_filter",
     "OTHER": "unknown",
 }
-Json = dict[str, Any]
 Piece = tuple[str, Any, str]  # the kind of a part, what it says, its signature
 
 
@@ -228,64 +227,6 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 # the streams
-
-LETTERS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-WORDS = (LETTERS | st.sampled_from(["😀🇩🇪", "a\u2028b\x85c\r\nd", "data: x\n\n", "\u00e9\ufeff"])).map("so {}".format)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
-    max_leaves=5,
-)
-SIGNATURES = st.sampled_from(["", "c2ln", "c2lnbmVk", "c2lnbg==", "/+/+"])
-
-
-@st.composite
-def answer_parts(draw: st.DrawFn) -> Json:
-    signature = draw(SIGNATURES)
-    signed = {"thoughtSignature": signature} if signature else {}
-    match draw(st.sampled_from(["text", "text", "thought", "call", "call", "empty", "unheard"])):
-        case "text":
-            return {"text": draw(WORDS), **signed}
-        case "thought":
-            return {"text": draw(WORDS), "thought": True, **signed}
-        case "call":
-            call: Json = {"name": draw(st.sampled_from(["view", "bash"]))}
-            if draw(st.booleans()):
-                call["args"] = draw(st.dictionaries(WORDS, VALUES, max_size=3))
-            return {"functionCall": call, **signed}
-        case "empty":
-            return {"text": "", **signed}
-        case _:
-            return {"executableCode": {"language": "PYTHON", "code": "print()"}}
-
-
-@st.composite
-def streams(draw: st.DrawFn) -> bytes:
-    """Chunks of parts, each with what is counted so far, and at last a reason."""
-    chunks: list[Json] = []
-    counts: Json = {}
-    for i, parts in enumerate(draw(st.lists(st.lists(answer_parts(), max_size=3), min_size=1, max_size=5))):
-        for j, part in enumerate(parts):
-            if "functionCall" in part:
-                part["functionCall"]["id"] = f"call-{i}-{j}"
-        prompt = draw(st.integers(1, 10**6))
-        counts |= {"promptTokenCount": prompt, "cachedContentTokenCount": draw(st.integers(0, prompt))}
-        for name in draw(st.sets(st.sampled_from(["candidatesTokenCount", "thoughtsTokenCount"]))):
-            counts[name] = draw(st.integers(0, 10**6))
-        candidate: Json = {"content": {"parts": parts, "role": "model"}, "index": 0}
-        chunks.append({"candidates": [candidate], "usageMetadata": dict(counts), "modelVersion": MODEL})
-    chunks[-1]["candidates"][0]["finishReason"] = draw(st.sampled_from(list(REASONS)))
-    end = draw(st.sampled_from(["\n\n", "\r\n\r\n"]))
-    return "".join(f"data: {json.dumps(chunk)}{end}" for chunk in chunks).encode()
-
-
-@st.composite
-def cuts(draw: st.DrawFn, size: int) -> list[int]:
-    return [0, *sorted(draw(st.sets(st.integers(0, size), max_size=8))), size]
-
-
-def cut(stream: bytes, edges: list[int]) -> list[bytes]:
-    return [stream[start:end] for start, end in pairwise(edges) if start < end]
 
 
 def says_something(found: Heard) -> bool:

@@ -153,7 +153,7 @@ def _generation(endpoint: Endpoint, request: StepRequest, *, is_later: bool) -> 
         return config
     thinking: dict[str, Any] = {"includeThoughts": True}  # it thinks anyway, and people may see what
     if request.effort is not None:
-        effort: Effort = max(request.effort, info.least_effort, key=_EFFORTS.index)
+        effort = _EFFORTS[max(map(_EFFORTS.index, (request.effort, info.least_effort)))]
         thinking |= {"thinkingLevel": effort.upper()} if is_later else {"thinkingBudget": BUDGETS[effort]}
     return {**config, "thinkingConfig": thinking}
 
