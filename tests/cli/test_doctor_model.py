@@ -10,12 +10,19 @@ from kedge.cli.doctor_model import model
 from kedge.config.vendors import ANTHROPIC_MODEL, OPENAI_MODEL
 from kedge.models.resolve import resolve
 
+VENDORS = ("OPENAI", "ANTHROPIC", "GEMINI")
+VARIABLES = (
+    "KEDGE_MODEL",
+    "GOOGLE_API_KEY",
+    *(f"{each}_{kind}" for each in VENDORS for kind in ("API_KEY", "BASE_URL")),
+)
+
 
 @pytest.fixture(autouse=True)
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("KEDGE_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -76,6 +83,11 @@ def test_an_address_comes_before_a_key_and_its_server_has_models_of_its_own(
     [
         {"OPENAI_API_KEY": "k"},
         {"ANTHROPIC_API_KEY": "k"},
+        {"GEMINI_API_KEY": "k"},
+        {"GOOGLE_API_KEY": "k"},
+        {"GEMINI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"},
+        {"ANTHROPIC_API_KEY": "k", "GEMINI_BASE_URL": "http://127.0.0.1:9"},
+        {"GOOGLE_API_KEY": "k", "KEDGE_MODEL": "gemini/some"},
         {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"},
         {"OPENAI_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"},
         {"OPENAI_API_KEY": "k", "KEDGE_MODEL": "openai"},

@@ -6,7 +6,7 @@ import pytest
 
 from kedge.config.schema import Config, ProviderConfig
 from kedge.models.errors import ConfigError
-from kedge.models.providers import BUILT_IN, Provider, address, find, key_variable, providers, url_variable
+from kedge.models.providers import BUILT_IN, Provider, address, find, key_in, key_variable, providers, url_variable
 
 SECRET = "planted-key-4711"
 
@@ -22,6 +22,9 @@ def test_the_vendors_variables_are_the_ones_that_everybody_knows() -> None:
     assert by_id["anthropic"].key_variable == "ANTHROPIC_API_KEY"
     assert by_id["anthropic"].url_variable == "ANTHROPIC_BASE_URL"
     assert by_id["anthropic"].wire == "anthropic"
+    assert by_id["gemini"].key_variable == "GEMINI_API_KEY"
+    assert by_id["gemini"].url_variable == "GEMINI_BASE_URL"
+    assert by_id["gemini"].wire == "gemini"
 
 
 def test_a_provider_of_ones_own_has_variables_by_its_name() -> None:
@@ -50,6 +53,23 @@ def test_a_configured_address_wins_over_the_variable() -> None:
 )
 def test_anthropics_address_may_be_written_with_its_version(url: str) -> None:
     assert address(providers(Config())["anthropic"], {"ANTHROPIC_BASE_URL": url}) == "http://gate.test"
+
+
+@pytest.mark.parametrize("url", ["http://gate.test", "http://gate.test/", "http://gate.test/v1beta/"])
+def test_googles_address_may_be_written_with_its_version(url: str) -> None:
+    assert address(providers(Config())["gemini"], {"GEMINI_BASE_URL": url}) == "http://gate.test"
+
+
+@pytest.mark.parametrize(
+    ("env", "found"),
+    [
+        ({"GEMINI_API_KEY": "a", "GOOGLE_API_KEY": "b"}, ("GEMINI_API_KEY", "a")),
+        ({"GEMINI_API_KEY": " ", "GOOGLE_API_KEY": "b"}, ("GOOGLE_API_KEY", "b")),
+        ({}, None),
+    ],
+)
+def test_googles_key_may_be_in_one_of_two_variables(env: dict[str, str], found: tuple[str, str] | None) -> None:
+    assert key_in(providers(Config())["gemini"], env) == found
 
 
 def test_a_provider_without_an_address_says_which_key_to_set() -> None:

@@ -8,7 +8,7 @@ import os
 import socket
 from urllib.parse import urlsplit
 
-from kedge.config.vendors import ANTHROPIC_MODEL, OPENAI_MODEL
+from kedge.config.vendors import ANTHROPIC_MODEL, GEMINI_MODEL, OPENAI_MODEL
 from kedge.protocol.errors import KedgeError
 
 TYPE_CHECKING = False
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from kedge.cli.doctor import Finding
     from kedge.config.load import Loaded
 
-VENDORS = {"OPENAI": ("OpenAI", OPENAI_MODEL), "ANTHROPIC": ("Anthropic", ANTHROPIC_MODEL)}  # in the server's order
+# In the server's order.
+VENDORS = {
+    "OPENAI": ("OpenAI", OPENAI_MODEL),
+    "ANTHROPIC": ("Anthropic", ANTHROPIC_MODEL),
+    "GEMINI": ("Google", GEMINI_MODEL),
+}
 LOCAL_SERVERS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080}
 LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp")  # they need no key
 INSTALL = "pip install 'kedge[local]'"
@@ -55,7 +60,7 @@ def _named(named: str, source: str, loaded: Loaded) -> Iterator[Finding]:
         yield True, f"model {named} at {where}: {source}"
     elif provider in LOCAL_PROVIDERS:
         yield True, f"model {named}: {source}"
-    elif (vendor := provider.upper()) in VENDORS and (_is_set(f"{vendor}_BASE_URL") or _is_set(f"{vendor}_API_KEY")):
+    elif (vendor := provider.upper()) in VENDORS and (_is_set(f"{vendor}_BASE_URL") or _has_key(vendor)):
         yield from _vendor(vendor, named, source, loaded)
     else:
         yield None, f"model {named}: {source}, but no key for it is set in this shell"
@@ -63,9 +68,10 @@ def _named(named: str, source: str, loaded: Loaded) -> Iterator[Finding]:
 
 def _found(data_dir: str, loaded: Loaded) -> Iterator[Finding]:
     """Nobody names a model: an address comes before a key, and the first of them is it."""
-    variables = [f"{vendor}_{kind}" for kind in ("BASE_URL", "API_KEY") for vendor in VENDORS]
-    if variable := next(filter(_is_set, variables), None):
-        yield from _vendor(variable.partition("_")[0], "", f"{variable} is set", loaded)
+    addresses = [(vendor, f"{vendor}_BASE_URL") for vendor in VENDORS]
+    keys = [(vendor, variable) for vendor in VENDORS for variable in _keys(vendor)]
+    if found := next((each for each in (*addresses, *keys) if _is_set(each[1])), None):
+        yield from _vendor(found[0], "", f"{found[1]} is set", loaded)
     elif loaded.config.providers:
         yield True, f"model of the configured provider {next(iter(loaded.config.providers))}"
     elif os.path.exists(os.path.join(data_dir, "credentials.json")):
@@ -92,7 +98,7 @@ def _ignored(loaded: Loaded) -> Iterator[Finding]:
 def _vendor(vendor: str, named: str, why: str, loaded: Loaded) -> Iterator[Finding]:
     title, default = VENDORS[vendor]
     base_url = os.environ.get(f"{vendor}_BASE_URL", "").strip()
-    key = "" if _is_set(f"{vendor}_API_KEY") else ", without a key"
+    key = "" if _has_key(vendor) else ", without a key"
     if "/" not in named:
         named = _default(vendor.lower(), default, base_url, loaded)
     yield True, f"model {named} at {_shown(base_url) if base_url else title}{key}: {why}"
@@ -106,7 +112,16 @@ def _default(provider: str, default: str, base_url: str, loaded: Loaded) -> str:
     if settings is not None and settings.models:
         return f"{provider}/{next(iter(settings.models))}"
     is_own = not base_url and not (settings and settings.base_url)
-    return f"{provider}/{default}" if is_own or provider == "anthropic" else "chosen by the server"
+    return "chosen by the server" if provider == "openai" and not is_own else f"{provider}/{default}"
+
+
+def _has_key(vendor: str) -> bool:
+    return any(map(_is_set, _keys(vendor)))
+
+
+def _keys(vendor: str) -> tuple[str, ...]:
+    """The variables that a vendor's key may be in."""
+    return ("GEMINI_API_KEY", "GOOGLE_API_KEY") if vendor == "GEMINI" else (f"{vendor}_API_KEY",)
 
 
 def _embedded(named: str, why: str, data_dir: str) -> Iterator[Finding]:
