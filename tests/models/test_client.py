@@ -8,14 +8,14 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 import pytest
 
 from kedge.config.schema import WireName
 from kedge.models import wires
-from kedge.models.client import Models
+from kedge.models.client import MAX_PAGES, Models
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.values import (
     Delta,
@@ -33,6 +33,7 @@ from tests.support.model_plan import AT_ONCE, Plan, PlannedCall
 from tests.support.model_server import HOST, ModelServer
 from tests.support.wires import WAYS, WIRES, url_of
 
+Answerer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LIMIT_S = 30.0
 KEY = "sk-of-a-test"
 PROMPT = Message(id="m", session_id="s", run_id="r", role="user", parts=[Text("hello")], created_at=0.0)
@@ -65,6 +66,15 @@ async def ask(models: Models, target: Endpoint, heard: list[Delta] | None = None
         async for deltas in groups:
             heard += deltas
     return heard
+
+
+def _until_gone(answer: Answerer) -> Answerer:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await answer(reader, writer)
+        writer.close()
+
+    return serve
 
 
 def text(deltas: list[Delta]) -> str:
@@ -271,6 +281,30 @@ async def test_where_no_model_was_chosen_the_first_one_offered_is_taken(
     other = Endpoint(provider="anthropic", model="", base_url=model_server.anthropic_url, wire="anthropic")
     assert (await models.named(other)).name == "anthropic/first"
     assert (await models.named(endpoint(model_server, "mine"))).name == "openai/mine"
+
+
+@pytest.mark.parametrize("pages", [1, 3, 1000])
+async def test_a_list_of_models_is_read_page_by_page_and_not_for_ever(models: Models, pages: int) -> None:
+    asked: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while request := (await reader.readuntil(b"\r\n\r\n")).decode():
+            asked.append(request.split()[1])
+            told = {"models": [{"name": f"models/m{len(asked)}"}]}
+            more = {"nextPageToken": f"p{len(asked)}"} if len(asked) < pages else {}
+            body = json.dumps({**told, **more}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+            await writer.drain()
+
+    server = await asyncio.start_server(_until_gone(answer), HOST, 0)
+    async with server:
+        url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+        target = Endpoint(provider="gemini", model="", base_url=url, api_key=KEY, wire="gemini")
+        names = await models.offered(target)
+        await models.close()
+    assert names == [f"m{i + 1}" for i in range(min(pages, MAX_PAGES))]
+    assert [page.partition("pageToken=")[2] for page in asked] == ["", *(f"p{i + 1}" for i in range(len(names) - 1))]
+    assert KEY not in "".join(asked)
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["broken off", "without end"])
