@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -77,6 +77,7 @@ class Hands:
         self.written: list[str] = []
         self.wrote = asyncio.Event()
         self.answer: Answer | None = None
+        self.changed: list[tuple[Path, bytes | None, tuple[int, int] | None]] = []
         self.report = ""  # of a sub-agent
 
     def write(self, text: str) -> None:
@@ -89,6 +90,14 @@ class Hands:
         async with processes.enclosing(record):
             pass  # there is no store
         return Group(self, record)
+
+    @contextlib.asynccontextmanager
+    async def changing(
+        self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
+    ) -> AsyncGenerator[None]:
+        """There is nobody who keeps versions; that a tool says what it changes can be seen."""
+        self.changed.append((path, data, counts))
+        yield
 
     async def delegate(self, prompt: str, title: str) -> str:
         return f"{title}: {self.report}"

@@ -140,7 +140,7 @@ def _edit(old: str, new: str) -> OneEdit:
 
 
 async def _planned(hands: Hands, params: Any) -> Any:
-    return written(plan(hands, params))
+    return written(hands, plan(hands, params))
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])

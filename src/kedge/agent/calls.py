@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 MAX_SIDE_BY_SIDE = 10  # calls; more would only wait for each other's disk
 
+# Tools that change a file and record it, or none at all. Whatever another one does is looked for in the workspace.
+_SAY_WHAT_THEY_CHANGE = frozenset({"edit", "multiedit", "write", "download", "todos", "question"})
+
 DENIED = "denied"  # in a result's metadata: a person said no, and the turn ends (also after a restart)
 
 CUT_OFF = (
@@ -102,12 +105,22 @@ class Calls:
             if isinstance(ready, _Ready):
                 context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
                 context.may_run_unheld = ready.may_run_unheld
-                output = await _contained(call.name, lambda: ready.tool.run(context, ready.params))
+                output = await _contained(call.name, lambda: self._run(ready, context))
             else:
                 output = ready
             await self._finish(call, writer, output)
 
         return work
+
+    async def _run(self, ready: _Ready, context: CallContext) -> Output:
+        """What a tool may change without saying so is watched."""
+        has_jobs = any(job.is_running for job in self._place.jobs.list())
+        is_quiet = ready.tool.is_read_only or ready.tool.name in _SAY_WHAT_THEY_CHANGE
+        if is_quiet and not (has_jobs and ready.tool.name == "job_output"):
+            return await ready.tool.run(context, ready.params)
+        env, max_bytes = self._place.env, self._place.config.files.max_bytes
+        async with self._ctx.watching_files(env, max_bytes, is_at_work=has_jobs):
+            return await ready.tool.run(context, ready.params)
 
     async def _ready(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _Ready | Output:
         tool = self._tools.get(call.name)

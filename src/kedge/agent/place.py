@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from pathlib import Path
 
 from kedge.agent import scratch
 from kedge.agent.results import MAX_SHOWN_CHARS
 from kedge.config.places import Places
 from kedge.config.schema import Config
+from kedge.engine.keeping import NotKept
 from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ShellWriter, ToolWriter
 from kedge.protocol.requests import Answer
@@ -87,6 +89,16 @@ class CallContext:
 
     async def process_started(self, pid: int) -> Process:
         return await self._ctx.process_started(pid)
+
+    @contextlib.asynccontextmanager
+    async def changing(
+        self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
+    ) -> AsyncGenerator[None]:
+        try:
+            async with self._ctx.changing_file(path, data, counts):
+                yield
+        except NotKept as error:
+            raise ToolError(f"Nothing was written: what was there before could not be kept ({error}).") from error
 
     async def delegate(self, prompt: str, title: str) -> str:
         mine = self._ctx.options

@@ -43,7 +43,8 @@ class ShellTurn:
             sees_images=False,
         )
         try:
-            output, code = await bash.attended(CallContext(ctx, place, "", writer, None), ctx.run.prompt)
+            async with ctx.watching_files(place.env, place.config.files.max_bytes):
+                output, code = await bash.attended(CallContext(ctx, place, "", writer, None), ctx.run.prompt)
         except ToolError as error:
             output, code = error.text, _NOT_STARTED
         await writer.finish(output, code)

@@ -139,6 +139,29 @@ class FetchConfig(_Table, frozen=True, kw_only=True):
     allow_private: Annotated[bool, Meta(description="also addresses inside this machine and its network")] = False
 
 
+class FilesConfig(_Table, frozen=True, kw_only=True):
+    """What is kept of files, so that changes can be undone."""
+
+    max_bytes: Annotated[
+        Annotated[int, Meta(ge=1024 * 1024)],
+        Meta(description="of all versions in the data directory; beyond it the oldest go first"),
+    ] = 1024 * 1024 * 1024
+
+
+class TuiConfig(_Table, frozen=True, kw_only=True):
+    """How the terminal interface looks and listens."""
+
+    theme: Annotated[str, Meta(description="`auto` follows the terminal's background; `/theme` lists the others")] = (
+        "auto"
+    )
+    notifications: Annotated[
+        Literal["auto", "bell", "off"], Meta(description="when a run ends or asks and the window is not focused")
+    ] = "auto"
+    keys: Annotated[
+        dict[str, str], Meta(description='other keys for an action: `palette = "ctrl+k"`; F1 lists them')
+    ] = {}
+
+
 class Config(_Table, frozen=True, kw_only=True):
     """The configuration of Kedge."""
 
@@ -151,6 +174,8 @@ class Config(_Table, frozen=True, kw_only=True):
     sandbox: Annotated[SandboxConfig, Meta(description="what holds the commands that it runs")] = SandboxConfig()
     credentials: Annotated[CredentialsConfig, Meta(description="where logins are kept")] = CredentialsConfig()
     fetch: Annotated[FetchConfig, Meta(description="what may be fetched from the web")] = FetchConfig()
+    files: Annotated[FilesConfig, Meta(description="what is kept of files")] = FilesConfig()
+    tui: Annotated[TuiConfig, Meta(description="the terminal interface")] = TuiConfig()
     trusted: Annotated[
         tuple[str, ...],
         Meta(description="directories whose kedge.toml may run commands, name servers and grant rights"),

@@ -117,6 +117,8 @@ class SessionActor:
             log.exception("the turn of run %s could not be wound down", claim.run_id)
             survivors = []  # whatever our own mistake was, the run must end
         failpoints.hit("turn.stopped")
+        if not (stop.done() and stop.result() == "shutdown"):  # else the next server looks into it
+            await engine.keeper.release(claim.workspace_id, claim.run_id)
         if is_over:
             await self._end(started, task.result())
         elif stop.done() and stop.result() == "shutdown":

@@ -1,11 +1,22 @@
-"""What people give a workspace and a session: a directory that is there, a title of one line, a model's name."""
+"""What people give: a directory that is there, a title of one line, a model's name, a prompt within its bounds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from kedge.protocol.bounds import MAX_TITLE_CHARS, check_model, check_text
-from kedge.protocol.errors import Invalid
+from kedge.protocol.bounds import (
+    MAX_ENV_CHARS,
+    MAX_TITLE_CHARS,
+    check_attachments,
+    check_command,
+    check_model,
+    check_options,
+    check_prompt,
+    check_text,
+)
+from kedge.protocol.errors import Invalid, TooLarge
+from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import SessionChange
 
 
@@ -35,3 +46,20 @@ def checked_change(change: SessionChange) -> SessionChange:
         check_text(change.model, "model")
         check_model(change.model)
     return change
+
+
+def check_submission(submission: Submission) -> None:
+    if submission.model is not None:
+        check_text(submission.model, "model")
+        check_model(submission.model)
+    if submission.kind == "shell":
+        check_command(submission.prompt)
+    elif submission.kind != "summarize":
+        check_prompt(submission.prompt, submission.attachments)
+    check_attachments(submission.attachments)
+    check_options(submission.options)
+
+
+def check_env(env: Mapping[str, str] | None) -> None:
+    if env is not None and sum(len(name) + len(value) for name, value in env.items()) > MAX_ENV_CHARS:
+        raise TooLarge("env_too_large", f"the environment has over {MAX_ENV_CHARS >> 20} Mi characters; send less")

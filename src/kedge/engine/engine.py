@@ -16,24 +16,17 @@ from typing import Any, TypeVar
 from kedge import failpoints
 from kedge.engine import processes
 from kedge.engine.actor import SessionActor
-from kedge.engine.checks import checked_change, checked_title, resolved_directory
+from kedge.engine.checks import check_env, check_submission, checked_change, checked_title, resolved_directory
 from kedge.engine.groups import KeptGroups
+from kedge.engine.keeping import Keeper
 from kedge.engine.persist import persist
+from kedge.engine.rewinding import Rewinder
 from kedge.engine.turn import Turn
 from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
-from kedge.protocol.bounds import (
-    MAX_ENV_CHARS,
-    check_attachments,
-    check_command,
-    check_depth,
-    check_model,
-    check_options,
-    check_prompt,
-    check_run_id,
-    check_text,
-)
-from kedge.protocol.errors import KedgeError, NotFound, TooLarge, Unavailable
+from kedge.files.versions import Versions
+from kedge.protocol.bounds import check_depth, check_run_id, check_text
+from kedge.protocol.errors import KedgeError, NotFound, Unavailable
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionChange, Workspace
@@ -64,6 +57,7 @@ class Engine:
         term_s: float = processes.TERM_S,
         kill_s: float = processes.KILL_S,
         observe: OnCommit = lambda _: None,
+        versions: Versions | None = None,
     ) -> None:
         self.store = store
         self.turns = turns
@@ -81,6 +75,8 @@ class Engine:
         self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
         self.kept = KeptGroups()
+        self.keeper = Keeper(store, versions or Versions(None), self._root_of, self._own)
+        self.rewinder = Rewinder(store, self.keeper, self._root_of)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._hurry: asyncio.Future[None] | None = None
 
@@ -93,10 +89,12 @@ class Engine:
             log.warning("left behind by an earlier server, and cannot be ended: %s", ", ".join(survivors))
         failpoints.hit("start.processes_ended")
         await self.store.recover()
+        await self.rewinder.recover()
         for workspace_id, session_id in await self.store.unfinished_deletes():
             await self.store.end_delete_session(workspace_id, session_id)
         for workspace_id, session_id in await self.store.open_sessions():
             self._wake_actor(workspace_id, session_id, is_child=False)
+        self._own(self.keeper.settle_all())
         self._own(self._keep_retention())
 
     async def shutdown(self, grace_s: float = SHUTDOWN_S) -> None:
@@ -130,6 +128,7 @@ class Engine:
             task.cancel()
         await _end_tasks(set(self._tasks), patience_s=LEAVE_S)
         self.feeds.close()
+        self.keeper.versions.close()
 
     @property
     def is_idle(self) -> bool:
@@ -180,18 +179,9 @@ class Engine:
         if run_id is None:
             run_id = self.new_id()
         check_run_id(run_id)
-        if submission.model is not None:
-            check_text(submission.model, "model")
-            check_model(submission.model)
-        if submission.kind == "shell":
-            check_command(submission.prompt)
-        elif submission.kind != "summarize":
-            check_prompt(submission.prompt, submission.attachments)
-        check_attachments(submission.attachments)
-        check_options(submission.options)
+        check_submission(submission)
         self.feed(workspace_id)
-        if env is not None and sum(len(name) + len(value) for name, value in env.items()) > MAX_ENV_CHARS:
-            raise TooLarge("env_too_large", f"the environment has over {MAX_ENV_CHARS >> 20} Mi characters; send less")
+        check_env(env)
         if env is None:
             return await self.store.accept(workspace_id, run_id, submission)
         # Goes on when the caller leaves: who else would forget the variables of a run that is refused or has ended?
@@ -258,6 +248,9 @@ class Engine:
 
     def env_of(self, workspace_id: str, run_id: str) -> Mapping[str, str] | None:
         return self._env.get((workspace_id, run_id))
+
+    def _root_of(self, workspace_id: str) -> Path:
+        return Path(self.feed(workspace_id).path)
 
     def leave_behind(self, task: asyncio.Task[object]) -> None:
         """Keep a task that ignores its cancellation until it ends by itself; it can write nothing any more."""
@@ -332,6 +325,7 @@ class Engine:
         while True:
             try:
                 await self.store.retain(self.retention)
+                await self.keeper.sweep()
             except KedgeError as error:
                 log.warning("retention: %s", error.message)
             await asyncio.sleep(RETENTION_EVERY_S)

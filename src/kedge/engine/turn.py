@@ -6,7 +6,8 @@ not, from that moment on it can write nothing (`ClaimLost`), and the engine make
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,7 @@ import msgspec
 
 from kedge.engine import processes
 from kedge.engine.groups import ProcessGroup
+from kedge.engine.keeping import Author
 from kedge.engine.persist import persist
 from kedge.engine.waiters import Slot
 from kedge.engine.writing import Desk, MessageWriter, ShellWriter, ToolWriter
@@ -214,6 +216,33 @@ class TurnContext:
             await processes.end_groups([group], self._engine.term_s, self._engine.kill_s)
             raise
         return ProcessGroup(self._engine, self._desk, self.groups, group)
+
+    @contextlib.asynccontextmanager
+    async def changing_file(
+        self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
+    ) -> AsyncGenerator[None]:
+        """Around the change of a file: what it is now is kept first. Raises `NotKept`: then leave it alone."""
+        self._desk.check()
+        async with self._engine.keeper.changing(self._author, path, data, counts):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def watching_files(
+        self, env: Mapping[str, str], max_bytes: int, *, is_at_work: bool = False
+    ) -> AsyncGenerator[None]:
+        """Around a command: whatever it changes in the workspace is kept, and told."""
+        self._desk.check()
+        keeper = self._engine.keeper
+        async with keeper.watching(self._author, env, max_bytes, self._notice, is_at_work=is_at_work):
+            yield
+        await keeper.make_room()
+
+    @property
+    def _author(self) -> Author:
+        return Author(self.workspace_id, self.run.run_id, self.directory)
+
+    async def _notice(self, message: str) -> None:
+        await self.tell(AgentEvent(type="notice", run_id="", session_id="", message=message))
 
     async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
         self._desk.check()

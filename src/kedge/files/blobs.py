@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 
 from kedge.files.states import digest_of
@@ -41,8 +41,8 @@ CREATE TABLE IF NOT EXISTS roots (root BLOB PRIMARY KEY, at INTEGER NOT NULL) WI
 class Blobs:
     """For threads: every call blocks, and they take turns."""
 
-    def __init__(self, directory: Path, now: Callable[[], float] = time.time) -> None:
-        self._path = directory / DATABASE
+    def __init__(self, directory: Path | None, now: Callable[[], float] = time.time) -> None:
+        self._path = None if directory is None else directory / DATABASE
         self._now = now
         self._one_by_one = threading.RLock()
         self._db: sqlite3.Connection | None = None
@@ -56,6 +56,11 @@ class Blobs:
                 db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
             )
         return size * (pages - free)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever put here."""
+        return self._db is None and (self._path is None or not self._path.exists())
 
     def put(self, contents: Iterable[bytes]) -> None:
         """When this returns, they outlive us."""
@@ -116,7 +121,7 @@ class Blobs:
         return len(gone)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Generator[sqlite3.Connection]:
         with self._one_by_one:
             db = self._opened()
             if db.in_transaction:
@@ -142,7 +147,7 @@ class Blobs:
             try:
                 self._db = _open(self._path)
             except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
+                if self._path is None or isinstance(error, sqlite3.OperationalError):
                     raise
                 self._path.replace(self._path.with_name(f"{DATABASE}.damaged"))
                 for beside in ("-wal", "-shm"):
@@ -151,11 +156,11 @@ class Blobs:
         return self._db
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    if not path.exists():
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    path.chmod(0o600)  # what SQLite puts beside it takes its mode
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        path.chmod(0o600)  # what SQLite puts beside it takes its mode
+    db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
     try:
         for setting in _SETTINGS:
             db.execute(f"PRAGMA {setting}").fetchall()

@@ -77,7 +77,7 @@ def _listed(
     with process:
         assert process.stdout is not None
         try:
-            while chunk := process.stdout.read1(_CHUNK):  # type: ignore[attr-defined]
+            while chunk := os.read(process.stdout.fileno(), _CHUNK):
                 *records, rest = (rest + chunk).split(b"\0")
                 names.update(records)
                 if len(names) > MAX_FILES:

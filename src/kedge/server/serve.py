@@ -17,6 +17,7 @@ from kedge.config.configs import Configs
 from kedge.engine import cgroups
 from kedge.engine.engine import Engine
 from kedge.engine.reaper import Reaper
+from kedge.files.versions import Versions
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
 from kedge.server.app import App, Application
 from kedge.server.auth import Guard, make_token
@@ -80,7 +81,13 @@ async def _serve_from(
         cgroups.remove_left_over()
         if cgroups.home() is None:
             log.info("commands get no control group here: a daemon that hides from us on purpose may outlive its run")
-        engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
+        engine = Engine(
+            store,
+            agent.turns,
+            new_id=lambda: secrets.token_hex(8),
+            observe=metrics.committed,
+            versions=Versions(Path(settings.data_dir)),
+        )
         await engine.start()
         configs.tell_with(store.append_config_changed)
         over: asyncio.Future[None] = loop.create_future()

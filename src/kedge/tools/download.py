@@ -48,7 +48,8 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
             with file:
                 size = await _fill(ctx, params, file)
             try:
-                await asyncio.to_thread(publish, partial, path)
+                async with ctx.changing(path):
+                    await asyncio.to_thread(publish, partial, path)
             except FileExistsError:
                 raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
         finally:

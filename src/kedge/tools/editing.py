@@ -48,7 +48,7 @@ async def wants_of(place: Place, given: str, changes: Sequence[Change]) -> list[
 
 async def carry_out(ctx: ToolContext, given: str, changes: Sequence[Change]) -> Output:
     planned = await asyncio.to_thread(plan, ctx, given, changes)
-    return await written(planned)
+    return await written(ctx, planned)
 
 
 def plan(place: Place, given: str, changes: Sequence[Change]) -> Planned:
@@ -84,10 +84,12 @@ def want(planned: Planned) -> Want:
     return Want(kind="write", subject=str(planned.path), description=planned.title, params=params)
 
 
-async def written(planned: Planned) -> Output:
+async def written(ctx: ToolContext, planned: Planned) -> Output:
     status = None if planned.before is None else planned.before.status
-    # Whoever is cancelled meanwhile has written all of it or nothing.
-    await asyncio.to_thread(replacing.replace, planned.path, planned.data, status, planned.shown)
+    counts = (planned.diff.added, planned.diff.removed)
+    async with ctx.changing(planned.path, planned.data, counts):
+        # Whoever is cancelled meanwhile has written all of it or nothing.
+        await asyncio.to_thread(replacing.replace, planned.path, planned.data, status, planned.shown)
     done = "Created" if planned.before is None else "Edited"
     lines = [f"{done} {planned.shown} ({planned.diff.counts}).", *planned.notes, "", planned.diff.text.rstrip("\n")]
     metadata = {

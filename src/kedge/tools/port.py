@@ -8,6 +8,7 @@ the Markdown file beside its module. What it wants to do that may need a person'
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -94,6 +95,9 @@ class ToolContext(Place, Protocol):
     @property
     def jobs(self) -> Jobs: ...  # of this workspace
     async def process_started(self, pid: int) -> Process: ...  # a process group's leader
+    def changing(
+        self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
+    ) -> AbstractAsyncContextManager[None]: ...  # around the change of a file, whose old version is kept first
     async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
     @property
     def answer(self) -> Answer | None: ...  # a person's, to what the tool asks

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
-import sys
-import sysconfig
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kedge.files import tracked
 from kedge.tools import globs
 from kedge.tools.errors import ToolError
 
@@ -34,13 +30,9 @@ class Refused(ToolError):
     """ripgrep cannot do it, in its own words: mostly an expression that it cannot read."""
 
 
-@cache
 def program() -> str:
     """The one that was installed with Kedge, or the user's own."""
-    for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
-        if os.access(directory / "rg", os.X_OK):
-            return str(directory / "rg")
-    if found := shutil.which("rg"):
+    if found := tracked.ripgrep():
         return found
     raise ToolError("ripgrep is not installed, so nothing can be searched. Use bash with find or grep instead.")
 

@@ -48,7 +48,7 @@ async def wants(place: Place, params: WriteParams) -> Sequence[Want]:
 
 
 async def run(ctx: ToolContext, params: WriteParams) -> Output:
-    return await written(await asyncio.to_thread(plan, ctx, params))
+    return await written(ctx, await asyncio.to_thread(plan, ctx, params))
 
 
 WRITE = Tool(name="write", params=WriteParams, run=run, wants=wants)

@@ -1,0 +1,288 @@
+"""What turns do to files is kept: before a tool touches one, and around a command, which may touch any.
+
+The record is begun before the file is touched, so that a crash in between leaves something to look into (`settle`). One
+at a time looks at a workspace's files or changes them for us, so that each change is seen once and has one author.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kedge import failpoints
+from kedge.engine.persist import persist
+from kedge.files.counting import counts as lines_of
+from kedge.files.planning import decode_steps
+from kedge.files.scanning import Difference
+from kedge.files.states import ABSENT, DIRECTORY, Observed, State, decode, digest_of, encode, observe
+from kedge.files.tracked import Uncovered
+from kedge.files.versions import DEFAULT_MAX_BYTES, Versions
+from kedge.protocol.errors import KedgeError
+from kedge.protocol.messages import whole_characters
+from kedge.store.files_port import NewChange, OpenWork
+from kedge.store.port import Store
+
+log = logging.getLogger(__name__)
+
+RECORDED_AT_ONCE = 500  # changes in one transaction: a command may change thousands
+RELEASE_S = 1.0  # to see what a cancelled command did; a large tree is looked at after the run's end (P6)
+SWEPT_TO = 0.9  # of the bound, so that not each new version has to make its room
+
+
+class NotKept(Exception):
+    """What a file was could not be kept, so that it must not be changed."""
+
+
+Own = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Begin something that goes on when its caller leaves."""
+
+
+class Author(NamedTuple):
+    """Whose change it is, and where."""
+
+    workspace_id: str
+    run_id: str
+    root: Path
+
+
+class Keeper:
+    def __init__(self, store: Store, versions: Versions, root_of: Callable[[str], Path], own: Own) -> None:
+        self.versions = versions
+        self._store = store
+        self._root_of = root_of
+        self._own = own
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._live: dict[int, Author] = {}  # work whose turn will say itself what became of it
+        self._max_bytes = DEFAULT_MAX_BYTES
+
+    def alone(self, workspace_id: str) -> asyncio.Lock:
+        return self._locks[workspace_id]
+
+    @contextlib.asynccontextmanager
+    async def changing(
+        self, author: Author, path: Path, data: bytes | None, counts: tuple[int, int] | None
+    ) -> AsyncGenerator[None]:
+        """Around the change of one file to `data`, if that is known before. Raises `NotKept`: then do not touch it."""
+        name = os.fsencode(path)
+        async with self.alone(author.workspace_id):
+            try:
+                before, hollow = await asyncio.to_thread(self._kept_before, name, data)
+            except (OSError, sqlite3.Error) as error:
+                raise NotKept(str(error)) from error
+            planned = None if data is None else encode(State("file", digest_of(data), before.state.mode, len(data)))
+            work = await self._begun(author, name, encode(before.state), planned)
+            try:
+                yield
+            except Exception:
+                await self._changed(work, author, name, before, hollow, counts)
+                raise
+            failpoints.hit("file.written")
+            await self._changed(work, author, name, before, hollow, counts)
+
+    @contextlib.asynccontextmanager
+    async def watching(
+        self,
+        author: Author,
+        env: Mapping[str, str],
+        max_bytes: int,
+        tell: Callable[[str], Awaitable[None]],
+        *,
+        is_at_work: bool,
+    ) -> AsyncGenerator[None]:
+        """Around a command. `is_at_work`: an earlier one goes on in the background, and what changed since is its."""
+        self._max_bytes = max_bytes
+        try:
+            async with self.alone(author.workspace_id):
+                await self.settle_alone(author.workspace_id)
+                earlier = await self._look(author, env)
+                others = [work for work, whose in self._live.items() if whose.workspace_id == author.workspace_id]
+                work = await self._begun(author, None, None, None)
+                if others:
+                    await self._record(others[-1], author.root, earlier, is_last=False)
+                elif is_at_work:
+                    await self._record(work, author.root, earlier, is_last=False)
+        except Uncovered as error:
+            why = f"{author.root} is not watched: {error.why}"
+            if await persist(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why)):
+                await tell(f"what commands change here cannot be undone: {why}")
+            yield
+            return
+        try:
+            yield
+        except Exception:
+            await self._watched(work, author, env)
+            raise
+        await self._watched(work, author, env)
+
+    async def release(self, workspace_id: str, run_id: str) -> None:
+        """A turn is over: what it began and did not finish is looked into, before its end if that takes no time."""
+        left = [work for work, whose in self._live.items() if whose[:2] == (workspace_id, run_id)]
+        for work in left:
+            del self._live[work]
+        if left:
+            await asyncio.wait({self._own(self.settle(workspace_id))}, timeout=RELEASE_S)
+
+    async def settle(self, workspace_id: str) -> None:
+        async with self.alone(workspace_id):
+            await self.settle_alone(workspace_id)
+
+    async def settle_alone(self, workspace_id: str) -> None:
+        """Look into what was begun and not finished, by whoever is no longer at work. For who is `alone`."""
+        left = [work for work in await self._store.files.open_work(workspace_id) if work.id not in self._live]
+        if not left:
+            return
+        root = self._root_of(workspace_id)
+        for work in left:
+            if work.path is not None:
+                await self._record(work.id, root, await asyncio.to_thread(self._found, work, os.fsencode(root)))
+        commands = [work for work in left if work.path is None]
+        if not commands:
+            return
+        try:
+            found = await self._look(Author(workspace_id, "", root), os.environ)
+        except Uncovered:
+            found = []
+        for work in commands:
+            await self._record(work.id, root, found if work is commands[-1] else [])
+
+    async def settle_all(self) -> None:
+        """What a dead server left."""
+        for workspace_id in {work.workspace_id for work in await self._store.files.open_work()}:
+            with contextlib.suppress(KedgeError):  # a workspace that is gone
+                await self.settle(workspace_id)
+
+    async def make_room(self) -> None:
+        """If versions take more than they may, begin to forget some."""
+        if await asyncio.to_thread(lambda: self.versions.blobs.size_bytes) > self._max_bytes:
+            self._own(self.sweep())
+
+    async def sweep(self) -> None:
+        """Forget what nothing refers to any more, and over the bound what was used longest ago."""
+        if self.versions.blobs.is_empty:
+            return
+        used: dict[str, int] = {}
+        for state, last in (await self._store.files.states_in_use()).items():
+            digest = decode(state).digest
+            used[digest] = max(last, used.get(digest, 0))
+        newest = max(used.values(), default=0)
+        used |= dict.fromkeys(await self._planned(), newest)
+        await asyncio.to_thread(self.versions.blobs.sweep, used, int(self._max_bytes * SWEPT_TO))
+
+    async def _planned(self) -> set[str]:
+        steps = [step for _, plan in await self._store.files.plans() for step in decode_steps(plan)]
+        return {state.digest for step in steps for state in (step.now, step.then)}
+
+    async def _begun(self, author: Author, path: bytes | None, before: bytes | None, after: bytes | None) -> int:
+        files = self._store.files
+        work = await persist(lambda: files.begin_work(author.workspace_id, author.run_id, path, before, after))
+        self._live[work] = author
+        return work
+
+    async def _watched(self, work: int, author: Author, env: Mapping[str, str]) -> None:
+        failpoints.hit("command.ended")
+        async with self.alone(author.workspace_id):
+            try:
+                found = await self._look(author, env)
+            except Uncovered as error:
+                found = []
+                why = f"{author.root} is not watched: {error.why}"
+                await persist(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why))
+            await self._record(work, author.root, found)
+
+    async def _changed(
+        self,
+        work: int,
+        author: Author,
+        path: bytes,
+        before: Observed,
+        hollow: bytes | None,
+        counts: tuple[int, int] | None,
+    ) -> None:
+        root = os.fsencode(author.root)
+        after = await asyncio.to_thread(self._kept_after, root, path)
+        found = [Difference(path, before.state, after.state)]
+        if hollow is not None:
+            found.append(Difference(hollow, DIRECTORY, ABSENT))
+        await self._record(work, author.root, [each for each in found if before.state != after.state], counts=counts)
+
+    async def _look(self, author: Author, env: Mapping[str, str]) -> list[Difference]:
+        try:
+            return await asyncio.to_thread(self.versions.trees.look, os.fsencode(author.root), env, self._max_bytes)
+        except (OSError, sqlite3.Error) as error:
+            log.exception("the files of %s cannot be looked at", author.root)
+            raise Uncovered(str(error)) from error
+
+    async def _record(
+        self,
+        work: int,
+        root: Path,
+        found: Sequence[Difference],
+        *,
+        is_last: bool = True,
+        counts: tuple[int, int] | None = None,
+    ) -> None:
+        changes = await asyncio.to_thread(self._told, root, found, counts) if found else []
+        for start in range(0, max(len(changes), 1), RECORDED_AT_ONCE):
+            some = changes[start : start + RECORDED_AT_ONCE]
+            is_end = is_last and start + RECORDED_AT_ONCE >= len(changes)
+            await persist(lambda some=some, is_end=is_end: self._store.files.record_changes(work, some, is_last=is_end))
+        if is_last:
+            self._live.pop(work, None)
+
+    # From here on in threads.
+
+    def _kept_before(self, path: bytes, data: bytes | None) -> tuple[Observed, bytes | None]:
+        """What is there, kept with what will be; and the empty directory that it will be in, if there is one."""
+        seen = observe(path)
+        self.versions.blobs.put([each for each in (seen.data, data) if each is not None])
+        return seen, _hollow_above(path) if seen.state.kind == "absent" else None
+
+    def _kept_after(self, root: bytes, path: bytes) -> Observed:
+        seen = observe(path)
+        if seen.data is not None:
+            self.versions.blobs.put([seen.data])
+        self.versions.trees.note(root, path, seen)
+        return seen
+
+    def _found(self, work: OpenWork, root: bytes) -> list[Difference]:
+        """What became of a file that a tool was about to change when it was stopped."""
+        assert work.path is not None
+        assert work.before is not None
+        before = decode(work.before)
+        now = self._kept_after(root, work.path).state
+        planned = now if work.after is None else decode(work.after)
+        if now == before:
+            return []
+        # Neither: somebody else was here since, and an undo must see that.
+        return [Difference(work.path, before, now if now.digest == planned.digest else planned)]
+
+    def _told(self, root: Path, found: Sequence[Difference], counts: tuple[int, int] | None) -> list[NewChange]:
+        prefix = os.fsencode(root) + b"/"
+        changes: list[NewChange] = []
+        for each in sorted(found):
+            added, removed = counts or lines_of(each.before, each.after, self.versions.blobs)
+            changes.append(
+                NewChange(
+                    path=each.path,
+                    shown=whole_characters(os.fsdecode(each.path.removeprefix(prefix))),
+                    before=encode(each.before),
+                    after=encode(each.after),
+                    added=added if each.after.kind != "absent" else 0,
+                    removed=removed if each.before.kind != "absent" else 0,
+                )
+            )
+        return changes
+
+
+def _hollow_above(path: bytes) -> bytes | None:
+    parent = os.path.dirname(path)  # noqa: PTH120 - a path is bytes here
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)  # noqa: PTH120
+    return parent if observe(parent).state == DIRECTORY else None

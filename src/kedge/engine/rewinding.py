@@ -1,0 +1,228 @@
+"""Undo, redo and fork: files and conversation together, all or nothing, also under `kill -9`.
+
+What is meant is in the store before a file is touched, and what was said goes with the transaction at the end. Between
+the two a server that dies leaves it to the next one, which goes on, or takes it back where it cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kedge import failpoints
+from kedge.engine.keeping import Keeper
+from kedge.engine.persist import persist
+from kedge.files import planning, restoring
+from kedge.files.planning import Plan, Wish, reversed_steps
+from kedge.files.restoring import Changed, Step
+from kedge.files.states import State, decode
+from kedge.protocol.errors import Conflict, SessionBusy, Unavailable
+from kedge.protocol.files import FilesConflict, FileStatus, FileStep, Obstacle, Rewound
+from kedge.protocol.messages import whole_characters
+from kedge.protocol.sessions import Session
+from kedge.store.files_port import Cut, KeptChange
+from kedge.store.port import Store
+
+log = logging.getLogger(__name__)
+
+_NAMED = 5  # files, in a line that says what is in the way
+_WORDS: dict[Obstacle, str] = {
+    "changed": "changed by somebody else",
+    "in_the_way": "something else has its place",
+    "too_large": "too large to be kept",
+    "special": "not a file that is kept",
+    "not_kept": "no longer kept",
+}
+
+
+class Rewinder:
+    def __init__(self, store: Store, keeper: Keeper, root_of: Callable[[str], Path]) -> None:
+        self._store = store
+        self._keeper = keeper
+        self._root_of = root_of
+
+    async def undo(
+        self, workspace_id: str, session_id: str, message_id: str | None = None, *, dry_run: bool, force: bool
+    ) -> Rewound:
+        """Back to before a message: by default the last one that a person sent."""
+        async with self._keeper.alone(workspace_id):
+            await self._check_idle(workspace_id, session_id)
+            await self._keeper.settle_alone(workspace_id)
+            cut = await self._store.files.cut_before(workspace_id, session_id, message_id)
+            return await self._back(workspace_id, session_id, cut, None, dry_run=dry_run, force=force)
+
+    async def fork(
+        self,
+        workspace_id: str,
+        session_id: str,
+        message_id: str | None = None,
+        *,
+        with_files: bool,
+        dry_run: bool,
+        force: bool,
+    ) -> Rewound:
+        """A new session that goes on after a message; with its files, those are as they were there."""
+        files = self._store.files
+        if not with_files:
+            cut = await files.cut_after(workspace_id, session_id, message_id)
+            if dry_run:
+                return await self._rewound(await self._store.session(workspace_id, session_id), None, [], is_dry=True)
+            session = await files.fork(workspace_id, session_id, cut.message_id)
+            return await self._rewound(session, None, [])
+        async with self._keeper.alone(workspace_id):
+            await self._check_idle(workspace_id, session_id)
+            await self._keeper.settle_alone(workspace_id)
+            cut = await files.cut_after(workspace_id, session_id, message_id)
+            return await self._back(workspace_id, session_id, cut, cut.message_id, dry_run=dry_run, force=force)
+
+    async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool) -> Rewound:
+        """Take back the last undo. It never overwrites: what was done since the undo is nowhere else."""
+        async with self._keeper.alone(workspace_id):
+            await self._check_idle(workspace_id, session_id)
+            await self._keeper.settle_alone(workspace_id)
+            undo = await self._store.files.last_undo(workspace_id, session_id)
+            if undo is None:
+                raise Conflict("nothing_to_redo", "nothing was undone in this session since its last prompt")
+            wishes = [Wish(step.path, step.then, step.now) for step in planning.decode_steps(undo.plan)]
+            plan = await self._planned(wishes, keeps=False)
+            told = self._told(workspace_id, plan)
+            if dry_run:
+                return await self._rewound(await self._store.session(workspace_id, session_id), None, told, is_dry=True)
+            if plan.has_obstacles:
+                raise FilesConflict(_refusal(told, "put them elsewhere, then redo"), told)
+            await persist(lambda: self._store.files.begin_redo(workspace_id, session_id, undo.id))
+            session = await self._carried_out(workspace_id, undo.id, plan.to_do(), undo.plan)
+            return await self._rewound(session, None, told)
+
+    async def recover(self) -> None:
+        """P13, for files: what a dead server began is done, or taken back where it cannot be done."""
+        for undo in await self._store.files.unfinished_undos():
+            steps = planning.decode_steps(undo.plan)
+            forward = reversed_steps(steps) if undo.state == "redoing" else steps
+            try:
+                stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
+                await asyncio.to_thread(self._restore_rest, forward, mark, stop)
+                await self._store.files.finish_undo(undo.id, undo.plan)
+            except (OSError, sqlite3.Error) as error:
+                log.warning("undo %d cannot be finished (%s), and is taken back", undo.id, error)
+                await self._taken_back(undo.workspace_id, undo.id, forward)
+
+    async def _back(
+        self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, *, dry_run: bool, force: bool
+    ) -> Rewound:
+        files = self._store.files
+        changes = await files.changes(workspace_id, session_id, cut.seq)
+        plan = await self._planned(planning.wishes_of(map(_states, changes)), keeps=not dry_run)
+        told = self._told(workspace_id, plan)
+        notes = [
+            f"{why}; what its commands changed stays"
+            for why in await files.unwatched(workspace_id, session_id, cut.seq)
+        ]
+        if dry_run:
+            session = await self._store.session(workspace_id, session_id)
+            return await self._rewound(session, cut.prompt, told, notes, is_dry=True)
+        if plan.has_obstacles and not force:
+            raise FilesConflict(_refusal(told, "force overwrites what was changed, and leaves the rest alone"), told)
+        steps = plan.to_do()
+        encoded = planning.encode_steps(steps)
+        undo_id = await persist(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
+        session = await self._carried_out(workspace_id, undo_id, steps, encoded)
+        return await self._rewound(session, cut.prompt, told, notes)
+
+    async def _carried_out(self, workspace_id: str, undo_id: int, steps: Sequence[Step], plan: bytes) -> Session:
+        failpoints.hit("undo.begun")
+        try:
+            stop = os.fsencode(self._root_of(workspace_id))
+            await asyncio.to_thread(restoring.carry_out, steps, self._keeper.versions.blobs.get, _mark(undo_id), stop)
+        except (OSError, sqlite3.Error, Changed) as error:
+            await self._taken_back(workspace_id, undo_id, steps)
+            why = f"{error} was changed meanwhile" if isinstance(error, Changed) else str(error)
+            raise Unavailable(
+                "files_unavailable", f"the files could not be restored ({why}); nothing changed"
+            ) from error
+        failpoints.hit("undo.restored")
+        return await persist(lambda: self._store.files.finish_undo(undo_id, plan))
+
+    async def _taken_back(self, workspace_id: str, undo_id: int, steps: Sequence[Step]) -> None:
+        stop = os.fsencode(self._root_of(workspace_id))
+        try:
+            await asyncio.to_thread(self._restore_rest, reversed_steps(steps), _mark(undo_id), stop)
+        except (OSError, sqlite3.Error):
+            log.exception("undo %d could not be taken back; the next start tries it again", undo_id)
+            return
+        await persist(lambda: self._store.files.abandon_undo(undo_id))
+
+    def _restore_rest(self, steps: Sequence[Step], mark: str, stop: bytes) -> None:
+        """Whatever state each path is in; one that somebody changed meanwhile is theirs."""
+        for step in restoring.ordered(steps):
+            try:
+                restoring.restore(step, self._keeper.versions.blobs.get, mark, stop)
+            except Changed:
+                log.warning("%r was changed meanwhile, and stays as it is", step.path)
+
+    async def _planned(self, wishes: Sequence[Wish], *, keeps: bool) -> Plan:
+        try:
+            return await asyncio.to_thread(planning.plan, wishes, self._keeper.versions.blobs, keeps=keeps)
+        except (OSError, sqlite3.Error) as error:
+            raise Unavailable("files_unavailable", f"the files cannot be read ({error}); nothing changed") from error
+
+    async def _check_idle(self, workspace_id: str, session_id: str) -> None:
+        """Said before anything else; the transaction that begins it decides."""
+        status = await self._store.session_status(workspace_id, session_id)
+        if status.is_busy:
+            raise SessionBusy(status.active.run_id if status.active else status.queue[0].run_id)
+
+    def _told(self, workspace_id: str, plan: Plan) -> list[FileStep]:
+        prefix = os.fsencode(self._root_of(workspace_id)) + b"/"
+        return [
+            FileStep(
+                path=whole_characters(os.fsdecode(step.path.removeprefix(prefix))),
+                status=status_of(step.now, step.then),
+                obstacle=obstacle,
+            )
+            for step, obstacle in sorted(plan.steps, key=lambda each: each.step.path)
+            if obstacle or not is_hollow(step.now, step.then)
+        ]
+
+    async def _rewound(
+        self,
+        session: Session,
+        prompt: str | None,
+        files: list[FileStep],
+        notes: Sequence[str] = (),
+        *,
+        is_dry: bool = False,
+    ) -> Rewound:
+        fields = {name: getattr(session, name) for name in Session.__struct_fields__}
+        return Rewound(**fields, files=files, notes=list(notes), dry_run=is_dry, prompt=prompt)
+
+
+def status_of(before: State, after: State) -> FileStatus:
+    nothing = ("absent", "directory")
+    if before.kind in nothing:
+        return "created"
+    return "deleted" if after.kind in nothing else "modified"
+
+
+def is_hollow(before: State, after: State) -> bool:
+    """Only a directory that became empty, or is no longer: nothing that people call a change."""
+    return {before.kind, after.kind} <= {"absent", "directory"}
+
+
+def _states(change: KeptChange) -> tuple[bytes, State, State]:
+    return change.path, decode(change.before), decode(change.after)
+
+
+def _mark(undo_id: int) -> str:
+    return f"undo-{undo_id}"
+
+
+def _refusal(files: Sequence[FileStep], advice: str) -> str:
+    blocked = [file for file in files if file.obstacle is not None]
+    named = ", ".join(f"{file.path} ({_WORDS[file.obstacle]})" for file in blocked[:_NAMED] if file.obstacle)
+    rest = f" and {len(blocked) - _NAMED} more" if len(blocked) > _NAMED else ""
+    return f"nothing was touched, because of {named}{rest}; {advice}"

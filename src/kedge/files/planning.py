@@ -1,0 +1,121 @@
+"""What bringing files back would do, and what is in its way, before anything is touched.
+
+A file goes back only from the state that our own change left it in. Any other is somebody's work.
+"""
+
+# ruff: noqa: PTH112, PTH114, PTH118, PTH120
+# A path is bytes here, as the file system has it.
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kedge.files.blobs import Blobs
+from kedge.files.restoring import Step
+from kedge.files.states import State, observe
+from kedge.protocol.files import Obstacle
+
+
+class Wish(NamedTuple):
+    """Bring `path` to `then`; it should be `expected` now, and nobody else should have changed it on the way there."""
+
+    path: bytes
+    expected: State
+    then: State
+    is_ours: bool = True
+
+
+class Planned(NamedTuple):
+    step: Step
+    obstacle: Obstacle | None
+
+
+class Plan(NamedTuple):
+    steps: list[Planned]
+
+    def to_do(self) -> list[Step]:
+        """What is done where somebody insists: all but what cannot be brought back, or not without a loss."""
+        return [step for step, obstacle in self.steps if obstacle in (None, "changed")]
+
+    @property
+    def has_obstacles(self) -> bool:
+        return any(obstacle is not None for _, obstacle in self.steps)
+
+
+_decode_steps = msgspec.msgpack.Decoder(list[Step]).decode
+
+
+def encode_steps(steps: Sequence[Step]) -> bytes:
+    return msgspec.msgpack.encode(steps)
+
+
+def decode_steps(data: bytes) -> list[Step]:
+    return _decode_steps(data)
+
+
+def reversed_steps(steps: Iterable[Step]) -> list[Step]:
+    return [Step(step.path, step.then, step.now) for step in steps]
+
+
+def wishes_of(changes: Iterable[tuple[bytes, State, State]]) -> list[Wish]:
+    """Back to before all of these changes, which are in their order: path, before, after."""
+    found: dict[bytes, Wish] = {}
+    for path, before, after in changes:
+        known = found.get(path)
+        if known is None:
+            found[path] = Wish(path, after, before)
+        else:
+            found[path] = Wish(path, after, known.then, known.is_ours and known.expected == before)
+    return list(found.values())
+
+
+def plan(wishes: Sequence[Wish], blobs: Blobs, *, keeps: bool) -> Plan:
+    """`keeps`: what is there now is kept, so that it can come back. Blocks: not for the loop."""
+    steps: list[Planned] = []
+    for wish in wishes:
+        seen = observe(wish.path)
+        if seen.state == wish.then:
+            continue
+        if keeps and seen.data is not None:
+            blobs.put([seen.data])
+        steps.append(Planned(Step(wish.path, seen.state, wish.then), _obstacle(wish, seen.state, blobs)))
+    going = {step.path for step, _ in steps if step.then.kind == "absent"}
+    return Plan([Planned(step, obstacle or _in_the_way(step, going)) for step, obstacle in steps])
+
+
+def _obstacle(wish: Wish, now: State, blobs: Blobs) -> Obstacle | None:
+    for state in (wish.then, now):
+        if state.kind == "large":
+            return "too_large"
+    if wish.then.kind == "special":
+        return "special"
+    if wish.then.is_kept and not blobs.has(wish.then.digest):
+        return "not_kept"
+    hollow = ("absent", "directory")  # whether a directory is empty depends on what is in it, which is another's wish
+    is_expected = now == wish.expected or (now.kind in hollow and wish.expected.kind in hollow)
+    return None if is_expected and wish.is_ours else "changed"
+
+
+def _in_the_way(step: Step, going: set[bytes]) -> Obstacle | None:
+    """Whether something has its place that does not go: what a directory holds, or a file where a directory was."""
+    if step.then.kind == "absent":
+        return None
+    if os.path.isdir(step.path) and not os.path.islink(step.path) and not _is_going(step.path, going):
+        return None if step.then.kind == "directory" else "in_the_way"
+    parent = os.path.dirname(step.path)
+    while parent not in (b"/", b""):
+        if os.path.lexists(parent):
+            is_directory = os.path.isdir(parent) and not os.path.islink(parent)
+            return None if is_directory or parent in going else "in_the_way"
+        parent = os.path.dirname(parent)
+    return None
+
+
+def _is_going(directory: bytes, going: set[bytes]) -> bool:
+    for parent, _, names in os.walk(directory):
+        if any(os.path.join(parent, name) not in going for name in names):
+            return False
+    return True
