@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kedge.models import catalog
-from kedge.models.errors import ConfigError, ModelError, Refused, Transient
+from kedge.models.errors import ConfigError, Forgotten, ModelError, Refused, Transient
 from kedge.models.faults import fault_of_answer
 from kedge.models.providers import NO_SETTINGS, url_variable
 from kedge.models.said import Said
 from kedge.models.sse import EventTooLarge, SseReader
+from kedge.models.stale import StaleThoughts
 from kedge.models.values import (
     Delta,
     Endpoint,
@@ -61,6 +62,7 @@ class Models:
         self._time_of_day = time_of_day
         self._opening: asyncio.Future[Transport] | None = None
         self._said = Said()
+        self._stale = StaleThoughts()
         self._listings: dict[bytes, tuple[float, str]] = {}  # by what the server is asked with
 
     async def warm_up(self) -> None:
@@ -86,6 +88,21 @@ class Models:
 
         Close it (`contextlib.aclosing`) when leaving early: that closes the connection.
         """
+        has_begun = False
+        try:
+            async with contextlib.aclosing(self._attempt(endpoint, self._stale.without(request))) as groups:
+                async for deltas in groups:
+                    has_begun = True
+                    yield deltas
+            return
+        except Forgotten:
+            if has_begun or not self._stale.add(request):
+                raise
+        async with contextlib.aclosing(self._attempt(endpoint, self._stale.without(request))) as groups:
+            async for deltas in groups:
+                yield deltas
+
+    async def _attempt(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
         wire = _wire(endpoint)
         async with self._send(endpoint, wire.prepare_request(endpoint, request, self._said)) as answer:
             kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -3,7 +3,8 @@
 ModelError          `text` is one line for people, and never holds a key; `code` is for programs
 ├── ConfigError     no_model, bad_config: nothing could be sent
 ├── Refused         auth, model_not_found, context_too_long, quota, content_filter, bad_request, bad_response:
-│                   the same request would fail again
+│   │               the same request would fail again
+│   └── Forgotten   bad_request: the provider cannot read the thoughts that it gave; without them it would not fail
 └── Transient       rate_limited, provider_error, unreachable, dropped, stalled: another attempt may help
 """
 
@@ -41,6 +42,10 @@ class ConfigError(ModelError):
 
 
 class Refused(ModelError):
+    pass
+
+
+class Forgotten(Refused):
     pass
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import msgspec
 
 from kedge.models import google_details
-from kedge.models.errors import Code, ModelError, Refused, Transient
+from kedge.models.errors import Code, Forgotten, ModelError, Refused, Transient
 from kedge.models.providers import key_variable, url_variable
-from kedge.models.retry_after import retry_after_s
+from kedge.models.retry_after import retry_after_s, wait_in_words_s
 from kedge.models.values import Endpoint
 
 MAX_WORDS = 500  # of a provider's explanation: enough to act on
@@ -32,7 +32,16 @@ _CODES: dict[Code, frozenset[str]] = {
             "insufficient_credits",
         }
     ),
-    "content_filter": frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}),
+    "content_filter": frozenset(
+        {
+            "content_filter",
+            "content_policy_violation",
+            "image_content_policy_violation",
+            "misalignment_policy_violation",
+            "bio_policy",
+            "responsibleaipolicyviolation",
+        }
+    ),
     "auth": frozenset(
         {"invalid_api_key", "authentication_error", "invalid_authentication", "permission_error", "api_key_invalid"}
     ),
@@ -40,6 +49,22 @@ _CODES: dict[Code, frozenset[str]] = {
     "rate_limited": frozenset({"rate_limit_exceeded", "rate_limit_error", "resource_exhausted", "429"}),
     "provider_error": frozenset(
         {"server_error", "api_error", "overloaded_error", "internal_error", "timeout", "timeout_error", "error"}
+    ),
+    "bad_request": frozenset(
+        {
+            "invalid_prompt",
+            "invalid_encrypted_content",
+            "data_residency_mismatch",
+            "invalid_image",
+            "invalid_image_format",
+            "invalid_base64_image",
+            "image_too_large",
+            "image_too_small",
+            "image_parse_error",
+            "image_file_too_large",
+            "unsupported_image_media_type",
+            "empty_image_file",
+        }
     ),
 }
 # Said also with the code of a rate limit, which waiting would not help against.
@@ -63,6 +88,7 @@ _HINTS: dict[Code, str] = {
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
+_FORGOTTEN = re.compile(r"encrypted content .{0,200}could not be|invalid .?signature.? in .?thinking", re.I)
 _KEY_LIKE = re.compile(r"\b(?:(?:sk|pk|rk|key|Bearer)[-_ ]|AIza)[\w*.-]{8,}")
 
 
@@ -77,7 +103,7 @@ def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str],
     if code in ("rate_limited", "provider_error"):
         asked_s = retry_after_s(headers, now)
         return Transient(code, text, google_details.retry_delay_s(body) if asked_s is None else asked_s)
-    return Refused(code, text)
+    return _refused(code, text, codes, words)
 
 
 def fault_of_event(data: bytes, endpoint: Endpoint) -> ModelError:
@@ -88,8 +114,14 @@ def fault_of_event(data: bytes, endpoint: Endpoint) -> ModelError:
     text = f"the provider broke off: {words}" if words else "the provider broke off without saying why"
     text = _with_hint(text, code, endpoint)
     if code in ("rate_limited", "provider_error"):
-        return Transient(code, text, google_details.retry_delay_s(data))
-    return Refused(code, text)
+        asked_s = google_details.retry_delay_s(data)
+        return Transient(code, text, wait_in_words_s(words) if asked_s is None else asked_s)
+    return _refused(code, text, codes, words)
+
+
+def _refused(code: Code, text: str, codes: set[str], words: str) -> Refused:
+    is_forgotten = "invalid_encrypted_content" in codes or _FORGOTTEN.search(words)
+    return Forgotten(code, text) if code == "bad_request" and is_forgotten else Refused(code, text)
 
 
 def _code_of(codes: set[str], words: str, status: int) -> Code:

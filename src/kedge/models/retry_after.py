@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 _LIMITS = ("", "-requests", "-tokens", "-input-tokens", "-output-tokens")
 _FAMILIES = ("x-ratelimit-{what}{limit}", "anthropic-ratelimit{limit}-{what}")
 _PERIOD = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")  # "6m0s", "20ms"
+_IN_WORDS = re.compile(r"\btry again in ((?:[\d.]+(?:ms|[hms]))+)", re.I)
 _EPOCH_S = 1_000_000_000.0  # a number above this is a time of day, not a period
 
 
@@ -32,6 +33,12 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     return max((wait_s for wait_s in used_up if wait_s is not None), default=None)
 
 
+def wait_in_words_s(words: str) -> float | None:
+    """An event in a stream has no headers; OpenAI's says it in words: "Please try again in 1.5s"."""
+    found = _IN_WORDS.search(words)
+    return _period_s(found[1]) if found else None
+
+
 def _until(value: str, now: float) -> float | None:
     """A reset: a period, a number of seconds, a time of day in seconds or milliseconds, or a date."""
     number = _number(value)
@@ -39,14 +46,20 @@ def _until(value: str, now: float) -> float | None:
         if number < _EPOCH_S:
             return number
         return max(0.0, (number if number < _EPOCH_S * 100 else number / 1000) - now)
-    match = _PERIOD.fullmatch(value.strip())
-    if match is not None and any(match.groups()):
-        parts = [_number(part or "0") or 0.0 for part in match.groups()]
-        return parts[0] * 3600 + parts[1] * 60 + parts[2] + parts[3] / 1000
+    if (period_s := _period_s(value.strip())) is not None:
+        return period_s
     try:
         return max(0.0, datetime.fromisoformat(value.strip()).timestamp() - now)
     except (ValueError, OverflowError):
         return _until_date(value, now)
+
+
+def _period_s(value: str) -> float | None:
+    match = _PERIOD.fullmatch(value)
+    if match is None or not any(match.groups()):
+        return None
+    parts = [_number(part or "0") or 0.0 for part in match.groups()]
+    return parts[0] * 3600 + parts[1] * 60 + parts[2] + parts[3] / 1000
 
 
 def _until_date(value: str, now: float) -> float | None:
