@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events, work
 from textual.app import App
 from textual.binding import BindingType
+from textual.screen import ModalScreen
 
 from kedge.client.errors import ClientError
 from kedge.protocol.events import AgentEvent, ConfigChanged
@@ -19,11 +21,13 @@ from kedge.tui.launch import Launch
 from kedge.tui.link import Link
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Settings
-from kedge.tui.story.book import Book, Ended, Happening, Resolved
+from kedge.tui.story.book import Book, Ended, Happening, Resolved, Rewound
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
     from kedge.tui.story.page import Page
+
+T = TypeVar("T")
 
 
 class KedgeApp(App[int]):
@@ -94,6 +98,7 @@ class KedgeApp(App[int]):
 
     async def _read_settings(self) -> None:
         self.settings = Settings.read(await self.desk.config())
+        self.chat.commands.add(await self.desk.user_commands())
         self.set_keymap(dict(self.settings.keys))
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode
@@ -107,7 +112,8 @@ class KedgeApp(App[int]):
         """Find out which model the next prompt goes to; whether there is one."""
         from kedge.tui.models import current
 
-        found = await current(self.desk, self.launch.model, self.chat.session_id)
+        session = self.book.sessions.get(self.chat.session_id or "")
+        found = current(await self.desk.offered(), self.launch.model, session.model if session else None)
         self.chat.model, self.chat.window = found.name, found.context_window
         self._changed()
         return found.is_ready
@@ -132,10 +138,19 @@ class KedgeApp(App[int]):
         elif name:
             self._set_theme(name)
         else:
-            from kedge.tui.dialogs.palette import Palette
+            self._choose_theme()
 
-            items = [(theme, "", "") for theme in sorted(self.available_themes)]
-            self.push_screen(Palette(items, "Theme"), lambda chosen: self._set_theme(chosen) if chosen else None)
+    @work(group="dialog")
+    async def _choose_theme(self) -> None:
+        from kedge.tui.dialogs.palette import Palette
+
+        items = [(theme, "", "") for theme in sorted(self.available_themes)]
+        if (chosen := await self.ask(Palette(items, "Theme"))) is not None:
+            self._set_theme(chosen)
+
+    async def ask(self, dialog: ModalScreen[T]) -> T | None:
+        """What a dialog was answered; None: it was closed."""
+        return await self.push_screen_wait(dialog)
 
     @work(group="theme")
     async def _set_theme(self, name: str) -> None:
@@ -157,10 +172,12 @@ class KedgeApp(App[int]):
                 self.chat.asking.resolved(what)
             case Ended(run, end):
                 if self.chat.session_id == end.session_id:
-                    self.run_worker(self._read_usage(end.session_id), group="usage", exclusive=True)
+                    self.run_worker(self._quietly(self.link.read_usage(end.session_id)), group="usage")
                 is_own = run is None or run.parent_run_id is None
                 if is_own and not end.cancelled:
                     self._notify("failed" if end.error else "finished", end.error or end.text, end.session_id)
+            case Rewound(session_id):
+                self.run_worker(self._quietly(self.link.read_page(session_id)), group="page")
             case ConfigChanged():
                 self._reread()
             case AgentEvent():
@@ -169,11 +186,11 @@ class KedgeApp(App[int]):
             case _:
                 self._notify("asks", getattr(what, "description", "a question"), what.session_id)
 
-    async def _read_usage(self, session_id: str) -> None:
+    async def _quietly(self, reading: Awaitable[None]) -> None:
         try:
-            await self.link.read_usage(session_id)
+            await reading
         except ClientError:
-            pass  # the next end asks again
+            pass  # without a server there is nothing to read; the link reads all again when there is one
 
     @work(group="settings", exclusive=True)
     async def _reread(self) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kedge.client.errors import ClientError
 from kedge.tui import words
+from kedge.tui.editor.draft import Draft
 from kedge.tui.keys import KEYS
+from kedge.tui.story.blocks import Block, Call
 
 if TYPE_CHECKING:
+    from kedge.protocol.api import UserCommand
     from kedge.tui.screen import ChatScreen
 
 
@@ -19,6 +23,7 @@ class Command(NamedTuple):
     run: Callable[[str], None]
     arguments: str = ""  # what comes after it, for help
     key: str = ""  # the action in `keys` that does the same
+    is_own: bool = False  # the user's own
 
 
 class Commands:
@@ -51,6 +56,18 @@ class Commands:
             )
         }
 
+    def add(self, found: Sequence[UserCommand]) -> None:
+        """The user's own, in place of those that were there; a name of ours stays ours."""
+        self.all = {name: each for name, each in self.all.items() if not each.is_own}
+        for each in found:
+            command = Command(each.name, each.description, partial(self._prompt, each.text), "[ARGUMENTS]", is_own=True)
+            self.all.setdefault(each.name, command)
+
+    def _prompt(self, text: str, arguments: str) -> None:
+        """A prompt with a name."""
+        filled = text.replace("$ARGUMENTS", arguments) if "$ARGUMENTS" in text else f"{text}\n\n{arguments}".strip()
+        self._screen.send(Draft(filled))
+
     def names(self) -> list[tuple[str, str]]:
         """For completion: what is typed, and what it does."""
         return [(command.name, command.help) for command in self.all.values()]
@@ -75,6 +92,19 @@ class Commands:
                 self.run(f"/{name}")
 
         self._screen.app.push_screen(Palette(items), chosen)
+
+    def open_call(self, block: Block) -> None:
+        """All of a call: its diff, or the session of its sub-agent."""
+        if not isinstance(block, Call):
+            return
+        if block.child_session_id is not None:
+            self._screen.open_session(block.child_session_id)
+            return
+        metadata = (block.result.metadata if block.result else None) or {}
+        if isinstance(metadata.get("diff"), str):
+            from kedge.tui.dialogs.changes import DiffDialog
+
+            self._screen.app.push_screen(DiffDialog(str(metadata.get("path", "")), metadata["diff"]))
 
     # the commands
 
@@ -111,7 +141,7 @@ class Commands:
     def _mode(self, name: str) -> None:
         from kedge.tui.screen import MODES
 
-        found = next((mode for mode in MODES if mode == name), None)
+        found = {str(mode): mode for mode in MODES}.get(name)
         if found is not None:
             self._screen.choose_mode(found)
         elif name:
@@ -219,10 +249,10 @@ class Commands:
             self._screen.hint("There is no session yet: send a prompt first")
         return self._screen.session_id
 
-    def _do(self, asked: object) -> None:
+    def _do(self, asked: Awaitable[object]) -> None:
         async def do() -> None:
             try:
-                await asked  # pyright: ignore[reportGeneralTypeIssues]
+                await asked
             except ClientError as error:
                 self._screen.hint(str(error))
 

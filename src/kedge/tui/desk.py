@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kedge.client import AsyncClient
-    from kedge.protocol.api import AgentState, ConfigAnswer, UserCommand
+    from kedge.protocol.api import ConfigAnswer, CredentialList, StoredCredential, UserCommand
     from kedge.protocol.jobs import Job
+    from kedge.protocol.models import Offered
     from kedge.protocol.requests import AnswerReceipt, PermissionAction
     from kedge.protocol.runs import Attachment, OnBusy, Receipt
     from kedge.protocol.sessions import Session
@@ -123,10 +124,29 @@ class Desk:
 
     # the workspace
 
-    async def agent_state(self) -> AgentState:
-        from kedge.protocol.api import AgentState
+    async def offered(self) -> Offered:
+        """Which models there are for the variables of this shell; its keys stay here."""
+        return await (await self._ready()).models(environment())
 
-        return await self.call("GET", "/agent", type=AgentState)
+    async def choose_model(self, session_id: str, model: str | None) -> None:
+        body = {"model": model}
+        await self.call("PATCH", f"/sessions/{escape(session_id)}", body, type=dict[str, Any])
+
+    async def configure_model(self, model: str) -> None:
+        """For all sessions that name none, in the user's own file."""
+        await self.call("POST", "/config/model", {"scope": "global", "model": model}, type=dict[str, Any])
+
+    async def credentials(self) -> CredentialList:
+        from kedge.protocol.api import CredentialList
+
+        return await self.call_server("GET", "/v1/credentials", type=CredentialList)
+
+    async def log_in(self, provider_id: str, key: str) -> StoredCredential:
+        """The server asks the provider whether the key is right, and keeps it if it is."""
+        from kedge.protocol.api import StoredCredential
+
+        body = {"provider_id": provider_id, "api_key": key}
+        return await self.call_server("POST", "/v1/credentials", body, type=StoredCredential)
 
     async def config(self) -> ConfigAnswer:
         from kedge.protocol.api import ConfigAnswer

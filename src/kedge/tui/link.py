@@ -84,7 +84,7 @@ class Link:
             page.usage = details.usage
             self._on_change()
 
-    async def read_child(self, session_id: str) -> None:
+    async def read_page(self, session_id: str) -> None:
         await self._read_page(await self.ready(), session_id)
         self._on_change()
 

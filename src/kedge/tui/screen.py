@@ -22,6 +22,7 @@ from kedge.tui.keys import bindings
 from kedge.tui.link import Link
 from kedge.tui.sidebar import Sidebar
 from kedge.tui.status import Activity, Banner, Queue, StatusLine
+from kedge.tui.story.blocks import Call, Thoughts
 from kedge.tui.story.book import Book
 from kedge.tui.story.page import Page
 
@@ -275,7 +276,8 @@ class ChatScreen(Screen[None]):
         self.transcript.scroll_end(animate=False)
 
     def action_fold_all(self) -> None:
-        self.transcript.toggle_all()
+        for kind in (Thoughts, Call):
+            self.transcript.toggle_all(kind)
 
     def action_copy_answer(self) -> None:
         self.commands.run("/copy")
@@ -297,6 +299,14 @@ class ChatScreen(Screen[None]):
 
     def action_queue(self) -> None:
         self.commands.run("/queue")
+
+    @on(PromptEditor.Told)
+    def _told(self, event: PromptEditor.Told) -> None:
+        self.hint(event.text)
+
+    @on(Transcript.Opened)
+    def _opened(self, event: Transcript.Opened) -> None:
+        self.commands.open_call(event.block)
 
     @on(Transcript.Copied)
     def _copied(self, event: Transcript.Copied) -> None:

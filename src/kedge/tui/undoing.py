@@ -40,7 +40,7 @@ async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
     target = f"/sessions/{escape(session_id)}/{what}"
     try:
         plan = await screen.desk.call("POST", target, {"dry_run": True}, type=Rewound)
-        choice = await screen.app.push_screen_wait(_asked(what, plan))
+        choice = await screen.kedge.ask(_asked(what, plan))
         if choice not in ("go", "force"):
             return
         body: dict[str, Any] = {"force": True} if choice == "force" else {}

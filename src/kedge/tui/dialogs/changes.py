@@ -18,6 +18,28 @@ from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Dialog
 
 
+class DiffDialog(Dialog[None]):
+    """One diff, as large as the screen."""
+
+    BINDINGS = [Binding("v", "split", "side by side")]  # noqa: RUF012 - as Textual has it
+    FOOTER = "v side by side · Esc closes"
+
+    def __init__(self, path: str, diff: str) -> None:
+        super().__init__()
+        self.title = clean(path)
+        self._diff = diff
+
+    def body(self) -> ComposeResult:
+        yield DiffView(self._diff)
+
+    def on_mount(self) -> None:
+        self.query_one(".dialog").add_class("-tall")
+        self.query_one(DiffView).focus()
+
+    def action_split(self) -> None:
+        self.query_one(DiffView).toggle_split()
+
+
 class ChangesDialog(Dialog[None]):
     BINDINGS = [Binding("v", "split", "side by side")]  # noqa: RUF012 - as Textual has it
     FOOTER = "↑↓ file · Tab diff · v side by side · Esc closes"

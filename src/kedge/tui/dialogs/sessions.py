@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -137,10 +138,10 @@ class SessionDialog(Dialog[str]):
         text = f"Delete “{clean(session.title) or 'New session'}”? What runs in it is cancelled; files stay."
         self.app.push_screen(ConfirmDialog(text, [("delete", "Delete"), ("keep", "Keep")]), sure)
 
-    def _ask(self, asked: object) -> None:
+    def _ask(self, asked: Awaitable[None]) -> None:
         async def do() -> None:
             try:
-                await asked  # pyright: ignore[reportGeneralTypeIssues]
+                await asked
             except ClientError as error:
                 self.notify(str(error), severity="error", markup=False)
 

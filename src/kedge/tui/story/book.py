@@ -28,7 +28,13 @@ class Ended(NamedTuple):
     end: RunEnd
 
 
-Happening = Resolved | Ended | Request | ConfigChanged | AgentEvent
+class Rewound(NamedTuple):
+    """Messages went or came back: the session is to be read again."""
+
+    session_id: str
+
+
+Happening = Rewound | Resolved | Ended | Request | ConfigChanged | AgentEvent
 
 
 class Book:
@@ -143,8 +149,11 @@ class Book:
             self.sessions.pop(session.id, None)
             self.pages.pop(session.id, None)
         else:
+            before = self.sessions.get(session.id)
             self.sessions[session.id] = session
             self._page_for(session.id)
+            if session.id in self.pages and before is not None and before.undone_from != session.undone_from:
+                self._on_happening(Rewound(session.id))
 
     def _take_run(self, run: Run) -> None:
         if run.is_open:

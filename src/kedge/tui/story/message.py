@@ -53,8 +53,9 @@ class PartView:
 
 
 class MessageView:
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, seq: int | None) -> None:
         self.id = message.id
+        self.seq = seq  # when it was first told of; 0: it was read; None: it was in a snapshot
         self.run_id = message.run_id
         self.session_id = message.session_id
         self.role = message.role

@@ -57,14 +57,15 @@ class Page:
         self._segments_of.clear()
         self.results.clear()
         for message in messages:
-            view = self.messages[message.id] = heard.pop(message.id, None) or MessageView(message)
+            view = self.messages[message.id] = heard.pop(message.id, None) or MessageView(message, 0)
             view.take(message, is_snapshot=True)
             for part in view.parts if view.finish else ():
                 part.is_whole = True
             self._place(view)
-        for view in heard.values():  # created after what was read
-            self.messages[view.id] = view
-            self._place(view)
+        for view in heard.values():
+            if view.seq is None or view.seq > as_of:  # created after what was read; others were undone
+                self.messages[view.id] = view
+                self._place(view)
         self.as_of = as_of
         self.is_read = True
         self._blocks = None
@@ -96,7 +97,7 @@ class Page:
             return
         view = self.messages.get(message.id)
         if view is None:
-            view = self.messages[message.id] = MessageView(message)
+            view = self.messages[message.id] = MessageView(message, seq)
             view.take(message, is_snapshot=seq is None)
             self._place(view)
         else:

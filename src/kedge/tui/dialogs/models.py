@@ -1,0 +1,101 @@
+"""Models to choose from: those that can be used first, then what to do for the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
+from kedge.tui import words
+from kedge.tui.chat.clean import clean
+from kedge.tui.dialogs.dialog import Dialog
+
+
+class ModelChoice(NamedTuple):
+    """A model, or a provider whose key is to be entered first."""
+
+    model: str = ""
+    provider: str | None = None
+
+
+class ModelDialog(Dialog[ModelChoice]):
+    FOOTER = "type to filter · Enter chooses · a provider without a key: Enter asks for it · Esc closes"
+
+    def __init__(self, offered: Offered, current: str, title: str = "Models") -> None:
+        super().__init__()
+        self.title = title
+        self._offered = offered
+        self._current = current
+
+    def body(self) -> ComposeResult:
+        yield Input(placeholder="filter", compact=True)
+        yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._show("")
+
+    @on(Input.Changed)
+    def _filter(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    @on(Input.Submitted)
+    def _take(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        kind, _, name = (event.option_id or "").partition(" ")
+        self.dismiss(ModelChoice(model=name) if kind == "model" else ModelChoice(provider=name))
+
+    def on_key(self, event: events.Key) -> None:
+        options = self.query_one(OptionList)
+        if event.key in ("up", "down"):
+            event.stop()
+            (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
+
+    def _show(self, typed: str) -> None:
+        wanted = typed.casefold().split()
+        options = self.query_one(OptionList)
+        options.clear_options()
+        lit: int | None = None
+        for provider in sorted(self._offered.providers, key=lambda each: not each.usable):
+            if not provider.usable:
+                if _has(wanted, f"{provider.id} {provider.title}"):
+                    options.add_option(Option(_closed(provider), id=f"provider {provider.id}"))
+                continue
+            for model in provider.models:
+                if _has(wanted, f"{model.name} {provider.title}"):
+                    if model.name == self._current:
+                        lit = options.option_count
+                    options.add_option(Option(_line(model, model.name == self._current), id=f"model {model.name}"))
+        options.highlighted = lit if lit is not None else (0 if options.option_count else None)
+
+
+def _has(wanted: list[str], text: str) -> bool:
+    return all(word in text.casefold() for word in wanted)
+
+
+def _line(model: OfferedModel, is_current: bool) -> Content:
+    facts: list[str] = []
+    if model.context_window:
+        facts.append(f"{words.tokens(model.context_window)} context")
+    if model.input_price is not None and model.output_price is not None:
+        is_free = not (model.input_price or model.output_price)
+        facts.append("free" if is_free else f"${model.input_price:g} in, ${model.output_price:g} out")
+    facts += [name for name, has in (("images", model.images), ("reasoning", model.reasoning)) if has]
+    if not model.tools:
+        facts.append("no tools")
+    mark = "▸ " if is_current else "  "
+    return Content.assemble(
+        (mark + clean(model.name), "bold" if is_current else ""), ("  " + " · ".join(facts), "$text-muted")
+    )
+
+
+def _closed(provider: OfferedProvider) -> Content:
+    return Content.assemble((f"  {provider.title}", "$text-muted"), (f"  {clean(provider.why)}", "$text-muted dim"))

@@ -1,0 +1,74 @@
+"""Which model the next prompt goes to, and how another is chosen or a key entered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kedge.client.errors import ClientError, Refused
+
+if TYPE_CHECKING:
+    from kedge.protocol.models import Offered, OfferedModel
+    from kedge.tui.app import KedgeApp
+
+
+class Current(NamedTuple):
+    name: str
+    context_window: int | None
+    is_ready: bool  # whether a prompt sent now would find a model
+
+
+def current(offered: Offered, launched: str | None, of_session: str | None) -> Current:
+    """What the command line said, else what the session was given, else what the server would take."""
+    name = launched or of_session or offered.model
+    if name is None:
+        return Current("", None, is_ready=False)
+    found = find(offered, name)
+    return Current(name, found.context_window if found else None, is_ready=True)
+
+
+def find(offered: Offered, name: str) -> OfferedModel | None:
+    return next((model for each in offered.providers for model in each.models if model.name == name), None)
+
+
+async def pick(app: KedgeApp, name: str) -> None:
+    """By name, or from the list; for this session, or for all where there is none yet."""
+    from kedge.tui.dialogs.models import ModelDialog
+
+    if not name:
+        offered = await app.desk.offered()
+        chosen = await app.ask(ModelDialog(offered, app.chat.model))
+        if chosen is None:
+            return
+        if chosen.provider is not None:
+            await log_in(app, chosen.provider)
+            return
+        name = chosen.model
+    app.launch = app.launch._replace(model=None)
+    try:
+        if app.chat.session_id is not None:
+            await app.desk.choose_model(app.chat.session_id, name)
+        else:
+            await app.desk.configure_model(name)
+    except Refused as error:
+        app.chat.hint(str(error))
+
+
+async def log_in(app: KedgeApp, provider: str) -> bool:
+    """Ask for a key, let the server check it, and keep it; whether there is a new one now."""
+    from kedge.tui.dialogs.login import KeyDialog
+    from kedge.tui.dialogs.palette import Palette
+
+    try:
+        known = (await app.desk.credentials()).providers
+    except ClientError as error:
+        app.chat.hint(str(error))
+        return False
+    if not provider:
+        items = [(each.provider_id, each.title, each.key_variable) for each in known if each.needs_key]
+        provider = await app.ask(Palette(items, "Whose key?")) or ""
+    found = next((each for each in known if each.provider_id == provider), None)
+    if found is None:
+        if provider:
+            app.chat.hint(f"There is no provider {provider!r} that takes a key")
+        return False
+    return bool(await app.ask(KeyDialog(app.desk, found)))
