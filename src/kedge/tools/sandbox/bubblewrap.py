@@ -23,6 +23,8 @@ _PROBE_S = 10.0
 _LANDLOCK_ABI_OF_SCOPES = 6
 # What names are looked up with, and where NixOS keeps programs. The rest of /run is sockets of the machine's services.
 _RUN = ("systemd/resolve", "resolvconf", "NetworkManager/resolv.conf", "current-system", "wrappers", "opengl-driver")
+# Settings of the kernel, which belong to root, and so to a command of root's.
+_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 _CAPABILITY_NAMES = {
     0: "CAP_CHOWN",
     1: "CAP_DAC_OVERRIDE",
@@ -96,6 +98,8 @@ def _namespaces(*, network: bool) -> list[str]:
 
 def _machine() -> list[str]:
     words = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for name in _PROC:
+        words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     if _is_directory("/run"):
         words += ["--tmpfs", "/run"]
         for name in _RUN:
@@ -123,7 +127,12 @@ def _files(policy: Policy) -> list[str]:
             mounts |= _pinned(path, policy)
             mounts[path] = ["--tmpfs", path] if _is_directory(path) else ["--ro-bind", "/dev/null", path]
     mounts[temporary] = ["--bind", temporary, temporary]
-    return [word for path in sorted(mounts, key=lambda path: (path.count("/"), path)) for word in mounts[path]]
+    inwards = sorted(mounts, key=lambda path: (path.count("/"), path))
+    covers = [path for path in inwards if mounts[path][0] == "--tmpfs"]
+    # What is written into an empty cover would be lost without a word.
+    return [word for path in inwards for word in mounts[path]] + [
+        word for path in covers for word in ("--remount-ro", path)
+    ]
 
 
 def _pinned(path: str, policy: Policy) -> dict[str, list[str]]:

@@ -44,7 +44,6 @@ _X86_64 = _Machine(
         "socket": 41,
         "socketpair": 53,
         "ioctl": 16,
-        "truncate": 76,
         "add_key": 248,
         "request_key": 249,
         "keyctl": 250,
@@ -72,7 +71,6 @@ _GENERIC = {
     "socket": 198,
     "socketpair": 199,
     "ioctl": 29,
-    "truncate": 45,
     "add_key": 217,
     "request_key": 218,
     "keyctl": 219,
@@ -104,20 +102,14 @@ _CHANGES_OF_ATTRIBUTES = (
 )
 
 
-def program(
-    families: Iterable[int], *, no_attributes: bool = False, no_truncate: bool = False, machine: str = ""
-) -> bytes:
-    """The filter: sockets of these families alone; without a way to change a file's attributes, or to cut its end."""
+def program(families: Iterable[int], *, no_attributes: bool = False, machine: str = "") -> bytes:
+    """The filter: sockets of these families alone, and maybe no way to change the attributes of a file."""
     here = _MACHINES.get(machine or platform.machine())
     if here is None or sys.byteorder != "little" or sys.maxsize < 2**32:
         raise CannotHold(f"calls are not known for this kind of machine ({platform.machine()})")
     families = tuple(families)
     numbers = here.numbers
-    refused = [
-        *_ALWAYS,
-        *(_CHANGES_OF_ATTRIBUTES if no_attributes else ()),
-        *(("truncate",) if no_truncate else ()),
-    ]
+    refused = (*_ALWAYS, *(_CHANGES_OF_ATTRIBUTES if no_attributes else ()))
     code = [_load(_ARCH_AT), *_unless_equal(here.arch, _KILL), _load(_NUMBER_AT)]
     if here is _X86_64:
         code += [_jump(_AT_LEAST, _X32, 0, 1), _return(_ERRNO | errno.ENOSYS)]

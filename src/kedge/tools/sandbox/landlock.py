@@ -18,8 +18,8 @@ from kedge.tools.sandbox.launch import in_a_thread
 from kedge.tools.sandbox.policy import Hold, Policy, is_below, told, variables
 
 NAME = "landlock"
-# Before, a file could not be moved to another directory, not even within the workspace.
-OLDEST_ABI = 2
+# Before, files could be cut short wherever they could be read.
+OLDEST_ABI = 3
 MAX_RULES = 20_000  # each is an open file for a moment; nobody's home is that full
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -29,7 +29,7 @@ _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _TCP = 0b11  # bind and connect
 _SCOPES = 0b11  # abstract sockets and signals
 
-_ALL = (_MAKE_SYM << 1) - 1
+_ALL = (_TRUNCATE << 1) - 1  # of the third
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _EXECUTE | _READ_FILE
 # No devices are made anywhere.
@@ -77,13 +77,13 @@ def hold(policy: Policy) -> Hold:
     return Hold(NAME, (), lambda: restrict(policy), variables(policy), told(policy))
 
 
-def restrict(policy: Policy, abi: int | None = None) -> None:
-    """Hold the calling thread to a policy, for ever. `abi`: as if the kernel had only that."""
-    abi = kernel.landlock_abi() if abi is None else abi
-    rights = _ALL | (_REFER if abi >= 2 else 0) | (_TRUNCATE if abi >= 3 else 0) | (_IOCTL_DEV if abi >= 5 else 0)
+def restrict(policy: Policy) -> None:
+    """Hold the calling thread to a policy, for ever."""
+    abi = kernel.landlock_abi()
+    rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
     families = calls.NETWORK if policy.network else ()
-    program = calls.program(families, no_attributes=policy.is_read_only, no_truncate=abi < 3)
+    program = calls.program(families, no_attributes=policy.is_read_only)
     ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= 6 else 0)
     try:
         for count, (path, access) in enumerate(_rules(policy)):
@@ -143,9 +143,8 @@ def _try() -> None:
     abi = kernel.landlock_abi()
     if abi < OLDEST_ABI:
         reason = "this kernel has no Landlock" if abi < 1 else "the Landlock of this kernel is too old"
-        raise CannotHold(f"{reason} (Linux 5.19 or newer has it, where it is switched on)")
-    fs = _ALL | _REFER
-    ruleset = kernel.create_ruleset(fs, 0, 0)
+        raise CannotHold(f"{reason} (Linux 6.2 or newer has it, where it is switched on)")
+    ruleset = kernel.create_ruleset(_ALL, 0, 0)
     try:
         kernel.promise_no_new_privileges()
         kernel.restrict_self(ruleset)

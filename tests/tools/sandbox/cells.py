@@ -1,0 +1,170 @@
+"""What is needed to try a sandbox: a world outside, with people in it, and a workspace to break out of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import pytest
+
+from kedge.config.schema import SandboxConfig
+from kedge.tools.port import Output
+from kedge.tools.sandbox import bubblewrap, landlock
+from kedge.tools.sandbox.policy import Policy
+from kedge.tools.sandbox.sandbox import Sandbox
+from tests.tools.hands import Hands
+from tests.tools.sandbox import attempts
+
+# The interpreter itself, not a virtual environment's name for it, which may lie where nobody can see it.
+PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+LIMIT_S = 30.0
+
+needs_landlock = pytest.mark.skipif(landlock.why_not() is not None, reason=f"Landlock: {landlock.why_not()}")
+needs_bubblewrap = pytest.mark.skipif(bubblewrap.why_not() is not None, reason=f"bubblewrap: {bubblewrap.why_not()}")
+BACKENDS = [
+    pytest.param("landlock", marks=needs_landlock),
+    pytest.param("bubblewrap", marks=needs_bubblewrap),
+]
+
+
+class Shown(Sandbox, frozen=True, kw_only=True):
+    """Shows the world around the workspace, too: bubblewrap would hide it with the rest of the temporary files, and
+    every attempt would fail for that alone."""
+
+    world: Path
+
+    def policy(self) -> Policy:
+        policy = super().policy()
+        return Policy(
+            temporary=policy.temporary,
+            writable=policy.writable,
+            protected=policy.protected,
+            hidden=policy.hidden,
+            readable=(str(self.world), *policy.readable),
+            network=policy.network,
+            unix_sockets=policy.unix_sockets,
+        )
+
+
+class Cell:
+    """One directory with a world in it. Commands run in its workspace, held or not."""
+
+    def __init__(self, root: Path, names: Iterable[str] = ()) -> None:
+        self.root = root.resolve()
+        self.home, self.out, self.data = (self.root / name for name in ("home", "out", "data"))
+        for directory in (self.home / ".ssh", self.out, self.data):
+            directory.mkdir(parents=True)
+        (self.home / ".ssh" / "id").write_text(attempts.SECRET)
+        (self.home / "notes").write_text("plain")
+        (self.data / "kedge.db").write_text(attempts.SECRET)
+        for name in names:
+            (self.out / name / "dir").mkdir(parents=True)
+            (self.out / name / "file").write_text("as it was")
+        self.hands = Hands(self.root)
+        self.workspace = self.hands.directory
+        self.hands.scratch = self.data / "scratch" / "session"
+        self.hands.env = {**os.environ, "HOME": str(self.home)}
+        shutil.copy(attempts.__file__, self.workspace)
+
+    def hold(self, config: SandboxConfig, *, is_planning: bool = False) -> None:
+        self.hands.sandbox = Shown(
+            config=config,
+            directory=self.workspace,
+            scratch=self.hands.scratch,
+            private=(self.data,),
+            is_planning=is_planning,
+            env=self.hands.env,
+            world=self.root,
+        )
+
+    async def run(self, command: str, **params: object) -> Output:
+        return await self.hands.call("bash", command=command, **params)
+
+    def attempt(self, names: Iterable[str], people: dict[str, str]) -> dict[str, str]:
+        """All of them, in one command; what became of each."""
+        self.hands.env = {
+            **self.hands.env,
+            **people,
+            "OUT": str(self.out),
+            "DATA": str(self.data),
+            "TMPDIR": str(self.hands.scratch / "tmp"),
+        }
+        (self.hands.scratch / "tmp").mkdir(parents=True, exist_ok=True)
+        told = self.hands.scratch / "tmp" / "told.json"
+        words = [PYTHON, "-I", "-S", str(self.workspace / "attempts.py"), str(told), *names]
+
+        async def go() -> Output:
+            async with asyncio.timeout(LIMIT_S):
+                return await self.run(shlex.join(words))
+
+        output = asyncio.run(go())
+        assert told.exists(), output.content
+        return json.loads(told.read_text())
+
+    def fingerprint(self) -> dict[str, object]:
+        """All that is outside, byte for byte, with its attributes."""
+        found: dict[str, object] = {}
+        for place in (self.home, self.out):
+            for path in sorted(place.rglob("*")):
+                info = path.lstat()
+                content = path.read_bytes() if path.is_file() else b""
+                attributes = sorted(os.listxattr(path, follow_symlinks=False))
+                times = (info.st_mtime_ns, info.st_ctime_ns)
+                found[str(path)] = (content, info.st_mode, info.st_uid, info.st_nlink, times, attributes)
+        return found
+
+
+@contextlib.contextmanager
+def people(root: Path) -> Generator[dict[str, str]]:
+    """Who lives outside: a process, and listeners of every kind. Yields the variables that lead to them."""
+    with contextlib.ExitStack() as stack:
+        victim = stack.enter_context(subprocess.Popen(["sleep", "1000"]))
+        stack.callback(victim.kill)
+        stream, abstract, tcp = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX), socket.socket()
+        datagrams, udp = (socket.socket(family, socket.SOCK_DGRAM) for family in (socket.AF_UNIX, socket.AF_INET))
+        for each in (stream, abstract, tcp, datagrams, udp):
+            stack.callback(each.close)
+        stream.bind(str(root / "s"))
+        abstract.bind(f"\0kedge-test-{os.getpid()}-{root.name}")
+        datagrams.bind(str(root / "d"))
+        tcp.bind(("127.0.0.1", 0))
+        udp.bind(("127.0.0.1", 0))
+        for each in (stream, abstract, tcp):
+            each.listen(50)
+        threading.Thread(target=_answer, args=(udp,), daemon=True).start()
+        stack.callback(_wake, udp)
+        yield {
+            "VICTIM": str(victim.pid),
+            "SERVER": str(os.getpid()),
+            "SOCKET": str(root / "s"),
+            "DATAGRAMS": str(root / "d"),
+            "ABSTRACT": f"kedge-test-{os.getpid()}-{root.name}",
+            "TCP": str(tcp.getsockname()[1]),
+            "UDP": str(udp.getsockname()[1]),
+        }
+
+
+def _answer(udp: socket.socket) -> None:
+    while True:
+        try:
+            said, who = udp.recvfrom(100)
+        except OSError:
+            return
+        if said == b"over":
+            return
+        udp.sendto(said, who)
+
+
+def _wake(udp: socket.socket) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        there.sendto(b"over", udp.getsockname())

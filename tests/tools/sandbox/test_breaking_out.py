@@ -1,0 +1,108 @@
+"""The table of ways out, each tried for real: without a sandbox it goes, in one it does not, and nothing changes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kedge.config.schema import SandboxConfig, SandboxMode
+from kedge.tools.sandbox import kernel
+from tests.tools.sandbox.attempts import AS_ROOT, ATTEMPTS, UNSURE
+from tests.tools.sandbox.cells import BACKENDS, Cell, needs_bubblewrap, needs_landlock, people
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox only on Linux")
+
+Told = dict[str, str]
+
+# Landlock has no words for these; docs/sandbox.md says so. In a run that only plans the filter of calls has.
+ATTRIBUTES = {
+    "change_the_mode",
+    "change_the_mode_of_what_is_open",
+    "change_the_owner",
+    "change_the_times",
+    "set_an_attribute",
+    "set_a_flag",
+}
+NAMES = sorted(ATTEMPTS)
+NOT_BY_LANDLOCK = ATTRIBUTES | (
+    {"signal_a_process"} if sys.platform == "linux" and kernel.landlock_abi() < 6 else set()
+)
+
+
+def told_by(root: Path, mode: SandboxMode, *, is_planning: bool = False) -> tuple[Told, bool]:
+    """What became of all attempts, and whether the world outside is as it was."""
+    cell = Cell(root, NAMES)
+    names = [name for name in NAMES if mode != "landlock" or is_planning or name not in NOT_BY_LANDLOCK]
+    if mode != "off":
+        cell.hold(SandboxConfig(mode=mode, network=False), is_planning=is_planning)
+    with people(cell.root) as around:
+        before = cell.fingerprint()
+        told = cell.attempt(names, around)
+        return told, cell.fingerprint() == before
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return told_by(tmp_path_factory.mktemp("bare"), "off")[0]
+
+
+@pytest.fixture(scope="module")
+def landlocked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, bool]:
+    return told_by(tmp_path_factory.mktemp("landlock"), "landlock")
+
+
+@pytest.fixture(scope="module")
+def bubblewrapped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, bool]:
+    return told_by(tmp_path_factory.mktemp("bwrap"), "bubblewrap")
+
+
+SURE = [name for name in NAMES if name not in UNSURE and (name not in AS_ROOT or os.geteuid() == 0)]
+
+
+@pytest.mark.parametrize("name", SURE)
+def test_where_nobody_holds_it_the_attempt_goes(bare: Told, name: str) -> None:
+    """Else it would prove nothing that it fails elsewhere."""
+    assert bare[name] == "escaped"
+
+
+@needs_landlock
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_BY_LANDLOCK])
+def test_landlock_holds(landlocked: tuple[Told, bool], name: str) -> None:
+    assert landlocked[0][name].startswith("refused")
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("name", NAMES)
+def test_bubblewrap_holds(bubblewrapped: tuple[Told, bool], name: str) -> None:
+    assert bubblewrapped[0][name].startswith("refused")
+
+
+@needs_landlock
+def test_landlock_leaves_the_world_as_it_was(landlocked: tuple[Told, bool]) -> None:
+    assert landlocked[1]
+
+
+@needs_bubblewrap
+def test_bubblewrap_leaves_the_world_as_it_was(bubblewrapped: tuple[Told, bool]) -> None:
+    assert bubblewrapped[1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_run_that_plans_gets_out_in_no_way_at_all(tmp_path: Path, backend: SandboxMode) -> None:
+    """Not even by attributes, which Landlock does not know."""
+    told, is_as_it_was = told_by(tmp_path, backend, is_planning=True)
+    assert {name: word for name, word in told.items() if not word.startswith("refused")} == {}
+    assert is_as_it_was
+
+
+@needs_landlock
+@pytest.mark.parametrize("abi", [3, 5])
+def test_the_landlock_of_older_kernels_holds_as_well(tmp_path: Path, abi: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "landlock_abi", lambda: abi)
+    told, is_as_it_was = told_by(tmp_path, "landlock")
+    gone = {name for name, word in told.items() if not word.startswith("refused")}
+    assert gone <= {"signal_a_process"}  # that came with the sixth
+    assert is_as_it_was
