@@ -226,7 +226,7 @@ def test_all_problems_of_all_files_are_told_each_with_its_line(home: Home) -> No
         f"{user}:8: agent.max_cost: expected a number above 0, not a date or a time",
         f'{user}:10: providers."my.own".base_ur: there is no such key; did you mean providers."my.own".base_url?',
         (
-            f'{user}:11: providers."my.own".wire: expected one of "chat", "responses", "anthropic",'
+            f'{user}:11: providers."my.own".wire: expected one of "chat", "responses", "anthropic", "gemini",'
             ' not the text "caht"; did you mean "chat"?'
         ),
         f'{user}:12: providers."my.own".headers: expected a table, not a list',
