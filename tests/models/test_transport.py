@@ -1,0 +1,157 @@
+"""The way out for real: tunnels through a proxy, and certificates of an authority that only the test knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from kedge.config.schema import Config, ProviderConfig
+from kedge.models.client import Models
+from kedge.models.errors import ConfigError, Transient
+from kedge.models.resolve import resolve
+from kedge.models.transport import MAX_WAYS, Transport
+from kedge.models.values import Endpoint, HttpRequest, StepRequest, TextDelta
+from kedge.models.way import Way
+from kedge.protocol.messages import Message, Text
+from tests.models.proxies import Authority, new_authority, proxy_to, tls_front
+from tests.support.model_server import ModelServer
+
+LIMIT_S = 30.0
+NAME = "models.test"  # known to nobody but the proxy
+PROMPT = Message(id="m", session_id="s", run_id="r", role="user", parts=[Text("hello")], created_at=0.0)
+VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return new_authority(tmp_path_factory.mktemp("authority"), NAME)
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine uses, the server of these tests has nothing of it."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+async def models() -> AsyncGenerator[Models]:
+    async with asyncio.timeout(LIMIT_S):
+        models = Models()
+        yield models
+        await models.close()
+
+
+def chosen(env: dict[str, str], port: int = 443, **settings: str) -> Endpoint:
+    """As a run with this environment has it."""
+    config = Config(providers={"mine": ProviderConfig(base_url=f"https://{NAME}:{port}/v1", **settings)})
+    endpoint = resolve("mine/m", env, config).endpoint
+    assert endpoint is not None
+    return endpoint
+
+
+async def answer(models: Models, endpoint: Endpoint) -> str:
+    async with contextlib.aclosing(models.stream(endpoint, StepRequest(system="", history=[PROMPT]))) as groups:
+        return "".join([d.text async for group in groups for d in group if isinstance(d, TextDelta)])
+
+
+async def test_a_run_goes_by_the_proxy_of_its_own_shell_and_believes_its_own_authority(
+    models: Models, model_server: ModelServer, authority: Authority
+) -> None:
+    async with tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
+        env = {"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(authority.ca_file)}
+        for _ in range(2):
+            assert await answer(models, chosen(env)) == "FAKE-ANSWER-OK"
+        assert proxy.asked == [f"{NAME}:443"], "and the tunnel is kept for the next step"
+
+
+async def test_the_servers_own_variables_count_where_a_run_has_none(
+    model_server: ModelServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(LIMIT_S), tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))
+        models = Models()
+        assert await answer(models, chosen({"PATH": os.environ["PATH"]})) == "FAKE-ANSWER-OK"
+        assert len(proxy.asked) == 1
+        await models.close()
+
+
+async def test_a_ca_file_of_the_configuration_is_believed_for_its_provider(
+    models: Models, model_server: ModelServer, authority: Authority
+) -> None:
+    async with tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
+        env = {"HTTPS_PROXY": proxy.url}
+        assert await answer(models, chosen(env, ca_file=str(authority.ca_file))) == "FAKE-ANSWER-OK"
+        with pytest.raises(ConfigError, match=r"certificate of models\.test:443 is not believed") as caught:
+            await answer(models, chosen(env))
+        assert "SSL_CERT_FILE" in caught.value.text
+        assert "ca_file" in caught.value.text
+
+
+async def test_two_shells_of_one_server_go_different_ways(
+    models: Models, model_server: ModelServer, authority: Authority
+) -> None:
+    async with (
+        tls_front(model_server.port, authority) as front,
+        proxy_to(front) as one,
+        proxy_to(front) as other,
+    ):
+        env = {"SSL_CERT_FILE": str(authority.ca_file)}
+        ways = [chosen({**env, "HTTPS_PROXY": proxy.url}) for proxy in (one, other)]
+        said = await asyncio.gather(*(answer(models, way) for way in ways))
+        assert said == ["FAKE-ANSWER-OK"] * 2
+        assert (len(one.asked), len(other.asked)) == (1, 1)
+
+
+async def test_a_proxys_password_is_sent_to_it_and_shown_to_nobody(
+    models: Models, model_server: ModelServer, authority: Authority
+) -> None:
+    basic = "Basic bWU6cGxhbnRlZC1wYXNzd29yZA=="  # me:planted-password
+    async with tls_front(model_server.port, authority) as front, proxy_to(front, basic) as proxy:
+        ca = {"SSL_CERT_FILE": str(authority.ca_file)}
+        known = f"http://me:planted-password@{proxy.url.removeprefix('http://')}"
+        assert await answer(models, chosen({**ca, "HTTPS_PROXY": known})) == "FAKE-ANSWER-OK"
+        wrong = known.replace("planted-password", "planted-mistake")
+        with pytest.raises(Transient, match="407") as caught:
+            await answer(models, chosen({**ca, "HTTPS_PROXY": wrong}))
+        assert "planted" not in caught.value.text
+
+
+async def test_a_model_on_this_machine_is_asked_directly_whatever_the_proxy(
+    models: Models, model_server: ModelServer
+) -> None:
+    env = {"HTTP_PROXY": "http://proxy.test:1", "ALL_PROXY": "http://proxy.test:1"}
+    config = Config(providers={"mine": ProviderConfig(base_url=model_server.base_url)})
+    endpoint = resolve("mine/m", env, config).endpoint
+    assert endpoint is not None
+    assert await answer(models, endpoint) == "FAKE-ANSWER-OK"
+
+
+@pytest.mark.parametrize("proxy", ["nonsense://me:planted@host", "http://host:port"])
+async def test_a_proxy_that_cannot_be_used_fails_the_run_that_has_it(models: Models, proxy: str) -> None:
+    with pytest.raises(ConfigError, match="HTTPS_PROXY") as caught:
+        await answer(models, chosen({"HTTPS_PROXY": proxy}))
+    assert "planted" not in caught.value.text
+
+
+async def test_a_ca_file_that_is_not_there_is_named(models: Models, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ca_file .*none\.pem cannot be used"):
+        await answer(models, chosen({"HTTPS_PROXY": "http://proxy.test"}, ca_file=str(tmp_path / "none.pem")))
+
+
+async def test_ways_that_nobody_uses_any_more_are_given_up(model_server: ModelServer) -> None:
+    transport = Transport(5.0, 5.0)
+    request = HttpRequest("GET", f"{model_server.base_url}/models", {})
+    async with asyncio.timeout(LIMIT_S), transport.send(request, Way(ca_dir="/tmp")) as held:
+        for number in range(MAX_WAYS + 4):
+            async with transport.send(request, Way(ca_dir=f"/tmp/{number}")) as told:
+                assert told.status == 200
+        assert b"".join([chunk async for chunk in held.chunks()]), "the one in use is kept"
+    await transport.close()
