@@ -1,0 +1,1 @@
+"""The prompt editor: what is typed, pasted, completed and recalled, until the server has it."""

@@ -1,0 +1,212 @@
+"""Earlier prompts: walked and searched, kept between lives, shared by two interfaces; and drafts after a crash."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kedge.tui.editor import history as module
+from kedge.tui.editor.draft import Chip, Content, Draft
+from kedge.tui.editor.history import History
+from kedge.tui.editor.memory import Memory, state_directory
+from tests.tui.editor.harness import EditorApp, typing
+
+
+def remembering(directory: Path, *prompts: str) -> Memory:
+    memory = Memory(directory, "/workspace")
+    for prompt in prompts:
+        memory.history.add(Content(prompt))
+    return memory
+
+
+def texts(history: History) -> list[str]:
+    return [each.text for each in history.entries()]
+
+
+async def test_up_and_down_walk_and_what_was_being_written_is_at_the_end(tmp_path: Path) -> None:
+    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as hands:
+        await hands.type("mine")
+        await hands.press("up")
+        assert hands.text == "two"
+        await hands.press("up")
+        assert hands.text == "one"
+        await hands.press("up")
+        assert hands.text == "one"
+        await hands.press("down", "down")
+        assert hands.text == "mine"
+        await hands.press("down")
+        assert hands.text == "mine"
+
+
+async def test_within_many_lines_the_arrows_move_the_cursor_first(tmp_path: Path) -> None:
+    async with typing(EditorApp(memory=remembering(tmp_path, "old"))) as hands:
+        await hands.type("a\\\nb")
+        await hands.press("up")
+        assert hands.text == "a\nb"
+        await hands.press("up")
+        assert hands.text == "old"
+        await hands.press("down")
+        assert hands.text == "a\nb"
+
+
+async def test_sending_an_earlier_prompt_leaves_what_was_being_written(tmp_path: Path) -> None:
+    memory = remembering(tmp_path, "one", "two")
+    async with typing(EditorApp(memory=memory)) as hands:
+        await hands.type("mine")
+        await hands.press("up")
+        await hands.type("x")  # two → twox
+        await hands.press("up")
+        await hands.press("enter")
+        assert hands.app.submitted == [Draft("one")]
+        assert hands.text == "mine"
+        assert "twox" in texts(memory.history)
+
+
+async def test_a_search_finds_and_what_it_replaces_can_be_yanked(tmp_path: Path) -> None:
+    async with typing(EditorApp(memory=remembering(tmp_path, "fix the parser", "write docs", "fix tests"))) as hands:
+        await hands.type("fix")
+        await hands.press("ctrl+r")
+        assert hands.app.popup == ["fix tests", "fix the parser"]
+        await hands.type(" the")
+        await hands.until(lambda: hands.app.popup == ["fix the parser"])
+        await hands.press("enter")
+        assert (hands.text, hands.app.submitted, hands.app.popup) == ("fix the parser", [], [])
+        assert hands.editor.kills == ["fix the"]
+        await hands.press("ctrl+underscore")
+        assert hands.text == "fix the"
+
+
+async def test_a_search_that_is_left_changes_nothing(tmp_path: Path) -> None:
+    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as hands:
+        await hands.press("ctrl+r")
+        assert hands.app.popup == ["two", "one"]
+        await hands.press("escape")
+        assert (hands.text, hands.app.popup, hands.app.escapes) == ("", [], 0)
+        await hands.type("zzz")
+        await hands.press("ctrl+r")
+        assert "No earlier prompt" in hands.app.told[0]
+        await hands.press("enter")
+        assert hands.app.submitted == [Draft("zzz")]
+
+
+async def test_what_is_sent_is_known_to_the_next_interface(tmp_path: Path) -> None:
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
+        await hands.type("first\n")
+    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as hands:
+        await hands.press("up")
+        assert hands.text == "first"
+
+
+def test_two_write_at_once_and_every_line_is_whole(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from kedge.tui.editor.history import History\n"
+        "from kedge.tui.editor.draft import Content\n"
+        "history = History(Path(sys.argv[1]))\n"
+        "for n in range(200): history.add(Content(f'{sys.argv[2]} {n} ' + 'x' * 50))\n"
+    )
+    path = tmp_path / "history"
+    running = [subprocess.Popen([sys.executable, "-c", code, str(path), who]) for who in ("a", "b")]
+    assert [process.wait(timeout=60) for process in running] == [0, 0]
+    found = texts(History(path))
+    for who in ("a", "b"):
+        assert [text.split()[1] for text in found if text.startswith(who)] == [str(n) for n in range(200)]
+
+
+def test_it_is_bounded_private_and_forgives_broken_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ENTRIES", 10)
+    path = tmp_path / "state" / "history"
+    history = History(path)
+    for n in range(25):
+        history.add(Content(f"prompt {n}"))
+    with path.open("ab") as file:
+        file.write(b'{"text": "cut\n\xff\xfe\n{"other": 1}\n')
+    assert texts(History(path))[-1] == "prompt 24"
+    assert len(path.read_bytes().splitlines()) <= 20
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    long = "y" * (module.MAX_ENTRY_CHARS + 1)
+    history.add(Content(long))
+    assert texts(history)[-1] == long
+    assert long not in texts(History(path))
+
+
+def test_an_entry_comes_back_with_its_pastes() -> None:
+    history = History()
+    content = Content("see [Pasted text #1, 12 lines]", (Chip("[Pasted text #1, 12 lines]", "long"),))
+    history.add(content)
+    assert history.entries() == [content]
+
+
+def test_a_directory_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    history = History(tmp_path / "file" / "history")
+    history.add(Content("one"))
+    assert texts(history) == ["one"]
+    Memory(tmp_path / "file", "/a").keep([Content("x")], 1)
+
+
+async def test_a_draft_is_kept_at_the_end_and_is_there_again(tmp_path: Path) -> None:
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
+        await hands.type("half a pro")
+        await hands.paste("line\n" * 12)
+        content = hands.editor.content
+    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as hands:
+        assert hands.text == ""
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
+        assert hands.editor.content == content
+        await hands.paste("line\n" * 13)
+        assert [chip.label for chip in hands.editor.content.chips] == [
+            "[Pasted text #1, 13 lines]",
+            "[Pasted text #2, 14 lines]",
+        ]
+
+
+async def test_a_draft_outlives_a_crash_also_one_on_its_way(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, "/a")
+    async with typing(EditorApp(memory=memory)) as hands:
+        await hands.type("sent\n")
+        await hands.type("typed")
+        kept = tmp_path / "drafts"
+        await hands.until(lambda: kept.is_dir() and bool(list(kept.glob("*.draft"))))
+        hands.editor._keep()  # pyright: ignore[reportPrivateUsage]
+        await hands.app.workers.wait_for_complete()
+        [file] = kept.glob("*.draft")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait(timeout=30)
+        file.rename(kept / file.name.replace(f".{os.getpid()}.", f".{gone.pid}."))
+        assert [each.text for each in Memory(tmp_path, "/a").take_over()] == ["sent", "typed"]
+        assert Memory(tmp_path, "/a").take_over() == []
+
+
+async def test_what_another_living_interface_writes_is_its_own(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, "/a")
+    memory.keep([Content("theirs")], 1)
+    [file] = (tmp_path / "drafts").glob("*.draft")
+    file.rename(file.with_name(file.name.replace(f".{os.getpid()}.", f".{os.getppid()}.")))
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
+        assert hands.text == ""
+
+
+def test_of_two_saves_the_newer_counts_whatever_their_order(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, "/a")
+    threads = [threading.Thread(target=memory.keep, args=([Content(str(n))], n)) for n in (3, 1, 2)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert memory.take_over() == [Content("3")]
+    memory.keep([Content(" ")], 4)
+    assert list((tmp_path / "drafts").iterdir()) == []
+
+
+def test_state_is_beside_chosen_data_or_where_programs_keep_it(tmp_path: Path) -> None:
+    assert state_directory("/data", {}) == Path("/data/interface")
+    assert state_directory(None, {"KEDGE_DATA_DIR": "/d", "XDG_STATE_HOME": "/s"}) == Path("/d/interface")
+    assert state_directory(None, {"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "kedge"
+    assert state_directory(None, {}) == Path.home() / ".local/state/kedge"
