@@ -58,7 +58,7 @@ def result(call_id: str, content: str = "content", *images: Image, is_error: boo
 
 
 def kept(kind: str, signature: str) -> Reasoning:
-    return Reasoning("", gemini.mark(kind, signature), redacted=True)
+    return Reasoning("", gemini.mark(kind, signature))
 
 
 def at(model: str, **fields: Any) -> Endpoint:
@@ -217,7 +217,7 @@ def test_a_signature_whose_text_is_gone_is_on_an_empty_part() -> None:
         assert answers(history)[0][0] == {"text": "", "thoughtSignature": "c2ln"}
 
 
-@pytest.mark.parametrize("who", ["anthropic/claude", "other/gemini-3.8-flash", f"gemini/{OLDER}"])
+@pytest.mark.parametrize("who", ["anthropic/claude", "gemma/gemini-3.8-flash", f"gemini/{OLDER}"])
 def test_what_another_signed_is_left_out_and_its_calls_are_admitted(who: str) -> None:
     parts = [Reasoning("hm", "sig"), Text("so"), kept("text-2", "c2ln"), kept("call", "c2ln"), call("a"), call("b")]
     [[text, first, second]] = answers([ask(), message("assistant", *parts, model=who)])

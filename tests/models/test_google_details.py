@@ -53,6 +53,11 @@ def both(told: Any, headers: dict[str, str] | None = None) -> list[ModelError]:
             Refused,
             "context_too_long",
         ),
+        (
+            body(400, "INVALID_ARGUMENT", "Request payload size exceeds the limit: 20971520 bytes."),
+            Refused,
+            "context_too_long",
+        ),
         (body(429, "RESOURCE_EXHAUSTED", EXHAUSTED, used_up("Minute"), WAIT), Transient, "rate_limited"),
         (body(429, "RESOURCE_EXHAUSTED", EXHAUSTED, used_up("Day"), WAIT), Refused, "quota"),
         (body(429, "RESOURCE_EXHAUSTED", EXHAUSTED), Refused, "quota"),

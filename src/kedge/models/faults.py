@@ -72,7 +72,8 @@ _TOO_LARGE = re.compile(r"request too large for|reduce the length of the message
 _WORDS: dict[Code, re.Pattern[str]] = {
     "context_too_long": re.compile(
         r"context (length|window|size|limit)|maximum context|too many tokens|(prompt|input) is too long"
-        r"|prompt too long|input tokens exceed|input token count.*exceeds|context the overflows",
+        r"|prompt too long|input tokens exceed|input token count.*exceeds|context the overflows"
+        r"|request payload size exceeds",
         re.I,
     ),
     "quota": re.compile(

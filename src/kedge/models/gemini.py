@@ -184,7 +184,8 @@ def _content(role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _answer(message: Message, *, is_later: bool) -> list[dict[str, Any]]:
-    can_read = is_older(message.model or "") != is_later  # a signature is of its own generation
+    model = (message.model or "").partition("/")[2]
+    can_read = is_older(model) != is_later  # a signature is of its own generation
     parts: list[dict[str, Any]] = []
     of_call = ""
     for part in message.parts:

@@ -158,8 +158,8 @@ class GeminiStream:
         return [*deltas, *self._end_of_block()]
 
     def _kept(self, kind: str, signature: str) -> list[Delta]:
-        """A signature, as a part of its own."""
-        return [ReasoningDelta("", self._block, mark(kind, signature), redacted=True), *self._end_of_block()]
+        """A signature, as a part of its own: thoughts without a word, which nobody is shown."""
+        return [ReasoningDelta("", self._block, mark(kind, signature)), *self._end_of_block()]
 
     @property
     def _block(self) -> str:
