@@ -13,6 +13,17 @@ from kedge.protocol.events import (
     Heartbeat,
     StreamReset,
 )
+from kedge.protocol.files import (
+    FilesConflictBody,
+    FileStep,
+    ForkBody,
+    RedoBody,
+    Rewound,
+    SessionFile,
+    SessionFiles,
+    SessionFilesQuery,
+    UndoBody,
+)
 from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.messages import (
     Delta,
@@ -311,6 +322,41 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (
         FileChange("s1", "r1", "a.py", 2, 10, 3),
         '{"session_id":"s1","run_id":"r1","path":"a.py","version":2,"added":10,"removed":3}',
+    ),
+    (FileStep(path="a.py", status="modified"), '{"path":"a.py","status":"modified"}'),
+    (
+        FileStep(path="a.py", status="deleted", obstacle="changed"),
+        '{"path":"a.py","status":"deleted","obstacle":"changed"}',
+    ),
+    (
+        FilesConflictBody("files_conflict", "nothing was touched", (FileStep(path="a.py", status="created"),)),
+        '{"code":"files_conflict","message":"nothing was touched","files":[{"path":"a.py","status":"created"}]}',
+    ),
+    (
+        SessionFile(path="a.py", status="modified", versions=2, added=3, removed=1, diff="@@"),
+        '{"path":"a.py","status":"modified","versions":2,"added":3,"removed":1,"diff":"@@"}',
+    ),
+    (SessionFiles([], ["/w is not watched"]), '{"files":[],"notes":["/w is not watched"]}'),
+    (SessionFilesQuery("r1", True), '{"run_id":"r1","diff":true}'),
+    (UndoBody(message_id="m1", force=True), '{"message_id":"m1","dry_run":false,"force":true}'),
+    (RedoBody(dry_run=True), '{"dry_run":true}'),
+    (ForkBody(with_files=True), '{"message_id":null,"with_files":true,"dry_run":false,"force":false}'),
+    (
+        Rewound(
+            id="s1",
+            title="t",
+            created_at=1.0,
+            updated_at=2.0,
+            undone_from="m1",
+            files=[FileStep(path="a.py", status="created")],
+            notes=[],
+            dry_run=False,
+            prompt="hi",
+        ),
+        (
+            '{"id":"s1","title":"t","created_at":1.0,"updated_at":2.0,"undone_from":"m1",'
+            '"files":[{"path":"a.py","status":"created"}],"notes":[],"dry_run":false,"prompt":"hi"}'
+        ),
     ),
     (ConfigChanged("w1"), '{"workspace_id":"w1"}'),
     (ExtensionState(name="git", state="ready"), '{"name":"git","state":"ready"}'),

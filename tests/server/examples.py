@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kedge.protocol import api
+from kedge.protocol.files import ForkBody, RedoBody, UndoBody
 from kedge.protocol.requests import Skip
 from kedge.protocol.sessions import SessionChange
 from kedge.server.operations import Operation
@@ -23,6 +24,9 @@ BODIES: dict[type, dict[str, Any]] = {
     api.SubmitBody: {"session_id": "SESSION", "prompt": "say hello"},
     api.SummarizeBody: {"run_id": "RUN", "on_busy": "queue"},
     api.ShellBody: {"command": "true"},
+    UndoBody: {"dry_run": True},
+    RedoBody: {"dry_run": True},
+    ForkBody: {"dry_run": True},
     api.GrantBody: {"id": "REQUEST", "action": "allow"},
     Skip: {"skip": False},
     api.AnswerBody: {"id": "REQUEST", "answers": ["yes"]},

@@ -76,7 +76,7 @@ class Engine:
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
         self.kept = KeptGroups()
         self.keeper = Keeper(store, versions or Versions(None), self._root_of, self._own)
-        self.rewinder = Rewinder(store, self.keeper, self._root_of)
+        self.rewinder = Rewinder(store, self.keeper, self._root_of, self._own)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._hurry: asyncio.Future[None] | None = None
 

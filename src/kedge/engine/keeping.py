@@ -14,7 +14,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kedge import failpoints
 from kedge.engine.persist import persist
@@ -31,6 +31,8 @@ from kedge.store.port import Store
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 RECORDED_AT_ONCE = 500  # changes in one transaction: a command may change thousands
 RELEASE_S = 1.0  # to see what a cancelled command did; a large tree is looked at after the run's end (P6)
 SWEPT_TO = 0.9  # of the bound, so that not each new version has to make its room
@@ -40,8 +42,10 @@ class NotKept(Exception):
     """What a file was could not be kept, so that it must not be changed."""
 
 
-Own = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-"""Begin something that goes on when its caller leaves."""
+class Own(Protocol):
+    """Begin something that goes on when its caller leaves."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> asyncio.Task[T]: ...
 
 
 class Author(NamedTuple):

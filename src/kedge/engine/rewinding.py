@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kedge import failpoints
-from kedge.engine.keeping import Keeper
+from kedge.engine.keeping import Keeper, Own
 from kedge.engine.persist import persist
 from kedge.files import planning, restoring
 from kedge.files.planning import Plan, Wish, reversed_steps
 from kedge.files.restoring import Changed, Step
 from kedge.files.states import State, decode
 from kedge.protocol.errors import Conflict, SessionBusy, Unavailable
-from kedge.protocol.files import FilesConflict, FileStatus, FileStep, Obstacle, Rewound
+from kedge.protocol.files import FilesConflict, FileStep, Obstacle, Rewound
 from kedge.protocol.messages import whole_characters
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, KeptChange
@@ -40,20 +40,30 @@ _WORDS: dict[Obstacle, str] = {
 
 
 class Rewinder:
-    def __init__(self, store: Store, keeper: Keeper, root_of: Callable[[str], Path]) -> None:
+    """What was begun goes on when the caller leaves."""
+
+    def __init__(self, store: Store, keeper: Keeper, root_of: Callable[[str], Path], own: Own) -> None:
         self._store = store
         self._keeper = keeper
         self._root_of = root_of
+        self._own = own
 
     async def undo(
-        self, workspace_id: str, session_id: str, message_id: str | None = None, *, dry_run: bool, force: bool
+        self,
+        workspace_id: str,
+        session_id: str,
+        message_id: str | None = None,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
     ) -> Rewound:
         """Back to before a message: by default the last one that a person sent."""
-        async with self._keeper.alone(workspace_id):
-            await self._check_idle(workspace_id, session_id)
-            await self._keeper.settle_alone(workspace_id)
-            cut = await self._store.files.cut_before(workspace_id, session_id, message_id)
-            return await self._back(workspace_id, session_id, cut, None, dry_run=dry_run, force=force)
+        work = self._undo(workspace_id, session_id, message_id, dry_run=dry_run, force=force)
+        return await asyncio.shield(self._own(work))
+
+    async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool = False) -> Rewound:
+        """Take back the last undo. It never overwrites: what was done since the undo is nowhere else."""
+        return await asyncio.shield(self._own(self._redo(workspace_id, session_id, dry_run=dry_run)))
 
     async def fork(
         self,
@@ -61,11 +71,46 @@ class Rewinder:
         session_id: str,
         message_id: str | None = None,
         *,
+        with_files: bool = False,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """A new session that goes on after a message; with its files, those are as they were there."""
+        work = self._fork(workspace_id, session_id, message_id, with_files=with_files, dry_run=dry_run, force=force)
+        return await asyncio.shield(self._own(work))
+
+    async def recover(self) -> None:
+        """P13, for files: what a dead server began is done, or taken back where it cannot be done."""
+        for undo in await self._store.files.unfinished_undos():
+            steps = planning.decode_steps(undo.plan)
+            forward = reversed_steps(steps) if undo.state == "redoing" else steps
+            try:
+                stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
+                await asyncio.to_thread(self._restore_rest, forward, mark, stop)
+                await self._store.files.finish_undo(undo.id, undo.plan)
+            except (OSError, sqlite3.Error) as error:
+                log.warning("undo %d cannot be finished (%s), and is taken back", undo.id, error)
+                await self._taken_back(undo.workspace_id, undo.id, forward)
+
+    async def _undo(
+        self, workspace_id: str, session_id: str, message_id: str | None, *, dry_run: bool, force: bool
+    ) -> Rewound:
+        async with self._keeper.alone(workspace_id):
+            await self._check_idle(workspace_id, session_id)
+            await self._keeper.settle_alone(workspace_id)
+            cut = await self._store.files.cut_before(workspace_id, session_id, message_id)
+            return await self._back(workspace_id, session_id, cut, None, dry_run=dry_run, force=force)
+
+    async def _fork(
+        self,
+        workspace_id: str,
+        session_id: str,
+        message_id: str | None,
+        *,
         with_files: bool,
         dry_run: bool,
         force: bool,
     ) -> Rewound:
-        """A new session that goes on after a message; with its files, those are as they were there."""
         files = self._store.files
         if not with_files:
             cut = await files.cut_after(workspace_id, session_id, message_id)
@@ -79,8 +124,7 @@ class Rewinder:
             cut = await files.cut_after(workspace_id, session_id, message_id)
             return await self._back(workspace_id, session_id, cut, cut.message_id, dry_run=dry_run, force=force)
 
-    async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool) -> Rewound:
-        """Take back the last undo. It never overwrites: what was done since the undo is nowhere else."""
+    async def _redo(self, workspace_id: str, session_id: str, *, dry_run: bool) -> Rewound:
         async with self._keeper.alone(workspace_id):
             await self._check_idle(workspace_id, session_id)
             await self._keeper.settle_alone(workspace_id)
@@ -97,19 +141,6 @@ class Rewinder:
             await persist(lambda: self._store.files.begin_redo(workspace_id, session_id, undo.id))
             session = await self._carried_out(workspace_id, undo.id, plan.to_do(), undo.plan)
             return await self._rewound(session, None, told)
-
-    async def recover(self) -> None:
-        """P13, for files: what a dead server began is done, or taken back where it cannot be done."""
-        for undo in await self._store.files.unfinished_undos():
-            steps = planning.decode_steps(undo.plan)
-            forward = reversed_steps(steps) if undo.state == "redoing" else steps
-            try:
-                stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
-                await asyncio.to_thread(self._restore_rest, forward, mark, stop)
-                await self._store.files.finish_undo(undo.id, undo.plan)
-            except (OSError, sqlite3.Error) as error:
-                log.warning("undo %d cannot be finished (%s), and is taken back", undo.id, error)
-                await self._taken_back(undo.workspace_id, undo.id, forward)
 
     async def _back(
         self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, *, dry_run: bool, force: bool
@@ -181,11 +212,11 @@ class Rewinder:
         return [
             FileStep(
                 path=whole_characters(os.fsdecode(step.path.removeprefix(prefix))),
-                status=status_of(step.now, step.then),
+                status=planning.status_of(step.now, step.then),
                 obstacle=obstacle,
             )
             for step, obstacle in sorted(plan.steps, key=lambda each: each.step.path)
-            if obstacle or not is_hollow(step.now, step.then)
+            if obstacle or not planning.is_hollow(step.now, step.then)
         ]
 
     async def _rewound(
@@ -199,18 +230,6 @@ class Rewinder:
     ) -> Rewound:
         fields = {name: getattr(session, name) for name in Session.__struct_fields__}
         return Rewound(**fields, files=files, notes=list(notes), dry_run=is_dry, prompt=prompt)
-
-
-def status_of(before: State, after: State) -> FileStatus:
-    nothing = ("absent", "directory")
-    if before.kind in nothing:
-        return "created"
-    return "deleted" if after.kind in nothing else "modified"
-
-
-def is_hollow(before: State, after: State) -> bool:
-    """Only a directory that became empty, or is no longer: nothing that people call a change."""
-    return {before.kind, after.kind} <= {"absent", "directory"}
 
 
 def _states(change: KeptChange) -> tuple[bytes, State, State]:

@@ -16,7 +16,7 @@ import msgspec
 from kedge.files.blobs import Blobs
 from kedge.files.restoring import Step
 from kedge.files.states import State, observe
-from kedge.protocol.files import Obstacle
+from kedge.protocol.files import FileStatus, Obstacle
 
 
 class Wish(NamedTuple):
@@ -84,6 +84,18 @@ def plan(wishes: Sequence[Wish], blobs: Blobs, *, keeps: bool) -> Plan:
         steps.append(Planned(Step(wish.path, seen.state, wish.then), _obstacle(wish, seen.state, blobs)))
     going = {step.path for step, _ in steps if step.then.kind == "absent"}
     return Plan([Planned(step, obstacle or _in_the_way(step, going)) for step, obstacle in steps])
+
+
+def status_of(before: State, after: State) -> FileStatus:
+    nothing = ("absent", "directory")
+    if before.kind in nothing:
+        return "created"
+    return "deleted" if after.kind in nothing else "modified"
+
+
+def is_hollow(before: State, after: State) -> bool:
+    """Only a directory that became empty, or is no longer: nothing that people call a change."""
+    return {before.kind, after.kind} <= {"absent", "directory"}
 
 
 def _obstacle(wish: Wish, now: State, blobs: Blobs) -> Obstacle | None:

@@ -41,7 +41,7 @@ class SessionFiles(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-class FilesQuery(msgspec.Struct, frozen=True):
+class SessionFilesQuery(msgspec.Struct, frozen=True):
     run_id: str | None = None
     diff: bool = False
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kedge.protocol import api
+from kedge.protocol.files import ForkBody, RedoBody, Rewound, SessionFiles, SessionFilesQuery, UndoBody
 from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.models import Offered
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
-from kedge.server.handlers import about, config, credentials, jobs, models, people, runs, sessions, workspaces
+from kedge.server.handlers import about, config, credentials, files, jobs, models, people, runs, sessions, workspaces
 from kedge.server.operations import Operation
 
 W = "/v1/workspaces/{workspace_id}"
@@ -90,6 +91,35 @@ OPERATIONS = (
     Operation("DELETE", S, "Cancel a session's runs, then delete it", sessions.delete_session, api.Deleted),
     Operation(
         "GET", S + "/messages", "Messages, oldest first", sessions.list_messages, api.Messages, query=api.MessagesQuery
+    ),
+    Operation(
+        "GET",
+        S + "/files",
+        "What a session changed in files",
+        files.session_files,
+        SessionFiles,
+        query=SessionFilesQuery,
+    ),
+    Operation(
+        "POST",
+        S + "/undo",
+        "Bring files and conversation back to before a message",
+        files.undo_session,
+        Rewound,
+        body=UndoBody,
+        errors=(409,),
+    ),
+    Operation(
+        "POST", S + "/redo", "Take back the last undo", files.redo_session, Rewound, body=RedoBody, errors=(409,)
+    ),
+    Operation(
+        "POST",
+        S + "/fork",
+        "A new session that goes on from a message",
+        files.fork_session,
+        Rewound,
+        body=ForkBody,
+        errors=(409,),
     ),
     Operation("GET", W + "/agent", "Is the agent busy, is it ready?", runs.agent_state, api.AgentState),
     Operation(

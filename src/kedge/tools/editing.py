@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from kedge.files.diffs import Diff, diff
 from kedge.tools import replacing, text_files
-from kedge.tools.diffs import Diff, diff
 from kedge.tools.errors import ToolError
 from kedge.tools.matching import find
 from kedge.tools.paths import resolve, shown_path

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from kedge.files.diffs import diff
 from kedge.tools import text_files
-from kedge.tools.diffs import diff
 from kedge.tools.editing import Planned, check_known, want, written
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import resolve, shown_path

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, KeptChange, NewChange, OpenWork, Undo
-from kedge.store.sqlite import changes, forks, undos
+from kedge.store.sqlite import changes as recording
+from kedge.store.sqlite import forks, undos
 from kedge.store.sqlite.readers import Readers
 from kedge.store.sqlite.writer import Writer
 
@@ -19,27 +20,27 @@ class SqliteFileRecords:
     async def begin_work(
         self, workspace_id: str, run_id: str, path: bytes | None, before: bytes | None, after: bytes | None
     ) -> int:
-        return await self._writer.write("begin_work", changes.begin_work, workspace_id, run_id, path, before, after)
+        return await self._writer.write("begin_work", recording.begin_work, workspace_id, run_id, path, before, after)
 
-    async def record_changes(self, work_id: int, changed: Sequence[NewChange], *, is_last: bool = True) -> None:
-        await self._writer.write("record_changes", changes.record, work_id, changed, is_last)
+    async def record_changes(self, work_id: int, changes: Sequence[NewChange], *, is_last: bool = True) -> None:
+        await self._writer.write("record_changes", recording.record, work_id, changes, is_last)
 
     async def open_work(self, workspace_id: str | None = None) -> list[OpenWork]:
-        return await self._readers.read(changes.open_work, workspace_id)
+        return await self._readers.read(recording.open_work, workspace_id)
 
     async def record_unwatched(self, workspace_id: str, run_id: str, why: str) -> bool:
-        return await self._writer.write("record_unwatched", changes.record_unwatched, workspace_id, run_id, why)
+        return await self._writer.write("record_unwatched", recording.record_unwatched, workspace_id, run_id, why)
 
     async def unwatched(self, workspace_id: str, session_id: str, cut: int = 0) -> list[str]:
-        return await self._readers.read(changes.unwatched, workspace_id, session_id, cut)
+        return await self._readers.read(recording.unwatched, workspace_id, session_id, cut)
 
     async def changes(
         self, workspace_id: str, session_id: str, cut: int = 0, run_id: str | None = None
     ) -> list[KeptChange]:
-        return await self._readers.read(changes.changes, workspace_id, session_id, cut, run_id)
+        return await self._readers.read(recording.changes, workspace_id, session_id, cut, run_id)
 
     async def states_in_use(self) -> dict[bytes, int]:
-        return await self._readers.read(changes.states_in_use)
+        return await self._readers.read(recording.states_in_use)
 
     async def plans(self) -> Sequence[tuple[int, bytes]]:
         return await self._readers.read(undos.plans)

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kedge.tools.diffs import MAX_DIFF_CHARS, diff
+from kedge.files.diffs import MAX_DIFF_CHARS, diff
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=30).map(
     lambda lines: "".join(f"{x}\n" for x in lines)

@@ -1,0 +1,93 @@
+"""What a session, or one of its runs, changed in files: from before its first change to after its last one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from kedge.files import planning
+from kedge.files.blobs import Blobs
+from kedge.files.counting import MAX_COUNTED_BYTES, counts
+from kedge.files.diffs import diff
+from kedge.files.states import State, decode
+from kedge.files.versions import Versions
+from kedge.protocol.files import SessionFile, SessionFiles
+from kedge.protocol.messages import whole_characters
+from kedge.store.files_port import KeptChange
+from kedge.store.port import Store
+
+MAX_FILES = 1_000  # in one answer; more are counted in a note
+MAX_DIFF_CHARS = 1_000_000  # of all diffs in one answer
+
+
+async def session_files(
+    store: Store,
+    versions: Versions,
+    root: bytes,
+    workspace_id: str,
+    session_id: str,
+    run_id: str | None,
+    *,
+    diffs: bool,
+) -> SessionFiles:
+    changes = await store.files.changes(workspace_id, session_id, run_id=run_id)
+    notes = await store.files.unwatched(workspace_id, session_id)
+    files = await asyncio.to_thread(_files, changes, versions.blobs, root + b"/", diffs)
+    if len(files) > MAX_FILES:
+        notes.append(f"{len(files) - MAX_FILES} more files are not listed")
+    return SessionFiles(files[:MAX_FILES], notes)
+
+
+def _files(changes: Sequence[KeptChange], blobs: Blobs, prefix: bytes, with_diffs: bool) -> list[SessionFile]:
+    times: dict[bytes, int] = {}
+    for change in changes:
+        times[change.path] = times.get(change.path, 0) + 1
+    wishes = planning.wishes_of((each.path, decode(each.before), decode(each.after)) for each in changes)
+    files: list[SessionFile] = []
+    left = MAX_DIFF_CHARS
+    for wish in sorted(wishes):
+        before, after = wish.then, wish.expected
+        if before == after or planning.is_hollow(before, after):
+            continue
+        name = whole_characters(os.fsdecode(wish.path.removeprefix(prefix)))
+        added, removed = counts(before, after, blobs)
+        text: str | None = None
+        if with_diffs and len(files) < MAX_FILES and left > 0:
+            text = _diff(before, after, blobs, name)
+            left -= len(text)
+        files.append(
+            SessionFile(
+                path=name,
+                status=planning.status_of(before, after),
+                versions=times[wish.path],
+                added=added,
+                removed=removed,
+                diff=text,
+            )
+        )
+    return files
+
+
+def _diff(before: State, after: State, blobs: Blobs, name: str) -> str:
+    """A unified diff; of what cannot be read as text, a line that says what it is."""
+    head = (
+        [] if before.kind != "file" or after.kind != "file" or before.mode == after.mode else [before.mode, after.mode]
+    )
+    modes = "" if not head else f"old mode {head[0]:o}\nnew mode {head[1]:o}\n"
+    texts = _text(before, blobs), _text(after, blobs)
+    if texts[0] is None or texts[1] is None:
+        return f"{modes}{name}: not shown (binary, too large, or no longer kept)\n"
+    return modes + diff(texts[0], texts[1], name).text
+
+
+def _text(state: State, blobs: Blobs) -> str | None:
+    if state.kind in ("absent", "directory"):
+        return ""
+    if not state.is_kept or state.size > MAX_COUNTED_BYTES:
+        return None
+    data = blobs.get(state.digest)
+    if data is None or b"\0" in data:
+        return None
+    text = data.decode("utf-8", "replace")
+    return f"link to {text}\n" if state.kind == "link" else text
