@@ -141,9 +141,8 @@ class Commands:
     def _mode(self, name: str) -> None:
         from kedge.tui.screen import MODES
 
-        found = {str(mode): mode for mode in MODES}.get(name)
-        if found is not None:
-            self._screen.choose_mode(found)
+        if name in MODES:
+            self._screen.choose_mode(MODES[MODES.index(name)])
         elif name:
             self._screen.hint(f"There is no mode {name!r}; there are {', '.join(MODES)}")
         else:

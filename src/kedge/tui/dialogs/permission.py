@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -58,15 +59,27 @@ class PermissionDialog(Guarded[PermissionAction]):
 
 def _details(request: PermissionRequest) -> str:
     """What it would do, in full: nobody allows what they cannot see."""
-    command = request.params.get("command")
-    lines = [f"$ {command}"] if isinstance(command, str) else []
-    lines += [
-        f"{name}: {_shown(value)}" for name, value in request.params.items() if name not in ("command", "description")
-    ]
-    if request.path and "path" not in request.params:
+    params = dict(request.params)
+    rules, why = params.pop("rules", None), params.pop("notes", None) or params.get("label")
+    for known in ("label", "description", "diff"):
+        params.pop(known, None)
+    command = params.pop("command", None)
+    lines = [f"$ {command}", ""] if isinstance(command, str) else []
+    if params.get("working_dir") == ".":
+        del params["working_dir"]
+    lines += [f"{name}: {_shown(value)}" for name, value in params.items()]
+    if request.path and "path" not in params:
         lines.append(f"path: {request.path}")
+    lines += [f"why you are asked: {_shown(why)}"] if why else []
+    lines += [f"for this session would also allow: {_shown(rules)}"] if rules else []
     return clean("\n".join(lines))
 
 
 def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    match value:
+        case str():
+            return value
+        case list():
+            return ", ".join(_shown(each) for each in cast("list[object]", value))
+        case _:
+            return json.dumps(value, ensure_ascii=False)
