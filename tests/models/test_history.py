@@ -29,9 +29,8 @@ from kedge.protocol.messages import (
     ToolResult,
 )
 from tests.models.conversations import histories
-from tests.models.vendors import OWN_LONG_ID, check_anthropic, check_chat, check_gemini, check_responses
+from tests.models.vendors import CHECKS, OWN_LONG_ID
 
-CHECKS = {"chat": check_chat, "responses": check_responses, "anthropic": check_anthropic, "gemini": check_gemini}
 PROVIDERS = {"chat": "deepseek", "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
 ALL = Abilities(provider="anthropic")
 

@@ -217,3 +217,6 @@ def _check_gemini_part(part: Json, *, sees: bool, is_later: bool) -> None:
             pass
         case unknown:
             raise AssertionError(f"there is no {unknown}")
+
+
+CHECKS = {"chat": check_chat, "responses": check_responses, "anthropic": check_anthropic, "gemini": check_gemini}

@@ -77,6 +77,7 @@ class ModelServer(Script):
         self.count = 0  # of the calls that name no session
         self.listings = 0
         self.expired_key = ""  # with this one nobody is told which models there are
+        self.raw_bodies: list[bytes] | None = None  # of the calls, for a test that wants them
         self._gates: dict[str, asyncio.Event] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -191,6 +192,8 @@ class ModelServer(Script):
     async def _call(self, wire: Wire, request: _Request, writer: asyncio.StreamWriter) -> bool:
         peer = str(writer.get_extra_info("peername"))
         call = Call(request.path, request.headers, json.loads(request.body), peer, time.monotonic())
+        if self.raw_bodies is not None:
+            self.raw_bodies.append(request.body)
         if is_title(wire, call.body):
             self.title_calls.append(call)
         else:
