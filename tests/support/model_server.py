@@ -8,6 +8,7 @@ It plays plans (see `model_plan`; `model_script` says which) and remembers its c
     POST /_fake/plan      {field: value}       change the plan; a list of such: one plan for each next call
     POST /_fake/on        {plans, system, prompt}  plans by the conversation, see `model_script.Rule`
     POST /_fake/titles    {field: value}       change the plan for calls that are to name a session
+    POST /_fake/door      {field: value}       whose keys are taken, see `model_door.Door`
     POST /_fake/release   {"gate": name}       let calls pass
     POST /_fake/reset                          forget everything
 
@@ -30,6 +31,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.model_anthropic import AnthropicWire
 from tests.support.model_chat import ChatWire, Json, SentFrame, Wire, encoded
+from tests.support.model_door import Door
 from tests.support.model_gemini import PATH as GEMINI_PATH
 from tests.support.model_gemini import GeminiWire
 from tests.support.model_gemini import listing as gemini_listing
@@ -76,6 +78,7 @@ class ModelServer(Script):
         self.title_calls: deque[Call] = deque(maxlen=KEPT_CALLS)
         self.count = 0  # of the calls that name no session
         self.listings = 0
+        self.door = Door()
         self.expired_key = ""  # with this one nobody is told which models there are
         self.raw_bodies: list[bytes] | None = None  # of the calls, for a test that wants them
         self._gates: dict[str, asyncio.Event] = {}
@@ -118,6 +121,7 @@ class ModelServer(Script):
     def reset(self) -> None:
         super().__init__(Plan())
         self.count = self.listings = 0
+        self.door = Door()
         self.calls.clear()
         self.title_calls.clear()
         self._gates.clear()
@@ -140,6 +144,8 @@ class ModelServer(Script):
 
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when the connection is not to be used again."""
+        if said := self.door.answer(request.path, request.headers):
+            return await _send_json(writer, *said)
         if wire := WIRES.get(request.path) or (GeminiWire() if GEMINI_PATH.fullmatch(request.path) else None):
             return await self._call(wire, request, writer)
         if request.path == "/v1/models":
@@ -169,6 +175,8 @@ class ModelServer(Script):
                 self.failures.clear()
             case "on":
                 self.on(**body)
+            case "door":
+                self.door = Door(**body)
             case "titles":
                 self.titles = self.titles.changed(body)
             case "release":
@@ -185,7 +193,13 @@ class ModelServer(Script):
     def _stats(self) -> Json:
         calls = [dataclasses.asdict(call) for call in self.calls]
         titles = [dataclasses.asdict(call) for call in self.title_calls]
-        return {"count": self.count, "listings": self.listings, "calls": calls, "title_calls": titles}
+        return {
+            "count": self.count,
+            "listings": self.listings,
+            "refused": self.door.refused,
+            "calls": calls,
+            "title_calls": titles,
+        }
 
     # calls
 

@@ -23,7 +23,7 @@ from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvi
 from kedge.protocol.errors import Invalid, NotFound, Unavailable
 
 MAX_KEY_CHARS = 64 * 1024  # no provider's are as long
-_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,39}")  # what looks otherwise may be a key in the wrong place
+_NAME = re.compile(r"(?!sk[-_])[a-z][a-z0-9_.-]{0,23}")  # what looks otherwise may be a key in the wrong place
 
 Configure = Callable[[Path, Mapping[str, str]], Config]
 
@@ -57,7 +57,7 @@ class Logins:
         except ConfigError as error:
             raise Invalid("bad_config", error.text) from error
         if not is_there:
-            raise NotFound("login", provider_id[:40])
+            raise NotFound("login", provider_id if _NAME.fullmatch(provider_id) else "…")
 
     async def listed(self, directory: Path) -> CredentialList:
         """Where keys come from, in the order in which they are looked for; variables are those of the server."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
@@ -18,8 +17,6 @@ from kedge.models.key_command import COMMAND_S, KeyCommands
 from kedge.models.key_file import Entry, KeyFile
 from kedge.models.key_ring import KeyRing
 from kedge.models.providers import Provider, key_in
-
-log = logging.getLogger(__name__)
 
 CREDENTIALS_FILE = "credentials.json"  # in the data directory, 0600
 SHOWN_CHARS = 4
