@@ -48,9 +48,9 @@ async def models() -> AsyncGenerator[Models]:
         await models.close()
 
 
-def chosen(env: dict[str, str], port: int = 443, **settings: str) -> Endpoint:
+def chosen(env: dict[str, str], ca_file: str | None = None) -> Endpoint:
     """As a run with this environment has it."""
-    config = Config(providers={"mine": ProviderConfig(base_url=f"https://{NAME}:{port}/v1", **settings)})
+    config = Config(providers={"mine": ProviderConfig(base_url=f"https://{NAME}:443/v1", ca_file=ca_file)})
     endpoint = resolve("mine/m", env, config).endpoint
     assert endpoint is not None
     return endpoint

@@ -74,6 +74,11 @@ def everything() -> Mapping[str, Provider | Broken]:
     return {name: found if isinstance(found, Broken) else found.provider for name, found in _installed().items()}
 
 
+def forget() -> None:
+    """Look again at what is installed."""
+    _installed.cache_clear()
+
+
 def wire(name: str) -> Wire:
     """The wire of the package that has the provider of that name. A package's mistake fails the step that met it."""
     own = _installed()[name]
@@ -84,7 +89,10 @@ def wire(name: str) -> Wire:
 
     def prepared(endpoint: Endpoint, request: StepRequest, _: Said | None) -> HttpRequest:
         with _told_of(own):
-            return prepare(endpoint, request)
+            made = prepare(endpoint, request)
+            if not isinstance(made, HttpRequest):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"prepare_request gave a {type(made).__name__}, not an HttpRequest")
+            return made
 
     def stream(endpoint: Endpoint, request: StepRequest) -> Stream:
         with _told_of(own):
