@@ -16,6 +16,7 @@ from kedge import failpoints
 from kedge.engine.engine import Engine
 from kedge.engine.scripted import Gates, ScriptedTurn
 from kedge.engine.turn import Turn
+from kedge.files.versions import Versions
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Message, ToolResult
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
@@ -84,7 +85,8 @@ class Kedge:
         scripted: Turn = ScriptedTurn(self.gates)
         self.store = self.open_store()
         turns = ChainMap(self.turns, dict.fromkeys(KINDS, scripted))
-        self.engine = Engine(self.store, turns, new_id=self._new_id, **self._settings)
+        versions = Versions(self.data)
+        self.engine = Engine(self.store, turns, new_id=self._new_id, versions=versions, **self._settings)
         async with asyncio.timeout(LIMIT_S):
             await self.engine.start()
             self.workspace_id = (await self.engine.open_workspace(self._path)).id
@@ -109,6 +111,7 @@ class Kedge:
         self._kind.crash(self.store)
         self.engine.is_stopping = True  # whatever still stirs starts nothing
         self.engine.feeds.close()
+        self.engine.keeper.versions.close()
         await self._stop_watching()
         for _ in range(10):
             if not (left := asyncio.all_tasks() - {asyncio.current_task()}):

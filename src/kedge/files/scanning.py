@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kedge.files.blobs import Blobs
 from kedge.files.states import ABSENT, DIRECTORY, Observed, State, observe
-from kedge.files.tracked import Uncovered
+from kedge.files.tracked import Listing, Uncovered
 
 # The coarsest clock of a file system in use (FAT) ticks every two seconds.
 TICK_NS = 2_000_000_000
@@ -51,7 +51,7 @@ class Looked(NamedTuple):
     renewed: list[bytes]  # paths whose entry is another
 
 
-def look(root: bytes, listed: set[bytes], known: Entries, blobs: Blobs, since_ns: int | None, max_bytes: int) -> Looked:
+def look(root: bytes, listed: Listing, known: Entries, blobs: Blobs, since_ns: int | None, max_bytes: int) -> Looked:
     """`since_ns` is when the last look began; None: there was none. Blocks: not for the loop. Raises `Uncovered`."""
     reader = _Reader(root, blobs, max_bytes)
     now: Entries = {}
@@ -129,10 +129,10 @@ class _Reader:
         return _is_young(status, self._began_ns)
 
 
-def _walk(root: bytes, listed: set[bytes]) -> Iterator[tuple[bytes, os.stat_result | None]]:
+def _walk(root: bytes, listed: Listing) -> Iterator[tuple[bytes, os.stat_result | None]]:
     """Files and links that are listed, with their status, and directories that hold nothing (None)."""
     names: dict[bytes, set[bytes]] = {b"": set()}
-    for path in listed:
+    for path in listed.paths:
         parent, _, name = path.rpartition(b"/")
         if parent not in names:
             _add_parents(names, parent)
@@ -145,8 +145,8 @@ def _walk(root: bytes, listed: set[bytes]) -> Iterator[tuple[bytes, os.stat_resu
                     path = prefix + entry.name
                     if entry.is_dir(follow_symlinks=False):
                         if path not in names and entry.name != b".git":
-                            yield from ((each, None) for each in _hollow(root, path))
-                    elif entry.name in wanted:
+                            yield from _hollow(root, path, has_links=listed.has_links)
+                    elif entry.name in wanted or (not listed.has_links and entry.is_symlink()):
                         status = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                             yield path, status
@@ -160,24 +160,30 @@ def _add_parents(names: dict[bytes, set[bytes]], directory: bytes) -> None:
         directory = directory.rpartition(b"/")[0]
 
 
-def _hollow(root: bytes, path: bytes) -> list[bytes]:
-    """The empty directories from here down, if there is nothing but directories: what is ignored is not looked at."""
-    found: list[bytes] = []
+def _hollow(root: bytes, path: bytes, *, has_links: bool) -> list[tuple[bytes, os.stat_result | None]]:
+    """The empty directories from here down, if there is nothing but directories: what is ignored is not looked at.
+
+    Where links are not listed, they are found here, too.
+    """
+    found: list[tuple[bytes, os.stat_result | None]] = []
     left = [path]
     while left:
         directory = left.pop()
         try:
             with os.scandir(_join(root, directory)) as entries:
-                inside = list[bytes]()
+                is_empty = True
                 for entry in entries:
-                    if not entry.is_dir(follow_symlinks=False):
+                    is_empty = False
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(directory + b"/" + entry.name)
+                    elif not has_links and entry.is_symlink():
+                        found.append((directory + b"/" + entry.name, entry.stat(follow_symlinks=False)))
+                    else:
                         return []
-                    inside.append(directory + b"/" + entry.name)
         except OSError:
             return []
-        left += inside
-        if not inside:
-            found.append(directory)
+        if is_empty:
+            found.append((directory, None))
     return found
 
 

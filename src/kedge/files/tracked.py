@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 # A larger tree is no project: a home, a disk, a folder of data.
 MAX_FILES = 100_000
@@ -41,19 +42,26 @@ def ripgrep() -> str | None:
     return shutil.which("rg")
 
 
-def tracked(root: bytes, env: Mapping[str, str]) -> set[bytes]:
-    """Their paths from `root`. Blocks, for a bounded time: not for the loop."""
+class Listing(NamedTuple):
+    """Paths from the root. `has_links`: links are among them; ripgrep does not tell of any."""
+
+    paths: set[bytes]
+    has_links: bool = True
+
+
+def tracked(root: bytes, env: Mapping[str, str]) -> Listing:
+    """Blocks, for a bounded time: not for the loop. Raises `Uncovered`."""
     clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
     listed = _listed([*_GIT, "--cached", "--others", "--exclude-standard"], root, clean)
     if listed:
-        return listed
+        return Listing(listed)
     # No repository, no git, or a place that an outer repository ignores.
     program = ripgrep()
     parents = () if listed is None else ("--no-ignore-parent",)
     found = None if program is None else _listed([program, *_RIPGREP, *parents], root, clean, is_found=(0, 1))
     if found is None:
         raise Uncovered("neither git nor ripgrep could list its files")
-    return found
+    return Listing(found, has_links=False)
 
 
 def _listed(

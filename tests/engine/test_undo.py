@@ -1,0 +1,374 @@
+"""Undo and redo: files and conversation go back together, somebody's work is never lost, and it can be taken back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kedge.protocol.errors import Conflict, NotFound, SessionBusy
+from kedge.protocol.events import FileChange
+from kedge.protocol.files import FilesConflict
+from kedge.protocol.messages import text_of
+from kedge.protocol.runs import RunEnd
+from tests.support.file_turn import FileTurn, tree_of
+from tests.support.harness import Kedge
+
+
+@pytest.fixture
+def turn(kedge: Kedge) -> FileTurn:
+    turn = kedge.turns["prompt"] = FileTurn()
+    return turn
+
+
+@pytest.fixture
+def root(kedge: Kedge) -> Path:
+    return kedge.engine._root_of(kedge.workspace_id)
+
+
+async def do(kedge: Kedge, session_id: str, prompt: str) -> RunEnd:
+    end = await kedge.end((await kedge.send(session_id, prompt)).run_id)
+    assert end.error is None
+    return end
+
+
+async def said(kedge: Kedge, session_id: str) -> list[str]:
+    return [text_of(m.parts) for m in await kedge.messages(session_id) if m.role == "user"]
+
+
+async def test_what_a_tool_changed_and_what_was_said_go_back_and_come_again(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    (root / "a.txt").write_text("one\n")
+    before = tree_of(root)
+    turn.by_tool("edit", root / "a.txt", b"two\n")
+    turn.by_tool("edit", root / "new/deep/b.txt", b"new\n")
+    session = await kedge.session()
+    await do(kedge, session, "look")
+    await do(kedge, session, "edit")
+    after = tree_of(root)
+    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert tree_of(root) == before
+    assert undone.prompt == "edit"
+    assert [(file.path, file.status) for file in undone.files] == [("a.txt", "modified"), ("new/deep/b.txt", "deleted")]
+    assert await said(kedge, session) == ["look"]
+    assert undone.undone_from is not None
+    history = await kedge.store.history(kedge.workspace_id, session)
+    assert [text_of(m.parts) for m in history if m.role == "user"] == ["look"], "nor does the model see it"
+    redone = await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    assert tree_of(root) == after
+    assert await said(kedge, session) == ["look", "edit"]
+    assert redone.undone_from is None
+    history = await kedge.store.history(kedge.workspace_id, session)
+    assert [text_of(m.parts) for m in history if m.role == "user"] == ["look", "edit"]
+
+
+async def test_whatever_a_command_does_is_seen_and_undone(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "kept").write_bytes(b"as it is")
+    (root / "changed").write_bytes(b"before\n")
+    (root / "removed").write_bytes(b"\x00binary\xff")
+    (root / "moved").write_bytes(b"moved")
+    (root / "run.sh").write_bytes(b"#!/bin/sh\n")
+    (root / "link").symlink_to("kept")
+    (root / "full").mkdir()
+    (root / "full/file").write_bytes(b"x")
+    (root / "empty/inside").mkdir(parents=True)
+    before = tree_of(root)
+
+    def command() -> None:
+        (root / "changed").write_bytes(b"after\n")
+        (root / "removed").unlink()
+        (root / "moved").rename(root / "there")
+        (root / "run.sh").chmod(0o755)
+        (root / "link").unlink()
+        (root / "link").symlink_to("nowhere")
+        shutil.rmtree(root / "full")
+        (root / "full").write_bytes(b"now a file")
+        (root / "empty/inside/file").write_bytes(b"")
+        (root / "made/deep").mkdir(parents=True)
+        Path(os.fsdecode(os.fsencode(root) + b"/made/caf\xe9")).write_bytes(b"no UTF-8")
+
+    turn.by_command("work", command)
+    session = await kedge.session()
+    end = await do(kedge, session, "work")
+    after = tree_of(root)
+    told = [e.payload for e in kedge.watcher.log if isinstance(e.payload, FileChange)]
+    assert {(each.path, each.added, each.removed) for each in told} >= {("changed", 1, 1), ("full", 1, 0)}
+    assert {each.run_id for each in told} == {end.run_id}
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert tree_of(root) == before
+    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    assert tree_of(root) == after
+
+
+async def test_a_run_that_only_reads_looks_at_no_tree(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "a").write_text("a")
+    await do(kedge, await kedge.session(), "look")
+    assert not (kedge.data / "versions.db").exists()
+
+
+async def test_what_somebody_changed_since_is_not_overwritten(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "a").write_text("one")
+    (root / "b").write_text("one")
+    turn.by_tool("edit", root / "a", b"two")
+    turn.by_tool("edit", root / "b", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    (root / "a").write_text("by a person")
+    dry = await kedge.engine.rewinder.undo(kedge.workspace_id, session, dry_run=True)
+    assert [(file.path, file.obstacle) for file in dry.files] == [("a", "changed"), ("b", None)]
+    assert dry.dry_run
+    with pytest.raises(FilesConflict) as refused:
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert refused.value.files == dry.files
+    assert ((root / "a").read_text(), (root / "b").read_text()) == ("by a person", "two")
+    assert await said(kedge, session) == ["edit"]
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    assert ((root / "a").read_text(), (root / "b").read_text()) == ("one", "one")
+    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    assert ((root / "a").read_text(), (root / "b").read_text()) == ("by a person", "two"), "what force took is back"
+
+
+async def test_what_somebody_changed_in_between_is_not_overwritten_either(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    (root / "a").write_text("one")
+    turn.by_tool("first", root / "a", b"two")
+    turn.by_tool("second", root / "a", b"four")
+    session = await kedge.session()
+    await do(kedge, session, "first")
+    (root / "a").write_text("three, by a person")
+    await do(kedge, session, "second")
+    first = (await kedge.messages(session))[0]
+    with pytest.raises(FilesConflict):
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert (root / "a").read_text() == "three, by a person"
+
+
+async def test_what_another_session_changed_since_is_somebodys_too(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    turn.by_tool("mine", root / "a", b"mine")
+    turn.by_tool("theirs", root / "a", b"theirs")
+    mine, theirs = await kedge.session(), await kedge.session()
+    await do(kedge, mine, "mine")
+    await do(kedge, theirs, "theirs")
+    with pytest.raises(FilesConflict):
+        await kedge.engine.rewinder.undo(kedge.workspace_id, mine)
+    await kedge.engine.rewinder.undo(kedge.workspace_id, theirs)
+    await kedge.engine.rewinder.undo(kedge.workspace_id, mine)
+    assert not (root / "a").exists()
+
+
+async def test_a_redo_does_not_overwrite_what_was_done_after_the_undo(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    turn.by_tool("edit", root / "a", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    (root / "a").write_text("by a person")
+    with pytest.raises(FilesConflict):
+        await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    assert (root / "a").read_text() == "by a person"
+    (root / "a").unlink()
+    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    assert (root / "a").read_text() == "two"
+
+
+async def test_a_new_prompt_drops_what_was_undone(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    turn.by_tool("edit", root / "a", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await do(kedge, session, "another")
+    assert (await kedge.store.session(kedge.workspace_id, session)).undone_from is None
+    with pytest.raises(Conflict) as refused:
+        await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    assert refused.value.code == "nothing_to_redo"
+    assert await said(kedge, session) == ["another"]
+
+
+async def test_undos_stack_and_are_redone_in_turn(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    for name in ("one", "two", "three"):
+        turn.by_tool(name, root / "a", name.encode())
+    session = await kedge.session()
+    for name in ("one", "two", "three"):
+        await do(kedge, session, name)
+    for expected in ("two", "one"):
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        assert (root / "a").read_text() == expected
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert not (root / "a").exists()
+    with pytest.raises(Conflict) as nothing:
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert nothing.value.code == "nothing_to_undo"
+    for expected in ("one", "two", "three"):
+        await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+        assert (root / "a").read_text() == expected
+    assert await said(kedge, session) == ["one", "two", "three"]
+
+
+async def test_a_busy_session_is_not_undone(kedge: Kedge) -> None:
+    session = await kedge.session()
+    receipt = await kedge.send(session, "gate busy")
+    with pytest.raises(SessionBusy):
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.cancel(session)
+    await kedge.end(receipt.run_id)
+
+
+async def test_an_unknown_message_is_said_to_be_unknown(kedge: Kedge, turn: FileTurn) -> None:
+    session = await kedge.session()
+    await do(kedge, session, "hello")
+    with pytest.raises(NotFound):
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session, "no-such-message")
+
+
+async def test_what_is_too_large_to_keep_is_said_and_left_alone(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kedge.files.states.MAX_KEPT_BYTES", 100)
+    (root / "small").write_bytes(b"small")
+    (root / "large").write_bytes(b"x" * 101)
+
+    def command() -> None:
+        (root / "small").write_bytes(b"changed")
+        (root / "large").write_bytes(b"y" * 102)
+
+    turn.by_command("work", command)
+    session = await kedge.session()
+    await do(kedge, session, "work")
+    with pytest.raises(FilesConflict) as refused:
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert [(file.path, file.obstacle) for file in refused.value.files] == [("large", "too_large"), ("small", None)]
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    assert (root / "small").read_bytes() == b"small"
+    assert (root / "large").read_bytes() == b"y" * 102
+
+
+async def test_a_pipe_is_never_opened(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    (root / "file").write_text("file")
+
+    def command() -> None:
+        (root / "file").unlink()
+        os.mkfifo(root / "file")
+
+    turn.by_command("work", command)
+    session = await kedge.session()
+    await do(kedge, session, "work")
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert (root / "file").read_text() == "file"
+    assert tree_of(root)["pipe"][0] == "special"
+
+
+async def test_a_version_that_went_is_said_to_be_gone(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "a").write_text("one")
+    turn.by_tool("edit", root / "a", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    with kedge.engine.keeper.versions.blobs.transaction() as db:
+        db.execute("DELETE FROM blobs")
+    dry = await kedge.engine.rewinder.undo(kedge.workspace_id, session, dry_run=True)
+    assert [(file.path, file.obstacle) for file in dry.files] == [("a", "not_kept")]
+
+
+async def test_a_persons_file_in_the_place_of_a_directory_stays(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "d").mkdir()
+    (root / "d/file").write_text("one")
+    turn.by_command("work", lambda: shutil.rmtree(root / "d"))
+    session = await kedge.session()
+    await do(kedge, session, "work")
+    (root / "d").write_text("a person's")
+    dry = await kedge.engine.rewinder.undo(kedge.workspace_id, session, dry_run=True)
+    assert [(file.path, file.obstacle) for file in dry.files] == [("d/file", "in_the_way")]
+
+
+async def test_what_git_ignores_is_left_alone_and_its_index_is_not_touched(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words]
+        return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    (root / ".gitignore").write_text("ignored/\n")
+    (root / "tracked").write_text("tracked\n")
+    (root / "ignored").mkdir()
+    (root / "ignored/cache").write_text("one")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    (root / "stashed").write_text("stash me")
+    git("stash", "-u")
+    (root / "staged").write_text("staged\n")
+    git("add", "staged")
+    (root / "tracked").write_text("changed by hand\n")
+    facts = git("status", "--porcelain"), git("stash", "list"), git("log", "--oneline")
+    index = (root / ".git/index").read_bytes()
+    before = tree_of(root)
+
+    def command() -> None:
+        (root / "tracked").write_text("changed by a command\n")
+        (root / "staged").unlink()
+        (root / "untracked").write_text("new")
+        (root / "ignored/cache").write_text("two")
+
+    turn.by_command("work", command)
+    session = await kedge.session()
+    await do(kedge, session, "work")
+    assert (root / ".git/index").read_bytes() == index
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert (root / ".git/index").read_bytes() == index
+    assert tree_of(root) == {**before, "ignored/cache": ("file", 0o644, b"two")}
+    assert (git("status", "--porcelain"), git("stash", "list"), git("log", "--oneline")) == facts
+
+
+async def test_a_file_that_only_comes_into_sight_is_not_taken_for_a_new_one(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that stops ignoring a directory did not make what is in it."""
+    monkeypatch.setattr("kedge.files.scanning.TICK_NS", 0)
+    (root / ".gitignore").write_text("secret\n")
+    (root / "secret").write_text("a person's")
+    turn.by_command("work", lambda: (root / ".gitignore").write_text(""))
+    session = await kedge.session()
+    await do(kedge, session, "work")
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert (root / "secret").read_text() == "a person's"
+    assert (root / ".gitignore").read_text() == "secret\n"
+
+
+async def test_a_tree_that_is_too_large_is_said_to_be_unwatched(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kedge.files.tracked.MAX_FILES", 1)
+    for name in ("a", "b", "c"):
+        (root / name).write_text("one")
+    turn.by_command("work", lambda: (root / "a").write_text("two"))
+    turn.by_tool("edit", root / "b", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "work")
+    await do(kedge, session, "edit")
+    notices = [e.payload for e in kedge.watcher.log if e.type == "agent_event"]
+    assert len(notices) == 1
+    first = (await kedge.messages(session))[0]
+    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    assert len(undone.notes) == 1
+    assert "over 1 files" in undone.notes[0]
+    assert ((root / "a").read_text(), (root / "b").read_text()) == ("two", "one")
+
+
+async def test_after_a_crash_in_a_command_what_it_did_is_still_undone(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "a").write_text("one")
+    turn.by_command("first", lambda: None)
+    session = await kedge.session()
+    await do(kedge, session, "first")
+    run_id = (await kedge.send(session, "work")).run_id
+    await kedge.end(run_id)
+    work = await kedge.store.files.begin_work(kedge.workspace_id, run_id, None, None, None)
+    assert work
+    (root / "a").write_text("two")  # and there it died
+    await kedge.crash_and_start()
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert (root / "a").read_text() == "one"
