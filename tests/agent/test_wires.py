@@ -196,7 +196,8 @@ async def test_a_session_goes_from_model_to_model_and_each_gets_its_own_thoughts
     async with Pilot(kedge, model_server.base_url, tools=Hands().tools, env=env) as pilot:
         pilot.config = config(*WIRES)
         session_id = await pilot.kedge.session()
-        for turn, wire in enumerate([*WIRES, *WIRES]):
+        turns: list[WireName] = [*WIRES, *WIRES]
+        for turn, wire in enumerate(turns):
             signed = f"{SIGNATURE}{turn:04}"
             plans = [
                 Plan(text="I look.", reasoning=f"thought-{turn}", signature=signed, tool_calls=CALLS),
@@ -206,7 +207,7 @@ async def test_a_session_goes_from_model_to_model_and_each_gets_its_own_thoughts
             end = await pilot.ask(f"go {turn}", session_id, model=f"{WAYS[wire].provider}/tester")
             assert (end.text, end.error) == (f"Done {turn}.", None)
             said = str([check(wire, call.body) for call in list(model_server.calls)[-2:]][-1])
-            own = [each for each, other in enumerate([*WIRES, *WIRES]) if other == wire and each <= turn]
+            own = [each for each, other in enumerate(turns) if other == wire and each <= turn]
             told = [each for each in range(turn + 1) if f"{SIGNATURE}{each:04}" in said or f"thought-{each}" in said]
             assert told == own
             assert all(f"go {each}" in said and f"Done {each}." in said for each in range(turn))

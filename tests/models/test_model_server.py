@@ -63,11 +63,14 @@ CALLS = [{"name": "view", "input": {"path": "a"}}, {"name": "bash", "input": {"c
 
 def talk(control: ModelControl, path: str, messages: list[Any], **fields: Any) -> Any:
     connection = http.client.HTTPConnection(HOST, control.port, timeout=LIMIT_S)
-    connection.request("POST", path, json.dumps({"model": "m", "messages": messages, **fields}))
+    field = "input" if path == "/v1/responses" else "messages"
+    connection.request("POST", path, json.dumps({"model": "m", field: messages, **fields}))
     told = json.loads(connection.getresponse().read())
     connection.close()
     if path == "/v1/messages":
         return [block.get("name") or block.get("text") for block in told["content"]]
+    if path == "/v1/responses":
+        return [item.get("name") or item["content"][0]["text"] for item in told["output"]]
     message = told["choices"][0]["message"]
     return [message["content"], *(call["function"]["name"] for call in message.get("tool_calls", []))]
 
@@ -83,9 +86,16 @@ ANTHROPIC_STEP: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("path", "step"), [("/v1/chat/completions", CHAT_STEP), ("/v1/messages", ANTHROPIC_STEP)], ids=["chat", "anthropic"]
-)
+RESPONSES_STEP: list[Any] = [
+    {"type": "reasoning", "id": "rs", "summary": []},
+    {"role": "assistant", "content": "a"},
+    {"type": "function_call", "call_id": "mine", "name": "view", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "mine", "output": "b"},
+]
+STEPS = {"/v1/chat/completions": CHAT_STEP, "/v1/responses": RESPONSES_STEP, "/v1/messages": ANTHROPIC_STEP}
+
+
+@pytest.mark.parametrize(("path", "step"), STEPS.items(), ids=["chat", "responses", "anthropic"])
 def test_a_plan_is_chosen_by_the_conversation(model_control: ModelControl, path: str, step: list[Any]) -> None:
     def ask_at(steps: int, prompt: str = "go", **fields: Any) -> Any:
         return talk(model_control, path, [{"role": "user", "content": prompt}, *step * steps], **fields)

@@ -143,13 +143,13 @@ class _Sent:
         place: Json = {"item_id": item_id, "output_index": at, "content_index": 0}
         name, word = ("refusal", "refusal") if plan.refusal else ("output_text", "text")
         more: Json = {} if plan.refusal else {"logprobs": []}
+        whole: Json = {**more, word: "".join(plan.pieces())}
         part: Json = {"type": name, word: "", **({} if plan.refusal else {"annotations": []})}
         yield self._event("response.content_part.added", **place, part=part)
         for piece in plan.pieces():
             yield self._event(f"response.{name}.delta", is_delta=True, **place, **more, delta=piece)
-        text = "".join(plan.pieces())
-        part = {**part, word: text}
-        yield self._event(f"response.{name}.done", **place, **more, **{word: text})
+        part = {**part, word: whole[word]}
+        yield self._event(f"response.{name}.done", **place, **whole)
         yield self._event("response.content_part.done", **place, part=part)
         yield self._done(at, {**message, "status": "completed", "content": [part]})
 

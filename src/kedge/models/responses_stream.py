@@ -207,8 +207,9 @@ class ResponsesStream:
 
     def _finish(self, response: _Response) -> list[Delta]:
         deltas: list[Delta] = []
-        if not self._ended and not self._open and isinstance(response.output, list):  # all of it comes at once
-            for i, item in enumerate(cast("list[Any]", response.output)):
+        output: object = response.output
+        if not self._ended and not self._open and isinstance(output, list):  # all of it comes at once
+            for i, item in enumerate(cast("list[Any]", output)):
                 deltas += self._end(str(i), _item(item))
         for item in self._open.values():  # nothing came of its input
             if item.is_call and not item.parts[item.part("")]:
