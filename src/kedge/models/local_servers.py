@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -78,8 +79,10 @@ async def _get(port: int, path: str) -> bytes:
         head = await reader.readuntil(b"\r\n\r\n")
         if head.split(b" ", 2)[1:2] != [b"200"]:
             raise ValueError("not found")
+        told = re.search(rb"(?im)^content-length:[ \t]*(\d{1,9})[ \t]*\r$", head)  # some keep the connection open
+        most = min(MAX_ANSWER_BYTES, int(told[1])) if told else MAX_ANSWER_BYTES
         body = b""
-        while len(body) < MAX_ANSWER_BYTES and (chunk := await reader.read(65536)):
+        while len(body) < most and (chunk := await reader.read(65536)):
             body += chunk
         return body
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:

@@ -1,0 +1,66 @@
+"""`kedge models` and `GET W/models` from a shell: what its variables give access to, without its keys leaving it."""
+
+from __future__ import annotations
+
+import json
+
+from kedge.client import Client
+from kedge.protocol.environment import HEADER, header_of
+from tests.client.command import Kedge
+from tests.e2e.home import Home
+from tests.server.process import Server
+
+KEY = "planted.key.8d1c"
+SHELL = {"KEDGE_MODEL": "", "OPENAI_BASE_URL": "", "OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": KEY}
+
+
+def test_the_list_is_that_of_the_shell_that_asks(kedge: Kedge, server: Server) -> None:
+    listed = kedge("models", env=SHELL)
+    assert listed.code == 0, listed
+    lines = listed.out.splitlines()
+    assert lines[0].split() == ["MODEL", "CONTEXT", "OUTPUT", "$", "IN", "$", "OUT", "CAN"]
+    (large,) = [line for line in lines if line.startswith("anthropic/claude-sonnet-5-5")]
+    assert large.split()[1:] == ["large", "1M", "128k", "2", "10", "tools", "images", "reasoning"]
+    assert "  anthropic  ANTHROPIC_API_KEY is set" in lines
+    assert any(
+        line.split() == ["groq", "set", "GROQ_API_KEY,", "or", "run:", "kedge", "login", "groq"] for line in lines
+    )
+    assert not any(line.startswith("groq/") for line in lines)
+    assert lines[-1].startswith("a run that names no model gets anthropic/claude-sonnet-5-5: ANTHROPIC_API_KEY is set")
+    assert KEY not in listed.out + listed.err + server.place.log
+    assert KEY not in header_of(SHELL)
+
+
+def test_one_provider_all_of_them_or_only_names(kedge: Kedge) -> None:
+    one = kedge("models", "groq", env=SHELL)
+    assert [line.split()[0] for line in one.out.splitlines()[1:3]] == [
+        "groq/openai/gpt-oss-120b",
+        "groq/openai/gpt-oss-20b",
+    ]
+    assert "nothing of this can be used yet:" in one.out
+    assert any(line.startswith("xai/") for line in kedge("models", "--all", env=SHELL).out.splitlines())
+    found = kedge("models", "--names", env=SHELL).out.split()
+    assert "anthropic/claude-sonnet-5-5" in found
+    assert all("/" in name for name in found)
+    wrong = kedge("models", "grok", env=SHELL)
+    assert wrong.code == 2
+    assert "there is no provider 'grok'; known are openai" in wrong.err
+
+
+def test_a_local_server_is_listed_with_what_it_has(kedge: Kedge, home: Home) -> None:
+    env = {**SHELL, "OLLAMA_BASE_URL": home.models.base_url}
+    offered = json.loads(kedge("models", "ollama", "--json", env=env).out)
+    (ollama,) = offered["providers"]
+    assert ollama["usable"]
+    assert ollama["models"]
+    assert offered["model"] == ollama["models"][0]["name"], "an address that is set comes first"
+
+
+def test_the_agents_state_agrees_with_the_list(client: Client) -> None:
+    for env in (SHELL, {"GROQ_API_KEY": KEY}, {"KEDGE_MODEL": "xai/grok-4.7"}):
+        listed = client.models(env)
+        headers = {HEADER: header_of(env)}
+        state = client.wire.call("GET", f"{client.path}/agent", policy=client.policy(), headers=headers)
+        assert state["model"] == listed["model"]
+        assert state["is_ready"]
+    assert client.models()["model"] == "openai/fake-model", "without a word it is the server's own environment"
