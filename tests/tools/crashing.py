@@ -1,7 +1,7 @@
 """A server that runs one command and dies where it is told: `python -m tests.tools.crashing DIRECTORY COMMAND`.
 
 The command becomes a job if it begins with `&`. The server's own death is armed with KEDGE_FAILPOINT; with
-TEST_NO_CGROUPS it makes no control groups.
+TEST_NO_CGROUPS it makes no control groups, TEST_SANDBOX names what holds the command.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
+
+from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.engine import cgroups
 from kedge.engine.engine import Engine
 from kedge.protocol.runs import Submission
@@ -20,7 +23,8 @@ from tests.tools.turns import BashTurn
 
 
 async def main(root: Path, command: str) -> None:
-    turn = BashTurn(AllJobs(), root / "scratch")
+    mode = msgspec.convert(os.environ.get("TEST_SANDBOX", "off"), SandboxMode)
+    turn = BashTurn(AllJobs(), root / "scratch", SandboxConfig(mode=mode))
     engine = Engine(SqliteStore.open(root / "data"), {"prompt": turn}, new_id=random_id)
     await engine.start()
     workspace_id = (await engine.open_workspace(root / "workspace")).id

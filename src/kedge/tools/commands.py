@@ -22,12 +22,21 @@ log = logging.getLogger(__name__)
 DRAIN_S = 1.0
 # How often those that were left in the background are looked for, at first and at last.
 _LOOK_FIRST_S, _LOOK_MOST_S = 0.1, 5.0
+# How long a keeper may take to see that nobody is left to keep: a moment of the kernel's.
+_KEEPER_LOOKS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class Command:
     """`exited` when its shell has ended and what it said was read; `over` when nothing that it started is left."""
 
-    def __init__(self, started: Started, saved: Saved, on_text: Callable[[str], None], timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        started: Started,
+        saved: Saved,
+        on_text: Callable[[str], None],
+        timeout_s: float | None,
+        keeper: str = "",
+    ) -> None:
         self.exit_code: int | None = None
         self.left: list[str] = []  # who was still alive when the shell had ended
         self.timed_out = False
@@ -40,6 +49,7 @@ class Command:
         self._excerpt = Excerpt()
         self._lines = 0  # before the excerpt
         self._cleaner = Cleaner()
+        self._keeper = keeper
         self._child, self._record, self._output, self._pipe = started
         self._began = time.monotonic()
         self._ended: float | None = None
@@ -60,7 +70,8 @@ class Command:
         timeout_s: float | None,
         hold: Hold | None = None,
     ) -> Command:
-        return cls(await shell.start(ctx, command, directory, env, hold), Saved(ctx.scratch), on_text, timeout_s)
+        started = await shell.start(ctx, command, directory, env, hold)
+        return cls(started, Saved(ctx.scratch), on_text, timeout_s, hold.keeper if hold else "")
 
     @property
     def took_s(self) -> float:
@@ -106,7 +117,7 @@ class Command:
         try:
             self.exit_code = await self._child.wait()
             await asyncio.wait({pump}, timeout=DRAIN_S)
-            self.left = await self._record.members()
+            self.left = await self._who_is_left()
             self._ended = time.monotonic()
             self.exited.set()
             await self._wait_for_the_rest(pump)
@@ -119,6 +130,17 @@ class Command:
             self.exited.set()
             self.over.set()
             self.news.set()
+
+    async def _who_is_left(self) -> list[str]:
+        """Without a keeper; one that is alone is about to end."""
+        left = await self._record.members()
+        for pause_s in _KEEPER_LOOKS_S if self._keeper else ():
+            kept = [each for each in left if not each.startswith(f"{self._keeper} (")]
+            if kept or not left:
+                return kept
+            await asyncio.sleep(pause_s)
+            left = await self._record.members()
+        return left
 
     async def _wait_for_the_rest(self, pump: asyncio.Task[None]) -> None:
         pause_s = _LOOK_FIRST_S

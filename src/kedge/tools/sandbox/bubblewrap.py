@@ -81,7 +81,7 @@ def hold(policy: Policy) -> Hold:
     bwrap = program()
     assert bwrap is not None
     words = [bwrap, *_namespaces(network=policy.network), *_machine(), *_files(policy), "--"]
-    return Hold(NAME, tuple(words), lambda: _restrict(policy), variables(policy), told(policy))
+    return Hold(NAME, tuple(words), lambda: _restrict(policy), variables(policy), told(policy), keeper="bwrap")
 
 
 def _namespaces(*, network: bool) -> list[str]:
@@ -155,9 +155,16 @@ def _sockets(policy: Policy) -> tuple[str, ...]:
         lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
     except OSError:
         return ()
-    paths = {os.path.realpath(words[7]) for line in lines if len(words := line.split(None, 7)) == 8}
-    mine = (*policy.writable, policy.temporary, "/run", "/tmp")
-    return tuple(path for path in paths if path.startswith("/") and not any(is_below(path, each) for each in mine))
+    named = [words[7] for line in lines if len(words := line.split(None, 7)) == 8]
+    paths = {os.path.realpath(name) for name in named if name.startswith("/")}
+    mine = (*policy.writable, policy.temporary)
+    return tuple(path for path in paths if _is_seen(path, policy) and not any(is_below(path, each) for each in mine))
+
+
+def _is_seen(path: str, policy: Policy) -> bool:
+    """Whether it is there at all, with a /run and a /tmp that are not the machine's."""
+    is_replaced = any(is_below(path, each) for each in ("/run", "/tmp", "/var/tmp"))
+    return not is_replaced or any(is_below(path, each) for each in policy.readable)
 
 
 def _restrict(policy: Policy) -> None:

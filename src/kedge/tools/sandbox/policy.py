@@ -34,6 +34,7 @@ class Hold(NamedTuple):
     restrict: Callable[[], None]  # called in the thread that starts it, and that ends with it
     env: Mapping[str, str]
     told: str  # what holds it, for the model, when something fails
+    keeper: str = ""  # the name of a process that is there for as long as others are
 
 
 _MAX_LINKS = 40  # as the kernel has it

@@ -1,0 +1,304 @@
+"""A command in a sandbox works as one would expect, and stays in it: whatever it inherits, however long it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+
+from kedge.config.schema import SandboxConfig, SandboxMode
+from kedge.tools.errors import ToolError
+from kedge.tools.sandbox import kernel
+from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.sandbox import Sandbox
+from tests.tools.sandbox import attempts
+from tests.tools.sandbox.cells import BACKENDS, PYTHON, Cell, needs_bubblewrap, needs_landlock, people
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox only on Linux")
+
+Held = Callable[..., Cell]
+AUTHOR = "-c user.name=k -c user.email=k@example.com"
+
+
+@pytest.fixture
+async def cell(tmp_path: Path) -> AsyncGenerator[Cell]:
+    cell = Cell(tmp_path, ["out"])
+    yield cell
+    await cell.hands.end_all()
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> SandboxMode:
+    return request.param
+
+
+@pytest.fixture
+def held(cell: Cell, backend: SandboxMode) -> Cell:
+    cell.hold(SandboxConfig(mode=backend))
+    return cell
+
+
+def git(directory: Path, *words: str) -> str:
+    done = subprocess.run(["git", *AUTHOR.split(), *words], cwd=directory, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+async def test_what_people_do_in_a_workspace_goes(held: Cell) -> None:
+    script = f"""set -e
+        mkdir -p a/b; echo one > a/x; mv a/x a/b/y; ln a/b/y hard; ln -s a link; chmod 700 a; touch -d yesterday a/b/y
+        cat <<< text > /dev/null; cat <(echo sub); echo err >&2; head -c 8 /dev/urandom | wc -c
+        f=$(mktemp); echo two > "$f"; mv "$f" moved; rm hard; rm -r link
+        cat ~/notes; echo; pwd; {PYTHON} -I -S -c 'import subprocess; subprocess.run(["echo", "child"], check=True)'
+        git init -q .; git add a moved; git {AUTHOR} commit -q -m first; git log --format=%s
+    """
+    output = await held.run(script)
+    assert output.content.split("\n") == ["sub", "err", "8", "plain", str(held.workspace), "child", "first"]
+    assert (held.workspace / "moved").read_text() == "two\n"
+
+
+async def test_its_temporary_directory_is_its_sessions_own(held: Cell) -> None:
+    await held.run("echo kept > $TMPDIR/note")
+    assert (await held.run("cat $TMPDIR/note; echo $TMPDIR")).content.split() == [
+        "kept",
+        str(held.hands.scratch / "tmp"),
+    ]
+    assert (held.hands.scratch / "tmp" / "note").read_text() == "kept\n"
+
+
+async def test_a_failure_says_that_there_is_a_sandbox(held: Cell) -> None:
+    assert "sandbox" not in (await held.run("true")).content
+    failed = await held.run(f"echo x > {held.out}/out/file; exit 7")
+    assert "exit code 7" in failed.content
+    assert f"it can write only below {held.workspace}, $TMPDIR, and the network can be used" in failed.content
+
+
+async def test_nothing_is_inherited_but_its_three_channels(held: Cell) -> None:
+    secret = os.open(held.home / ".ssh" / "id", os.O_RDONLY)
+    os.set_inheritable(secret, True)
+    try:
+        output = await held.run("ls /proc/$$/fd; true")
+    finally:
+        os.close(secret)
+    assert output.content.split() == ["0", "1", "2"]
+
+
+async def test_no_right_is_gained_by_a_setuid_program(held: Cell) -> None:
+    assert (await held.run("grep NoNewPrivs /proc/self/status")).content.split() == ["NoNewPrivs:", "1"]
+
+
+async def test_the_server_is_not_held_by_what_holds_its_commands(held: Cell) -> None:
+    os.mkfifo(held.workspace / "go")
+    started = await held.run("read -r x < go", run_in_background=True)
+    assert started.metadata is not None
+    await asyncio.to_thread((held.out / "out" / "file").write_text, "by the server")
+    status = Path(f"/proc/self/task/{os.getpid()}/status").read_text()
+    assert "NoNewPrivs:\t0" in status
+    assert "Seccomp:\t0" in status
+    with people(held.root):
+        pass  # sockets of every kind
+    (held.workspace / "go").write_text("on\n")
+    [job] = held.hands.jobs.list()
+    await asyncio.wait_for(job.command.over.wait(), 30)
+    assert (held.out / "out" / "file").read_text() == "by the server"
+
+
+@pytest.mark.parametrize("is_left_behind", [True, False])
+async def test_a_job_is_held_for_as_long_as_it_lives(held: Cell, is_left_behind: bool) -> None:
+    os.mkfifo(held.workspace / "go")
+    deed = f"read -r x < go; echo evil > {held.out}/out/file; cat ~/.ssh/id; echo tried > done"
+    if is_left_behind:
+        await held.run(f"({deed}) & echo gone")
+    else:
+        await held.run(deed, run_in_background=True)
+    [job] = held.hands.jobs.list()
+    assert job.is_running
+    await asyncio.to_thread((held.workspace / "go").write_text, "on\n")
+    await asyncio.wait_for(job.command.over.wait(), 30)
+    assert (held.workspace / "done").exists()
+    assert (held.out / "out" / "file").read_text() == "as it was"
+    assert attempts.SECRET not in job.command.take()
+
+
+async def test_its_time_can_be_up(held: Cell) -> None:
+    output = await held.run("sleep 300", timeout=0.3)
+    assert "its time was up" in output.content
+
+
+async def test_with_a_network_others_are_reached(held: Cell) -> None:
+    with people(held.root) as around:
+        output = await held.run(f"exec 3<>/dev/tcp/127.0.0.1/{around['TCP']} && echo reached")
+    assert output.content == "reached"
+
+
+async def test_what_leads_to_programs_outside_is_not_in_its_variables(held: Cell) -> None:
+    held.hands.env = {**held.hands.env, "SSH_AUTH_SOCK": "/x", "DBUS_SESSION_BUS_ADDRESS": "unix:path=/y"}
+    assert (await held.run("echo $SSH_AUTH_SOCK$DBUS_SESSION_BUS_ADDRESS")).content == "(no output)"
+
+
+async def test_a_directory_that_is_configured_can_be_written(cell: Cell, backend: SandboxMode) -> None:
+    (cell.home / ".cache").mkdir()
+    cell.hold(SandboxConfig(mode=backend, writable=("~/.cache",)))
+    assert (await cell.run("echo x > ~/.cache/y && cat ~/.cache/y")).content == "x"
+
+
+async def test_a_usual_secret_can_be_shown(cell: Cell, backend: SandboxMode) -> None:
+    cell.hold(SandboxConfig(mode=backend, readable=("~/.ssh",)))
+    assert (await cell.run("cat ~/.ssh/id")).content == attempts.SECRET
+
+
+async def test_what_is_hidden_may_appear_later(cell: Cell, backend: SandboxMode) -> None:
+    """At the next command it is hidden, and with Landlock also from one that runs already."""
+    cell.hold(SandboxConfig(mode=backend))
+    os.mkfifo(cell.workspace / "go")
+    if backend == "landlock":
+        await cell.run("read -r x < go; cat ~/.aws/key ~/new", run_in_background=True)
+    (cell.home / ".aws").mkdir()
+    (cell.home / ".aws" / "key").write_text(attempts.SECRET)
+    (cell.home / "new").write_text(attempts.SECRET)
+    assert attempts.SECRET not in (await cell.run("cat ~/.aws/key")).content
+    if backend == "landlock":
+        await asyncio.to_thread((cell.workspace / "go").write_text, "on\n")
+        [job] = cell.hands.jobs.list()
+        await asyncio.wait_for(job.command.over.wait(), 30)
+        assert attempts.SECRET not in job.command.take()
+
+
+class TestGit:
+    async def test_a_worktree_commits_to_its_repository(self, cell: Cell, backend: SandboxMode) -> None:
+        main = cell.out / "main"
+        main.mkdir()
+        git(main, "init", "-q")
+        git(main, "commit", "-q", "--allow-empty", "-m", "first")
+        (cell.workspace / "attempts.py").unlink()
+        git(main, "worktree", "add", "-q", "--force", str(cell.workspace))
+        cell.hold(SandboxConfig(mode=backend))
+        output = await cell.run(
+            f"echo x > new && git add new && git {AUTHOR} commit -q -m second && git log --format=%s"
+        )
+        assert output.content.split() == ["second", "first"]
+        assert "second" in git(main, "log", "--all", "--format=%s")
+        before = (main / ".git" / "config").read_text()
+        await cell.run(f"git config core.pager evil; echo evil > {main}/.git/hooks/pre-commit; echo evil > {main}/x")
+        assert (main / ".git" / "config").read_text() == before
+        assert not (main / ".git" / "hooks" / "pre-commit").exists()
+        assert not (main / "x").exists()
+
+    async def test_a_pointer_that_nobody_points_back_to_opens_nothing(self, cell: Cell, backend: SandboxMode) -> None:
+        """A held command could have written it."""
+        victim = cell.out / "victim"
+        for name in ("objects", "refs", "worktrees/evil"):
+            (victim / name).mkdir(parents=True)
+        (victim / "HEAD").write_text("ref: refs/heads/main\n")
+        (victim / "worktrees" / "evil" / "gitdir").write_text(f"{cell.root}/elsewhere/.git\n")
+        (cell.workspace / ".git").write_text(f"gitdir: {victim}/worktrees/evil\n")
+        cell.hold(SandboxConfig(mode=backend))
+        await cell.run(f"echo evil > {victim}/objects/x; echo evil > {victim}/worktrees/evil/x")
+        assert not (victim / "objects" / "x").exists()
+        assert not (victim / "worktrees" / "evil" / "x").exists()
+
+    @needs_bubblewrap
+    async def test_what_git_runs_is_not_changed_by_a_command(self, cell: Cell) -> None:
+        git(cell.workspace, "init", "-q")
+        (cell.workspace / ".git" / "hooks").mkdir(exist_ok=True)
+        config = (cell.workspace / ".git" / "config").read_text()
+        cell.hold(SandboxConfig(mode="bubblewrap"))
+        for deed in (
+            "echo evil > .git/hooks/pre-commit",
+            "rm -rf .git/hooks",
+            "mv .git/hooks h",
+            "mv .git g",
+            "rm .git/config",
+            "git config core.fsmonitor evil",
+        ):
+            assert "exit code" in (await cell.run(deed)).content
+        assert (cell.workspace / ".git" / "config").read_text() == config
+        assert not (cell.workspace / ".git" / "hooks" / "pre-commit").exists()
+        committed = await cell.run(f"echo x > y && git add y && git {AUTHOR} commit -q -m fine && git log --format=%s")
+        assert committed.content == "fine"
+
+
+class TestUnixSockets:
+    TALK = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('own'); s.listen();"
+        " c = socket.socket(socket.AF_UNIX); c.connect('own'); print('talked')"
+    )
+
+    async def test_there_are_none_by_default(self, held: Cell) -> None:
+        assert "talked" not in (await held.run(f'{PYTHON} -I -S -c "{self.TALK}"')).content
+
+    @needs_bubblewrap
+    async def test_with_them_only_those_inside_are_reached(self, cell: Cell) -> None:
+        cell.hold(SandboxConfig(mode="bubblewrap", unix_sockets=True))
+        assert (await cell.run(f'{PYTHON} -I -S -c "{self.TALK}"')).content == "talked"
+        with people(cell.root) as around:
+            names = ["speak_to_a_unix_socket", "send_to_a_unix_socket_from_one_end_of_a_pair"]
+            names += ["speak_to_a_unix_socket_without_a_file"] if kernel.landlock_abi() >= 6 else []
+            told = await asyncio.to_thread(cell.attempt, names, around)
+        assert {name: word for name, word in told.items() if not word.startswith("refused")} == {}
+
+    @needs_landlock
+    async def test_landlock_cannot_tell_them_apart(self, cell: Cell) -> None:
+        cell.hold(SandboxConfig(mode="landlock", unix_sockets=True))
+        with pytest.raises(ToolError, match="unix_sockets needs bubblewrap"):
+            await cell.run("true")
+
+
+class TestHiddenInside:
+    """A secret in the workspace itself."""
+
+    @pytest.fixture
+    def cell(self, cell: Cell) -> Cell:
+        (cell.workspace / "deep" / "private").mkdir(parents=True)
+        (cell.workspace / "deep" / "private" / "key").write_text(attempts.SECRET)
+        (cell.workspace / ".env").write_text(attempts.SECRET)
+        return cell
+
+    @needs_bubblewrap
+    async def test_bubblewrap_hides_it_and_it_cannot_be_moved_away(self, cell: Cell) -> None:
+        cell.hold(SandboxConfig(mode="bubblewrap", hidden=("deep/private", ".env")))
+        for deed in (
+            "cat deep/private/key .env",
+            "mv deep d; cat d/private/key",
+            "mv .env e; cat e",
+            "cp .env e; cat e",
+        ):
+            assert attempts.SECRET not in (await cell.run(deed)).content
+        assert attempts.SECRET not in (await cell.run("cat d/private/key e")).content
+        assert (cell.workspace / "deep" / "private" / "key").exists()
+
+    @needs_landlock
+    async def test_landlock_says_that_it_cannot(self, cell: Cell) -> None:
+        cell.hold(SandboxConfig(mode="landlock", hidden=(".env",)))
+        with pytest.raises(CannotHold, match=r"cannot hide .*\.env inside of"):
+            cell.hands.sandbox.hold()
+
+    async def test_it_is_hidden_from_a_run_that_plans(self, cell: Cell, backend: SandboxMode) -> None:
+        cell.hold(SandboxConfig(mode=backend, hidden=("deep/private", ".env")), is_planning=True)
+        output = await cell.run("cat attempts.py | head -1; cat .env; cat deep/private/key")
+        assert "Tries to break out" in output.content
+        assert attempts.SECRET not in output.content
+
+
+async def test_the_whole_machine_is_no_workspace(tmp_path: Path) -> None:
+    sandbox = Sandbox(config=SandboxConfig(mode="auto"), directory=Path("/"), scratch=tmp_path / "s")
+    with pytest.raises(CannotHold, match="whole machine"):
+        sandbox.hold()
+
+
+def test_a_directory_that_a_command_could_redirect_is_not_opened(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    (workspace / "cache").mkdir(parents=True)
+    (tmp_path / "through").symlink_to(workspace / "cache")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "fine").symlink_to(tmp_path / "elsewhere")
+    entries = (str(workspace / "cache"), str(tmp_path / "through"), str(tmp_path / "fine"), str(tmp_path / "missing"))
+    sandbox = Sandbox(
+        config=SandboxConfig(mode="auto", writable=entries), directory=workspace, scratch=tmp_path / "scratch"
+    )
+    root = Path(os.path.realpath(tmp_path))
+    assert set(sandbox.policy().writable) == {str(root / "workspace"), str(root / "elsewhere")}
