@@ -14,14 +14,25 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
 MAX_COLOURED_CHARS = 64_000  # a tenth of a second at once
+COLOURED_TOGETHER = 3  # lines of code that is growing
 
 
-def coloured(code: str, language: str, palette: Palette, *, lead: str = "") -> list[Line]:
-    """A line of segments for each line; `lead` is code before it, read for its sake only."""
+def coloured(code: str, language: str, palette: Palette, *, lead: str = "", is_growing: bool = False) -> list[Line]:
+    """A line of segments for each line; `lead` is code before it, read for its sake only.
+
+    The last lines of code that is growing have no colours yet: they would be found anew with each letter.
+    """
     if not language or len(code) + len(lead) > MAX_COLOURED_CHARS:
         return _plain(code, palette)
     lexer = lexer_named(language)
-    return _plain(code, palette) if lexer is None else _lexed(lexer, code, palette, lead)
+    if lexer is None:
+        return _plain(code, palette)
+    if not is_growing:
+        return _lexed(lexer, code, palette, lead)
+    lines = code.split("\n")
+    known = (len(lines) - 1) // COLOURED_TOGETHER * COLOURED_TOGETHER
+    before = _lexed_before(lexer, "\n".join(lines[:known]), palette, lead) if known else ()
+    return [*before, *_plain("\n".join(lines[known:]), palette)]
 
 
 def coloured_file(code: str, path: str, palette: Palette) -> list[Line]:
@@ -31,7 +42,7 @@ def coloured_file(code: str, path: str, palette: Palette) -> list[Line]:
 
 @lru_cache(64)
 def lexer_named(language: str) -> Lexer | None:
-    from pygments.lexers import get_lexer_by_name
+    from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
     from pygments.util import ClassNotFound
 
     try:
@@ -42,7 +53,7 @@ def lexer_named(language: str) -> Lexer | None:
 
 @lru_cache(64)
 def lexer_for(path: str) -> Lexer | None:
-    from pygments.lexers import get_lexer_for_filename
+    from pygments.lexers import get_lexer_for_filename  # pyright: ignore[reportUnknownVariableType]
     from pygments.util import ClassNotFound
 
     try:
@@ -53,6 +64,11 @@ def lexer_for(path: str) -> Lexer | None:
 
 def _plain(code: str, palette: Palette) -> list[Line]:
     return [[Segment(each, palette.text)] if each else [] for each in code.split("\n")]
+
+
+@lru_cache(2)
+def _lexed_before(lexer: Lexer, code: str, palette: Palette, lead: str) -> tuple[Line, ...]:
+    return tuple(_lexed(lexer, code, palette, lead))
 
 
 def _lexed(lexer: Lexer, code: str, palette: Palette, lead: str = "") -> list[Line]:

@@ -31,7 +31,7 @@ def parse(text: str) -> list[Diff]:
     diffs: list[Diff] = []
     path, rows = "", list[Row]()
     old = new = old_left = new_left = 0
-    for line in text.splitlines() if "\n" in text or text else []:
+    for line in text.removesuffix("\n").split("\n") if text else ():
         if old_left <= 0 and new_left <= 0 and line.startswith(("--- ", "+++ ", "diff ", "index ")):
             if rows:
                 diffs.append(_diff(path, rows))

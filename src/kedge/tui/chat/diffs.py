@@ -14,7 +14,7 @@ from textual.strip import Strip
 from kedge.tui.chat.clean import clean
 from kedge.tui.chat.code import coloured_file
 from kedge.tui.chat.diff_parsing import Diff, Row, pairs, parse
-from kedge.tui.chat.lines import Line, chop, strip_of, strips_of
+from kedge.tui.chat.lines import Line, blank, chop, strip_of, strips_of
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.theming import palette_of
 
@@ -95,6 +95,8 @@ class _Sheet:
     def _colours(self, kind: str) -> dict[int, Line]:
         """Of one side, read in one go: a line alone may be the middle of a string."""
         seen = [(i, row) for i, row in enumerate(self._diff.rows) if row.kind in ("same", kind)]
+        if not seen:
+            return {}
         lines = coloured_file("\n".join(row.text for _, row in seen), self._diff.path, self._palette)
         return {index: line for (index, _), line in zip(seen, lines, strict=True)}
 
@@ -133,7 +135,7 @@ class DiffView(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         at = self.scroll_offset.y + y
-        return self._strips[at] if at < len(self._strips) else Strip.blank(self.size.width)
+        return self._strips[at] if at < len(self._strips) else blank(self.size.width)
 
     def _draw(self) -> None:
         width = self.size.width

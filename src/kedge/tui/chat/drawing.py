@@ -104,12 +104,13 @@ class WordsPieces:
     def grow(self, text: str) -> list[Piece]:
         changed = self._splitter.grow(text)
         del self._done[changed:]
-        self._done += [self._piece(chunk) for chunk in self._splitter.chunks[changed:]]
+        for chunk in self._splitter.chunks[changed:]:
+            self._done.append(self._piece(chunk))
         tail = self._splitter.tail
         return [*self._done, self._piece(tail)] if tail is not None else list(self._done)
 
     def _piece(self, chunk: Chunk) -> Piece:
-        if self._gap and chunk is (self._splitter.chunks or [self._splitter.tail])[0]:
+        if self._gap and not self._done:
             chunk = chunk._replace(gap=True)
         muted = self.is_muted
 

@@ -6,13 +6,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from kedge.tui.chat.lines import strip_of
+from kedge.tui.chat.lines import PLAIN, strip_of
 from kedge.tui.chat.palette import Palette
 from kedge.tui.story.blocks import Block, Prompt
 
 GUTTER = 2  # columns at the left: the bar of prompts, the mark of the block that is selected
 
-_EMPTY = [Segment(" " * GUTTER)]
+_EMPTY = [Segment(" " * GUTTER, PLAIN)]
 
 
 def gutter(block: Block, palette: Palette, *, is_selected: bool) -> list[Segment]:

@@ -17,7 +17,7 @@ from textual.strip import Strip
 from kedge.tui.chat.calls import Look
 from kedge.tui.chat.drawing import Piece
 from kedge.tui.chat.entries import Entry, gap_between
-from kedge.tui.chat.lines import strips_of
+from kedge.tui.chat.lines import blank, strips_of
 from kedge.tui.chat.palette import Palette
 from kedge.tui.story.blocks import Block
 
@@ -199,9 +199,9 @@ class Flow:
             return None
         entry = self.entries[place.entry]
         if place.piece < 0:
-            return entry, Strip.blank(self.width)
+            return entry, blank(self.width)
         strips = self.strips(entry.pieces[place.piece])
-        return entry, strips[place.line] if place.line < len(strips) else Strip.blank(self.width)
+        return entry, strips[place.line] if place.line < len(strips) else blank(self.width)
 
     def strips(self, piece: Piece) -> list[Strip]:
         kept = self._kept.get(piece)
@@ -209,7 +209,7 @@ class Flow:
             self._kept.move_to_end(piece)
             return kept
         assert self._palette is not None
-        strips = strips_of(piece.draw(self.width, self._palette), self.width) or [Strip.blank(self.width)]
+        strips = strips_of(piece.draw(self.width, self._palette), self.width) or [blank(self.width)]
         self._kept[piece] = strips
         self._kept_lines += len(strips)
         while self._kept_lines > MAX_KEPT_LINES and len(self._kept) > 1:

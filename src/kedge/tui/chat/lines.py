@@ -12,6 +12,8 @@ from textual.strip import Strip
 
 Line = list[Segment]
 
+PLAIN = Style.null()  # never None: the filter that takes colours away wants a style in each segment
+
 _WORD = re.compile(r"\S+|\s+")
 _CHOPPED = 2000  # cells; a word that is longer is cut in slices first, so that its cost stays linear
 
@@ -67,9 +69,13 @@ def indented(lines: Iterable[Line], first: Line, rest: Line | None = None) -> li
     return [[*(rest if index else first), *each] for index, each in enumerate(lines)]
 
 
-def strip_of(segments: Sequence[Segment], width: int, fill: Style | None = None) -> Strip:
+def blank(width: int) -> Strip:
+    return Strip([Segment(" " * width, PLAIN)], width)
+
+
+def strip_of(segments: Sequence[Segment], width: int, fill: Style = PLAIN) -> Strip:
     """A strip of exactly that width; cells left over are drawn with `fill`."""
-    strip = Strip([segment for segment in segments if segment.text])
+    strip = Strip([Segment(text, style or PLAIN) for text, style, _ in segments if text])
     if strip.cell_length > width:
         strip = _cropped(segments, width)
     missing = width - strip.cell_length
@@ -78,7 +84,7 @@ def strip_of(segments: Sequence[Segment], width: int, fill: Style | None = None)
     return Strip([*strip, Segment(" " * missing, fill)], width)
 
 
-def strips_of(lines: Iterable[Sequence[Segment]], width: int, fill: Style | None = None) -> list[Strip]:
+def strips_of(lines: Iterable[Sequence[Segment]], width: int, fill: Style = PLAIN) -> list[Strip]:
     return [strip_of(each, width, fill) for each in lines]
 
 
@@ -91,7 +97,7 @@ def _breaks(text: str, width: int) -> list[tuple[int, int]]:
     for match in _WORD.finditer(text):
         word, first, last = match[0], match.start(), match.end()
         if word.isspace():
-            if column or first == 0:
+            if end > start or first == 0:
                 column += cell_len(word)
             else:
                 start = end = last
@@ -101,7 +107,7 @@ def _breaks(text: str, width: int) -> list[tuple[int, int]]:
             column += wide
             end = last
             continue
-        if column and end > start:
+        if end > start:
             lines.append((start, end))
         if wide <= width:
             start, end, column = first, last, wide
@@ -157,7 +163,7 @@ def _cropped(segments: Sequence[Segment], width: int) -> Strip:
     for text, style, _ in segments:
         spans, wide = split_graphemes(text)
         if column + wide <= width:
-            kept.append(Segment(text, style))
+            kept.append(Segment(text, style or PLAIN))
             column += wide
             continue
         end = 0
@@ -167,7 +173,7 @@ def _cropped(segments: Sequence[Segment], width: int) -> Strip:
             column += cells
             end = last
         if end:
-            kept.append(Segment(text[:end], style))
+            kept.append(Segment(text[:end], style or PLAIN))
         break
     strip = Strip(kept)
-    return strip if strip.cell_length <= width else Strip.blank(width)
+    return strip if strip.cell_length <= width else blank(width)

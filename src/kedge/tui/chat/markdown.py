@@ -14,14 +14,14 @@ from kedge.tui.chat.code import coloured
 from kedge.tui.chat.inline import inline
 from kedge.tui.chat.lines import Line, chop, indented, plain, strip_of, wrap
 from kedge.tui.chat.palette import Palette
-from kedge.tui.chat.splitting import Chunk
+from kedge.tui.chat.splitting import Chunk, is_definition
 from kedge.tui.chat.tables import Row, table
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-MAX_DEPTH = 20  # of lists and quotes: deeper, there is no room left
+MAX_DEPTH = 100  # of lists and quotes: there is no room left long before, but nothing is left out
 
 _BULLETS = "•◦▪"
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
@@ -38,19 +38,24 @@ def drawn(chunk: Chunk, width: int, palette: Palette) -> list[Line]:
     """Its lines, the empty one above it too."""
     width = max(1, width)
     if chunk.is_code:
-        body = code_block(clean(chunk.text), chunk.language, width, palette, lead=clean(chunk.lead))
+        lead = clean(chunk.lead)
+        body = code_block(clean(chunk.text), chunk.language, width, palette, lead=lead, is_growing=chunk.is_growing)
     else:
         text = clean(chunk.text.replace("\r\n", "\n").replace("\r", "\n"))
         source = f"{text}\n\n{clean(chunk.definitions)}" if chunk.definitions else text
         body = _Drawing(source, palette, chunk.ordinal).draw(width)
+        if not body and not is_definition(text):
+            body = wrap([Segment(text.strip(), palette.text)], width)
     return [[], *body] if chunk.gap else body
 
 
-def code_block(code: str, language: str, width: int, palette: Palette, *, lead: str = "") -> list[Line]:
+def code_block(
+    code: str, language: str, width: int, palette: Palette, *, lead: str = "", is_growing: bool = False
+) -> list[Line]:
     lines: list[Line] = []
     margin = Segment(" ", palette.block)
     inner = max(1, width - 2)
-    for each in coloured(code, language, palette, lead=lead):
+    for each in coloured(code, language, palette, lead=lead, is_growing=is_growing):
         for part in chop(each, inner):
             on_block = [Segment(text, palette.block + style if style else palette.block) for text, style, _ in part]
             lines.append(list(strip_of([margin, *on_block], width, palette.block)))

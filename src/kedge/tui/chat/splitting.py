@@ -19,6 +19,11 @@ _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _DEFINITION = re.compile(r" {0,3}\[((?:[^\[\]\\]|\\.){1,200})\]:\s*\S")
 
 
+def is_definition(line: str) -> bool:
+    """Whether it says where a link leads, and is not to be seen."""
+    return _DEFINITION.match(line) is not None
+
+
 class Chunk(NamedTuple):
     text: str
     is_code: bool = False
@@ -27,6 +32,7 @@ class Chunk(NamedTuple):
     gap: bool = False  # whether an empty line is above it
     ordinal: int | None = None  # of an item of an ordered list
     definitions: str = ""  # of links that it refers to, from elsewhere in the text
+    is_growing: bool = False  # code whose last line may not be whole
 
 
 class _Fence(NamedTuple):
@@ -76,7 +82,7 @@ class Splitter:
                 rest = rest[: rest.rfind("\n") + 1]
             if not rest and self._lead:
                 return None
-            return self._code(rest.removesuffix("\n"))
+            return self._code(rest.removesuffix("\n"))._replace(is_growing=not rest.endswith("\n"))
         return self._words(rest) if rest.strip() else None
 
     def grow(self, text: str) -> int:

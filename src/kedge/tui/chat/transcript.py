@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
+from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -18,12 +19,15 @@ from kedge.tui.chat.drawing import can_open, is_foldable, source_of
 from kedge.tui.chat.edging import GUTTER, gutter, hint_of, with_hint
 from kedge.tui.chat.flow import Anchor, Flow
 from kedge.tui.chat.folding import Folding
+from kedge.tui.chat.lines import PLAIN, blank
 from kedge.tui.chat.marking import marked, selected_text
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.theming import palette_of
 from kedge.tui.story.blocks import Block
 
 _OVERSCAN = 10  # lines drawn beyond a page above and below, so that scrolling by a page meets no guess
+
+_DRAWN = 500  # lines: they are seldom drawn twice but when one scrolls
 
 
 class Transcript(ScrollView, can_focus=True):
@@ -66,6 +70,7 @@ class Transcript(ScrollView, can_focus=True):
         self._is_settling = False
         self._anchor: Anchor | None = None  # of the first line in sight
         self._seen: tuple[str, int] | None = None  # the last block and its height when the reader left the end
+        self._drawn: dict[int, tuple[Strip, tuple[int, bool], Strip]] = {}  # lines as they were on the screen last
         self._origin = 0  # how far what is in sight has moved since selections began to count lines
 
     # what is shown
@@ -177,7 +182,7 @@ class Transcript(ScrollView, can_focus=True):
         """Without a layout of the whole screen, which a new `virtual_size` asks for: the bar is always there."""
         size = Size(self.size.width, height)
         if size != self.virtual_size:
-            self.set_reactive(Widget.virtual_size, size)
+            self.set_reactive(cast("Reactive[Size]", Widget.virtual_size), size)
             if self.show_vertical_scrollbar:
                 self.vertical_scrollbar.window_virtual_size = height
 
@@ -215,18 +220,30 @@ class Transcript(ScrollView, can_focus=True):
         at = self.scroll_offset.y + y
         found = self._flow.line(at)
         if found is None:
-            return Strip.blank(width)
-        entry, strip = found
-        if not (entry.gap and at == self._flow.tops[self._flow.index_of(entry.block.key) or 0]):
-            is_selected = self.has_focus and entry.block.key == self._selected
-            strip = Strip([*gutter(entry.block, self._palette, is_selected=is_selected), *strip])
-        strip = strip.adjust_cell_length(width)
-        if (selection := self.text_selection) is not None:
+            return blank(width)
+        entry, own = found
+        is_gap = bool(entry.gap) and at == self._flow.tops[self._flow.index_of(entry.block.key) or 0]
+        is_selected = self.has_focus and entry.block.key == self._selected
+        selection = self.text_selection
+        is_hinted = y == self.size.height - 1 and self.new_lines > 0
+        line = at - self._origin
+        if selection is None and not is_hinted:
+            known = self._drawn.get(line)
+            if known is not None and known[0] is own and known[1] == (width, is_selected):
+                return known[2]
+        strip = own if is_gap else Strip([*gutter(entry.block, self._palette, is_selected=is_selected), *own])
+        strip = strip.adjust_cell_length(width, PLAIN)
+        if selection is not None:
             style = self.screen.get_component_rich_style("screen--selection")
-            strip = marked(strip, selection, at - self._origin, style)
-        if y == self.size.height - 1 and (new := self.new_lines):
-            strip = with_hint(strip, hint_of(new), width, self._palette)
-        return strip.apply_offsets(0, at - self._origin)
+            strip = marked(strip, selection, line, style)
+        if is_hinted:
+            strip = with_hint(strip, hint_of(self.new_lines), width, self._palette)
+        strip = strip.apply_offsets(0, line)
+        if selection is None and not is_hinted:
+            if len(self._drawn) > _DRAWN:
+                self._drawn.clear()
+            self._drawn[line] = (own, (width, is_selected), strip)
+        return strip
 
     # selecting text
 

@@ -1,0 +1,136 @@
+"""Tool calls: one line says what and how it stands, the rest is below."""
+
+from __future__ import annotations
+
+import pytest
+
+from kedge.tui.chat.calls import Look, plain_call
+from kedge.tui.chat.diffs import MINUS
+from kedge.tui.chat.drawing import pieces_of
+from kedge.tui.story.blocks import Call, CallState, Words
+from tests.tui.chat.support import EDIT, PALETTE, TODOS, call, texts
+
+
+def seen(block: Call, width: int = 60, *, is_unfolded: bool = False, is_split: bool | None = None) -> list[str]:
+    look = Look(is_unfolded, is_split)
+    return [line for piece in pieces_of(block, look) for line in texts(piece.draw(width, PALETTE))]
+
+
+@pytest.mark.parametrize(
+    ("name", "given_input", "subject"),
+    [
+        ("bash", '{"command": "ls -l"}', "ls -l"),
+        ("bash", '{"command": "cd x\\nmake"}', "cd x …"),
+        ("view", '{"path": "a.py"}', "a.py"),
+        ("view", '{"path": "a.py", "offset": 5, "limit": 10}', "a.py:5-14"),
+        ("edit", '{"path": "a.py", "old_string": "x', "a.py"),
+        ("multiedit", '{"path": "a.py", "edits": [{}, {}]}', "a.py (2 edits)"),
+        ("write", '{"path": "a.py", "content": "lo', "a.py"),
+        ("glob", '{"pattern": "*.py"}', "*.py"),
+        ("grep", '{"pattern": "x", "path": "src", "include": "*.py"}', "x in src (*.py)"),
+        ("ls", '{"path": "src"}', "src"),
+        ("fetch", '{"url": "https://x.y"}', "https://x.y"),
+        ("download", '{"url": "https://x.y", "path": "f"}', "https://x.y → f"),
+        ("todos", TODOS, "1 of 2 done"),
+        ("question", '{"questions": [{"question": "Which?"}, {"question": "Why?"}]}', "Which? (+1)"),
+        ("agent", '{"title": "Look", "prompt": "Look around"}', "Look"),
+        ("agent", '{"prompt": "Look\\naround"}', "Look around"),
+        ("job_output", '{"job_id": "j1"}', "j1"),
+        ("job_kill", '{"job_id": "j1"}', "j1"),
+        ("mcp_x_y", '{"only": "this"}', "this"),
+        ("mcp_x_y", '{"a": true, "b": [1, 2], "c": {"d": 1}, "e": "f\\ng"}', "a=true b=[2] c={…} e=f g"),
+        ("unknown", "not json", ""),
+    ],
+)
+def test_the_header_says_what_it_is_about(name: str, given_input: str, subject: str) -> None:
+    header = seen(call(name, given_input, "waiting"))[0]
+    assert header == f"○ {name} {subject}".rstrip()
+
+
+@pytest.mark.parametrize(
+    ("state", "mark"),
+    [
+        ("writing", "○"),
+        ("asking", "●"),
+        ("waiting", "○"),
+        ("running", "●"),
+        ("done", "✓"),
+        ("failed", "✗"),
+        ("interrupted", "✗"),
+    ],
+)
+def test_the_mark_says_how_it_stands(state: CallState, mark: str) -> None:
+    assert seen(call("ls", state=state))[0].startswith(f"{mark} ls")
+
+
+def test_a_header_is_one_line_however_long_the_command() -> None:
+    lines = seen(call("bash", '{"command": "' + "x" * 500 + '"}', metadata={"exit_code": 3}, output="o"), 40)
+    assert len(lines[0]) == 40
+    assert lines[0].endswith("…  exit 3")
+
+
+def test_a_command_shows_its_last_lines_and_all_when_unfolded() -> None:
+    block = call("bash", '{"command": "x"}', "running", "\n".join(map(str, range(25))) + "\n")
+    assert seen(block)[1:3] == ["  … 15 more lines", "  15"]
+    assert seen(block)[-1] == "  24"
+    assert len(seen(block, is_unfolded=True)) == 26
+
+
+def test_an_unfolded_command_shows_every_line_of_itself() -> None:
+    lines = seen(call("bash", '{"command": "cd x\\nmake"}', output="ok"), is_unfolded=True)
+    assert lines == ["✓ bash cd x …", "  cd x", "  make", "  ok"]
+
+
+def test_an_edit_shows_its_diff_with_counts() -> None:
+    lines = seen(EDIT)
+    assert lines[0] == f"✓ edit src/anchor.py  +3 {MINUS}2"
+    assert lines[2] == f"   11 {MINUS}     return depth"
+
+
+def test_a_diff_is_side_by_side_where_there_is_room_unless_one_wants_it_otherwise() -> None:
+    assert " │ " in "".join(seen(EDIT, 130)).replace("│", " │ ")
+    assert "│" not in "".join(seen(EDIT, 100))
+    assert "│" not in "".join(seen(EDIT, 130, is_split=False))
+    assert "│" in "".join(seen(EDIT, 100, is_split=True))
+
+
+def test_a_long_diff_is_folded() -> None:
+    diff = "--- a\n+++ a\n@@ -0,0 +1,50 @@\n" + "".join(f"+{i}\n" for i in range(50))
+    block = call("write", '{"path": "a"}', metadata={"diff": diff, "added": 50, "removed": 0})
+    assert seen(block)[-1] == "  … 30 more lines"
+    assert len(seen(block, is_unfolded=True)) == 51
+
+
+def test_todos_are_a_checklist() -> None:
+    assert seen(call("todos", TODOS))[1:] == ["  ☑ chart", "  ◐ sail"]
+
+
+def test_what_was_only_read_is_counted_and_shown_on_demand() -> None:
+    block = call("view", '{"path": "a"}', output="one\ntwo")
+    assert seen(block) == ["✓ view a  2 lines"]
+    assert seen(block, is_unfolded=True) == ["✓ view a", "  one", "  two"]
+
+
+def test_an_error_is_shown_without_asking() -> None:
+    assert seen(call("view", '{"path": "a"}', "failed", "No such file.")) == ["✗ view a", "  No such file."]
+
+
+def test_a_sub_agent_shows_what_it_did_last_and_all_of_it_unfolded() -> None:
+    child = (Words(key="w", text="Hello."), *(call("ls", f'{{"path": "d{i}"}}', key=str(i)) for i in range(6)))
+    running = call("agent", '{"title": "Look"}', "running", child=child)
+    assert seen(running) == ["● agent Look", *(f"  │ ✓ ls d{i}  0 lines" for i in range(2, 6))]
+    done = call("agent", '{"title": "Look"}', output="Found it.", child=child)
+    assert seen(done) == ["✓ agent Look  6 calls", "  Found it."]
+    assert seen(done, is_unfolded=True)[1:3] == ["  │ Hello.", "  │ ✓ ls d0  0 lines"]
+
+
+def test_images_and_jobs_and_permissions_are_told() -> None:
+    assert seen(call("view", '{"path": "a.png"}', images=2))[0].endswith("▣ 2 images")
+    assert seen(call("bash", '{"command": "x"}', metadata={"job_id": "j7"}))[0] == "✓ bash x  job j7"
+    assert seen(call("bash", '{"command": "x"}', "asking"))[0] == "● bash x  waits for your answer"
+    assert seen(call("write", '{"path": "a", "content": "' + "x" * 2000, "writing"))[0] == "○ write a  2.0 kB"
+
+
+def test_a_copy_has_the_command_and_what_came_of_it() -> None:
+    assert plain_call(call("bash", '{"command": "a\\nb"}', output="c")) == "bash a\nb\nc"
+    assert plain_call(EDIT).startswith("edit src/anchor.py\n--- src/anchor.py")

@@ -1,0 +1,90 @@
+"""Every kind of block, with any text whatever, in any width."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kedge.protocol.usage import Usage
+from kedge.tui.chat.calls import Look
+from kedge.tui.chat.drawing import is_foldable, pieces_of, source_of
+from kedge.tui.chat.lines import strips_of
+from kedge.tui.story.blocks import Block, End, Note, Prompt, Shell, Thoughts, Words
+from tests.tui.chat.support import END, KINDS, PALETTE, call, texts
+
+WILD = st.text(st.characters() | st.sampled_from("\x1b\x07\r\n\t[]漢👩\u200d🚀\ufe0f\u0301 "), max_size=60)
+
+
+def seen(block: Block, *, is_unfolded: bool = False, width: int = 40) -> list[str]:
+    pieces = pieces_of(block, Look(is_unfolded))
+    return [line for piece in pieces for line in texts(piece.draw(width, PALETTE))]
+
+
+@given(WILD, st.integers(1, 70), st.booleans())
+def test_each_line_is_exactly_as_wide_as_asked_and_holds_no_control_character(
+    text: str, width: int, is_unfolded: bool
+) -> None:
+    blocks: list[Block] = [
+        Prompt(key="a", text=text, attachments=(text,)),
+        Words(key="b", text=text),
+        Thoughts(key="c", text=text),
+        Thoughts(key="d", text=text, is_open=True),
+        call("bash", text, "running", text),
+        call(text, f'{{"x": "{text}"}}', "failed", text),
+        call("edit", text, metadata={"diff": f"--- {text}\n+++ b\n@@ -1 +1 @@\n-{text}\n+x\n"}),
+        call("todos", metadata={"todos": [{"content": text, "status": text}]}),
+        call("agent", text, child=(Words(key="e", text=text),), output=text),
+        Shell(key="f", command=text, output=text, exit_code=None),
+        Note(key="g", kind="error", text=text, details=text),
+        End(key="h", reason=None, model=text, usage=Usage()),
+    ]
+    for block in blocks:
+        for piece in pieces_of(block, Look(is_unfolded)):
+            assert piece.guess(width) >= 1
+            for strip in strips_of(piece.draw(width, PALETTE), width):
+                assert strip.cell_length == width
+                assert sum(segment.cell_length for segment in strip) == width
+                assert not [each for each in strip.text if unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp")]
+        source_of(block)
+
+
+def test_a_prompt_has_its_attachments_as_chips_and_is_folded_when_long() -> None:
+    short, long = KINDS["prompt"]
+    assert seen(short) == ["Find a place to anchor.", "Mud if you can.", " ▣ chart.png   ▣ notes.txt"]
+    assert seen(long)[-1] == "… 8 more lines"
+    assert seen(long, is_unfolded=True)[-1] == "line 19"
+    assert not is_foldable(short)
+
+
+def test_thoughts_are_one_line_with_what_is_thought_now() -> None:
+    done, running, redacted = KINDS["thoughts"]
+    assert seen(done) == ["∴ Thought  The wind is north."]
+    assert seen(running) == ["∴ Thinking…  Then that"]
+    assert seen(redacted, width=60) == ["∴ Thought, not shown by the model's maker"]
+    assert seen(done, is_unfolded=True) == ["∴ Thought", "The wind is north. So the lee is south."]
+
+
+def test_a_shell_command_shows_its_output_and_exit_code() -> None:
+    _, failed, *_ = KINDS["others"]
+    assert seen(failed) == ["! make  exit 2", "  broken"]
+
+
+def test_a_summary_is_unfolded_to_what_it_says() -> None:
+    summary = KINDS["others"][5]
+    assert seen(summary) == ["≡ the conversation was summarized"]
+    assert seen(summary, is_unfolded=True) == ["≡ the conversation was summarized", "", "# All of it"]
+
+
+def test_the_end_of_a_run_says_what_it_took() -> None:
+    assert seen(END) == ["m-1 · 12.3k in · 678 out · $0.0123"]
+    cut = End(key="x", reason="max_tokens", model=None, usage=Usage(10, 20, estimated=True))
+    assert seen(cut) == ["≈10 in · 20 out · stopped: max tokens"]
+
+
+def test_copies_are_what_was_written() -> None:
+    assert source_of(Words(key="w", text="**x**")) == "**x**"
+    assert source_of(Shell(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
+    assert source_of(Note(key="n", kind="info", text="a", details="b")) == "a\nb"
+    assert source_of(END) == "m-1 · 12.3k in · 678 out · $0.0123"

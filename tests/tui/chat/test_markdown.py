@@ -1,0 +1,130 @@
+"""Markdown as it looks in a terminal."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.segment import Segment
+
+from kedge.tui.chat.lines import Line, strip_of
+from kedge.tui.chat.markdown import drawn
+from kedge.tui.chat.splitting import Chunk, Splitter
+from tests.tui.chat.support import MARKDOWN, PALETTE, texts
+
+
+def lines_of(text: str, width: int = 40) -> list[Line]:
+    splitter = Splitter()
+    splitter.grow(text)
+    chunks = [*splitter.chunks, *([splitter.tail] if splitter.tail else [])]
+    return [line for chunk in chunks for line in drawn(chunk, width, PALETTE)]
+
+
+def seen(text: str, width: int = 40) -> list[str]:
+    return texts(lines_of(text, width))
+
+
+def segment(lines: list[Line], text: str) -> Segment:
+    return next(each for line in lines for each in line if each.text.strip() == text)
+
+
+def test_every_kind_of_block_is_drawn() -> None:
+    assert seen(MARKDOWN) == [
+        "# Holding ground",
+        "",
+        "A kedge is a small anchor with flukes,",
+        "see anchor.py and the manual.",
+        "",
+        "• mud",
+        "• sand",
+        "  ◦ fine",
+        "  ◦ coarse",
+        "☐ rock",
+        "☑ weed",
+        "",
+        "1. lower",
+        "2. veer",
+        "",
+        "▎ Let it bite.",
+        "",
+        " def hold(rope: int) -> bool:",
+        "     return rope > 5  # times the depth",
+        "",
+        "ground │ holds",
+        "───────┼──────",
+        "mud    │  good",
+        "rock   │  poor",
+        "",
+        "─" * 40,
+    ]
+
+
+def test_emphasis_code_and_links_have_their_styles() -> None:
+    lines = lines_of("a *b* **c** ~~d~~ `e` [f](https://x.y/)")
+    for text, attribute in [("b", "italic"), ("c", "bold"), ("d", "strike")]:
+        style = segment(lines, text).style
+        assert style is not None
+        assert getattr(style, attribute)
+    link = segment(lines, "f").style
+    assert link is not None
+    assert link.link == "https://x.y/"
+
+
+def test_an_address_that_is_no_web_page_is_no_link() -> None:
+    style = segment(lines_of("[f](javascript:alert)"), "[f](javascript:alert)").style
+    assert style is not None
+    assert style.link is None
+    for line in lines_of("[f](x-man-page://ls) [g](<https://a b\x1b>)"):
+        assert all(each.style is None or not each.style.link or "\x1b" not in each.style.link for each in line)
+
+
+def test_html_is_text() -> None:
+    assert seen("<script>x</script> and <b>y</b>") == ["<script>x</script> and <b>y</b>"]
+
+
+def test_entities_smuggle_no_control_characters() -> None:
+    assert all(each.isprintable() for each in seen("&#27;[31m &#x9b;5n &#8238;x `&#7;`"))
+
+
+def test_code_has_colours_and_an_unknown_language_has_none() -> None:
+    known = lines_of("```python\ndef f(): pass\n```")
+    unknown = lines_of("```nosuch\ndef f(): pass\n```")
+    assert texts(known) == texts(unknown) == [" def f(): pass"]
+    assert len(known[0]) > len(unknown[0])
+
+
+def test_a_long_line_of_code_goes_on_below() -> None:
+    assert seen("```\n" + "x" * 45 + "\n```", 22) == [" " + "x" * 20, " " + "x" * 20, " " + "x" * 5]
+
+
+def test_a_table_gives_way_and_then_becomes_a_list() -> None:
+    table = "| name | what it is |\n|---|---|\n| kedge | a small anchor to pull by |\n"
+    assert seen(table, 24) == [
+        "name  │ what it is",
+        "──────┼─────────────────",
+        "kedge │ a small anchor",
+        "      │ to pull by",
+    ]
+    assert seen(table, 9)[0] == "name:"
+
+
+def test_code_of_a_long_fence_keeps_the_colours_of_what_came_before() -> None:
+    inside = "".join(f"line {i}\n" for i in range(60))
+    splitter = Splitter()
+    splitter.grow(f'```python\nx = """\n{inside}"""\ny = 1\n```\n')
+    second = drawn(splitter.chunks[1], 40, PALETTE)
+    assert segment(second, "line 45").style == segment(drawn(splitter.chunks[0], 40, PALETTE), "line 5").style
+
+
+@given(st.text(max_size=200) | st.text(st.sampled_from("*_`[]()<>#-+1. \n|~!\\&;:x"), max_size=80), st.integers(1, 50))
+def test_any_text_is_drawn_in_any_width(text: str, width: int) -> None:
+    for line in lines_of(text, width):
+        strip = strip_of(line, width)
+        assert strip.cell_length == width
+        assert strip.text.isprintable() or all(
+            each.isprintable() or each.isspace() or ord(each) > 0xA0 for each in strip.text
+        )
+
+
+def test_deep_nesting_ends_somewhere() -> None:
+    assert drawn(Chunk("> " * 200 + "x"), 40, PALETTE)
+    assert drawn(Chunk("".join("  " * i + "- x\n" for i in range(100))), 20, PALETTE)

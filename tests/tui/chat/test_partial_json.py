@@ -1,0 +1,52 @@
+"""JSON that is still written tells what it can."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kedge.tui.chat.partial_json import parsed
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-999, 999) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("", {}),
+        ("{", {}),
+        ('{"comm', {"comm": None}),
+        ('{"command": "ls -l', {"command": "ls -l"}),
+        ('{"command": "a\\', {"command": "a"}),
+        ('{"command": "caf\\u00', {"command": "caf"}),
+        ('{"a": 1, "b": tr', {"a": 1}),
+        ('{"edits": [{"old": "x"}, {"new": "y', {"edits": [{"old": "x"}, {"new": "y"}]}),
+        ("[1, 2", {}),
+        ("no json", {}),
+    ],
+)
+def test_what_is_there_is_told(text: str, known: dict[str, object]) -> None:
+    assert parsed(text) == known
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), VALUES, max_size=4), st.booleans())
+def test_every_beginning_is_understood_and_the_whole_is_exact(value: dict[str, object], is_ascii: bool) -> None:
+    text = json.dumps(value, ensure_ascii=is_ascii)
+    assert parsed(text) == value
+    members = 0
+    for end in range(len(text)):
+        known = parsed(text[:end])
+        assert len(known) >= members - 1
+        members = max(members, len(known))
+
+
+@given(st.text(max_size=80))
+def test_no_text_is_too_strange(text: str) -> None:
+    parsed(text)
