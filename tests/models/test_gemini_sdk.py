@@ -207,21 +207,12 @@ def _add(found: Heard, pieces: list[Piece], part: types.Part) -> None:
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """What nobody signed has no bounds: thoughts that need not go back are left out, and texts are one. A signed part
-    stays by itself, but for thoughts, which go back with those before them."""
+    """What nobody signed has no bounds: thoughts that need not go back are left out, and texts are one."""
     made: list[Piece] = []
-    thought = ""
     for kind, said, signature in pieces:
-        if kind == "thought":
-            thought += said
-            if signature:
-                made.append((kind, thought, signature))
-                thought = ""
-            continue
-        thought = ""
         if kind == "text" and not signature and made and made[-1][0] == "text" and not made[-1][2]:
             made[-1] = ("text", made[-1][1] + said, "")
-        elif kind == "call" or said or signature:
+        elif kind == "call" or signature or (kind == "text" and said):
             made.append((kind, said, signature))
     return made
 

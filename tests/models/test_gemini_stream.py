@@ -67,30 +67,32 @@ def test_parts_become_deltas_of_their_own() -> None:
 
 def test_a_signature_is_kept_beside_what_it_signs() -> None:
     assert read(
-        chunk({"text": "hm", "thought": True, "thoughtSignature": "1"}),
+        chunk({"text": "so", "thought": True}, {"text": "hm", "thought": True, "thoughtSignature": "1"}),
         chunk({"text": "hel"}, {"text": "lo", "thoughtSignature": "2"}),
         chunk({"text": "more"}),
         chunk({"text": "", "thoughtSignature": "3"}),
         chunk({"functionCall": {"id": "a", "name": "view"}, "thoughtSignature": "4"}),
         chunk({"thoughtSignature": "5"}),
     ) == [
-        ReasoningDelta("hm", "0", "gemini:thought:1"),
+        ReasoningDelta("so", "0"),
         BlockEnd("0"),
-        TextDelta("hel", "1"),
-        TextDelta("lo", "1"),
+        ReasoningDelta("hm", "1", "gemini:thought:1"),
         BlockEnd("1"),
-        ReasoningDelta("", "2", "gemini:text-2:2"),
+        TextDelta("hel", "2"),
+        TextDelta("lo", "2"),
         BlockEnd("2"),
-        TextDelta("more", "3"),
+        ReasoningDelta("", "3", "gemini:text-2:2"),
         BlockEnd("3"),
-        ReasoningDelta("", "4", "gemini:text-0:3"),
+        TextDelta("more", "4"),
         BlockEnd("4"),
-        ReasoningDelta("", "5", "gemini:call:4"),
+        ReasoningDelta("", "5", "gemini:text-0:3"),
         BlockEnd("5"),
-        ToolCallDelta("6", "a", "view", "{}"),
+        ReasoningDelta("", "6", "gemini:call:4"),
         BlockEnd("6"),
-        ReasoningDelta("", "7", "gemini:text-0:5"),
+        ToolCallDelta("7", "a", "view", "{}"),
         BlockEnd("7"),
+        ReasoningDelta("", "8", "gemini:text-0:5"),
+        BlockEnd("8"),
     ]
 
 

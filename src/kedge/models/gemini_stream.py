@@ -139,11 +139,13 @@ class GeminiStream:
         return deltas
 
     def _thought(self, text: str, signature: str) -> list[Delta]:
-        if not (text or signature):
-            return []
-        kept = mark("thought", signature) if signature else ""
-        deltas = [*self._turn("thought"), ReasoningDelta(text, self._block, kept)]
-        return [*deltas, *self._close()] if signature else deltas
+        if signature:  # what is signed goes back by itself
+            return [
+                *self._close(),
+                ReasoningDelta(text, self._block, mark("thought", signature)),
+                *self._end_of_block(),
+            ]
+        return [*self._turn("thought"), ReasoningDelta(text, self._block)] if text else []
 
     def _call(self, call: _Call, signature: str) -> list[Delta]:
         if not call.name:
