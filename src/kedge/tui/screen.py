@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,7 @@ from kedge.tui.commands import Commands
 from kedge.tui.desk import Desk, Mode
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
+from kedge.tui.editor.memory import Memory, state_directory
 from kedge.tui.keys import bindings
 from kedge.tui.link import Link
 from kedge.tui.sidebar import Sidebar
@@ -79,9 +81,17 @@ class ChatScreen(Screen[None]):
             yield Transcript()
             yield Queue()
             yield Activity()
-            yield PromptEditor(self.desk.files, self.commands.names())
+            yield self._new_editor()
             yield StatusLine()
         yield Sidebar()
+
+    def _new_editor(self) -> PromptEditor:
+        launch = self.kedge.launch
+        is_here = launch.host is None or launch.host.startswith("unix:")
+        directory = Path(launch.directory).absolute()
+        memory = Memory(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
+        names = self.commands.names()
+        return PromptEditor(self.desk.files, names, memory=memory, directory=directory if is_here else None)
 
     def on_mount(self) -> None:
         self.on_resize()

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import kedge.tui
 from textual import on
 from textual.app import App, ComposeResult
 from textual.containers import Vertical
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+import kedge.tui
 from kedge.tui.editor.completing import Arguments
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
@@ -90,6 +90,15 @@ class Typist:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+
+    async def choose(self, shown: str) -> None:
+        """Move to it in the list."""
+        popup = self.app.query_one(Popup)
+        for _ in popup.choices:
+            if popup.chosen is not None and popup.chosen.shown == shown:
+                return
+            await self.press("down")
+        raise AssertionError(f"{shown} is not among {popup.choices}")
 
     async def paste(self, text: str) -> None:
         from textual.events import Paste

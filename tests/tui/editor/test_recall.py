@@ -178,11 +178,16 @@ async def test_a_draft_outlives_a_crash_also_one_on_its_way(tmp_path: Path) -> N
         await hands.app.workers.wait_for_complete()
         [file] = kept.glob("*.draft")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        gone = subprocess.Popen([sys.executable, "-c", ""])
-        gone.wait(timeout=30)
-        file.rename(kept / file.name.replace(f".{os.getpid()}.", f".{gone.pid}."))
+        file.rename(kept / file.name.replace(f".{os.getpid()}.", f".{_gone()}."))
         assert [each.text for each in Memory(tmp_path, "/a").take_over()] == ["sent", "typed"]
         assert Memory(tmp_path, "/a").take_over() == []
+
+
+def _gone() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(timeout=30)
+    return process.pid
 
 
 async def test_what_another_living_interface_writes_is_its_own(tmp_path: Path) -> None:

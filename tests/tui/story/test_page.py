@@ -10,12 +10,23 @@ import pytest
 
 from kedge.client.errors import Dropped
 from kedge.protocol.events import AgentEvent, Change, Event, Payload
-from kedge.protocol.messages import Delta, Finish, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from kedge.protocol.messages import (
+    Delta,
+    Finish,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    ShellCommand,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from kedge.protocol.requests import PermissionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
 from kedge.protocol.usage import Usage
-from kedge.tui.story.blocks import Block, Call, End, Note, Prompt, Thoughts, Words
+from kedge.tui.story.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
 from kedge.tui.story.book import Book, Ended, Happening, Resolved
 
 SESSION = Session(id="s", title="t", created_at=1, updated_at=1)
@@ -227,3 +238,45 @@ def test_a_deleted_message_is_gone(log: Log) -> None:
     message = Message(id="m", session_id="s", run_id="r", role="assistant", parts=[], created_at=1.0)
     log.tell("message", message, "deleted")
     assert texts(log.blocks) == []
+
+
+def test_a_command_shows_what_it_says_and_then_how_it_ended(log: Log) -> None:
+    def shell() -> Shell:
+        (block,) = [block for block in log.blocks if isinstance(block, Shell)]
+        return block
+
+    log.run("r", "running")
+    log.message("m", "user", [ShellCommand("make", "", None)])  # as the log has it: begun, and not whole
+    assert (shell().command, shell().output, shell().is_open) == ("make", "", True)
+    log.delta("m", 0, 0, "compiling\n", "tool_output")
+    assert (shell().output, shell().is_open) == ("compiling\n", True)
+    log.message("m", "user", [ShellCommand("make", "compiling", 2)])
+    assert (shell().output, shell().exit_code, shell().is_open) == ("compiling", 2, False)
+
+
+def test_a_result_is_done_also_when_it_was_read_and_one_that_only_begins_is_not(log: Log) -> None:
+    def calls() -> dict[str, str]:
+        return {block.call_id: block.state for block in log.blocks if isinstance(block, Call)}
+
+    log.run("r", "running")
+    parts: list[Part] = [ToolCall("a", "bash", "{}", True), ToolCall("b", "bash", "{}", True), Finish("tool_use")]
+    log.message("m", "assistant", parts)
+    log.message("ta", "tool", [ToolResult("a", "bash", "", False)])
+    log.message("ta", "tool", [ToolResult("a", "bash", "said", False)])
+    log.message("tb", "tool", [ToolResult("b", "bash", "", False)])
+    assert calls() == {"a": "done", "b": "running"}
+    stored: list[tuple[str, Role, list[Part]]] = [
+        ("m", "assistant", parts),
+        ("ta", "tool", [ToolResult("a", "bash", "said", False)]),
+        ("tb", "tool", [ToolResult("b", "bash", "", False)]),
+    ]
+    fresh = Book(log.happened.append).page("s")
+    for page in (log.page, fresh):
+        page.read([_message(*each) for each in stored], 99)
+    states = {block.call_id: block.state for block in fresh.blocks() if isinstance(block, Call)}
+    assert states == {"a": "done", "b": "running"}
+    assert calls() == {"a": "done", "b": "running"}
+
+
+def _message(id: str, role: Role, parts: list[Part]) -> Message:
+    return Message(id=id, session_id="s", run_id="r", role=role, parts=parts, created_at=0)

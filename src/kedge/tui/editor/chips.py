@@ -74,7 +74,7 @@ class ChipArea(TextArea):
         if pattern is None:
             return False
         row, column = self.cursor_location
-        places = [(line, found) for line in range(self.document.line_count) for found in self._found(pattern, line)]
+        places = [(line, found) for line in range(self.document.line_count) for found in self._matches(pattern, line)]
         at_cursor = [(line, found) for line, found in places if line == row and found.start() <= column <= found.end()]
         line, found = (at_cursor or places)[-1]
         self.history.checkpoint()
@@ -92,6 +92,18 @@ class ChipArea(TextArea):
                 edit = dataclasses.replace(edit, from_location=start, to_location=end)
         return super().edit(edit)
 
+    # The text area looks for the cursor in the text before it has put it back: it must be where any text has a place.
+
+    def undo(self) -> None:
+        if self.history.undo_stack:
+            self.move_cursor((0, 0))
+            super().undo()
+
+    def redo(self) -> None:
+        if self.history.redo_stack:
+            self.move_cursor((0, 0))
+            super().redo()
+
     def validate_selection(self, selection: Selection) -> Selection:
         if self._labels is None:
             return selection
@@ -105,7 +117,7 @@ class ChipArea(TextArea):
         around = label_around(self.document.get_line(row), column, self._labels)
         return location if around is None else (row, around[1] if towards_end else around[0])
 
-    def _found(self, pattern: re.Pattern[str], line: int) -> list[re.Match[str]]:
+    def _matches(self, pattern: re.Pattern[str], line: int) -> list[re.Match[str]]:
         return list(pattern.finditer(self.document.get_line(line)))
 
     def _insert_chip(self, chip: Chip) -> None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from kedge.client.errors import Dropped
-from kedge.protocol.messages import Delta, DeltaKind, Finish, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.messages import (
+    Delta,
+    DeltaKind,
+    Finish,
+    Message,
+    Part,
+    Reasoning,
+    ShellCommand,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 _HEADS: dict[DeltaKind, Part] = {
     "text": Text(""),
@@ -42,8 +53,9 @@ class PartView:
 
     def take(self, part: Part, *, is_whole: bool) -> None:
         """The part as the log or a snapshot has it."""
-        if isinstance(part, ToolResult) and is_whole:  # a final result need not be what was printed on the way
-            self._pieces, self._length = [part.content], len(part.content)
+        if isinstance(part, ToolResult | ShellCommand) and is_whole:  # need not be what was printed on the way
+            text = _text_of(part)
+            self._pieces, self._length = [text], len(text)
         else:
             self.grow(0, _text_of(part))
         if part != self.head or is_whole != self.is_whole:
@@ -74,13 +86,13 @@ class MessageView:
         return "".join(part.text for part in self.parts if isinstance(part.head, Text))
 
     def take(self, message: Message, *, is_snapshot: bool) -> None:
-        """The message as the log has it; only a snapshot may hold a part that still grows."""
+        """The message as the log has it; only a snapshot may hold a part that still grows, or one that only begins."""
         self.model = message.model or self.model
         for index, part in enumerate(message.parts):
             if isinstance(part, Finish):
                 self.finish = part
             else:
-                self._part(index, part).take(part, is_whole=not is_snapshot)
+                self._part(index, part).take(part, is_whole=not is_snapshot and not _is_opening(part))
 
     def take_delta(self, delta: Delta) -> None:
         self._part(delta.part, _HEADS[delta.kind]).grow(delta.offset, delta.text)
@@ -101,8 +113,21 @@ def _text_of(part: Part) -> str:
             return part.input
         case ToolResult():
             return part.content
+        case ShellCommand():
+            return part.output
         case _:
             return ""
+
+
+def _is_opening(part: Part) -> bool:
+    """A message that a tool or a command is still to fill shows what it is of; a final result is never empty."""
+    match part:
+        case ToolResult():
+            return not part.content and not part.is_error
+        case ShellCommand():
+            return not part.output and part.exit_code is None
+        case _:
+            return False
 
 
 def whole(part: PartView) -> Part:
@@ -114,5 +139,7 @@ def whole(part: PartView) -> Part:
             return msgspec.structs.replace(part.head, input=part.text)
         case ToolResult():
             return msgspec.structs.replace(part.head, content=part.text)
+        case ShellCommand():
+            return msgspec.structs.replace(part.head, output=part.text)
         case _:
             return part.head

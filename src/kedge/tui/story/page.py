@@ -58,9 +58,7 @@ class Page:
         self.results.clear()
         for message in messages:
             view = self.messages[message.id] = heard.pop(message.id, None) or MessageView(message, 0)
-            view.take(message, is_snapshot=True)
-            for part in view.parts if view.finish else ():
-                part.is_whole = True
+            view.take(message, is_snapshot=False)
             self._place(view)
         for view in heard.values():
             if view.seq is None or view.seq > as_of:  # created after what was read; others were undone

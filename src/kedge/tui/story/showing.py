@@ -101,7 +101,7 @@ def _of_user(page: Page, message: MessageView) -> Iterator[Block]:
                 revision=part.revision * 2 + page.is_open(message.run_id),
                 message_id=message.id,
                 command=shell.command,
-                output=shell.output,
+                output=part.text,
                 exit_code=shell.exit_code,
                 is_open=shell.exit_code is None and page.is_open(message.run_id),
             )

@@ -1,0 +1,171 @@
+"""Completion: files of a real server, commands and their arguments; the list takes its keys, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from kedge.client.errors import Unreachable
+from kedge.client.story import query
+from kedge.tui.editor.draft import Draft
+from kedge.tui.editor.popup import Popup
+from tests.server.client import done
+from tests.server.conftest import short_dir
+from tests.server.inside import Inside, serving
+from tests.tui.editor.harness import EditorApp, typing
+
+Files = Callable[[str], Awaitable[list[str]]]
+
+
+@pytest.fixture
+async def files(tmp_path: Path) -> AsyncGenerator[Files]:
+    """Of a server."""
+    for name in ("src/main.py", "src/deep/main_test.py", "with space/ü.txt", "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    directory = short_dir()
+    async with serving(directory) as inside:
+        workspace = await inside.ask(inside.client.workspace, tmp_path)
+        yield _finding(inside, workspace)
+    shutil.rmtree(directory)
+
+
+def _finding(inside: Inside, workspace: str) -> Files:
+    async def find(typed: str) -> list[str]:
+        return done(await inside.ask(inside.client.get, f"{workspace}/files{query(q=typed, limit=20)}"))["files"]
+
+    return find
+
+
+async def test_files_are_completed_from_the_servers_names(files: Files) -> None:
+    async with typing(EditorApp(files)) as hands:
+        await hands.type("see @main")
+        await hands.until(lambda: hands.app.popup == ["src/main.py", "src/deep/main_test.py"])
+        await hands.press("down", "enter")
+        assert hands.text == "see @src/deep/main_test.py "
+        assert (hands.app.submitted, hands.app.popup) == ([], [])
+        await hands.type("and @REA")
+        await hands.until(lambda: hands.app.popup[:1] == ["README.md"])
+        await hands.press("tab", "enter")
+        assert hands.app.submitted == [Draft("see @src/deep/main_test.py and @README.md")]
+
+
+async def test_a_directory_leads_on_and_spaces_are_quoted(files: Files) -> None:
+    async with typing(EditorApp(files)) as hands:
+        await hands.type("@wis")
+        await hands.until(lambda: "with space/" in hands.app.popup)
+        await hands.choose("with space/")
+        await hands.press("tab")
+        assert hands.text == '@"with space/'
+        await hands.until(lambda: "with space/ü.txt" in hands.app.popup)
+        await hands.choose("with space/ü.txt")
+        await hands.press("tab")
+        assert hands.text == '@"with space/ü.txt" '
+
+
+async def test_escape_closes_the_list_and_counts_for_nothing_else(files: Files) -> None:
+    async with typing(EditorApp(files)) as hands:
+        await hands.type("@main")
+        await hands.until(lambda: bool(hands.app.popup))
+        await hands.press("escape")
+        assert (hands.app.popup, hands.app.escapes, hands.text) == ([], 0, "@main")
+        await hands.press("escape")
+        assert hands.app.escapes == 1
+        await hands.press("tab")
+        await hands.until(lambda: bool(hands.app.popup))
+        await hands.press("escape", "enter")
+        assert hands.app.submitted == [Draft("@main")]
+
+
+async def test_an_answer_that_comes_too_late_is_not_shown() -> None:
+    gates = {"": asyncio.Event(), "a": asyncio.Event(), "ab": asyncio.Event()}
+    asked: list[str] = []
+
+    async def slow(typed: str) -> list[str]:
+        asked.append(typed)
+        await gates[typed].wait()
+        return [f"{typed}.txt"]
+
+    async with typing(EditorApp(slow)) as hands:
+        await hands.type("@a")
+        await hands.until(lambda: asked[-1:] == ["a"])
+        await hands.type("b")
+        await hands.until(lambda: asked[-1:] == ["ab"])
+        gates["a"].set()
+        await hands.pilot.pause()
+        assert hands.app.popup == []
+        gates["ab"].set()
+        await hands.until(lambda: hands.app.popup == ["ab.txt"])
+
+
+async def test_without_a_server_there_is_no_list_and_no_trouble() -> None:
+    asked: list[str] = []
+
+    async def unreachable(typed: str) -> list[str]:
+        asked.append(typed)
+        raise Unreachable("nobody is there")
+
+    async with typing(EditorApp(unreachable)) as hands:
+        await hands.type("@x")
+        await hands.until(lambda: asked[-1:] == ["x"])
+        await hands.press("enter")
+        assert hands.app.submitted == [Draft("@x")]
+
+
+async def test_commands_are_completed_and_sent_when_they_are_whole() -> None:
+    async with typing() as hands:
+        await hands.type("/mo")
+        assert hands.app.popup == ["/model", "/mode"]
+        await hands.press("down", "enter")
+        assert (hands.text, hands.app.submitted) == ("/mode ", [])
+        await hands.press("enter")
+        assert hands.app.submitted == [Draft("/mode", kind="command")]
+        await hands.type("/help")
+        assert hands.app.popup == ["/help"]
+        await hands.press("enter")
+        assert hands.app.submitted[1] == Draft("/help", kind="command")
+        hands.editor.set_commands([("mine", "my own")])
+        await hands.type("/m")
+        assert hands.app.popup == ["/mine"]
+
+
+async def test_arguments_of_a_command_are_completed() -> None:
+    async def arguments(command: str) -> list[tuple[str, str]]:
+        return [("openai/gpt", "large"), ("anthropic/claude", "")] if command == "model" else []
+
+    async with typing(EditorApp(arguments=arguments)) as hands:
+        await hands.type("/model cl")
+        await hands.until(lambda: hands.app.popup == ["anthropic/claude"])
+        await hands.press("tab", "enter")
+        assert hands.app.submitted == [Draft("/model anthropic/claude", kind="command")]
+
+
+async def test_a_slash_or_an_at_within_a_text_completes_nothing() -> None:
+    async def any_file(typed: str) -> list[str]:
+        raise AssertionError(f"asked for {typed}")
+
+    async with typing(EditorApp(any_file)) as hands:
+        await hands.type("a /mo me@example")
+        assert hands.app.popup == []
+
+
+async def test_the_list_is_above_the_editor_and_within_the_screen() -> None:
+    async def many(typed: str) -> list[str]:
+        return [f"日本/{typed}{n}" + "x" * 100 for n in range(30)]
+
+    async with typing(EditorApp(many), size=(40, 10)) as hands:
+        await hands.type("@f")
+        await hands.until(lambda: bool(hands.app.popup))
+        await hands.pilot.pause()
+        popup = hands.app.query_one(Popup)
+        assert popup.region.bottom == hands.editor.region.y
+        assert (popup.region.height, popup.region.right) == (8, 40)
+        await hands.press(*["down"] * 9)
+        assert popup.chosen is not None
+        assert popup.chosen.shown.startswith("日本/f9")
+        await hands.press(*["up"] * 10)
+        assert popup.chosen.shown.startswith("日本/f29")

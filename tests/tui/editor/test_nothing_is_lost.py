@@ -1,0 +1,61 @@
+"""Whatever keys come in whatever order: each character that was typed is in the editor, on its way, in the history, or
+among what was cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kedge.tui.editor.draft import Content
+from kedge.tui.editor.memory import Memory
+from tests.tui.editor.harness import EditorApp, Typist, typing
+
+KEYS = ("enter", "up", "down", "escape", "tab", "ctrl+r", "ctrl+j", "ctrl+u", "ctrl+k", "ctrl+w", "ctrl+y", "f3")
+MOVES = ("left", "right", "home", "end")
+ACTS = ("type", "type", "type", "paste", "long paste", "accept", "refuse")
+FIRST = 0x4E00  # characters that are two columns wide, each typed once
+
+steps = st.lists(st.sampled_from((*KEYS, *MOVES, *ACTS)), max_size=25)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps)
+def test_what_was_typed_is_somewhere(acts: list[str]) -> None:
+    asyncio.run(_play(acts))
+
+
+async def _play(acts: list[str]) -> None:
+    memory = Memory()
+    memory.history.add(Content("an earlier prompt\nof two lines"))
+    memory.history.add(Content("another"))
+    async with typing(EditorApp(memory=memory)) as hands:
+        typed: list[str] = []
+        for act in acts:
+            await _do(hands, act, typed)
+        await hands.pilot.pause()
+        editor = hands.editor
+        kept = [editor.content.expanded, *editor.kills, *(draft.text for draft in editor.sending)]
+        kept += [content.expanded for content in memory.history.entries()]
+        kept += [chip.text or "" for chip in editor._chips.values()]  # pyright: ignore[reportPrivateUsage]
+        missing = Counter(typed) - Counter(set("".join(kept)))
+        assert not missing, f"{acts} lost {missing}"
+
+
+async def _do(hands: Typist, act: str, typed: list[str]) -> None:
+    match act:
+        case "type":
+            typed.append(chr(FIRST + len(typed)))
+            await hands.press(typed[-1])
+        case "paste" | "long paste":
+            typed.append(chr(FIRST + len(typed)))
+            await hands.paste(typed[-1] + "\n" * (act == "long paste") * 12)
+        case "accept" | "refuse":
+            if hands.editor.sending:
+                answer = hands.editor.accepted if act == "accept" else hands.editor.refused
+                answer(hands.editor.sending[0])
+        case key:
+            await hands.press(key)

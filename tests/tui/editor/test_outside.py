@@ -1,0 +1,96 @@
+"""The user's own editor: what was saved comes back, and whatever goes wrong, the text is as it was."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from textual.drivers.headless_driver import HeadlessDriver
+
+from kedge.tui.editor.external import command_of, edited
+from tests.tui.editor.harness import Typist, typing
+
+
+@pytest.fixture
+def lent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A terminal that can be lent, and was: what happened to it."""
+    happened: list[str] = []
+    monkeypatch.setattr(HeadlessDriver, "can_suspend", property(lambda _: True))
+    monkeypatch.setattr(HeadlessDriver, "suspend_application_mode", lambda _: happened.append("lent"))
+    monkeypatch.setattr(HeadlessDriver, "resume_application_mode", lambda _: happened.append("back"))
+    return happened
+
+
+def editor(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "my editor"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return f"{shlex.quote(str(path))} -x"
+
+
+async def prompt(hands: Typist) -> None:
+    await hands.type("hello ")
+    await hands.paste("\n".join(map(str, range(20))))
+
+
+async def test_what_was_saved_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: list[str]) -> None:
+    script = f'cat "$2" > {tmp_path}/seen; stat -c %a "$(dirname "$2")" > {tmp_path}/mode; echo "from outside\r" > "$2"'
+    monkeypatch.setenv("EDITOR", editor(tmp_path, script))
+    monkeypatch.delenv("VISUAL", raising=False)
+    async with typing() as hands:
+        await prompt(hands)
+        await hands.press("ctrl+g")
+        assert hands.text == "from outside"
+        assert (tmp_path / "seen").read_text() == "hello " + "\n".join(map(str, range(20)))
+        assert (tmp_path / "mode").read_text() == "700\n"
+        assert lent == ["lent", "back"]
+        await hands.press("ctrl+underscore")
+        assert hands.text == "hello [Pasted text #1, 20 lines]"
+
+
+async def test_the_keys_of_emacs_lead_there_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: list[str]
+) -> None:
+    monkeypatch.setenv("VISUAL", editor(tmp_path, 'echo visual > "$2"'))
+    monkeypatch.setenv("EDITOR", "false")
+    async with typing() as hands:
+        await hands.press("ctrl+x", "a", "ctrl+e")
+        assert lent == []
+        await hands.press("ctrl+x", "ctrl+e")
+        assert (hands.text, lent) == ("visual", ["lent", "back"])
+
+
+@pytest.mark.parametrize("script", ['echo lost > "$2"; exit 3', 'rm "$2"', 'printf "\\377" > "$2"'])
+async def test_an_editor_that_fails_keeps_the_text_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: list[str], script: str
+) -> None:
+    monkeypatch.setenv("VISUAL", editor(tmp_path, script))
+    async with typing() as hands:
+        await prompt(hands)
+        before = hands.editor.content
+        await hands.press("ctrl+g")
+        await hands.until(lambda: bool(hands.app.told))
+        assert hands.editor.content == before
+        assert "my editor" in hands.app.told[0]
+        assert lent == ["lent", "back"]
+
+
+async def test_a_terminal_that_cannot_be_lent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", "true")
+    async with typing() as hands:
+        await hands.type("kept")
+        await hands.press("ctrl+g")
+        await hands.until(lambda: hands.app.told == ["This terminal cannot be lent to an editor"])
+        assert hands.text == "kept"
+
+
+def test_what_is_not_set_or_not_there_falls_back(tmp_path: Path) -> None:
+    vi = tmp_path / "vi"
+    vi.write_text("#!/bin/sh\n")
+    vi.chmod(0o755)
+    assert command_of({"PATH": str(tmp_path)}) == [str(vi)]
+    assert command_of({"PATH": str(tmp_path), "VISUAL": "'", "EDITOR": "code --wait"}) == ["code", "--wait"]
+    assert edited("text", {"PATH": "/nowhere"}) == ("text", "no editor was found; set EDITOR to one")
+    assert edited("text", {"EDITOR": "/nowhere/ed"}).text == "text"
+    assert "/nowhere/ed cannot be used" in edited("text", {"EDITOR": "/nowhere/ed"}).problem
