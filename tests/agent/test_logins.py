@@ -35,7 +35,8 @@ async def user(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]
 
 
 async def log_in(pilot: Pilot, key: str, **fields: Any) -> StoredCredential:
-    body = LoginBody(**{"provider_id": "openai", "api_key": key, **fields})
+    given: dict[str, Any] = {"provider_id": "openai", "api_key": key, **fields}
+    body = LoginBody(**given)
     return await (await pilot.agent.logins()).log_in(body, Path("/"))
 
 

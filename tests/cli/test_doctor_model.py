@@ -53,7 +53,11 @@ def test_a_model_that_is_named_says_who_names_it(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("KEDGE_MODEL", "openai/mine")
     assert "model openai/mine at http://127.0.0.1:9/v1, without a key: KEDGE_MODEL names it" in said(tmp_path)
     monkeypatch.setenv("KEDGE_MODEL", "anthropic/claude")
-    assert said(tmp_path) == ("model anthropic/claude: KEDGE_MODEL names it, but no key for it is set in this shell")
+    missing = "model anthropic/claude: KEDGE_MODEL names it, but no key for it is set in this shell"
+    assert said(tmp_path) == f"{missing}; to store one: kedge login anthropic"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "credentials.json").write_text('{"providers": {"anthropic": {"api_key": "k"}}}')
+    assert said(tmp_path) == "model anthropic/claude: KEDGE_MODEL names it, and its key is stored"
     monkeypatch.delenv("KEDGE_MODEL")
     (tmp_path / "kedge").mkdir()
     (tmp_path / "kedge" / "config.toml").write_text("model = 'openai/yours'\n")

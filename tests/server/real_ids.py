@@ -32,9 +32,10 @@ def use_real_ids(context: schemathesis.HookContext, case: schemathesis.Case[Any]
         case.path_parameters = {name: ids.get(name, value) for name, value in path.items()}
     if isinstance(case.body, dict) and not case.meta.is_negative_at(ParameterLocation.BODY):
         setting = {"key": "model", "value": "openai/any"} if "scope" in case.body else {}
+        login = {"provider_id": "openai", "check": False, "workspace_id": None} if "api_key" in case.body else {}
         fixed = {"path": str(directory), "prompt": "say hello", "command": "true", **ids, "run_id": None, **setting}
         body: dict[str, Any] = case.body
-        case.body = {name: fixed.get(name) or value for name, value in body.items()}
+        case.body = {**{name: fixed.get(name) or value for name, value in body.items()}, **login}
 
 
 def made(path: dict[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pytest
 
 from kedge.protocol.errors import Conflict
 from kedge.protocol.runs import RunOptions, Submission
+from kedge.protocol.sessions import SessionChange
 from kedge.protocol.usage import Usage
 from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore
@@ -71,6 +72,18 @@ async def test_a_run_from_before_there_were_options_is_still_the_same_run(tmp_pa
         assert (receipt.replayed, receipt.state) == (True, "completed")
         with pytest.raises(Conflict):
             await store.accept("w", "r1", msgspec.structs.replace(same, options=RunOptions(max_steps=1)))
+    finally:
+        await store.close()
+
+
+async def test_a_session_from_before_has_no_model_and_can_be_given_one(tmp_path: Path) -> None:
+    make_old_store(tmp_path)
+    store = SqliteStore.open(tmp_path)
+    try:
+        old = await store.session("w", "s1")
+        assert (old.title, old.model, old.effort) == ("old", None, None)
+        changed = await store.change_session("w", "s1", SessionChange(model="a/b", effort="low"))
+        assert (changed.title, changed.model, changed.effort) == ("old", "a/b", "low")
     finally:
         await store.close()
 

@@ -13,7 +13,7 @@ PLACE = "KEDGE_TEST_KEYRING"  # names the file
 
 
 class FileKeyring(KeyringBackend):
-    priority = 1.0  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride] - a property, there
+    priority = 1.0  # pyright: ignore[reportAssignmentType] - a property, there
 
     def get_password(self, service: str, username: str) -> str | None:
         return self._read().get(f"{service}/{username}")

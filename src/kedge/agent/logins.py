@@ -20,9 +20,9 @@ from kedge.models.providers import Provider, key_in, providers
 from kedge.models.resolve import of_provider
 from kedge.models.values import Endpoint
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
+from kedge.protocol.bounds import MAX_KEY_CHARS
 from kedge.protocol.errors import Invalid, NotFound, Unavailable
 
-MAX_KEY_CHARS = 64 * 1024  # no provider's are as long
 _NAME = re.compile(r"(?!sk[-_])[a-z][a-z0-9_.-]{0,23}")  # what looks otherwise may be a key in the wrong place
 
 Configure = Callable[[Path, Mapping[str, str]], Config]

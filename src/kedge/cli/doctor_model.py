@@ -47,12 +47,12 @@ def model(data_dir: str, directory: str) -> Iterator[Finding]:
     if named.partition("/")[0] == "local":
         yield from _embedded(named, source, data_dir)
     elif named:
-        yield from _named(named, source, loaded)
+        yield from _named(named, source, data_dir, loaded)
     else:
         yield from _found(data_dir, loaded)
 
 
-def _named(named: str, source: str, loaded: Loaded) -> Iterator[Finding]:
+def _named(named: str, source: str, data_dir: str, loaded: Loaded) -> Iterator[Finding]:
     provider = named.partition("/")[0]
     configured = loaded.config.providers.get(provider)
     if configured is not None and not _is_set(f"{provider.upper()}_BASE_URL"):
@@ -62,8 +62,20 @@ def _named(named: str, source: str, loaded: Loaded) -> Iterator[Finding]:
         yield True, f"model {named}: {source}"
     elif (vendor := provider.upper()) in VENDORS and (_is_set(f"{vendor}_BASE_URL") or _has_key(vendor)):
         yield from _vendor(vendor, named, source, loaded)
+    elif provider in _logins(data_dir):
+        yield True, f"model {named}: {source}, and its key is stored"
     else:
-        yield None, f"model {named}: {source}, but no key for it is set in this shell"
+        missing = "but no key for it is set in this shell"
+        yield None, f"model {named}: {source}, {missing}; to store one: kedge login {provider}"
+
+
+def _logins(data_dir: str) -> list[str]:
+    """The providers with a stored key."""
+    try:
+        with open(os.path.join(data_dir, "credentials.json"), "rb") as file:
+            return [str(name) for name, entry in json.load(file)["providers"].items() if entry]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return []
 
 
 def _found(data_dir: str, loaded: Loaded) -> Iterator[Finding]:
@@ -74,8 +86,8 @@ def _found(data_dir: str, loaded: Loaded) -> Iterator[Finding]:
         yield from _vendor(found[0], "", f"{found[1]} is set", loaded)
     elif loaded.config.providers:
         yield True, f"model of the configured provider {next(iter(loaded.config.providers))}"
-    elif os.path.exists(os.path.join(data_dir, "credentials.json")):
-        yield True, "model of the provider whose key is stored"
+    elif logins := _logins(data_dir):
+        yield True, f"model of the provider whose key is stored: {', '.join(logins)}"
     elif found := next(filter(None, map(_answering, LOCAL_SERVERS)), None):
         yield True, f"{found}: no key is set, and it answers on this machine"
     else:

@@ -23,7 +23,7 @@ from kedge.engine.writing import Desk, MessageWriter, ShellWriter, ToolWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Run, RunEnd, RunOptions, Submission
+from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission
 from kedge.protocol.sessions import SessionDetails
 from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
@@ -45,7 +45,7 @@ class TurnContext:
         self.joined: list[Run] = list(started.joined)
         self.options: RunOptions = started.options
         self.model = started.model  # None: what is configured
-        self.effort = started.effort
+        self.effort: Effort | None = started.effort
         self.workspace_id = started.claim.workspace_id
         self.directory = Path(desk.feed.path)
         self.env = env

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kedge.protocol.bounds import RUN_ID
+from kedge.protocol.bounds import MAX_KEY_CHARS, RUN_ID
 from kedge.protocol.messages import Message
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Attachment, Model, OnBusy, Permissions, Run, RunOptions, RunState, RunStatus
@@ -52,6 +52,8 @@ class Version(msgspec.Struct, frozen=True):
     bounds: Bounds
 
 
+# Checked where it is stored; here it is only described: an HTTP header takes nothing else.
+ApiKey = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[!-~]+$", "maxLength": MAX_KEY_CHARS})]
 ProviderId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
@@ -60,7 +62,7 @@ class LoginBody(msgspec.Struct, frozen=True, kw_only=True):
     environment says. The configuration is that of the workspace, or the user's own."""
 
     provider_id: ProviderId
-    api_key: str
+    api_key: ApiKey
     check: bool = True
     base_url: str | None = None
     workspace_id: str | None = None

@@ -23,6 +23,8 @@ MAX_OPEN_RUNS = 100
 MAX_ERROR_CHARS = 4_000
 # More than any system takes for a process; it is kept in memory as long as its run is open.
 MAX_ENV_CHARS = 2 * 1024 * 1024
+# No provider's key is as long.
+MAX_KEY_CHARS = 64 * 1024
 # A title is one line of a list.
 MAX_TITLE_CHARS = 200
 # More pictures and files than a prompt speaks of; the body's bound holds for all of them together.

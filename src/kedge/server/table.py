@@ -33,6 +33,7 @@ OPERATIONS = (
         credentials.list_credentials,
         api.CredentialList,
         query=api.CredentialsQuery,
+        errors=(404,),
     ),
     Operation(
         "POST",
@@ -41,6 +42,7 @@ OPERATIONS = (
         credentials.log_in,
         api.StoredCredential,
         body=api.LoginBody,
+        errors=(404,),
     ),
     Operation(
         "DELETE",

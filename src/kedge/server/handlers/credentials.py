@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from kedge.protocol.api import CredentialsQuery, Deleted, LoginBody
-from kedge.protocol.errors import Invalid
 from kedge.server.operations import Call, Reply
 
 
@@ -29,7 +28,4 @@ def _directory(call: Call, workspace_id: str | None) -> Path:
     """Whose configuration counts; at the root it is the user's own and no workspace's."""
     if workspace_id is None:
         return Path("/")
-    feed = call.engine.feeds.get(workspace_id)
-    if feed is None:
-        raise Invalid("invalid_request", "workspace_id names no workspace that is open here")
-    return Path(feed.path)
+    return Path(call.engine.feed(workspace_id).path)
