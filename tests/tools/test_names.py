@@ -48,7 +48,7 @@ async def test_a_walk_serves_for_a_while_and_then_new_files_are_found(tmp_path: 
 async def test_those_who_ask_at_once_share_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, "one")
     walks = 0
-    files = module._files  # pyright: ignore[reportPrivateUsage]
+    files = module._files
 
     async def counted(directory: Path) -> tuple[list[bytes], bool]:
         nonlocal walks

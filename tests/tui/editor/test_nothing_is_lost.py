@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kedge.tui.editor.draft import Content
@@ -22,7 +22,7 @@ FIRST = 0x4E00  # characters that are two columns wide, each typed once
 steps = st.lists(st.sampled_from((*KEYS, *MOVES, *ACTS)), max_size=25)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None)
 @given(steps)
 def test_what_was_typed_is_somewhere(acts: list[str]) -> None:
     asyncio.run(_play(acts))
@@ -40,7 +40,7 @@ async def _play(acts: list[str]) -> None:
         editor = hands.editor
         kept = [editor.content.expanded, *editor.kills, *(draft.text for draft in editor.sending)]
         kept += [content.expanded for content in memory.history.entries()]
-        kept += [chip.text or "" for chip in editor._chips.values()]  # pyright: ignore[reportPrivateUsage]
+        kept += [chip.text or "" for chip in editor._chips.values()]
         missing = Counter(typed) - Counter(set("".join(kept)))
         assert not missing, f"{acts} lost {missing}"
 

@@ -16,9 +16,16 @@ from tests.tui.editor.harness import Typist, typing
 def lent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A terminal that can be lent, and was: what happened to it."""
     happened: list[str] = []
-    monkeypatch.setattr(HeadlessDriver, "can_suspend", property(lambda _: True))
-    monkeypatch.setattr(HeadlessDriver, "suspend_application_mode", lambda _: happened.append("lent"))
-    monkeypatch.setattr(HeadlessDriver, "resume_application_mode", lambda _: happened.append("back"))
+
+    def lend(_: HeadlessDriver) -> None:
+        happened.append("lent")
+
+    def take_back(_: HeadlessDriver) -> None:
+        happened.append("back")
+
+    monkeypatch.setattr(HeadlessDriver, "can_suspend", True)
+    monkeypatch.setattr(HeadlessDriver, "suspend_application_mode", lend)
+    monkeypatch.setattr(HeadlessDriver, "resume_application_mode", take_back)
     return happened
 
 

@@ -174,7 +174,7 @@ async def test_a_draft_outlives_a_crash_also_one_on_its_way(tmp_path: Path) -> N
         await hands.type("typed")
         kept = tmp_path / "drafts"
         await hands.until(lambda: kept.is_dir() and bool(list(kept.glob("*.draft"))))
-        hands.editor._keep()  # pyright: ignore[reportPrivateUsage]
+        hands.editor._keep()
         await hands.app.workers.wait_for_complete()
         [file] = kept.glob("*.draft")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600

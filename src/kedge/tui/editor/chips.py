@@ -67,7 +67,7 @@ class ChipArea(TextArea):
         name = "".join(char for char in attachment.file_name if char.isprintable() and char not in "[]")
         self._insert_chip(Chip(f"[{what} #{self._numbers + 1} {name[-_NAME_CHARS:]}]", attachment=attachment))
 
-    def expand(self, *, most: int) -> bool:
+    def show_paste(self, *, most: int) -> bool:
         """Put a pasted text where its label is: the one at the cursor, or else the last. Whether there was one."""
         texts = {chip.label: chip.text for chip in self.content.chips if chip.text and len(chip.text) <= most}
         pattern = labels(texts)

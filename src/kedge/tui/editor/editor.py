@@ -316,7 +316,7 @@ class PromptEditor(KillArea, inherit_bindings=False):
             self.tell(f"Not attached: {error}")
 
     def action_expand(self) -> None:
-        if not self.expand(most=pasting.ATTACH_CHARS):
+        if not self.show_paste(most=pasting.ATTACH_CHARS):
             self.tell("Nothing here was pasted that could be shown")
 
     # elsewhere
