@@ -193,6 +193,13 @@ def test_the_queue_is_in_the_order_of_acceptance_and_leaves_with_its_runs(log: L
     assert not log.book.runs
 
 
+def test_a_prompt_taken_out_of_the_queue_leaves_nothing(log: Log) -> None:
+    log.run("r", "queued")
+    log.run("r", "cancelled")
+    log.end("r", cancelled=True)
+    assert log.blocks == []
+
+
 def test_thoughts_and_an_interrupted_attempt_are_told_apart_from_the_answer(log: Log) -> None:
     log.run("r", "running")
     log.message("m1", "assistant", [Text("half"), Finish("interrupted")])

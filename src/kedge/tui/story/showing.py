@@ -24,6 +24,8 @@ def show(page: Page, run_id: str, messages: Iterable[MessageView], *, is_last: b
     if is_last:
         after = list(_after(page, run_id))
         run = page.runs.get(run_id)
+        if not blocks and (end := page.ends.get(run_id)) is not None and end.cancelled:
+            return []  # it was taken out of the queue: it never was part of the conversation (P7)
         if after and not blocks and run is not None:
             blocks.append(Prompt(key=f"prompt:{run_id}", text=run.prompt, is_shell=run.kind == "shell"))
         blocks += after

@@ -1,0 +1,244 @@
+"""The interface in a real terminal, with the real server and a scripted model: what a person sees and types."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from kedge.protocol.address import OWNER_FILE
+from tests.e2e.home import Home, asking
+from tests.tui.terminal import Terminal
+
+ESC, CTRL_C, ENTER = "\x1b", "\x03", "\r"
+EDITOR = "Ask for something"
+TWICE = "Esc again"
+
+
+@contextlib.asynccontextmanager
+async def kedge(home: Home, directory: Path, *args: str, **terminal: object) -> AsyncGenerator[Terminal]:
+    command = [sys.executable, "-m", "kedge", *args]
+    async with Terminal(command, env=home.env, cwd=directory, **terminal) as shown:  # pyright: ignore[reportArgumentType]
+        yield shown
+
+
+async def submit(terminal: Terminal, prompt: str) -> None:
+    """Typed as a paste, since a terminal tells the two apart."""
+    terminal.type(f"\x1b[200~{prompt}\x1b[201~")
+    await terminal.shows(prompt[:20])
+    terminal.type(ENTER)
+
+
+async def allow(terminal: Terminal, tool: str, key: str = "a") -> None:
+    """Keys count once the dialog was seen for a moment: pressed until it is gone."""
+    await terminal.shows(f"Allow {tool}?")
+    while f"Allow {tool}?" in terminal.text:
+        await asyncio.sleep(0.7)
+        terminal.type(key)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                await terminal.hides(f"Allow {tool}?")
+
+
+async def test_a_whole_task_with_a_permission_a_diff_and_an_answer(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\ntwo\n")
+    calls = (
+        '[{"name": "view", "input": {"path": "notes.txt"}}]',
+        '[{"name": "edit", "input": {"path": "notes.txt", "old_string": "two", "new_string": "TWO"}}]',
+    )
+    home.models.on(
+        {"tool_calls": calls[0], "text": "I look."},
+        {"tool_calls": calls[1], "text": "I change it."},
+        {"text": "**Done** with it."},
+        prompt="change the notes",
+    )
+    async with kedge(home, tmp_path, columns=110, lines=40) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, "please change the notes")
+        await terminal.shows("Allow edit?", "TWO")
+        assert (tmp_path / "notes.txt").read_text() == "one\ntwo\n", "nothing is done before it is allowed"
+        await allow(terminal, "edit")
+        await terminal.shows("Done with it.", "✓ edit")
+        assert (tmp_path / "notes.txt").read_text() == "one\nTWO\n"
+        terminal.type(CTRL_C)
+        assert await terminal.left() == 0
+        assert terminal.is_restored
+
+
+async def test_keys_typed_ahead_approve_nothing(home: Home, tmp_path: Path) -> None:
+    home.models.on(
+        {"tool_calls": '[{"name": "bash", "input": {"command": "touch made"}}]', "gate": "ahead"},
+        {"text": "The end."},
+        prompt="make it",
+    )
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, "make it")
+        await terminal.shows("Working")
+        home.models.release("ahead")
+        while "Allow bash?" not in terminal.text:  # somebody types on while the dialog comes
+            terminal.type("a")
+            await asyncio.sleep(0.02)
+        terminal.type("aaas")
+        await terminal.shows("Allow bash?")
+        assert not (tmp_path / "made").exists()
+        await allow(terminal, "bash", "d")
+        await terminal.hides("Working")
+        assert not (tmp_path / "made").exists()
+
+
+async def test_esc_once_cancels_nothing_and_twice_cancels(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, asking(chunks=5, gate="never", gate_after=3))
+        await terminal.shows("w2")
+        terminal.type(ESC)
+        await terminal.shows(TWICE)
+        terminal.type(ESC)
+        await terminal.shows("cancelled")
+        await terminal.hides("Working")
+
+
+async def test_prompts_wait_in_the_queue_and_can_be_dropped_and_edited(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, asking(gate="first", text="FIRST"))
+        await terminal.shows("Working")
+        await submit(terminal, "the second prompt")
+        await terminal.shows("the second prompt", "edits or drops")
+        await submit(terminal, "the third prompt")
+        await terminal.shows("⏳ the third prompt")
+        terminal.type("\x14")  # Ctrl+T
+        await terminal.shows("Queued prompts")
+        terminal.type("d")
+        await terminal.hides("Queued prompts")
+        await terminal.hides("the second prompt")
+        terminal.type("\x14")
+        await terminal.shows("Queued prompts")
+        terminal.type(ENTER)
+        await terminal.hides("⏳")
+        await terminal.shows("▌ the third prompt")
+        home.models.release("first")
+        await terminal.shows("FIRST")
+        await terminal.hides("Working")
+
+
+async def test_a_server_killed_in_the_middle_of_an_answer_comes_back_and_nothing_is_lost(
+    home: Home, tmp_path: Path
+) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, asking(chunks=30, gate="middle", gate_after=15, text="THE-END"))
+        await terminal.shows("w14")
+        terminal.type("half-typed prompt")
+        await terminal.shows("half-typed prompt")
+        pid = int((home.data_dir / OWNER_FILE).read_text().split()[1])
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(home.models.wait, held="middle")
+        home.models.release("middle")
+        await terminal.shows("THE-END", "half-typed prompt")
+        await terminal.hides("cannot be reached")
+        assert terminal.text.count("THE-END") == 1
+
+
+async def test_two_interfaces_side_by_side_show_the_same_and_one_answers_for_both(home: Home, tmp_path: Path) -> None:
+    home.models.on(
+        {"tool_calls": '[{"name": "bash", "input": {"command": "touch made"}}]'},
+        {"text": "BOTH-SEE"},
+        prompt="make both",
+    )
+    async with kedge(home, tmp_path) as one:
+        await one.shows(EDITOR, "openai/fake-model")
+        await submit(one, "make both")
+        await one.shows("Allow bash?")
+        async with kedge(home, tmp_path, "--continue") as other:
+            await other.shows("Allow bash?")
+            await allow(other, "bash")
+            await one.hides("Allow bash?")
+            await one.shows("answered: allow", "BOTH-SEE")
+            await other.shows("BOTH-SEE")
+            assert (tmp_path / "made").exists()
+
+
+async def test_a_resize_during_a_stream_keeps_every_word(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path, columns=80, lines=24) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, asking(chunks=40, gate="size", gate_after=20, text="LAST"))
+        await terminal.shows("w19")
+        terminal.resize(150, 50)
+        await terminal.shows("New session", "w19")  # the sidebar has room now
+        home.models.release("size")
+        await terminal.shows("LAST", "w38")
+        terminal.resize(80, 24)
+        await terminal.shows("LAST")
+        await terminal.hides("Model\n")
+
+
+async def test_leaving_a_run_asks_and_says_that_it_goes_on(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, asking(gate="goes-on", text="FINISHED-ALONE"))
+        await terminal.shows("Working")
+        terminal.type(CTRL_C)
+        await terminal.shows("goes on without you")
+        terminal.type("\x1b[A\x1b[A")  # up, up: Leave
+        terminal.type(ENTER)
+        assert await terminal.left() == 0
+        assert terminal.is_restored
+    home.models.release("goes-on")
+    async with kedge(home, tmp_path, "-C") as again:
+        await again.shows("FINISHED-ALONE")
+
+
+async def test_a_run_that_fails_shows_its_error_and_the_next_prompt_works(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model")
+        await submit(terminal, asking(status=400, error="the model is broken"))
+        await terminal.shows("the model is broken")
+        await submit(terminal, asking(text="WORKS-AGAIN"))
+        await terminal.shows("WORKS-AGAIN")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_restores_the_terminal(home: Home, tmp_path: Path, number: signal.Signals) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR)
+        os.kill(terminal.process.pid, number)
+        assert await terminal.left() == 128 + number
+        assert terminal.is_restored
+
+
+async def test_the_terminal_says_whether_it_is_light(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path, background="ffff/ffff/ffff") as light:
+        await light.shows(EDITOR)
+        colours = {light.screen.buffer[y][x].bg for y in range(5) for x in range(5)}
+        assert all(int(colour[:2], 16) > 128 for colour in colours if len(colour) == 6), colours
+    async with kedge(home, tmp_path, background="0000/0000/0000") as dark:
+        await dark.shows(EDITOR)
+        colours = {dark.screen.buffer[y][x].bg for y in range(5) for x in range(5)}
+        assert all(int(colour[:2], 16) < 128 for colour in colours if len(colour) == 6), colours
+
+
+async def test_suspend_and_resume(home: Home, tmp_path: Path) -> None:
+    """Under a shell, as people have it."""
+    shell = ["bash", "--norc", "-i"]
+    env = {**home.env, "PS1": "shell> "}
+    async with Terminal(shell, env=env, cwd=tmp_path) as terminal:
+        await terminal.shows("shell>")
+        terminal.type(f"{sys.executable} -m kedge\n")
+        await terminal.shows(EDITOR)
+        terminal.type("kept text")
+        await terminal.shows("kept text")
+        terminal.type("\x1a")
+        await terminal.shows("Stopped")
+        terminal.type("fg\n")
+        await terminal.until(lambda: terminal.heard.count(b"\x1b[?1049h") == 2, "the interface is back")
+        await terminal.shows("kept text", "F1 help")
+        terminal.type(CTRL_C)
+        await terminal.until(lambda: terminal.heard.count(b"\x1b[?1049l") == 2, "and gone again")
