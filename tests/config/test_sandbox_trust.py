@@ -51,8 +51,10 @@ def test_a_trusted_directory_is_not_one_while_its_commands_are_held(home: Home) 
     home.write(home.inner, "providers.x.api_key_command = 'sh evil'\npermissions.allow = ['bash']\n")
     home.write(home.user, trusted)
     assert home.load().config.permissions.allow == ("bash",)
+    from_variable = home.load(KEDGE_SANDBOX__MODE="auto")
     home.write(home.user, f"sandbox.mode = 'auto'\n{trusted}")
-    loaded = home.load()
-    assert loaded.config.permissions.allow == ()
-    assert loaded.config.providers == {}
-    assert not any(file.trusted for file in loaded.files if file.layer == "workspace")
+    from_file = home.load()
+    for loaded in (from_variable, from_file, home.load(KEDGE_SANDBOX__MODE="off")):
+        assert loaded.config.permissions.allow == ()
+        assert loaded.config.providers == {}
+        assert not any(file.trusted for file in loaded.files if file.layer == "workspace")

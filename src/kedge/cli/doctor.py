@@ -8,6 +8,7 @@ import sys
 
 from kedge.cli.common import EXIT_FAILED, EXIT_OK, command, directory_of
 from kedge.cli.doctor_model import model
+from kedge.cli.doctor_sandbox import sandbox
 from kedge.cli.options import Options
 from kedge.client.endpoint import Endpoint, find
 from kedge.client.errors import ClientError, Dropped, NotAllowed
@@ -56,7 +57,9 @@ def _findings(options: Options) -> Iterator[Finding]:
         return
     yield from _data_directory(endpoint.data_dir)
     yield from _server(endpoint)
-    yield from model(endpoint.data_dir, directory_of(options.get("cwd")))
+    directory = directory_of(options.get("cwd"))
+    yield from model(endpoint.data_dir, directory)
+    yield from sandbox(directory)
     if "utf" not in (sys.stdout.encoding or "").lower():
         yield None, f"standard output is {sys.stdout.encoding}, not UTF-8; set LANG=C.UTF-8 to see every character"
 

@@ -96,6 +96,7 @@ class _Merging:
         self._files: list[ConfigFile] = []
         self._problems: list[Problem] = []
         self._users = Config()  # what the user has set, before any workspace had its say
+        self._is_confined = False  # commands are held
 
     def add_own(self, layer: Layer, path: Path, document: Document | None) -> None:
         self._files.append(ConfigFile(str(path), layer, document is not None, trusted=True))
@@ -105,11 +106,12 @@ class _Merging:
     def settle_users(self) -> None:
         if not self._problems:
             self._users = msgspec.convert(self._values, Config)
+        modes = [value for path, value in environment.read(self._env)[0].values() if path == ("sandbox", "mode")]
+        self._is_confined = {self._users.sandbox.mode, *modes} != {"off"}
 
     def add_foreign(self, path: Path, document: Document | None) -> None:
         # What a held command can write must not open the door for it.
-        is_confined = self._users.sandbox.mode != "off"
-        trusted = not is_confined and is_trusted(path.parent, self._users.trusted, self._home)
+        trusted = not self._is_confined and is_trusted(path.parent, self._users.trusted, self._home)
         self._files.append(ConfigFile(str(path), "workspace", document is not None, trusted))
         if document is None:
             return
@@ -172,8 +174,8 @@ class _Merging:
 
     def _ignore(self, document: Document, key: Key, why: str) -> None:
         hint = f"; see: kedge config trust {shlex.quote(str(document.path.parent))}" if NOT_TRUSTED in why else ""
-        if hint and self._users.sandbox.mode != "off":
-            hint = ", and none is while your own file switches the sandbox on"
+        if hint and self._is_confined:
+            hint = ", and none is while you have the sandbox on"
         line = document.layout.line_of(key)
         self._ignored.append(Ignored(str(document.path), line, spelled(key), why + hint))
 

@@ -105,19 +105,24 @@ class SandboxConfig(_Table, frozen=True, kw_only=True):
     """What holds the commands that the agent runs."""
 
     mode: Annotated[
-        SandboxMode, Meta(description="what holds them; `auto` takes the best there is", extra=STRICTER)
+        SandboxMode, Meta(description="what holds commands; `auto` takes the best there is", extra=STRICTER)
     ] = "off"
-    network: Annotated[bool, Meta(description="whether they have one", extra=STRICTER)] = True
-    writable: Annotated[tuple[str, ...], Meta(description="directories that they may write, beside the workspace")] = ()
+    network: Annotated[bool, Meta(description="whether held commands have one", extra=STRICTER)] = True
+    writable: Annotated[
+        tuple[str, ...], Meta(description="directories that held commands may write, beside the workspace")
+    ] = ()
     hidden: Annotated[
         tuple[str, ...],
-        Meta(description="what they may not read, beside the usual secrets; every layer adds to it", extra=ANYONE),
+        Meta(
+            description="what held commands may not read, beside the usual secrets; every layer adds to it",
+            extra=ANYONE,
+        ),
     ] = ()
-    readable: Annotated[tuple[str, ...], Meta(description="usual secrets that they may read all the same")] = ()
+    readable: Annotated[tuple[str, ...], Meta(description="usual secrets that held commands may read")] = ()
     unix_sockets: Annotated[
-        bool, Meta(description="whether they may make Unix sockets; needs bubblewrap", extra=STRICTER)
+        bool, Meta(description="whether held commands have Unix sockets; needs bubblewrap", extra=STRICTER)
     ] = False
-    ask: Annotated[bool, Meta(description="ask about commands that are held, as about others", extra=STRICTER)] = True
+    ask: Annotated[bool, Meta(description="ask about held commands, as about others", extra=STRICTER)] = True
 
 
 class CredentialsConfig(_Table, frozen=True, kw_only=True):

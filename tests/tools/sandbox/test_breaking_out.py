@@ -27,9 +27,8 @@ ATTRIBUTES = {
     "set_a_flag",
 }
 NAMES = sorted(ATTEMPTS)
-NOT_BY_LANDLOCK = ATTRIBUTES | (
-    {"signal_a_process"} if sys.platform == "linux" and kernel.landlock_abi() < 6 else set()
-)
+HAS_SCOPES = sys.platform == "linux" and kernel.landlock_abi() >= 6
+NOT_BY_LANDLOCK = ATTRIBUTES if HAS_SCOPES else ATTRIBUTES | {"signal_a_process"}
 
 
 def told_by(root: Path, mode: SandboxMode, *, is_planning: bool = False) -> tuple[Told, bool]:

@@ -1,0 +1,17 @@
+"""What can hold commands on this machine, for `kedge doctor`: a line each, its name and why it cannot, or nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from kedge.tools.sandbox import bubblewrap, landlock
+
+
+def main() -> None:
+    for backend in (bubblewrap, landlock):
+        why = backend.why_not()
+        sys.stdout.write(f"{backend.NAME}\t{'' if why else backend.describe()}\t{why or ''}\n")
+
+
+if __name__ == "__main__":
+    main()
