@@ -14,6 +14,7 @@ from kedge.protocol.events import FileChange
 from kedge.protocol.files import FilesConflict
 from kedge.protocol.messages import text_of
 from kedge.protocol.runs import RunEnd
+from kedge.store.files_port import NewWork
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
 
@@ -366,7 +367,7 @@ async def test_after_a_crash_in_a_command_what_it_did_is_still_undone(kedge: Ked
     await do(kedge, session, "first")
     run_id = (await kedge.send(session, "work")).run_id
     await kedge.end(run_id)
-    work = await kedge.store.files.begin_work(kedge.workspace_id, run_id, None, None, None)
+    work = await kedge.store.files.begin_work(kedge.workspace_id, run_id, NewWork())
     assert work
     (root / "a").write_text("two")  # and there it died
     await kedge.crash_and_start()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.store.errors import StoreDamaged
-from kedge.store.files_port import NewChange
+from kedge.store.files_port import NewChange, NewWork
 from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore
 from tests.store.stores import look_at, make_store, opened
@@ -159,7 +159,7 @@ async def test_a_full_and_sound_store_passes_its_check(tmp_path: Path) -> None:
             "INSERT INTO requests (id, workspace_id, kind, asker_run_id, message_id, tool_call_id, seq, digest, body)"
             " VALUES ('q', 'w', 'question', 'r', 'm', 'c', 1, x'00', x'00')"
         )
-        work = await place.store.files.begin_work(place.workspace_id, "run-1", b"/a", b"before", b"after")
+        work = await place.store.files.begin_work(place.workspace_id, "run-1", NewWork(path=b"/a"))
         change = NewChange(path=b"/a", shown="a", before=b"before", after=b"after")
         await place.store.files.record_changes(work, [change], is_last=False)
         await place.store.files.record_unwatched(place.workspace_id, "run-1", "it is too large")

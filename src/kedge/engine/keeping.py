@@ -26,7 +26,7 @@ from kedge.files.tracked import Uncovered
 from kedge.files.versions import DEFAULT_MAX_BYTES, Versions
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.messages import whole_characters
-from kedge.store.files_port import NewChange, OpenWork
+from kedge.store.files_port import NewChange, NewWork, OpenWork
 from kedge.store.port import Store
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,9 @@ class Keeper:
             except (OSError, sqlite3.Error) as error:
                 raise NotKept(str(error)) from error
             planned = None if data is None else encode(State("file", digest_of(data), before.state.mode, len(data)))
-            work = await self._begun(author, name, encode(before.state), planned)
+            work = await self._begun(
+                author, NewWork(path=name, before=encode(before.state), after=planned, hollow=hollow)
+            )
             try:
                 yield
             except Exception:
@@ -107,11 +109,11 @@ class Keeper:
                 await self.settle_alone(author.workspace_id)
                 earlier = await self._look(author, env)
                 others = [work for work, whose in self._live.items() if whose.workspace_id == author.workspace_id]
-                work = await self._begun(author, None, None, None)
+                work = await self._begun(author, NewWork())
                 if others:
                     await self._record(others[-1], author.root, earlier, is_last=False)
-                elif is_at_work:
-                    await self._record(work, author.root, earlier, is_last=False)
+                else:
+                    await self._record(work, author.root, earlier if is_at_work else [], is_last=False)
         except Uncovered as error:
             why = f"{author.root} is not watched: {error.why}"
             if await persist(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why)):
@@ -183,11 +185,10 @@ class Keeper:
         steps = [step for _, plan in await self._store.files.plans() for step in decode_steps(plan)]
         return {state.digest for step in steps for state in (step.now, step.then)}
 
-    async def _begun(self, author: Author, path: bytes | None, before: bytes | None, after: bytes | None) -> int:
-        files = self._store.files
-        work = await persist(lambda: files.begin_work(author.workspace_id, author.run_id, path, before, after))
-        self._live[work] = author
-        return work
+    async def _begun(self, author: Author, work: NewWork) -> int:
+        begun = await persist(lambda: self._store.files.begin_work(author.workspace_id, author.run_id, work))
+        self._live[begun] = author
+        return begun
 
     async def _watched(self, work: int, author: Author, env: Mapping[str, str]) -> None:
         failpoints.hit("command.ended")
@@ -233,10 +234,11 @@ class Keeper:
         counts: tuple[int, int] | None = None,
     ) -> None:
         changes = await asyncio.to_thread(self._told, root, found, counts) if found else []
-        for start in range(0, max(len(changes), 1), RECORDED_AT_ONCE):
+        for start in range(0, len(changes) or int(is_last), RECORDED_AT_ONCE):
             some = changes[start : start + RECORDED_AT_ONCE]
             is_end = is_last and start + RECORDED_AT_ONCE >= len(changes)
             await persist(lambda some=some, is_end=is_end: self._store.files.record_changes(work, some, is_last=is_end))
+        await asyncio.to_thread(self.versions.trees.save, os.fsencode(root))
         if is_last:
             self._live.pop(work, None)
 
@@ -265,7 +267,9 @@ class Keeper:
         if now == before:
             return []
         # Neither: somebody else was here since, and an undo must see that.
-        return [Difference(work.path, before, now if now.digest == planned.digest else planned)]
+        after = now if now.digest == planned.digest else planned
+        hollow = [] if work.hollow is None else [Difference(work.hollow, DIRECTORY, ABSENT)]
+        return [Difference(work.path, before, after), *hollow]
 
     def _told(self, root: Path, found: Sequence[Difference], counts: tuple[int, int] | None) -> list[NewChange]:
         prefix = os.fsencode(root) + b"/"

@@ -63,11 +63,14 @@ def reversed_steps(steps: Iterable[Step]) -> list[Step]:
 def wishes_of(changes: Iterable[tuple[bytes, State, State]]) -> list[Wish]:
     """Back to before all of these changes, which are in their order: path, before, after."""
     found: dict[bytes, Wish] = {}
+    last: dict[bytes, tuple[State, State]] = {}
     for path, before, after in changes:
         known = found.get(path)
+        is_known = last.get(path) == (before, after)  # recorded twice: a crash came before it could be forgotten
+        last[path] = before, after
         if known is None:
             found[path] = Wish(path, after, before)
-        else:
+        elif not is_known:
             found[path] = Wish(path, after, known.then, known.is_ours and known.expected == before)
     return list(found.values())
 

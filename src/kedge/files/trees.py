@@ -26,6 +26,7 @@ class _Tree:
         self.looked_at_ns: int | None = None
         self.uncovered: str | None = None
         self.is_loaded = False
+        self.unsaved: dict[bytes, Entry | None] = {}  # None: it is gone
 
 
 class Trees:
@@ -37,7 +38,10 @@ class Trees:
         self._one_by_one = threading.Lock()
 
     def look(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
-        """What changed since the last look, contents kept; nothing at the first one. Raises `Uncovered`."""
+        """What changed since the last look, contents kept; nothing at the first one. Raises `Uncovered`.
+
+        `save` when it is on record: until then, whoever comes after a crash sees it again.
+        """
         tree = self._tree(root)
         with tree.one_by_one:
             if tree.uncovered is not None:
@@ -50,16 +54,23 @@ class Trees:
                 seen = look(root, listed, tree.entries, self._blobs, tree.looked_at_ns, max_bytes // 2)
             except Uncovered as error:
                 tree.uncovered = error.why
-                tree.entries = {}
+                tree.entries, tree.unsaved = {}, {}
                 self._forget(root)
                 raise
-            gone = tree.entries.keys() - seen.entries.keys()
+            tree.unsaved |= dict.fromkeys(tree.entries.keys() - seen.entries.keys())
+            tree.unsaved |= {path: seen.entries[path] for path in seen.renewed}
             tree.entries, tree.looked_at_ns = seen.entries, began_ns
-            self._save(root, [(path, seen.entries[path]) for path in seen.renewed], gone, began_ns)
             return seen.differences
 
+    def save(self, root: bytes) -> None:
+        tree = self._tree(root)
+        with tree.one_by_one:
+            if tree.looked_at_ns is not None:
+                self._save(root, tree.unsaved, tree.looked_at_ns)
+            tree.unsaved = {}
+
     def note(self, root: bytes, path: bytes, seen: Observed) -> None:
-        """A tool changed this file, and recorded it."""
+        """A tool changed this file; `save` when that is on record."""
         tree = self._tree(root)
         if not path.startswith(root + b"/"):
             return
@@ -70,10 +81,9 @@ class Trees:
                 return
             if seen.status is None or not seen.state.is_kept:
                 tree.entries.pop(inside, None)
-                self._save(root, [], {inside}, tree.looked_at_ns)
+                tree.unsaved[inside] = None
             else:
-                entry = tree.entries[inside] = entry_of(seen, time.time_ns())
-                self._save(root, [(inside, entry)], set(), tree.looked_at_ns)
+                tree.entries[inside] = tree.unsaved[inside] = entry_of(seen, time.time_ns())
 
     def is_known(self, root: bytes) -> bool:
         """Whether somebody looked at this tree before."""
@@ -87,7 +97,7 @@ class Trees:
             tree = self._trees.pop(root, None) or _Tree()
             self._trees[root] = tree  # the last one is the one used last
             for old in [key for key in self._trees if self._trees[key].uncovered is None][:-MAX_IN_MEMORY]:
-                if not self._trees[old].one_by_one.locked():
+                if not self._trees[old].one_by_one.locked() and not self._trees[old].unsaved:
                     del self._trees[old]
             return tree
 
@@ -102,14 +112,19 @@ class Trees:
                     tree.entries[path] = Entry(stamp, decode(state))
         tree.is_loaded = True
 
-    def _save(self, root: bytes, renewed: list[tuple[bytes, Entry]], gone: set[bytes], at_ns: int) -> None:
+    def _save(self, root: bytes, unsaved: Mapping[bytes, Entry | None], at_ns: int) -> None:
         with self._blobs.transaction() as db:
             db.execute("INSERT OR REPLACE INTO roots (root, at) VALUES (?, ?)", (root, at_ns))
             db.executemany(
                 "INSERT OR REPLACE INTO trees (root, path, stamp, state, digest) VALUES (?, ?, ?, ?, ?)",
-                [(root, path, each.stamp, encode(each.state), each.state.digest) for path, each in renewed],
+                [
+                    (root, path, e.stamp, encode(e.state), e.state.digest)
+                    for path, e in unsaved.items()
+                    if e is not None
+                ],
             )
-            db.executemany("DELETE FROM trees WHERE root = ? AND path = ?", [(root, path) for path in gone])
+            gone = [(root, path) for path, entry in unsaved.items() if entry is None]
+            db.executemany("DELETE FROM trees WHERE root = ? AND path = ?", gone)
             for (old,) in db.execute(
                 "SELECT root FROM roots ORDER BY at DESC LIMIT -1 OFFSET ?", (MAX_ROOTS,)
             ).fetchall():

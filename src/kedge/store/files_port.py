@@ -32,14 +32,23 @@ class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
     removed: int
 
 
-class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that may have changed files and did not say what: a tool at one path, or a command at any."""
+class NewWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What is about to change files: a tool at one path, or a command at any.
+
+    `after` is what it will be, where that is known; `hollow` the directory that it will be in, if that is empty before.
+    """
+
+    path: bytes | None = None
+    before: bytes | None = None
+    after: bytes | None = None
+    hollow: bytes | None = None
+
+
+class OpenWork(NewWork, frozen=True, kw_only=True):
+    """Such a one that did not say yet what became of it."""
 
     id: int
     workspace_id: str
-    path: bytes | None
-    before: bytes | None
-    after: bytes | None
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +70,7 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
 
 class FileRecords(Protocol):
     # what changed
-    async def begin_work(
-        self, workspace_id: str, run_id: str, path: bytes | None, before: bytes | None, after: bytes | None
-    ) -> int: ...
+    async def begin_work(self, workspace_id: str, run_id: str, work: NewWork) -> int: ...
     async def record_changes(self, work_id: int, changes: Sequence[NewChange], *, is_last: bool = True) -> None: ...
     async def open_work(self, workspace_id: str | None = None) -> list[OpenWork]: ...
     async def record_unwatched(self, workspace_id: str, run_id: str, why: str) -> bool: ...

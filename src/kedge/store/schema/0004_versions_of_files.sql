@@ -27,7 +27,8 @@ CREATE TABLE file_work (
     run_id TEXT NOT NULL,
     path BLOB,   -- NULL: a command, which may change any file
     before BLOB,
-    after BLOB   -- what is about to be written, where that is known
+    after BLOB,  -- what is about to be written, where that is known
+    hollow BLOB  -- the directory that it will be in, if that is empty before
 );
 
 -- Runs whose commands worked in a tree that is not watched, and why it is not.

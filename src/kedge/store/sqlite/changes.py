@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from kedge.protocol.events import FileChange, encode
-from kedge.store.files_port import KeptChange, NewChange, OpenWork
+from kedge.store.files_port import KeptChange, NewChange, NewWork, OpenWork
 from kedge.store.sqlite.rows import find_run, get_run, get_session
 from kedge.store.sqlite.tx import Tx
 
@@ -17,15 +17,13 @@ FAMILY = (
 )
 
 
-def begin_work(
-    tx: Tx, workspace_id: str, run_id: str, path: bytes | None, before: bytes | None, after: bytes | None
-) -> int:
+def begin_work(tx: Tx, workspace_id: str, run_id: str, work: NewWork) -> int:
     """Before a file is touched: whatever happens next, somebody will look at what became of it."""
     run = get_run(tx.db, workspace_id, run_id)
     row = tx.one(
-        "INSERT INTO file_work (workspace_id, session_id, run_id, path, before, after) VALUES (?, ?, ?, ?, ?, ?)"
-        " RETURNING id",
-        *(workspace_id, run["session_id"], run_id, path, before, after),
+        "INSERT INTO file_work (workspace_id, session_id, run_id, path, before, after, hollow)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        *(workspace_id, run["session_id"], run_id, work.path, work.before, work.after, work.hollow),
     )
     assert row is not None
     return row["id"]
@@ -77,6 +75,7 @@ def open_work(db: sqlite3.Connection, workspace_id: str | None) -> list[OpenWork
             path=row["path"],
             before=row["before"],
             after=row["after"],
+            hollow=row["hollow"],
         )
         for row in rows
     ]

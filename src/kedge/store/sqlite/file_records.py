@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kedge.protocol.sessions import Session
-from kedge.store.files_port import Cut, KeptChange, NewChange, OpenWork, Undo
+from kedge.store.files_port import Cut, KeptChange, NewChange, NewWork, OpenWork, Undo
 from kedge.store.sqlite import changes as recording
 from kedge.store.sqlite import forks, undos
 from kedge.store.sqlite.readers import Readers
@@ -17,10 +17,8 @@ class SqliteFileRecords:
         self._writer = writer
         self._readers = readers
 
-    async def begin_work(
-        self, workspace_id: str, run_id: str, path: bytes | None, before: bytes | None, after: bytes | None
-    ) -> int:
-        return await self._writer.write("begin_work", recording.begin_work, workspace_id, run_id, path, before, after)
+    async def begin_work(self, workspace_id: str, run_id: str, work: NewWork) -> int:
+        return await self._writer.write("begin_work", recording.begin_work, workspace_id, run_id, work)
 
     async def record_changes(self, work_id: int, changes: Sequence[NewChange], *, is_last: bool = True) -> None:
         await self._writer.write("record_changes", recording.record, work_id, changes, is_last)
