@@ -101,13 +101,15 @@ class WordsPieces:
         self._gap = gap
         self._done: list[Piece] = []
 
-    def grow(self, text: str) -> list[Piece]:
+    def grow(self, text: str, *, is_open: bool = False) -> list[Piece]:
         changed = self._splitter.grow(text)
         del self._done[changed:]
         for chunk in self._splitter.chunks[changed:]:
             self._done.append(self._piece(chunk))
         tail = self._splitter.tail
-        return [*self._done, self._piece(tail)] if tail is not None else list(self._done)
+        if tail is None:
+            return list(self._done)
+        return [*self._done, self._piece(tail._replace(is_growing=tail.is_growing and is_open))]
 
     def _piece(self, chunk: Chunk) -> Piece:
         if self._gap and not self._done:

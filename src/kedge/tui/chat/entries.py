@@ -65,7 +65,7 @@ class Entry:
             return pieces_of(block, look)
         if self._words is None or self._words.is_muted != block.is_interrupted:
             self._words = WordsPieces(muted=block.is_interrupted)
-        return self._words.grow(block.text)
+        return self._words.grow(block.text, is_open=block.is_open)
 
 
 def gap_between(before: Block | None, block: Block) -> int:

@@ -32,6 +32,14 @@ class Place(NamedTuple):
     line: int
 
 
+class Seen(NamedTuple):
+    """A line as it is drawn, and whose it is."""
+
+    entry: Entry
+    strip: Strip
+    is_gap: bool = False
+
+
 class Anchor(NamedTuple):
     """A line that stays where it is while others come and go."""
 
@@ -47,6 +55,7 @@ class Flow:
         self.entries: list[Entry] = []
         self.width = 0
         self._palette: Palette | None = None
+        self._blank = blank(0)
         self._index: dict[str, int] = {}
         self._heirs: dict[str, str] = {}  # of blocks that went: which one is where they were
         self._tops = [0]
@@ -92,7 +101,7 @@ class Flow:
     def resize(self, width: int, palette: Palette) -> None:
         if (width, palette) == (self.width, self._palette):
             return
-        self.width, self._palette = width, palette
+        self.width, self._palette, self._blank = width, palette, blank(width)
         self._kept.clear()
         self._kept_lines = 0
         for entry in self.entries:
@@ -193,15 +202,15 @@ class Flow:
 
     # what stands there
 
-    def line(self, y: int) -> tuple[Entry, Strip] | None:
+    def line(self, y: int) -> Seen | None:
         place = self.place(y)
         if place is None:
             return None
         entry = self.entries[place.entry]
         if place.piece < 0:
-            return entry, blank(self.width)
+            return Seen(entry, self._blank, is_gap=True)
         strips = self.strips(entry.pieces[place.piece])
-        return entry, strips[place.line] if place.line < len(strips) else blank(self.width)
+        return Seen(entry, strips[place.line] if place.line < len(strips) else self._blank)
 
     def strips(self, piece: Piece) -> list[Strip]:
         kept = self._kept.get(piece)
@@ -209,7 +218,7 @@ class Flow:
             self._kept.move_to_end(piece)
             return kept
         assert self._palette is not None
-        strips = strips_of(piece.draw(self.width, self._palette), self.width) or [blank(self.width)]
+        strips = strips_of(piece.draw(self.width, self._palette), self.width) or [self._blank]
         self._kept[piece] = strips
         self._kept_lines += len(strips)
         while self._kept_lines > MAX_KEPT_LINES and len(self._kept) > 1:

@@ -8,18 +8,20 @@ from functools import lru_cache
 from rich.style import Style
 from textual.color import Color, ColorParseError
 
+MIN_CONTRAST = 4.5  # of words, as WCAG asks for
+
 
 class Palette:
     """Styles by their use; equal themes give equal palettes."""
 
     def __init__(self, variables: Mapping[str, str], background: Color, *, is_dark: bool) -> None:
-        self.is_dark = is_dark
         self._variables = variables
         self._background = background
         self._is_ansi = background.ansi is not None
         self._foreground = self._color("foreground", Color(224, 224, 224) if is_dark else Color(31, 31, 31))
         self.text = self._ink(self._foreground)
-        self.muted = Style(dim=True) if self._is_ansi else self._ink(background.blend(self._foreground, 0.6))
+        muted = background.blend(self._foreground, 0.55)
+        self.muted = Style(dim=True) if self._is_ansi else self._ink(self._readable(muted))
         self.primary = self._named("text-primary")
         self.secondary = self._named("text-secondary")
         self.accent = self._named("text-accent")
@@ -35,14 +37,24 @@ class Palette:
         self.chip = self.secondary + self._tint(self._color("secondary", self._foreground), 0.18)
         self.added = self._tint(self._color("success", self._foreground), 0.16)
         self.removed = self._tint(self._color("error", self._foreground), 0.16)
-        self.hint = self.text + Style(bold=True) + self._tint(self._color("primary", self._foreground), 0.35)
+        hint = Style(reverse=True) if self._is_ansi else self._tint(self._color("primary", self._foreground), 0.35)
+        self.hint = self.text + Style(bold=True) + hint
 
     def syntax(self, kind: str) -> Style:
         """Of a kind of token, as Pygments names it without its `Token.`."""
         return _syntax(self, kind)
 
     def _named(self, name: str) -> Style:
-        return self._ink(self._color(name, self._foreground))
+        return self._ink(self._readable(self._color(name, self._foreground)))
+
+    def _readable(self, color: Color) -> Color:
+        """As much nearer to the colour of text as it takes to be read."""
+        if self._is_ansi or color.ansi is not None:
+            return color
+        while color != self._foreground and _contrast(color, self._background) < MIN_CONTRAST:
+            nearer = color.blend(self._foreground, 0.15)
+            color = self._foreground if nearer == color else nearer
+        return color
 
     def _color(self, name: str, otherwise: Color) -> Color:
         try:
@@ -61,6 +73,18 @@ class Palette:
         if self._is_ansi or color.ansi is not None:
             return Style.null()
         return Style(bgcolor=self._background.blend(color, share).rich_color)
+
+
+def _contrast(one: Color, other: Color) -> float:
+    darker, lighter = sorted(_luminance(color) for color in (one, other))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @lru_cache(4096)

@@ -14,7 +14,7 @@ from kedge.tui.chat.palette import Palette
 
 def palette_of(widget: Widget) -> Palette:
     """The same one as long as the theme and what is behind the widget are the same."""
-    app = cast("App[object]", widget.app)
+    app = cast(App[object], widget.app)
     base, background = widget.background_colors
     return _palette(tuple(app.theme_variables.items()), base + background, app.current_theme.dark)
 
