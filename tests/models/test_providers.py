@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from kedge.config.schema import Config, ProviderConfig
+from kedge.config.vendors import VENDORS
 from kedge.models.errors import ConfigError
-from kedge.models.providers import BUILT_IN, Provider, address, find, key_in, key_variable, providers, url_variable
+from kedge.models.providers import (
+    BUILT_IN,
+    Provider,
+    address,
+    checked_url,
+    find,
+    key_in,
+    key_variable,
+    providers,
+    url_variable,
+)
 
 SECRET = "planted-key-4711"
 
@@ -25,6 +36,40 @@ def test_the_vendors_variables_are_the_ones_that_everybody_knows() -> None:
     assert by_id["gemini"].key_variable == "GEMINI_API_KEY"
     assert by_id["gemini"].url_variable == "GEMINI_BASE_URL"
     assert by_id["gemini"].wire == "gemini"
+
+
+def test_those_outside_of_the_server_know_the_same_vendors() -> None:
+    """`kedge doctor` says what a key leads to, without a server."""
+    keyed = [each for each in BUILT_IN if not each.is_local and each.large]
+    assert list(VENDORS) == [each.id for each in keyed]
+    for provider in keyed:
+        vendor = VENDORS[provider.id]
+        assert (vendor.model, vendor.key_variables) == (provider.large, provider.key_variables)
+
+
+def test_every_vendor_is_reached_over_tls_and_every_local_server_on_this_machine() -> None:
+    for provider in BUILT_IN:
+        if provider.base_url is not None:
+            assert checked_url(provider.base_url, "x", provider) == provider.base_url
+            assert provider.base_url.startswith("http://127.0.0.1:" if provider.is_local else "https://")
+
+
+@pytest.mark.parametrize(
+    ("provider", "variables"),
+    [
+        ("openrouter", "OPENROUTER_API_KEY"),
+        ("groq", "GROQ_API_KEY"),
+        ("deepseek", "DEEPSEEK_API_KEY"),
+        ("mistral", "MISTRAL_API_KEY"),
+        ("xai", "XAI_API_KEY"),
+        ("qwen", "DASHSCOPE_API_KEY"),
+    ],
+)
+def test_a_vendors_key_is_looked_for_under_the_vendors_own_name(provider: str, variables: str) -> None:
+    known = providers(Config())[provider]
+    assert known.key_variable == key_variable(provider) == variables
+    assert key_in(known, {variables: " k "}) == (variables, "k")
+    assert key_in(known, {variables: " "}) is None
 
 
 def test_a_provider_of_ones_own_has_variables_by_its_name() -> None:

@@ -8,7 +8,7 @@ import os
 import socket
 from urllib.parse import urlsplit
 
-from kedge.config.vendors import ANTHROPIC_MODEL, GEMINI_MODEL, OPENAI_MODEL
+from kedge.config.vendors import VENDORS
 from kedge.protocol.errors import KedgeError
 
 TYPE_CHECKING = False
@@ -18,14 +18,10 @@ if TYPE_CHECKING:
     from kedge.cli.doctor import Finding
     from kedge.config.load import Loaded
 
-# In the server's order.
-VENDORS = {
-    "OPENAI": ("OpenAI", OPENAI_MODEL),
-    "ANTHROPIC": ("Anthropic", ANTHROPIC_MODEL),
-    "GEMINI": ("Google", GEMINI_MODEL),
-}
+_VENDORS = {name.upper(): vendor for name, vendor in VENDORS.items()}  # in the server's order
+OWN_MODELS = ("ANTHROPIC", "GEMINI")  # whoever speaks as they do has their models; others have models of their own
 LOCAL_SERVERS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080}
-LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp")  # they need no key
+LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp", "vllm")  # they need no key
 INSTALL = "pip install 'kedge[local]'"
 ASK_S = 0.3
 MAX_ANSWER_BYTES = 1 << 20
@@ -60,7 +56,7 @@ def _named(named: str, source: str, data_dir: str, loaded: Loaded) -> Iterator[F
         yield True, f"model {named} at {where}: {source}"
     elif provider in LOCAL_PROVIDERS:
         yield True, f"model {named}: {source}"
-    elif (vendor := provider.upper()) in VENDORS and (_is_set(f"{vendor}_BASE_URL") or _has_key(vendor)):
+    elif (vendor := provider.upper()) in _VENDORS and (_is_set(f"{vendor}_BASE_URL") or _has_key(vendor)):
         yield from _vendor(vendor, named, source, loaded)
     elif provider in _logins(data_dir):
         yield True, f"model {named}: {source}, and its key is stored"
@@ -80,8 +76,8 @@ def _logins(data_dir: str) -> list[str]:
 
 def _found(data_dir: str, loaded: Loaded) -> Iterator[Finding]:
     """Nobody names a model: an address comes before a key, and the first of them is it."""
-    addresses = [(vendor, f"{vendor}_BASE_URL") for vendor in VENDORS]
-    keys = [(vendor, variable) for vendor in VENDORS for variable in _keys(vendor)]
+    addresses = [(vendor, f"{vendor}_BASE_URL") for vendor in _VENDORS]
+    keys = [(vendor, variable) for vendor in _VENDORS for variable in _keys(vendor)]
     if found := next((each for each in (*addresses, *keys) if _is_set(each[1])), None):
         yield from _vendor(found[0], "", f"{found[1]} is set", loaded)
     elif loaded.config.providers:
@@ -108,7 +104,7 @@ def _ignored(loaded: Loaded) -> Iterator[Finding]:
 
 
 def _vendor(vendor: str, named: str, why: str, loaded: Loaded) -> Iterator[Finding]:
-    title, default = VENDORS[vendor]
+    title, default, _ = _VENDORS[vendor]
     base_url = os.environ.get(f"{vendor}_BASE_URL", "").strip()
     key = "" if _has_key(vendor) else ", without a key"
     if "/" not in named:
@@ -124,7 +120,7 @@ def _default(provider: str, default: str, base_url: str, loaded: Loaded) -> str:
     if settings is not None and settings.models:
         return f"{provider}/{next(iter(settings.models))}"
     is_own = not base_url and not (settings and settings.base_url)
-    return "chosen by the server" if provider == "openai" and not is_own else f"{provider}/{default}"
+    return f"{provider}/{default}" if is_own or provider.upper() in OWN_MODELS else "chosen by the server"
 
 
 def _has_key(vendor: str) -> bool:
@@ -133,7 +129,7 @@ def _has_key(vendor: str) -> bool:
 
 def _keys(vendor: str) -> tuple[str, ...]:
     """The variables that a vendor's key may be in."""
-    return ("GEMINI_API_KEY", "GOOGLE_API_KEY") if vendor == "GEMINI" else (f"{vendor}_API_KEY",)
+    return _VENDORS[vendor].key_variables or (f"{vendor}_API_KEY",)
 
 
 def _embedded(named: str, why: str, data_dir: str) -> Iterator[Finding]:
