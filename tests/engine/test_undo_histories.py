@@ -76,7 +76,7 @@ def do(root: Path, deed: Deed) -> None:
 
 def is_for_a_tool(root: Path, deed: Deed) -> bool:
     path = root / deed.path
-    if deed.kind != "write" or path.is_dir() or Path(os.path.realpath(path)) != path:
+    if deed.kind != "write" or path.is_dir() or path.is_symlink() or Path(os.path.realpath(path)) != path:
         return False
     return all(parent.is_dir() or not os.path.lexists(parent) for parent in path.parents)
 

@@ -79,7 +79,7 @@ def exit_code_of(error: Exception) -> int:
     match error:
         case NotAllowed() | AddressError() | UsageError() | SpawnRefused():
             return EXIT_USAGE
-        case Refused() if error.code == "session_busy" or error.status == 429:
+        case Refused() if error.code in ("session_busy", "files_conflict") or error.status == 429:
             return EXIT_REFUSED
         case Refused(status=503):
             return EXIT_UNREACHABLE  # nothing was accepted; trying again later is safe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from kedge.cli import session_files
 from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table, printable
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.run_options import EFFORTS, as_text
@@ -26,13 +27,13 @@ runs that name none (kedge run -s ID -m NAME is for one run); - as a name clears
   -o, --output FILE       export into this file instead of standard output
       --json              as the server has it: one session or message a line
 """
-FLAGS = named("--json")
-VALUES = named("-o --output", "--effort")
+FLAGS = named("--json", *session_files.FLAGS)
+VALUES = named("-o --output", "--effort", *session_files.VALUES)
 PAGE = 200
 
 
 def run(argv: list[str]) -> int:
-    return command(argv, usage=HELP, flags=FLAGS, values=VALUES, go=_dispatch)
+    return command(argv, usage=HELP + session_files.HELP, flags=FLAGS, values=VALUES, go=_dispatch)
 
 
 def _dispatch(options: Options) -> int:
@@ -67,7 +68,7 @@ def _choice(session: dict[str, Any]) -> str:
 
 
 def _show(client: Client, words: list[str], options: Options) -> None:
-    session = _found(client, words)
+    session = found(client, words)
     write = _print_safely if os.isatty(1) else print
     if (choice := _choice(session)) and not options.has("json"):
         write(f"*(model: {choice})*\n")
@@ -79,7 +80,7 @@ def _print_safely(text: str) -> None:
 
 
 def _rename(client: Client, words: list[str], options: Options) -> None:
-    session, title = _found(client, words[:1]), " ".join(words[1:])
+    session, title = found(client, words[:1]), " ".join(words[1:])
     if not title.strip():
         raise UsageError("say the new title: kedge session rename ID TITLE")
     renamed = client.call("PATCH", f"/sessions/{escape(session['id'])}", {"title": title})
@@ -92,7 +93,7 @@ def _model(client: Client, words: list[str], options: Options) -> None:
     change = {name: None if value == "-" else value for name, value in given.items() if value is not None}
     if not change or len(words) > 2:
         raise UsageError("say which: kedge session model ID PROVIDER/NAME, or --effort EFFORT; - is what is configured")
-    session = _found(client, words[:1])
+    session = found(client, words[:1])
     changed = client.call("PATCH", f"/sessions/{escape(session['id'])}", change)
     if options.has("json"):
         print_json(changed)
@@ -101,13 +102,13 @@ def _model(client: Client, words: list[str], options: Options) -> None:
 
 
 def _delete(client: Client, words: list[str], options: Options) -> None:
-    session = _found(client, words)
+    session = found(client, words)
     client.call("DELETE", f"/sessions/{escape(session['id'])}")
     print_json({"deleted": session["id"]}) if options.has("json") else print(f"deleted {session['id']}")
 
 
 def _export(client: Client, words: list[str], options: Options) -> None:
-    session = _found(client, words)
+    session = found(client, words)
     target = options.get("output")
     if target is None:
         _write(client, session["id"], options, print, title=session["title"])
@@ -177,7 +178,7 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
-def _found(client: Client, words: list[str]) -> dict[str, Any]:
+def found(client: Client, words: list[str]) -> dict[str, Any]:
     """The session with this id, or the only one whose id begins like that."""
     if len(words) != 1 or not words[0]:
         raise UsageError("name one session; 'kedge session list' shows them")
@@ -194,4 +195,12 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-ACTIONS = {"list": _list, "show": _show, "rename": _rename, "model": _model, "delete": _delete, "export": _export}
+ACTIONS = {
+    "list": _list,
+    "show": _show,
+    "rename": _rename,
+    "model": _model,
+    "delete": _delete,
+    "export": _export,
+    **session_files.ACTIONS,
+}

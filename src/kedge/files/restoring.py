@@ -63,8 +63,10 @@ def restore(step: Step, content: Content, mark: str, stop: bytes) -> None:
         if then.kind == "absent":
             _prune(path, stop)
         return
-    # A file that made room for a directory, or an empty directory that fell away, is no change by somebody else.
-    if current != step.now and (current.kind, step.now.kind) not in (("absent", "directory"), ("directory", "absent")):
+    # An empty directory that fell away, or what made room for one, is no change by somebody else.
+    hollow = ("absent", "directory")
+    is_half_done = current.kind in hollow and (step.now.kind in hollow or then.kind == "directory")
+    if current != step.now and not is_half_done:
         raise Changed(path)
     match then.kind:
         case "absent":
@@ -72,6 +74,8 @@ def restore(step: Step, content: Content, mark: str, stop: bytes) -> None:
             failpoints.hit("undo.removed")
             _prune(path, stop)
         case "directory":
+            if current.kind in ("file", "link", "special"):
+                os.unlink(path)
             os.makedirs(path, exist_ok=True)
         case "link":
             _make_room(path)

@@ -1,0 +1,92 @@
+"""Undo as its user sees it: `kedge run` changes a repository with real tools, `kedge session undo` brings it back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.client.command import Done
+from tests.e2e.project import Project, bash, call, step
+from tests.server.process import Server
+from tests.support.file_turn import tree_of
+from tests.support.model_control import ModelControl
+
+WORK = (
+    step(call("view", path="shop/price.py")),
+    step(call("edit", path="shop/price.py", old_string="sum(prices) - 1", new_string="sum(prices)")),
+    step(call("write", path="notes/why.md", content="It took 1 away.\n")),
+    step(bash("rm README.md && mkdir tools && printf '#!/bin/sh\\n' > tools/run && chmod +x tools/run")),
+)
+
+
+def session(project: Project, *words: str) -> Done:
+    return project.kedge("session", *words)
+
+
+@pytest.fixture
+def project(server: Server, models: ModelControl, tmp_path: Path) -> Project:
+    project = Project(server, models, tmp_path / "shop")
+    (project.directory / "README.md").write_text("# Shop\n")
+    return project
+
+
+def test_a_whole_task_is_undone_redone_and_shown(project: Project) -> None:
+    before, index = tree_of(project.directory), (project.directory / ".git/index").read_bytes()
+    done = project.run(project.prompt(*WORK, text="Mended."), "-y")
+    assert (done.code, done.out) == (0, "Mended.\n"), done
+    after = tree_of(project.directory)
+    assert after != before
+    listed = session(project, "files")
+    assert listed.out.splitlines() == [
+        "STATUS    LINES  FILE",
+        "deleted   +0 -1  README.md",
+        "created   +1 -0  notes/why.md",
+        "modified  +1 -1  shop/price.py",
+        "created   +1 -0  tools/run",
+    ], listed
+    diff = session(project, "diff")
+    assert "-    return sum(prices) - 1\n+    return sum(prices)\n" in diff.out, diff
+    dry = session(project, "undo", "--dry-run")
+    assert dry.out.splitlines() == [
+        "created   README.md",
+        "deleted   notes/why.md",
+        "modified  shop/price.py",
+        "deleted   tools/run",
+    ], dry
+    assert tree_of(project.directory) == after
+    undone = session(project, "undo")
+    assert undone.code == 0, undone
+    assert tree_of(project.directory) == before
+    assert (project.directory / ".git/index").read_bytes() == index
+    assert session(project, "files").out == ""
+    redone = session(project, "redo")
+    assert redone.code == 0, redone
+    assert tree_of(project.directory) == after
+
+
+def test_what_a_person_changed_since_is_named_and_kept(project: Project) -> None:
+    project.run(project.prompt(*WORK, text="Mended."), "-y")
+    (project.directory / "shop/price.py").write_text("by hand\n")
+    refused = session(project, "undo")
+    assert refused.code == 4, refused
+    assert "shop/price.py" in refused.err
+    assert (project.directory / "shop/price.py").read_text() == "by hand\n"
+    forced = session(project, "undo", "--force", "--json")
+    assert forced.code == 0, forced
+    assert json.loads(forced.out)["undone_from"]
+    session(project, "redo")
+    assert (project.directory / "shop/price.py").read_text() == "by hand\n"
+
+
+def test_a_fork_has_the_conversation_and_goes_its_own_way(project: Project) -> None:
+    project.run(project.prompt(*WORK, text="Mended."), "-y")
+    forked = session(project, "fork", "--json")
+    assert forked.code == 0, forked
+    fork = json.loads(forked.out)
+    assert fork["title"].endswith(" (fork)")
+    shown = session(project, "show", fork["id"])
+    assert "Mended." in shown.out, shown
+    went_on = project.run(project.prompt(text="I remember."), "-y", "-s", fork["id"])
+    assert (went_on.code, went_on.out) == (0, "I remember.\n"), went_on
