@@ -112,6 +112,14 @@ async def test_steer_of_another_kind_or_model_is_queued(kedge: Kedge, other: dic
     assert (await kedge.run("other")).merged_into is None
 
 
+async def test_a_command_never_joins_another_one(kedge: Kedge) -> None:
+    session_id = await host_at_gate(kedge, "say two", kind="shell")
+    await kedge.send(session_id, "say separately", "other", on_busy="steer", kind="shell")
+    kedge.gates.open("go")
+    host, separate = await kedge.ends("host", "other")
+    assert (host.text, separate.text) == ("two", "separately")
+
+
 async def test_steer_with_the_same_model_joins(kedge: Kedge) -> None:
     session_id = await host_at_gate(kedge, "say two", model="openai/one")
     await kedge.send(session_id, "say three", "joined", on_busy="steer", model="openai/one")

@@ -111,7 +111,7 @@ def join(tx: Tx, claim: Claim) -> list[Run]:
     for row in open_runs(tx.db, claim.session_id):
         # One turn has one set of permissions: a prompt that nobody may be asked about does not join one that asks.
         fits = (row["kind"], row["permissions"]) == (host["kind"], host["permissions"])
-        fits = fits and row["model"] in (None, host["model"])
+        fits = fits and row["model"] in (None, host["model"]) and row["kind"] != "shell"  # two commands are two runs
         if row["state"] != "queued" or not row["may_join"] or not fits or _options(tx, row) != _options(tx, host):
             continue
         tx.execute(
