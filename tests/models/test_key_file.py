@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import stat
 import subprocess
@@ -39,12 +38,11 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def in_a_process(code: str, *args: str, **env: str) -> subprocess.Popen[str]:
+def in_a_process(code: str, *args: str) -> subprocess.Popen[str]:
     head = "import sys; from pathlib import Path; from kedge.models.key_file import KeyFile\n"
     return subprocess.Popen(
         [sys.executable, "-c", head + code, *args],
         cwd=ROOT,
-        env={**os.environ, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,8 +127,10 @@ except StoreUnavailable as error: print(error.code, error.message)"""
 
 def test_a_process_that_is_killed_in_the_middle_leaves_the_file_as_it_was(path: Path) -> None:
     KeyFile(path).put("a", {"api_key": "before"})
-    code = 'KeyFile(Path(sys.argv[1])).put("a", {"api_key": "after"})'
-    process = in_a_process(code, str(path), KEDGE_FAILPOINT="credentials.written=kill")
+    code = """import os
+Path.replace = lambda *_: os.kill(os.getpid(), 9)
+KeyFile(Path(sys.argv[1])).put("a", {"api_key": "after"})"""
+    process = in_a_process(code, str(path))
     process.communicate(timeout=LIMIT_S)
     assert process.returncode == -signal.SIGKILL
     assert KeyFile(path).read()["a"].api_key == "before"

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from kedge import failpoints
 from kedge.models.errors import ConfigError
 from kedge.protocol.errors import StoreUnavailable
 
@@ -101,7 +100,6 @@ class KeyFile:
                 file.write(content)
                 file.flush()
                 os.fsync(fd)
-            failpoints.hit("credentials.written")
             beside.replace(target)
         except OSError:
             with contextlib.suppress(OSError):
