@@ -12,6 +12,7 @@ from pathlib import Path
 from kedge.tools import shell
 from kedge.tools.output import Cleaner, Excerpt
 from kedge.tools.port import ToolContext
+from kedge.tools.sandbox.launch import keeper_ended
 from kedge.tools.sandbox.policy import Hold
 from kedge.tools.saved import Saved
 from kedge.tools.shell import PIECE, Started
@@ -22,8 +23,6 @@ log = logging.getLogger(__name__)
 DRAIN_S = 1.0
 # How often those that were left in the background are looked for, at first and at last.
 _LOOK_FIRST_S, _LOOK_MOST_S = 0.1, 5.0
-# How long a keeper may take to see that nobody is left to keep: a moment of the kernel's.
-_KEEPER_LOOKS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class Command:
@@ -117,7 +116,7 @@ class Command:
         try:
             self.exit_code = await self._child.wait()
             await asyncio.wait({pump}, timeout=DRAIN_S)
-            self.left = await self._who_is_left()
+            self.left = await self._who_is_left(is_silent=pump.done())
             self._ended = time.monotonic()
             self.exited.set()
             await self._wait_for_the_rest(pump)
@@ -131,16 +130,14 @@ class Command:
             self.over.set()
             self.news.set()
 
-    async def _who_is_left(self) -> list[str]:
-        """Without a keeper; one that is alone is about to end."""
+    async def _who_is_left(self, *, is_silent: bool) -> list[str]:
+        """Without a keeper: that one has the output open for as long as there are others."""
+        if not self._keeper:
+            return await self._record.members()
+        if is_silent:
+            await keeper_ended(self._child.pid)
         left = await self._record.members()
-        for pause_s in _KEEPER_LOOKS_S if self._keeper else ():
-            kept = [each for each in left if not each.startswith(f"{self._keeper} (")]
-            if kept or not left:
-                return kept
-            await asyncio.sleep(pause_s)
-            left = await self._record.members()
-        return left
+        return [each for each in left if not each.startswith(f"{self._keeper} (")]
 
     async def _wait_for_the_rest(self, pump: asyncio.Task[None]) -> None:
         pause_s = _LOOK_FIRST_S

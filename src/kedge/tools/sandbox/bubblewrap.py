@@ -13,12 +13,13 @@ import socket
 import subprocess
 from pathlib import Path
 
+from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import calls, kernel
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.landlock import CAPABILITIES
 from kedge.tools.sandbox.policy import Hold, Policy, is_below, outermost, told, variables
 
-NAME = "bubblewrap"
+NAME: SandboxMode = "bubblewrap"
 _PROBE_S = 10.0
 _LANDLOCK_ABI_OF_SCOPES = 6
 # What names are looked up with, and where NixOS keeps programs. The rest of /run is sockets of the machine's services.

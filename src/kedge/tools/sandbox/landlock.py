@@ -11,13 +11,15 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import calls, kernel
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.launch import in_a_thread
 from kedge.tools.sandbox.policy import Hold, Policy, is_below, told, variables
 
-NAME = "landlock"
+NAME: SandboxMode = "landlock"
 # Before, files could be cut short wherever they could be read.
 OLDEST_ABI = 3
 MAX_RULES = 20_000  # each is an open file for a moment; nobody's home is that full
@@ -101,27 +103,34 @@ def restrict(policy: Policy) -> None:
 def _rules(policy: Policy) -> Iterator[tuple[str, int]]:
     # Names can be listed everywhere: without, not even the way to the workspace could be looked at.
     yield "/", _READ_DIR
-    hidden = frozenset({_DEVICES_IN, *policy.hidden})
-    yield from ((path, _READ) for path in _all_but("/", hidden))
+    closed = _Closed((_DEVICES_IN, *policy.hidden))
+    yield from ((path, _READ) for path in closed.all_but("/"))
     yield from ((path, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) for path in _DEVICES)
     for path in policy.readable:
-        yield from ((each, _READ) for each in _parts(path, hidden))
+        yield from ((each, _READ) for each in closed.parts(path))
     yield from ((path, _WRITE) for path in (*policy.writable, policy.temporary))
 
 
-def _parts(path: str, hidden: frozenset[str]) -> Iterator[str]:
-    return _all_but(path, hidden) if any(is_below(each, path) for each in hidden) else iter((path,))
+class _Closed:
+    """What is not to be read, and the directories on the way to it."""
 
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self._paths = frozenset(paths)
+        self._ways = frozenset(str(parent) for path in paths for parent in Path(path).parents)
 
-def _all_but(directory: str, hidden: frozenset[str]) -> Iterator[str]:
-    """The fewest paths that hold everything below a directory but what is hidden, and new entries beside that."""
-    try:
-        entries = list(os.scandir(directory))
-    except OSError:
-        return  # what cannot be looked at cannot be read either
-    for entry in entries:
-        if entry.path not in hidden and not entry.is_symlink():
-            yield from _parts(entry.path, hidden)
+    def parts(self, path: str) -> Iterator[str]:
+        """The path, or as much of it as may be read."""
+        return self.all_but(path) if path in self._ways else iter((path,))
+
+    def all_but(self, directory: str) -> Iterator[str]:
+        """The fewest paths that hold everything below a directory but what is closed, and new entries beside that."""
+        try:
+            entries = list(os.scandir(directory))
+        except OSError:
+            return  # what cannot be looked at cannot be read either
+        for entry in entries:
+            if entry.path not in self._paths and not entry.is_symlink():
+                yield from self.parts(entry.path)
 
 
 def _add(ruleset: int, path: str, access: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+
+# How often a keeper is looked for that is about to end: it takes a moment of the kernel's.
+_LOOKS_S = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class HeldChild:
@@ -70,6 +74,19 @@ async def _settled(started: asyncio.Future[int]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait({started})
     started.exception()  # seen
+
+
+async def keeper_ended(group: int) -> None:
+    """After the end of a command that left nobody: wait for who kept house for it, and fetch the dead.
+
+    Its parent is gone, so it came to us, and for as long as nobody fetches it the group seems to be alive."""
+    for pause_s in _LOOKS_S:
+        try:
+            while os.waitpid(-group, os.WNOHANG)[0]:  # noqa: ASYNC222 - it does not wait
+                pass
+        except ChildProcessError:
+            return  # or it went to somebody else, who will
+        await asyncio.sleep(pause_s)
 
 
 def in_a_thread(work: Callable[[], T]) -> T:

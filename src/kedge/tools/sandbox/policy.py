@@ -60,8 +60,8 @@ def is_below(path: str, directory: str) -> bool:
 def outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Without those that lie below another."""
     kept: list[str] = []
-    for path in sorted(set(paths)):
-        if not any(is_below(path, other) for other in kept):
+    for path in sorted(set(paths), key=lambda path: path.split("/")):  # each right behind what it lies below
+        if not kept or not is_below(path, kept[-1]):
             kept.append(path)
     return tuple(kept)
 
