@@ -19,7 +19,7 @@ from kedge.models.errors import ConfigError
 from kedge.models.key_file import KeyFile
 from kedge.models.key_ring import INSTALL, KeyRing
 from kedge.models.providers import Provider, providers
-from tests.support.keyrings import PLACE
+from tests.support.keyrings import PLACE, FileKeyring, ForgetfulKeyring, SilentKeyring, TalkativeKeyring
 
 KEY, NEXT = "planted.key.0123456789", "next.planted.key.abcdef"
 ENV = {"PATH": os.environ["PATH"]}
@@ -29,12 +29,13 @@ ENV = {"PATH": os.environ["PATH"]}
 def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A keyring of this test's own; the file that it keeps keys in."""
     monkeypatch.setenv(PLACE, str(tmp_path / "ring.json"))
-    choose(monkeypatch, "FileKeyring")
+    choose(monkeypatch, FileKeyring)
     return tmp_path / "ring.json"
 
 
-def choose(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", f"tests.support.keyrings.{name}")
+def choose(monkeypatch: pytest.MonkeyPatch, backend: type[FileKeyring]) -> None:
+    assert backend.priority, "or nobody would take it"
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", f"{backend.__module__}.{backend.__name__}")
     monkeypatch.setattr(keyring.core, "_keyring_backend", None)  # it is chosen anew
 
 
@@ -91,10 +92,10 @@ async def test_a_key_that_is_gone_from_the_keyring_is_none(ring: Path, tmp_path:
 
 @pytest.mark.parametrize(
     ("backend", "hint"),
-    [("ForgetfulKeyring", "did not keep the key"), ("TalkativeKeyring", r"cannot be used \(RuntimeError\)")],
+    [(ForgetfulKeyring, "did not keep the key"), (TalkativeKeyring, r"cannot be used \(RuntimeError\)")],
 )
 async def test_a_keyring_that_fails_stores_nothing_and_repeats_nothing(
-    ring: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, hint: str
+    ring: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: type[FileKeyring], hint: str
 ) -> None:
     choose(monkeypatch, backend)
     path = tmp_path / "credentials.json"
@@ -122,7 +123,7 @@ async def test_without_the_extra_the_line_says_how_to_install_it(monkeypatch: py
 
 
 async def test_a_keyring_that_hangs_holds_up_nobody(ring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choose(monkeypatch, "SilentKeyring")
+    choose(monkeypatch, SilentKeyring)
     asked = KeyRing(limit_s=0.5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"did not answer within 0\.5 s"):
@@ -131,7 +132,7 @@ async def test_a_keyring_that_hangs_holds_up_nobody(ring: Path, monkeypatch: pyt
 
 
 async def test_who_stops_waiting_for_a_keyring_is_cancelled(ring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choose(monkeypatch, "SilentKeyring")
+    choose(monkeypatch, SilentKeyring)
     waiting = asyncio.create_task(KeyRing().get("openai"))
     await asyncio.sleep(0)
     waiting.cancel()
