@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from kedge.client import Client
+import msgspec
+
+from kedge.client import AsyncClient, Client
 from kedge.protocol.environment import HEADER, header_of
 from tests.client.command import Kedge
 from tests.e2e.home import Home
@@ -54,6 +57,12 @@ def test_a_local_server_is_listed_with_what_it_has(kedge: Kedge, home: Home) -> 
     assert ollama["usable"]
     assert ollama["models"]
     assert offered["model"] == ollama["models"][0]["name"], "an address that is set comes first"
+
+
+async def test_an_asynchronous_program_gets_the_same_list(server: Server, client: Client, tmp_path: Path) -> None:
+    async with await AsyncClient.connect(str(tmp_path), host=str(server.unix)) as other:
+        offered = await other.models(SHELL)
+    assert msgspec.to_builtins(offered) == client.models(SHELL)
 
 
 def test_the_agents_state_agrees_with_the_list(client: Client) -> None:

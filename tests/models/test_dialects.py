@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -98,6 +99,26 @@ def test_every_dialect_is_that_of_a_known_provider_at_its_own_address() -> None:
         assert dialect_of(Endpoint(provider="mine", model="m", base_url=hosts[name])) == dialect
         assert dialect_of(at(name)) == (PLAIN if name == "openai" else dialect)
     assert dialect_of(at("anybody")) == PLAIN
+
+
+@pytest.mark.parametrize("provider", [*DIALECTS, "deepseek", "groq"])
+def test_ten_requests_begin_with_the_same_bytes_whatever_the_dialect(provider: str) -> None:
+    """What was sent before is sent again as it was, so that the provider's cache holds; only the end is new."""
+    said, remembered, bodies = [message("user", Text("go"))], Said(), list[bytes]()
+    details = 'reasoning_details:[{"type":"reasoning.text","text":"hm","signature":"s","index":0}]'
+    for i in range(10):
+        request = StepRequest(system="be brief", history=said, tools=[VIEW])
+        bodies.append(prepare_request(at(provider, "anthropic/claude-x"), request, remembered).body)
+        thoughts = [Reasoning("hm", "reasoning_content"), Reasoning("", details, True)]
+        call = ToolCall(f"c{i}", "view", '{"path": "a"}', True)
+        said.append(message("assistant", *thoughts, call, id=f"a{i}", model=f"{provider}/m"))
+        said.append(message("tool", ToolResult(call.id, "view", f"content {i}", False), id=f"t{i}"))
+        if i % 3 == 2:
+            said.append(message("user", Text(f"more {i}"), id=f"u{i}"))
+    for before, after in itertools.pairwise(bodies):
+        start = before.index(b'"messages":[') + len(b'"messages":')
+        _, end = json.JSONDecoder().raw_decode(before.decode(), start)
+        assert after.startswith(before[: end - 1])
 
 
 # Mistral
