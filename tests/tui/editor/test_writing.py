@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from textual._xterm_parser import XTermParser
+from textual.events import Key
 
 from kedge.tui.editor.draft import Chip, Content, Draft
 from tests.tui.editor.harness import typing
@@ -56,6 +58,17 @@ async def test_a_new_line_by_key(key: str) -> None:
         await hands.press(key)
         await hands.type("two")
         assert (hands.text, hands.app.submitted) == ("one\ntwo", [])
+
+
+@pytest.mark.parametrize("sent", ["\x1b\r", "\n", "\x1b[13;2u", "\x1b[13;3u", "\x1b[27;2;13~"])
+async def test_terminals_tell_a_new_line_in_their_own_ways(sent: str) -> None:
+    parser = XTermParser()
+    async with typing() as hands:
+        await hands.type("a")
+        for event in (*parser.feed(sent), *parser.feed("")):
+            assert isinstance(event, Key)
+            await hands.press(event.key)
+        assert (hands.text, hands.app.submitted) == ("a\n", [])
 
 
 async def test_a_backslash_at_the_end_of_a_line_makes_enter_a_new_line() -> None:

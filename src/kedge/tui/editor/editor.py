@@ -21,7 +21,7 @@ from kedge.tui.editor import attaching, pasting
 from kedge.tui.editor.attaching import Unfit
 from kedge.tui.editor.completing import Arguments, Completer, Files
 from kedge.tui.editor.draft import Content, Draft, kind_of
-from kedge.tui.editor.keys import bindings
+from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
 from kedge.tui.editor.killing import KillArea
 from kedge.tui.editor.memory import Memory
 from kedge.tui.editor.recall import Recall
@@ -264,6 +264,9 @@ class PromptEditor(KillArea, inherit_bindings=False):
             case "escape" if self._completer.is_open or self._completer.is_searching:
                 self._handled(event)
                 self._completer.dismiss()
+            case key if key in MODIFIED_ENTER:
+                self._handled(event)
+                self.action_newline()
             case "ctrl+x":
                 self._handled(event)
                 self._is_chord = True
