@@ -10,11 +10,12 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from kedge.files import git_objects
 from kedge.files.blobs import Blobs
-from kedge.files.states import ABSENT, DIRECTORY, Observed, State, observe
+from kedge.files.states import ABSENT, DIRECTORY, Observed, State, digest_of, observe
 from kedge.files.tracked import Listing, Uncovered
 
 # The coarsest clock of a file system in use (FAT) ticks every two seconds.
@@ -43,6 +44,14 @@ class Difference(NamedTuple):
     after: State
 
 
+class Seen(NamedTuple):
+    """What a tree held at the last look, and when that began; None: there was none."""
+
+    root: bytes
+    entries: Entries
+    looked_at_ns: int | None
+
+
 class Looked(NamedTuple):
     """`differences` is empty for the first look: nobody knows what was before."""
 
@@ -51,42 +60,82 @@ class Looked(NamedTuple):
     renewed: list[bytes]  # paths whose entry is another
 
 
-def look(root: bytes, listed: Listing, known: Entries, blobs: Blobs, since_ns: int | None, max_bytes: int) -> Looked:
-    """`since_ns` is when the last look began; None: there was none. Blocks: not for the loop. Raises `Uncovered`."""
+def look(tree: Seen, listed: Listing, blobs: Blobs, env: Mapping[str, str], max_bytes: int) -> Looked:
+    """Blocks: not for the loop. Raises `Uncovered`."""
+    root, known = tree.root, tree.entries
     reader = _Reader(root, blobs, max_bytes)
+    is_new = len(listed.paths) - len(known) > git_objects.MIN_FILES
+    indexed = git_objects.index_of(root, env, listed.paths) if is_new and listed.has_links else {}
     now: Entries = {}
     renewed: list[bytes] = []
     for path, status in _walk(root, listed):
         if status is None:
             now[path] = Entry(b"", DIRECTORY)
         else:
-            stamp = _stamp_of(status)
-            entry = known.get(path)
+            stamp, entry = _stamp_of(status), known.get(path)
             if entry is not None and entry.stamp == stamp:
                 now[path] = entry
                 continue
-            seen = reader.read(path)
-            if seen.state.kind == "special" or seen.status is None:
-                continue
-            now[path] = Entry(None if reader.is_young(seen.status) else _stamp_of(seen.status), seen.state)
+            clean = indexed.get(path)
+            if clean is not None and clean.is_it(status) and path not in known:
+                state = State("file", git_objects.PREFIX + clean.sha, stat.S_IMODE(status.st_mode), status.st_size)
+                now[path] = Entry(None if reader.is_young(status) else stamp, state)
+            else:
+                seen = reader.read(path)
+                if seen.state.kind == "special" or seen.status is None:
+                    continue
+                now[path] = Entry(None if reader.is_young(seen.status) else _stamp_of(seen.status), seen.state)
         if now[path] != known.get(path):
             renewed.append(path)
     changed = [path for path in renewed if path not in known or known[path].state != now[path].state]
     gone = {path: reader.read(path).state for path in known.keys() - now.keys()}
     reader.flush()
-    if since_ns is None:
+    if tree.looked_at_ns is None:
         return Looked([], now, renewed)
-    differences = [Difference(_join(root, path), known[path].state, state) for path, state in gone.items()]
+    found = [(path, known[path].state, state) for path, state in gone.items()]
     has_new_rules = any(path.rpartition(b"/")[2] in _IGNORE_FILES and path in known for path in [*changed, *gone])
     for path in changed:
         if path in known:
             before = known[path].state
-        elif now[path].state.kind != "directory" and _is_older(root, path, since_ns):
+        elif now[path].state.kind != "directory" and _is_older(root, path, tree.looked_at_ns):
             continue  # it was there before, and only comes into sight now
         else:
             before = UNSEEN if has_new_rules and now[path].state.kind != "directory" else ABSENT
-        differences.append(Difference(_join(root, path), before, now[path].state))
+        found.append((path, before, now[path].state))
+    own = _kept(root, env, blobs, [(old, new) for _, old, new in found if _is_of_git(old)])
+    differences = [Difference(_join(root, path), own.get(old, old), new) for path, old, new in found]
     return Looked([each for each in differences if each.before != each.after], now, renewed)
+
+
+def _kept(root: bytes, env: Mapping[str, str], blobs: Blobs, changed: list[tuple[State, State]]) -> dict[State, State]:
+    """States that name an object of git, as those of a content that is kept here; each with what came after it."""
+    own: dict[State, State] = {}
+    for old, new in changed:
+        # One that was only touched: it is here already.
+        if (
+            old.size == new.size
+            and new.kind == "file"
+            and _sha(old) == git_objects.sha_of(blobs.get(new.digest) or b"")
+        ):
+            own[old] = State("file", new.digest, old.mode, old.size)
+    named = {old: _sha(old) for old, _ in changed if old not in own}
+    contents = git_objects.objects(root, env, named.values())
+    for state, sha in named.items():
+        data = contents.get(sha)
+        if data is None or len(data) != state.size:
+            own[state] = UNSEEN
+        else:
+            blobs.put([data])
+            own[state] = State("file", digest_of(data), state.mode, len(data))
+    return own
+
+
+def _is_of_git(state: State) -> bool:
+    return state.digest.startswith(git_objects.PREFIX)
+
+
+def _sha(state: State) -> str:
+    return state.digest.removeprefix(git_objects.PREFIX)
 
 
 def entry_of(seen: Observed, looked_at_ns: int) -> Entry:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from kedge.files.blobs import Blobs
-from kedge.files.scanning import Difference, Entries, Entry, entry_of, look
+from kedge.files.scanning import Difference, Entries, Entry, Seen, entry_of, look
 from kedge.files.states import Observed, decode, encode
 from kedge.files.tracked import Uncovered, tracked
 
@@ -51,7 +51,7 @@ class Trees:
             try:
                 listed = tracked(root, env)
                 # Half of the room is for what was: a tree that takes more leaves none for its versions.
-                seen = look(root, listed, tree.entries, self._blobs, tree.looked_at_ns, max_bytes // 2)
+                seen = look(Seen(root, tree.entries, tree.looked_at_ns), listed, self._blobs, env, max_bytes // 2)
             except Uncovered as error:
                 tree.uncovered = error.why
                 tree.entries, tree.unsaved = {}, {}

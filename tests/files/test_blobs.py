@@ -1,0 +1,86 @@
+"""Contents by their hash: once each, private, bounded, and never wrong."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kedge.files.blobs import DATABASE, GRACE_S, Blobs
+from kedge.files.states import digest_of
+from kedge.files.versions import Versions
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(tmp_path)
+
+
+def test_a_content_is_kept_once_compressed_and_for_its_owner_alone(blobs: Blobs, tmp_path: Path) -> None:
+    data = b"the same line\n" * 100_000
+    blobs.put([data, b"", data])
+    size = blobs.size_bytes
+    blobs.put([data])
+    assert blobs.size_bytes == size < len(data) / 10
+    assert (blobs.get(digest_of(data)), blobs.get(digest_of(b""))) == (data, b"")
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    blobs.close()
+    again = Blobs(tmp_path)
+    assert again.get(digest_of(data)) == data
+    again.close()
+
+
+@pytest.mark.parametrize("stored", [b"z\x00 no zlib", b"rsomething else", b""])
+def test_a_damaged_content_is_not_there(blobs: Blobs, stored: bytes) -> None:
+    blobs.put([b"content"])
+    with blobs.transaction() as db:
+        db.execute("UPDATE blobs SET data = ?", (stored,))
+    assert blobs.get(digest_of(b"content")) is None
+    blobs.close()
+
+
+def test_a_damaged_file_is_put_aside(blobs: Blobs, tmp_path: Path) -> None:
+    (tmp_path / DATABASE).write_bytes(b"no database at all, but long enough to be looked at" * 100)
+    blobs.put([b"content"])
+    assert blobs.get(digest_of(b"content")) == b"content"
+    assert (tmp_path / f"{DATABASE}.damaged").exists()
+    blobs.close()
+
+
+def test_what_nothing_refers_to_goes_after_a_while(tmp_path: Path) -> None:
+    now = 1_000_000.0
+    blobs = Blobs(tmp_path, now=lambda: now)
+    blobs.put([b"used", b"unused"])
+    assert blobs.sweep({digest_of(b"used"): 1}, 2**30) == 0, "its record may be on the way"
+    now += GRACE_S + 1
+    assert blobs.sweep({digest_of(b"used"): 1}, 2**30) == 1
+    assert (blobs.has(digest_of(b"used")), blobs.has(digest_of(b"unused"))) == (True, False)
+    blobs.close()
+
+
+def test_over_the_bound_what_was_used_longest_ago_goes_first(blobs: Blobs) -> None:
+    contents = [os.urandom(100_000) for _ in range(10)]
+    blobs.put(contents)
+    last_use = {digest_of(data): place for place, data in enumerate(contents)}
+    blobs.sweep(last_use, 550_000)
+    assert blobs.size_bytes <= 600_000
+    kept = [blobs.has(digest_of(data)) for data in contents]
+    assert kept == sorted(kept), "the older went first"
+    assert kept[-1]
+    blobs.close()
+
+
+def test_what_a_tree_has_now_stays_whatever_the_bound(tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    root.mkdir()
+    (root / "file").write_bytes(b"now")
+    versions = Versions(tmp_path)
+    versions.trees.look(os.fsencode(root), os.environ, 2**30)
+    versions.trees.save(os.fsencode(root))
+    versions.blobs.put([b"then"])
+    versions.blobs.sweep({digest_of(b"now"): 1, digest_of(b"then"): 2}, 0)
+    assert (versions.blobs.has(digest_of(b"now")), versions.blobs.has(digest_of(b"then"))) == (True, False)
+    versions.close()

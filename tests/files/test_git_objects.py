@@ -1,0 +1,114 @@
+"""Clean files of a repository are taken from git, byte for byte, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kedge.files import git_objects
+from kedge.files.scanning import UNSEEN
+from kedge.files.states import digest_of
+from kedge.files.versions import Versions
+
+OLD = 1_600_000_000
+ENV = {**os.environ, "HOME": "/nowhere", "XDG_CONFIG_HOME": "/nowhere"}
+
+
+def git(root: Path, *words: str) -> None:
+    command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words]
+    subprocess.run(command, cwd=root, check=True, capture_output=True, env=ENV)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    (root / "d").mkdir(parents=True)
+    for name in ("a", "b", "d/c"):
+        (root / name).write_text(f"{name}\r\n")
+        os.utime(root / name, (OLD, OLD))
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "first")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_objects, "MIN_FILES", -1)
+
+
+def indexed(root: Path, *names: bytes) -> dict[bytes, git_objects.Indexed]:
+    return git_objects.index_of(os.fsencode(root), ENV, names)
+
+
+@pytest.mark.parametrize("version", ["2", "4"])
+def test_a_clean_file_is_known_by_its_object(root: Path, version: str) -> None:
+    git(root, "update-index", "--index-version", version)
+    found = indexed(root)
+    assert sorted(found) == [b"a", b"b", b"d/c"]
+    assert found[b"d/c"].is_it((root / "d/c").lstat())
+    shas = {name: entry.sha for name, entry in found.items()}
+    contents = git_objects.objects(os.fsencode(root), ENV, [*shas.values(), "0" * 40])
+    assert contents == {shas[name]: f"{name.decode()}\r\n".encode() for name in shas}
+
+
+def test_a_workspace_below_the_repository_has_its_own_names(root: Path) -> None:
+    assert sorted(indexed(root / "d")) == [b"c"]
+
+
+def test_a_file_that_was_touched_since_is_not_taken_for_its_object(root: Path) -> None:
+    (root / "a").write_text("A\r\n")
+    os.utime(root / "a", (OLD, OLD))
+    assert not indexed(root)[b"a"].is_it((root / "a").lstat()), "its size is the same, and so is its time"
+
+
+def test_a_file_as_young_as_the_index_proves_nothing(root: Path) -> None:
+    future = (root / ".git/index").stat().st_mtime + 10
+    os.utime(root / "a", (future, future))
+    git(root, "update-index", "--refresh")
+    assert b"a" not in indexed(root)
+
+
+@pytest.mark.parametrize("rule", ["* text=auto", "*.bin filter=lfs", "a ident", "a working-tree-encoding=UTF-16"])
+def test_where_files_and_objects_may_differ_git_is_not_asked(root: Path, rule: str) -> None:
+    (root / ".gitattributes").write_text(f"{rule}\n")
+    assert indexed(root, b".gitattributes") == {}
+
+
+def test_where_line_ends_are_converted_git_is_not_asked(root: Path) -> None:
+    git(root, "config", "core.autocrlf", "true")
+    assert indexed(root) == {}
+
+
+def test_no_repository_is_no_trouble(tmp_path: Path) -> None:
+    assert indexed(tmp_path) == {}
+
+
+def test_a_look_keeps_what_changed_and_nothing_else(root: Path, tmp_path: Path) -> None:
+    versions, name = Versions(tmp_path), os.fsencode(root)
+    assert versions.trees.look(name, ENV, 2**30) == []
+    assert not versions.blobs.has(digest_of(b"a\r\n")), "git has it"
+    (root / "a").write_text("changed")
+    (root / "b").unlink()
+    (root / "d/c").touch()
+    found = {each.path.rpartition(b"/")[2]: each for each in versions.trees.look(name, ENV, 2**30)}
+    assert sorted(found) == [b"a", b"b"], "one that was only touched did not change"
+    assert versions.blobs.get(found[b"a"].before.digest) == b"a\r\n"
+    assert versions.blobs.get(found[b"b"].before.digest) == b"b\r\n"
+    assert found[b"b"].after.kind == "absent"
+    versions.close()
+
+
+def test_an_object_that_is_gone_is_a_version_that_nobody_saw(root: Path, tmp_path: Path) -> None:
+    versions, name = Versions(tmp_path), os.fsencode(root)
+    versions.trees.look(name, ENV, 2**30)
+    shutil.rmtree(root / ".git/objects")
+    (root / ".git/objects").mkdir()
+    (root / "a").write_text("changed")
+    (found,) = versions.trees.look(name, ENV, 2**30)
+    assert found.before == UNSEEN
+    versions.close()
