@@ -25,7 +25,8 @@ class KeyRing:
     def __init__(self, limit_s: float = KEYRING_S) -> None:
         self._limit_s = limit_s
         self._one_by_one = asyncio.Lock()
-        self._thread: threading.Thread | None = None
+        self._answered = threading.Event()  # the one that was asked last
+        self._answered.set()
 
     async def get(self, provider_id: str) -> str | None:
         return await self._ask(lambda ring: ring.get_password(SERVICE, provider_id))
@@ -48,7 +49,7 @@ class KeyRing:
     async def _ask(self, work: Callable[[ModuleType], T]) -> T:
         try:
             async with asyncio.timeout(self._limit_s), self._one_by_one:
-                if self._thread is not None and self._thread.is_alive():
+                if not self._answered.is_set():
                     raise TimeoutError  # it did not even answer the one before
                 return await self._in_a_thread(work)
         except TimeoutError:
@@ -68,13 +69,15 @@ class KeyRing:
             else:
                 answer.set_result(result)  # pyright: ignore[reportArgumentType] - of `work`, where it did not fail
 
+        answered = self._answered = threading.Event()
+
         def run() -> None:
             result, error = _answered(work)
+            answered.set()  # before anybody who waits can ask again
             with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
                 loop.call_soon_threadsafe(settle, result, error)
 
-        self._thread = threading.Thread(target=run, name="kedge-keyring", daemon=True)
-        self._thread.start()
+        threading.Thread(target=run, name="kedge-keyring", daemon=True).start()
         return await answer
 
 
