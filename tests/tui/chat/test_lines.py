@@ -62,4 +62,4 @@ def test_whatever_the_text_each_line_fits_and_nothing_is_lost(
         assert strip_of(line, width).cell_length == width
     without_feeds = [Segment(segment.text.replace("\n", ""), segment.style) for segment in segments]
     assert "".join(map(plain, chop(without_feeds, width))) == plain(without_feeds)
-    assert width_of(truncate(without_feeds, width)) <= width + 1
+    assert width_of(truncate(without_feeds, width)) <= width

@@ -59,8 +59,8 @@ def truncate(segments: Sequence[Segment], width: int) -> Line:
         return list(segments)
     if width <= 1:
         return [Segment("…", segments[0].style)][:width]
-    first = next(iter(chop(segments, width - 1)))
-    return [*first, Segment("…", first[-1].style if first else None)]
+    first = list(_cropped(segments, width - 1))
+    return [*first, Segment("…", first[-1].style if first else PLAIN)]
 
 
 def indented(lines: Iterable[Line], first: Line, rest: Line | None = None) -> list[Line]:
@@ -158,22 +158,24 @@ def _cut(segments: Sequence[Segment], ends: Sequence[tuple[int, int]]) -> list[L
 
 
 def _cropped(segments: Sequence[Segment], width: int) -> Strip:
+    """What fits. Whole graphemes, but counted by `cell_len`, as Textual does: of broken ones the two say different."""
     kept: Line = []
-    column = 0
+    room = width
     for text, style, _ in segments:
-        spans, wide = split_graphemes(text)
-        if column + wide <= width:
+        if (wide := cell_len(text)) > room:
+            ends = [0]
+            column = 0
+            for _, end, cells in split_graphemes(text)[0]:
+                column += cells
+                if column > room:
+                    break
+                ends.append(end)
+            while cell_len(text[: ends[-1]]) > room:
+                ends.pop()
+            text = text[: ends[-1]]
+        if text:
             kept.append(Segment(text, style or PLAIN))
-            column += wide
-            continue
-        end = 0
-        for _, last, cells in spans:
-            if column + cells > width:
-                break
-            column += cells
-            end = last
-        if end:
-            kept.append(Segment(text[:end], style or PLAIN))
-        break
-    strip = Strip(kept)
-    return strip if strip.cell_length <= width else blank(width)
+        if wide > room:
+            break
+        room -= wide
+    return Strip(kept)
