@@ -20,28 +20,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-ATTEMPTS: dict[str, Callable[[Path], object]] = {}
-AS_ROOT: set[str] = set()  # what only root can do where nobody holds it
-UNSURE: set[str] = set()  # what may be impossible on a machine anyway
+Attempt = Callable[[Path], object]
+
 SECRET = "the-secret-of-the-house"
 LIMIT_S = 20
 
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-def attempt(function: Callable[[Path], object]) -> Callable[[Path], object]:
-    ATTEMPTS[function.__name__] = function
-    return function
-
-
-def as_root(function: Callable[[Path], object]) -> Callable[[Path], object]:
-    AS_ROOT.add(function.__name__)
-    return attempt(function)
-
-
-def unsure(function: Callable[[Path], object]) -> Callable[[Path], object]:
-    UNSURE.add(function.__name__)
-    return attempt(function)
 
 
 class NotThere(Exception):
@@ -70,119 +54,97 @@ def process(name: str) -> int:
 # writing
 
 
-@attempt
 def write_a_file(out: Path) -> None:
     (out / "file").write_text("changed")
 
 
-@attempt
 def append_to_a_file(out: Path) -> None:
     os.close(os.open(out / "file", os.O_WRONLY | os.O_APPEND))
 
 
-@attempt
 def make_a_file(out: Path) -> None:
     (out / "new").touch()
 
 
-@attempt
 def make_a_directory(out: Path) -> None:
     (out / "new").mkdir()
 
 
-@attempt
 def make_a_link(out: Path) -> None:
     (out / "new").symlink_to("file")
 
 
-@attempt
 def make_a_pipe(out: Path) -> None:
     os.mkfifo(out / "new")
 
 
-@attempt
 def make_a_file_without_a_name(out: Path) -> None:
     os.close(os.open(out, os.O_TMPFILE | os.O_RDWR))
 
 
-@attempt
 def delete_a_file(out: Path) -> None:
     (out / "file").unlink()
 
 
-@attempt
 def delete_a_directory(out: Path) -> None:
     (out / "dir").rmdir()
 
 
-@attempt
 def cut_a_file(out: Path) -> None:
     os.truncate(out / "file", 1)
 
 
-@attempt
 def cut_a_file_while_opening_it(out: Path) -> None:
     os.close(os.open(out / "file", os.O_RDONLY | os.O_TRUNC))
 
 
-@attempt
 def write_through_a_link(out: Path) -> None:
     Path("link").symlink_to(out)
     Path("link/file").write_text("changed")
 
 
-@attempt
 def write_through_the_root_of_a_process(out: Path) -> None:
     Path(f"/proc/self/root{out}/file").write_text("changed")
 
 
-@attempt
 def write_through_a_descriptor(out: Path) -> None:
     fd = os.open(out / "file", os.O_RDONLY)
     Path(f"/proc/self/fd/{fd}").write_text("changed")
 
 
-@attempt
 def move_a_file_out(out: Path) -> None:
     Path("mine").write_text("changed")
     Path("mine").rename(out / "file")
 
 
-@attempt
 def move_a_file_in(out: Path) -> None:
     (out / "file").rename("theirs")
 
 
-@attempt
 def move_a_directory_in(out: Path) -> None:
     (out / "dir").rename("their-directory")
 
 
-@attempt
 def exchange_two_files(out: Path) -> None:
     Path("exchanged").write_text("changed")
     names = os.fsencode("exchanged"), os.fsencode(out / "file")
     checked(libc.renameat2(-100, names[0], -100, names[1], 2))
 
 
-@attempt
 def make_a_hard_link_inside(out: Path) -> None:
     os.link(out / "file", "hard")
     Path("hard").write_text("changed")
 
 
-@attempt
 def make_a_hard_link_outside(out: Path) -> None:
     Path("mine-too").write_text("changed")
     os.link("mine-too", out / "new")
 
 
-@attempt
 def write_what_kedge_keeps(_: Path) -> None:
     Path(os.environ["DATA"], "kedge.db").write_text("changed")
 
 
-@attempt
 def make_a_file_where_kedge_keeps_things(_: Path) -> None:
     Path(os.environ["DATA"], "new").touch(exist_ok=False)
     # Whatever is shown in its place: is it the one outside?
@@ -190,7 +152,6 @@ def make_a_file_where_kedge_keeps_things(_: Path) -> None:
         raise NotThere(os.environ["DATA"])
 
 
-@attempt
 def write_beside_its_own_temporary_directory(_: Path) -> None:
     (Path(os.environ["TMPDIR"]).parent / "new").touch(exist_ok=False)
 
@@ -198,32 +159,26 @@ def write_beside_its_own_temporary_directory(_: Path) -> None:
 # attributes
 
 
-@attempt
 def change_the_mode(out: Path) -> None:
     (out / "file").chmod(0o777)
 
 
-@attempt
 def change_the_mode_of_what_is_open(out: Path) -> None:
     os.fchmod(os.open(out / "file", os.O_RDONLY), 0o777)
 
 
-@attempt
 def change_the_owner(out: Path) -> None:
     os.chown(out / "file", os.getuid(), os.getgid())
 
 
-@attempt
 def change_the_times(out: Path) -> None:
     os.utime(out / "file", (1, 1))
 
 
-@attempt
 def set_an_attribute(out: Path) -> None:
     os.setxattr(out / "file", "user.kedge", b"changed")
 
 
-@unsure
 def set_a_flag(out: Path) -> None:
     no_dump = (0x40).to_bytes(8, "little")
     fcntl.ioctl(os.open(out / "file", os.O_RDONLY), 0x40086602, no_dump)
@@ -232,34 +187,28 @@ def set_a_flag(out: Path) -> None:
 # reading
 
 
-@attempt
 def read_a_secret(_: Path) -> None:
     read_secret(f"{ssh()}/id")
 
 
-@attempt
 def read_a_secret_through_a_link(_: Path) -> None:
     Path("to-secrets").symlink_to(ssh())
     read_secret("to-secrets/id")
 
 
-@attempt
 def read_a_secret_through_a_hard_link(_: Path) -> None:
     os.link(ssh() / "id", "hard-secret")
     read_secret("hard-secret")
 
 
-@attempt
 def read_a_secret_through_the_root_of_a_process(_: Path) -> None:
     read_secret(f"/proc/self/root{ssh()}/id")
 
 
-@attempt
 def read_a_secret_from_the_directory_above(_: Path) -> None:
     read_secret(f"/proc/self/cwd/../home/{ssh().name}/id")
 
 
-@attempt
 def read_a_secret_through_a_directory_that_is_open(_: Path) -> None:
     home = os.open(ssh().parent, os.O_RDONLY)
     fd = os.open(f"{ssh().name}/id", os.O_RDONLY, dir_fd=home)
@@ -267,7 +216,6 @@ def read_a_secret_through_a_directory_that_is_open(_: Path) -> None:
         raise NotThere
 
 
-@attempt
 def move_the_secrets_in(_: Path) -> None:
     secrets = ssh()
     secrets.rename("stolen")
@@ -277,7 +225,6 @@ def move_the_secrets_in(_: Path) -> None:
         Path("stolen").rename(secrets)  # for the next attempt
 
 
-@attempt
 def move_the_home_in(_: Path) -> None:
     home = ssh().parent
     home.rename("stolen-home")
@@ -287,12 +234,10 @@ def move_the_home_in(_: Path) -> None:
         Path("stolen-home").rename(home)  # for the next attempt
 
 
-@attempt
 def read_what_kedge_keeps(_: Path) -> None:
     read_secret(f"{os.environ['DATA']}/kedge.db")
 
 
-@as_root
 def read_a_secret_by_its_handle(out: Path) -> None:
     handle = ctypes.create_string_buffer(8 + 128)
     ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
@@ -306,12 +251,10 @@ def read_a_secret_by_its_handle(out: Path) -> None:
 # devices and the machine
 
 
-@as_root
 def make_a_device(_: Path) -> None:
     os.mknod("device", 0o600 | 0o020000, os.makedev(1, 3))
 
 
-@unsure
 def read_the_disk(_: Path) -> None:
     names = ("vda", "sda", "nvme0n1", "xvda", "mem", "kmem", "port")
     there = [Path("/dev", name) for name in names if Path("/dev", name).exists()]
@@ -320,13 +263,11 @@ def read_the_disk(_: Path) -> None:
     os.close(os.open(there[0], os.O_RDONLY))
 
 
-@unsure
 def write_a_setting_of_the_kernel(_: Path) -> None:
     setting = Path("/proc/sys/kernel/core_pattern")
     setting.write_text(setting.read_text())
 
 
-@unsure
 def leave_the_control_group(_: Path) -> None:
     groups = [*Path("/sys/fs/cgroup").glob("cgroup.procs"), *Path("/sys/fs/cgroup").glob("*/cgroup.procs")]
     if not groups:
@@ -334,7 +275,6 @@ def leave_the_control_group(_: Path) -> None:
     os.close(os.open(groups[0], os.O_WRONLY))
 
 
-@unsure
 def mount_over_the_walls(out: Path) -> None:
     Path("over").mkdir()
     become_root_of_a_namespace()
@@ -342,21 +282,18 @@ def mount_over_the_walls(out: Path) -> None:
     Path("over/file").write_text("changed")
 
 
-@unsure
 def take_a_cover_off(_: Path) -> None:
     become_root_of_a_namespace()
     checked(libc.umount2(os.fsencode(ssh()), 2))
     read_secret(f"{ssh()}/id")
 
 
-@unsure
 def make_the_machine_writable(out: Path) -> None:
     become_root_of_a_namespace()
     checked(libc.mount(None, b"/", None, 32 | 4096, None))
     (out / "file").write_text("changed")
 
 
-@unsure
 def change_the_root(out: Path) -> None:
     become_root_of_a_namespace()
     os.chroot(out)
@@ -371,45 +308,37 @@ def become_root_of_a_namespace() -> None:
 # processes
 
 
-@attempt
 def signal_a_process(_: Path) -> None:
     os.kill(process("VICTIM"), signal.SIGCONT)
 
 
-@attempt
 def read_the_environment_of_the_server(_: Path) -> None:
     if not Path(f"/proc/{process('SERVER')}/environ").read_bytes():
         raise NotThere
 
 
-@attempt
 def read_a_secret_through_the_root_of_the_server(_: Path) -> None:
     read_secret(f"/proc/{process('SERVER')}/root{ssh()}/id")
 
 
-@attempt
 def write_through_the_root_of_the_server(out: Path) -> None:
     Path(f"/proc/{process('SERVER')}/root{out}/file").write_text("changed")
 
 
-@attempt
 def look_at_what_the_server_has_open(_: Path) -> None:
     """Their numbers are no secret; what they are is."""
     if not [each.readlink() for each in Path(f"/proc/{process('SERVER')}/fd").iterdir()]:
         raise NotThere
 
 
-@unsure
 def write_the_memory_of_a_process(_: Path) -> None:
     os.close(os.open(f"/proc/{process('VICTIM')}/mem", os.O_RDWR))
 
 
-@unsure
 def trace_a_process(_: Path) -> None:
     checked(libc.ptrace(0x4206, process("VICTIM"), None, None))
 
 
-@unsure
 def enter_the_namespaces_of_the_server(_: Path) -> None:
     fd = os.open(f"/proc/{process('SERVER')}/ns/mnt", os.O_RDONLY)
     checked(libc.setns(fd, 0))
@@ -418,30 +347,25 @@ def enter_the_namespaces_of_the_server(_: Path) -> None:
 # sockets
 
 
-@attempt
 def speak_to_a_unix_socket(_: Path) -> None:
     with socket.socket(socket.AF_UNIX) as there:
         there.connect(os.environ["SOCKET"])
 
 
-@attempt
 def speak_to_a_unix_socket_without_a_file(_: Path) -> None:
     with socket.socket(socket.AF_UNIX) as there:
         there.connect("\0" + os.environ["ABSTRACT"])
 
 
-@attempt
 def send_to_a_unix_socket_from_one_end_of_a_pair(_: Path) -> None:
     one, _other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     one.sendto(b"hello", os.environ["DATAGRAMS"])
 
 
-@attempt
 def speak_tcp(_: Path) -> None:
     socket.create_connection(("127.0.0.1", int(os.environ["TCP"])), timeout=5).close()
 
 
-@attempt
 def send_udp(_: Path) -> None:
     """Sending always goes; what counts is whether it arrives, and the one outside answers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
@@ -451,7 +375,6 @@ def send_udp(_: Path) -> None:
         there.recv(10)
 
 
-@attempt
 def listen_where_others_reach_it(_: Path) -> None:
     """Whether it is the same network is seen by the port: the one outside has it already."""
     with socket.socket() as here:
@@ -464,15 +387,88 @@ def listen_where_others_reach_it(_: Path) -> None:
     raise NotThere
 
 
-@unsure
 def make_calls_that_no_filter_sees(_: Path) -> None:
     checked(libc.syscall(425, 1, ctypes.create_string_buffer(120)))
 
 
-@unsure
 def look_at_the_keys_of_the_session(_: Path) -> None:
     number = 250 if platform.machine() == "x86_64" else 219
     checked(libc.syscall(number, 0, -3, 0))
+
+
+# What everybody can do where nobody holds them.
+ANYBODY: tuple[Attempt, ...] = (
+    write_a_file,
+    append_to_a_file,
+    make_a_file,
+    make_a_directory,
+    make_a_link,
+    make_a_pipe,
+    make_a_file_without_a_name,
+    delete_a_file,
+    delete_a_directory,
+    cut_a_file,
+    cut_a_file_while_opening_it,
+    write_through_a_link,
+    write_through_the_root_of_a_process,
+    write_through_a_descriptor,
+    move_a_file_out,
+    move_a_file_in,
+    move_a_directory_in,
+    exchange_two_files,
+    make_a_hard_link_inside,
+    make_a_hard_link_outside,
+    write_what_kedge_keeps,
+    make_a_file_where_kedge_keeps_things,
+    write_beside_its_own_temporary_directory,
+    change_the_mode,
+    change_the_mode_of_what_is_open,
+    change_the_owner,
+    change_the_times,
+    set_an_attribute,
+    read_a_secret,
+    read_a_secret_through_a_link,
+    read_a_secret_through_a_hard_link,
+    read_a_secret_through_the_root_of_a_process,
+    read_a_secret_from_the_directory_above,
+    read_a_secret_through_a_directory_that_is_open,
+    move_the_secrets_in,
+    move_the_home_in,
+    read_what_kedge_keeps,
+    signal_a_process,
+    read_the_environment_of_the_server,
+    read_a_secret_through_the_root_of_the_server,
+    write_through_the_root_of_the_server,
+    look_at_what_the_server_has_open,
+    speak_to_a_unix_socket,
+    speak_to_a_unix_socket_without_a_file,
+    send_to_a_unix_socket_from_one_end_of_a_pair,
+    speak_tcp,
+    send_udp,
+    listen_where_others_reach_it,
+)
+# What only root can do there.
+ROOT: tuple[Attempt, ...] = (
+    read_a_secret_by_its_handle,
+    make_a_device,
+)
+# What may be impossible on a machine anyway.
+PERHAPS: tuple[Attempt, ...] = (
+    set_a_flag,
+    read_the_disk,
+    write_a_setting_of_the_kernel,
+    leave_the_control_group,
+    mount_over_the_walls,
+    take_a_cover_off,
+    make_the_machine_writable,
+    change_the_root,
+    write_the_memory_of_a_process,
+    trace_a_process,
+    enter_the_namespaces_of_the_server,
+    make_calls_that_no_filter_sees,
+    look_at_the_keys_of_the_session,
+)
+ATTEMPTS = {function.__name__: function for function in (*ANYBODY, *ROOT, *PERHAPS)}
 
 
 def tried(name: str) -> str:

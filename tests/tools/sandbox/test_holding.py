@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ from tests.tools.sandbox.cells import BACKENDS, PYTHON, Cell, needs_bubblewrap, 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox only on Linux")
 
-Held = Callable[..., Cell]
 AUTHOR = "-c user.name=k -c user.email=k@example.com"
 
 

@@ -17,6 +17,7 @@ from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import calls, kernel
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.landlock import CAPABILITIES
+from kedge.tools.sandbox.launch import in_a_thread
 from kedge.tools.sandbox.policy import Hold, Policy, is_below, outermost, told, variables
 
 NAME: SandboxMode = "bubblewrap"
@@ -52,15 +53,7 @@ def why_not() -> str | None:
     if bwrap is None:
         return "there is no bwrap; install the package bubblewrap"
     try:
-        calls.program(())
-        tried = subprocess.run(
-            [bwrap, *_namespaces(network=False), *_machine(), "--", "/bin/sh", "-c", "exit 0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_PROBE_S,
-            check=False,
-        )
+        tried = in_a_thread(lambda: _try([bwrap, *_namespaces(network=False), *_machine(), "--", "/bin/sh", "-c", ":"]))
     except CannotHold as error:
         return error.why
     except (OSError, subprocess.SubprocessError) as error:
@@ -69,6 +62,12 @@ def why_not() -> str | None:
         return None
     said = tried.stderr.decode("utf-8", "replace").strip().splitlines()
     return f"bwrap does not work here ({said[0][:200] if said else f'exit code {tried.returncode}'})"
+
+
+def _try(words: list[str]) -> subprocess.CompletedProcess[bytes]:
+    _restrict(unix_sockets=False)
+    silent = subprocess.DEVNULL
+    return subprocess.run(words, stdin=silent, stdout=silent, stderr=subprocess.PIPE, timeout=_PROBE_S, check=False)
 
 
 def describe() -> str:
@@ -82,7 +81,14 @@ def hold(policy: Policy) -> Hold:
     bwrap = program()
     assert bwrap is not None
     words = [bwrap, *_namespaces(network=policy.network), *_machine(), *_files(policy), "--"]
-    return Hold(NAME, tuple(words), lambda: _restrict(policy), variables(policy), told(policy), keeper="bwrap")
+    return Hold(
+        NAME,
+        tuple(words),
+        lambda: _restrict(unix_sockets=policy.unix_sockets),
+        variables(policy),
+        told(policy),
+        keeper="bwrap",
+    )
 
 
 def _namespaces(*, network: bool) -> list[str]:
@@ -168,9 +174,9 @@ def _is_seen(path: str, policy: Policy) -> bool:
     return not is_replaced or any(is_below(path, each) for each in policy.readable)
 
 
-def _restrict(policy: Policy) -> None:
+def _restrict(*, unix_sockets: bool) -> None:
     """What namespaces leave open: sockets without a place among the files, and calls that filters do not see."""
-    families = (*calls.NETWORK, *((socket.AF_UNIX,) if policy.unix_sockets else ()))
+    families = (*calls.NETWORK, *((socket.AF_UNIX,) if unix_sockets else ()))
     kernel.promise_no_new_privileges()
     if kernel.landlock_abi() >= _LANDLOCK_ABI_OF_SCOPES:
         ruleset = kernel.create_ruleset(0, 0, 0b11)
