@@ -97,6 +97,16 @@ async def test_a_login_and_the_configuration_count_and_no_command_is_run(models:
     assert not (tmp_path / "was-run").exists()
 
 
+async def test_stored_keys_that_cannot_be_read_are_told_to_who_would_need_one(models: Models, tmp_path: Path) -> None:
+    path = tmp_path / CREDENTIALS_FILE
+    path.write_text("{}")
+    path.chmod(0o644)
+    offered = await listing(models, tmp_path).everything({**NOBODY, "XAI_API_KEY": WITHHELD}, Config(model="xai"))
+    assert of(offered, "xai").usable
+    assert "chmod 600" in of(offered, "groq").why
+    assert not of(offered, "groq").usable
+
+
 async def test_a_server_of_ones_own_is_asked_for_its_models(models: Models, model_server: ModelServer) -> None:
     model_server.models = ("qwen3-coder", "nomic-embed-text", "llama")
     env = {**NOBODY, "OLLAMA_BASE_URL": model_server.base_url}

@@ -37,6 +37,7 @@ from kedge.protocol.messages import (
     ToolCall,
     ToolResult,
 )
+from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.requests import (
     Answer,
     AnswerReceipt,
@@ -91,6 +92,28 @@ NO_USAGE_JSON = (
 )
 
 # Each struct with nothing that can be left out, then, where something can be, with everything.
+MODEL = OfferedModel(
+    name="p/m",
+    context_window=9000,
+    max_output_tokens=None,
+    input_price=1.5,
+    output_price=2.0,
+    cache_read_price=None,
+    cache_write_price=None,
+    images=False,
+    tools=True,
+    reasoning=False,
+    source="catalog",
+    roles=["large"],
+)
+MODEL_JSON = (
+    '{"name":"p/m","context_window":9000,"max_output_tokens":null,"input_price":1.5,"output_price":2.0,'
+    '"cache_read_price":null,"cache_write_price":null,"images":false,"tools":true,"reasoning":false,'
+    '"source":"catalog","roles":["large"]}'
+)
+PROVIDER = OfferedProvider(id="p", title="P", usable=True, why="P_API_KEY is set", models=[MODEL])
+PROVIDER_JSON = f'{{"id":"p","title":"P","usable":true,"why":"P_API_KEY is set","models":[{MODEL_JSON}]}}'
+
 EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     (ErrorBody("session_busy", "wait"), '{"code":"session_busy","message":"wait"}'),
     # runs
@@ -186,6 +209,12 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     # jobs
     (JOB, JOB_JSON),
     (JobList([JOB]), f'{{"jobs":[{JOB_JSON}]}}'),
+    (MODEL, MODEL_JSON),
+    (PROVIDER, PROVIDER_JSON),
+    (
+        Offered(model="p/m", small_model=None, why="w", catalog_date="2026-11-15", providers=[PROVIDER]),
+        f'{{"model":"p/m","small_model":null,"why":"w","catalog_date":"2026-11-15","providers":[{PROVIDER_JSON}]}}',
+    ),
     # messages
     (Text("hi"), '{"type":"text","text":"hi"}'),
     (Reasoning("hm"), '{"type":"reasoning","text":"hm"}'),

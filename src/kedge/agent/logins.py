@@ -16,7 +16,7 @@ from kedge.models.credentials import Credentials, checked, last_four
 from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.key_check import check_key
 from kedge.models.key_file import Entry
-from kedge.models.providers import Provider, key_in, providers
+from kedge.models.providers import Provider, key_in, provider_of, providers
 from kedge.models.resolve import of_provider
 from kedge.models.values import Endpoint
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
@@ -129,9 +129,13 @@ class Logins:
 
 
 def _find(provider_id: str, config: Config) -> Provider:
+    try:
+        provider = provider_of(provider_id, config)
+    except ConfigError as error:  # of a package that is no good
+        raise Invalid("unknown_provider", error.text) from error
+    if provider is not None:
+        return provider
     known = providers(config)
-    if provider_id in known:
-        return known[provider_id]
     named = f"{provider_id!r}" if _NAME.fullmatch(provider_id) else "of that name"
     raise Invalid("unknown_provider", f"there is no provider {named}; known are {', '.join(sorted(known))}")
 

@@ -64,10 +64,13 @@ class Listing:
         known = providers(config)
         packages = await asyncio.to_thread(extensions.everything)
         known |= {name: each for name, each in packages.items() if isinstance(each, Provider) and name not in known}
-        stored = await self._credentials.stored()
+        try:
+            stored, problem = set(await self._credentials.stored()), ""
+        except ModelError as error:  # whoever would need a login is told
+            stored, problem = set[str](), error.text
         default = await self.default(env, config)
         small = _small(default, env, config)
-        asked = [self._offer(provider, env, stored) for provider in known.values()]
+        asked = [self._offer(provider, env, stored, problem) for provider in known.values()]
         offers = [*await asyncio.gather(*asked), self._inside()]
         offers += [
             _Offer(Provider(id=name), False, each.problem, {})
@@ -89,7 +92,7 @@ class Listing:
             providers=[offer.told(roles) for offer in offers],
         )
 
-    async def _offer(self, provider: Provider, env: Mapping[str, str], stored: Collection[str]) -> _Offer:
+    async def _offer(self, provider: Provider, env: Mapping[str, str], stored: Collection[str], problem: str) -> _Offer:
         models = _known(provider)
         try:
             url = address(provider, env)
@@ -97,7 +100,7 @@ class Listing:
             return _Offer(provider, False, error.text, models)
         key = _where_key_is(provider, env, stored)
         if url == provider.base_url and not provider.is_local:
-            hint = f"set {provider.key_variable}, or run: kedge login {provider.id}"
+            hint = problem or f"set {provider.key_variable}, or run: kedge login {provider.id}"
             return _Offer(provider, key is not None, key or hint, models)
         return await self._asked(provider, url, env, models, key)
 
