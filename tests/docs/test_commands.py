@@ -23,6 +23,7 @@ PAGES = (
     "docs/configuration.md",
     "docs/server.md",
     "docs/http-api.md",
+    "docs/undo.md",
 )
 # Reasons that are no excuse for a page's author: these really cannot be run here.
 REASONS = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kedge.files import scanning
+from kedge.files.states import Observed
 from kedge.files.tracked import Uncovered
 from kedge.files.versions import Versions
 
@@ -56,7 +57,12 @@ def test_an_unchanged_file_is_not_read_again(watched: Watched, monkeypatch: pyte
     watched.restart()
     read: list[bytes] = []
     real = scanning.observe
-    monkeypatch.setattr(scanning, "observe", lambda path: read.append(path) or real(path))
+
+    def observe(path: bytes) -> Observed:
+        read.append(path)
+        return real(path)
+
+    monkeypatch.setattr(scanning, "observe", observe)
     assert watched.look() == []
     assert read == [], "also after a restart"
 

@@ -6,10 +6,18 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from kedge.engine.turn import TurnContext
 
 Deed = Callable[[], object]
+
+
+class Write(NamedTuple):
+    path: Path
+    data: bytes
+
+
 MAX_BYTES = 2**30
 
 
@@ -17,10 +25,10 @@ class FileTurn:
     """`by_tool` and `by_command` say what the run with this prompt does; what follows in a prompt is done in order."""
 
     def __init__(self) -> None:
-        self._deeds: dict[str, list[tuple[Path, bytes] | Deed]] = {}
+        self._deeds: dict[str, list[Write | Deed]] = {}
 
     def by_tool(self, prompt: str, path: Path, data: bytes) -> None:
-        self._deeds.setdefault(prompt, []).append((path, data))
+        self._deeds.setdefault(prompt, []).append(Write(path, data))
 
     def by_command(self, prompt: str, deed: Deed) -> None:
         self._deeds.setdefault(prompt, []).append(deed)
@@ -28,11 +36,10 @@ class FileTurn:
     async def __call__(self, ctx: TurnContext) -> None:
         for deed in self._deeds.get(ctx.run.prompt, []):
             message = await ctx.message(model="test/model")
-            if isinstance(deed, tuple):
-                path, data = deed
-                async with ctx.changing_file(path, data):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(data)
+            if isinstance(deed, Write):
+                async with ctx.changing_file(deed.path, deed.data):
+                    deed.path.parent.mkdir(parents=True, exist_ok=True)
+                    deed.path.write_bytes(deed.data)
             else:
                 async with ctx.watching_files(os.environ, MAX_BYTES):
                     deed()

@@ -29,7 +29,9 @@ def cut_before(db: sqlite3.Connection, workspace_id: str, session_id: str, messa
         (session_id, *args),
     ).fetchone()
     if row is None:
-        raise _missing(message_id, "nothing_to_undo", "the session has no message that could be undone")
+        if message_id is not None:
+            raise NotFound("message", message_id)
+        raise Conflict("nothing_to_undo", "the session has no message that could be undone")
     return Cut(seq=row["seq"], message_id=row["id"], prompt=_prompt(db, row))
 
 
@@ -43,7 +45,9 @@ def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, messag
         (session_id, *args),
     ).fetchone()
     if row is None:
-        raise _missing(message_id, "nothing_to_fork", "the session has no message yet; start a new one")
+        if message_id is not None:
+            raise NotFound("message", message_id)
+        raise Conflict("nothing_to_fork", "the session has no message yet; start a new one")
     if row["reason"] is None:
         raise Conflict("message_unfinished", f"message {row['id']} is still being written; wait for its end")
     following = db.execute(
@@ -169,7 +173,3 @@ def _prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
     if row["role"] != "user":
         return None
     return text_of(decode_parts(parts_of(db, [row["id"]]).get(row["id"], [])))
-
-
-def _missing(message_id: str | None, code: str, why: str) -> Conflict | NotFound:
-    return Conflict(code, why) if message_id is None else NotFound("message", message_id)
