@@ -200,6 +200,23 @@ class TestGit:
         assert not (victim / "objects" / "x").exists()
         assert not (victim / "worktrees" / "evil" / "x").exists()
 
+    @pytest.mark.parametrize("link", [".git", ".git/hooks"])
+    async def test_a_link_in_the_place_of_what_is_protected_leads_nowhere(
+        self, cell: Cell, backend: SandboxMode, link: str
+    ) -> None:
+        """To protect something it is mounted, and a mount follows links."""
+        victim = cell.out / "victim"
+        (victim / "hooks").mkdir(parents=True)
+        (victim / "config").touch()
+        cell.hold(SandboxConfig(mode=backend, hidden=(str(cell.out / "out"),)))
+        await cell.run(f"mkdir -p $(dirname {link}); ln -s {victim} {link}; ln -s {cell.out}/out .git/config")
+        deeds = (f"echo evil > {link}/new", f"echo evil > {link}/config", f"echo evil > {victim}/new")
+        said = await cell.run("; ".join((*deeds, "cat .git/config/file", "echo ran")))
+        assert "ran" in said.content
+        assert sorted(path.name for path in victim.iterdir()) == ["config", "hooks"]
+        assert (victim / "config").read_text() == ""
+        assert "as it was" not in said.content
+
     @needs_bubblewrap
     async def test_what_git_runs_is_not_changed_by_a_command(self, cell: Cell) -> None:
         git(cell.workspace, "init", "-q")
@@ -281,6 +298,16 @@ class TestHiddenInside:
         output = await cell.run("cat attempts.py | head -1; cat .env; cat deep/private/key")
         assert "Tries to break out" in output.content
         assert attempts.SECRET not in output.content
+
+
+async def test_a_secret_is_hidden_in_a_workspace_that_lies_among_secrets(cell: Cell) -> None:
+    """What is hidden around it does not stand for what is hidden in it."""
+    sandbox = Sandbox(
+        config=SandboxConfig(mode="auto", hidden=(str(cell.root), ".env")),
+        directory=cell.workspace,
+        scratch=cell.hands.scratch,
+    )
+    assert {str(cell.root), str(cell.workspace / ".env")} <= set(sandbox.policy().hidden)
 
 
 async def test_the_whole_machine_is_no_workspace(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kedge.tools.sandbox import calls, kernel
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.landlock import CAPABILITIES
 from kedge.tools.sandbox.launch import in_a_thread
-from kedge.tools.sandbox.policy import Hold, Policy, is_below, outermost, told, variables
+from kedge.tools.sandbox.policy import Hold, Policy, is_below, told, variables
 
 NAME: SandboxMode = "bubblewrap"
 _PROBE_S = 10.0
@@ -125,12 +125,12 @@ def _files(policy: Policy) -> list[str]:
     for path in policy.writable:
         mounts[path] = ["--bind", path, path]
     for path in policy.protected:
-        if os.path.lexists(path):
+        if _is_itself(path):
             mounts |= _pinned(path, policy)
             mounts[path] = ["--ro-bind", path, path]
     sockets = _sockets(policy) if policy.unix_sockets else ()
-    for path in outermost((*policy.hidden, *sockets)):
-        if os.path.lexists(path):
+    for path in (*policy.hidden, *sockets):
+        if _is_itself(path):
             mounts |= _pinned(path, policy)
             mounts[path] = ["--tmpfs", path] if _is_directory(path) else ["--ro-bind", "/dev/null", path]
     mounts[temporary] = ["--bind", temporary, temporary]
@@ -150,6 +150,11 @@ def _pinned(path: str, policy: Policy) -> dict[str, list[str]]:
             if is_below(parent, root) and parent != root:
                 found[parent] = ["--bind", parent, parent]
     return found
+
+
+def _is_itself(path: str) -> bool:
+    """Whether it is there, and no link has taken its place or that of a directory on the way: a mount would follow."""
+    return os.path.realpath(path) == path and os.path.lexists(path)
 
 
 def _is_directory(path: str) -> bool:

@@ -13,7 +13,7 @@ _MAX_POINTER = 4096
 
 
 def protected(workspace: Path) -> list[Path]:
-    return [workspace / ".git" / name for name in _SWITCHES] if (workspace / ".git").is_dir() else []
+    return [workspace / ".git" / name for name in _SWITCHES]
 
 
 def elsewhere(workspace: Path) -> list[Path]:

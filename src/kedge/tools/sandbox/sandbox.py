@@ -105,7 +105,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             return tuple(own)
         shown = self._real(self.config.readable)
         kept = [path for path in self._real(SECRETS) if not any(is_below(path, each) for each in shown)]
-        return tuple(path for path in outermost((*own, *kept, *self._real(self.config.hidden))) if path != directory)
+        found = dict.fromkeys((*own, *kept, *self._real(self.config.hidden)))
+        return tuple(path for path in found if path != directory)
 
     def _real(self, entries: Iterable[str]) -> list[str]:
         return [
