@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kedge import failpoints
+from kedge.engine.changed import session_files
+from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
 from kedge.protocol.events import FileChange
 from kedge.protocol.files import FilesConflict
@@ -212,7 +216,8 @@ async def test_undos_stack_and_are_redone_in_turn(kedge: Kedge, turn: FileTurn, 
 
 async def test_a_busy_session_is_not_undone(kedge: Kedge) -> None:
     session = await kedge.session()
-    receipt = await kedge.send(session, "gate busy")
+    receipt = await kedge.send(session, "wait busy")
+    await kedge.reached("busy")
     with pytest.raises(SessionBusy):
         await kedge.engine.rewinder.undo(kedge.workspace_id, session)
     await kedge.cancel(session)
@@ -373,3 +378,98 @@ async def test_after_a_crash_in_a_command_what_it_did_is_still_undone(kedge: Ked
     await kedge.crash_and_start()
     await kedge.engine.rewinder.undo(kedge.workspace_id, session)
     assert (root / "a").read_text() == "one"
+
+
+async def test_what_a_sub_agent_did_goes_with_the_prompt_of_its_parent(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    kedge.turns["agent"] = turn
+    turn.by_tool("sub task", root / "by-sub-agent", b"x")
+
+    async def delegating(ctx: TurnContext) -> None:
+        await ctx.delegate("sub task")
+
+    kedge.turns["prompt"] = delegating
+    session = await kedge.session()
+    end = await do(kedge, session, "delegate it")
+    root_bytes = os.fsencode(root)
+    for run_id in (None, end.run_id):
+        found = await session_files(
+            kedge.store, kedge.engine.keeper.versions, root_bytes, kedge.workspace_id, session, run_id, diffs=True
+        )
+        assert [(file.path, file.status, file.added) for file in found.files] == [("by-sub-agent", "created", 1)]
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert not (root / "by-sub-agent").exists()
+
+
+async def test_what_a_cancelled_command_did_is_told_before_the_end_and_undone(kedge: Kedge, root: Path) -> None:
+    (root / "a").write_text("one")
+    at_work = asyncio.Event()
+
+    async def working(ctx: TurnContext) -> None:
+        async with ctx.watching_files(os.environ, 2**30):
+            (root / "a").write_text("two")
+            at_work.set()
+            await asyncio.Event().wait()
+
+    kedge.turns["prompt"] = working
+    session = await kedge.session()
+    receipt = await kedge.send(session, "work")
+    await at_work.wait()
+    await kedge.cancel(session)
+    assert (await kedge.end(receipt.run_id)).cancelled
+    await kedge.engine.keeper.settle(kedge.workspace_id)
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert (root / "a").read_text() == "one"
+
+
+async def test_what_a_person_does_between_two_runs_is_not_theirs(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "mine").write_text("one")
+    turn.by_command("first", lambda: (root / "a").write_text("by the run"))
+    turn.by_command("second", lambda: (root / "b").write_text("by the run"))
+    session = await kedge.session()
+    await do(kedge, session, "first")
+    (root / "mine").write_text("two")
+    await do(kedge, session, "second")
+    first = (await kedge.messages(session))[0]
+    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    assert [file.path for file in undone.files] == ["a", "b"]
+    assert (root / "mine").read_text() == "two"
+
+
+async def test_over_the_bound_the_oldest_versions_go_and_an_undo_says_so(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    keeper = kedge.engine.keeper
+    for name in ("old", "new"):
+        (root / name).write_bytes(os.urandom(400_000))
+        turn.by_tool(name, root / name, b"changed")
+    sessions = {name: await kedge.session() for name in ("old", "new")}
+    for name, session in sessions.items():
+        await do(kedge, session, name)
+    keeper._max_bytes = 600_000
+    await keeper.sweep()
+    old = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["old"], dry_run=True)
+    assert [(file.path, file.obstacle) for file in old.files] == [("old", "not_kept")]
+    new = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["new"])
+    assert [(file.path, file.obstacle) for file in new.files] == [("new", None)]
+
+
+async def test_a_prompt_waits_for_nothing_but_is_refused_while_files_are_restored(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    turn.by_tool("edit", root / "a", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    refused: list[str] = []
+
+    async def send() -> None:
+        with pytest.raises(Conflict) as error:
+            await kedge.send(session, "too early")
+        refused.append(error.value.code)
+
+    loop = asyncio.get_running_loop()
+    failpoints.arm("undo.path", lambda: asyncio.run_coroutine_threadsafe(send(), loop).result(20))
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert refused == ["session_busy"]
+    await do(kedge, session, "now")

@@ -77,7 +77,7 @@ class Keeper:
         name = os.fsencode(path)
         async with self.alone(author.workspace_id):
             try:
-                before, hollow = await asyncio.to_thread(self._kept_before, name, data)
+                before, hollow = await asyncio.to_thread(self._kept_before, os.fsencode(author.root), name, data)
             except (OSError, sqlite3.Error) as error:
                 raise NotKept(str(error)) from error
             planned = None if data is None else encode(State("file", digest_of(data), before.state.mode, len(data)))
@@ -244,11 +244,11 @@ class Keeper:
 
     # From here on in threads.
 
-    def _kept_before(self, path: bytes, data: bytes | None) -> tuple[Observed, bytes | None]:
+    def _kept_before(self, root: bytes, path: bytes, data: bytes | None) -> tuple[Observed, bytes | None]:
         """What is there, kept with what will be; and the empty directory that it will be in, if there is one."""
         seen = observe(path)
         self.versions.blobs.put([each for each in (seen.data, data) if each is not None])
-        return seen, _hollow_above(path) if seen.state.kind == "absent" else None
+        return seen, _hollow_above(root, path) if seen.state.kind == "absent" else None
 
     def _kept_after(self, root: bytes, path: bytes) -> Observed:
         seen = observe(path)
@@ -289,8 +289,8 @@ class Keeper:
         return changes
 
 
-def _hollow_above(path: bytes) -> bytes | None:
+def _hollow_above(root: bytes, path: bytes) -> bytes | None:
     parent = os.path.dirname(path)  # noqa: PTH120 - a path is bytes here
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)  # noqa: PTH120
-    return parent if observe(parent).state == DIRECTORY else None
+    return parent if parent != root and observe(parent).state == DIRECTORY else None

@@ -85,13 +85,6 @@ class Trees:
             else:
                 tree.entries[inside] = tree.unsaved[inside] = entry_of(seen, time.time_ns())
 
-    def is_known(self, root: bytes) -> bool:
-        """Whether somebody looked at this tree before."""
-        tree = self._tree(root)
-        with tree.one_by_one:
-            self._load(root, tree)
-            return tree.looked_at_ns is not None
-
     def _tree(self, root: bytes) -> _Tree:
         with self._one_by_one:
             tree = self._trees.pop(root, None) or _Tree()
