@@ -9,6 +9,7 @@ import pytest
 
 from tests.client.command import Done
 from tests.e2e.project import Project, bash, call, step
+from tests.server.client import done
 from tests.server.process import Server
 from tests.support.file_turn import tree_of
 from tests.support.model_control import ModelControl
@@ -73,6 +74,10 @@ def test_what_a_person_changed_since_is_named_and_kept(project: Project) -> None
     assert refused.code == 4, refused
     assert "shop/price.py" in refused.err
     assert (project.directory / "shop/price.py").read_text() == "by hand\n"
+    found = done(project.client.get(f"{project.workspace}/sessions"))["sessions"][0]
+    answer = project.client.post(f"{project.workspace}/sessions/{found['id']}/undo", {})
+    assert answer.status == 409
+    assert {"path": "shop/price.py", "status": "modified", "obstacle": "changed"} in answer.json["files"], answer
     forced = session(project, "undo", "--force", "--json")
     assert forced.code == 0, forced
     assert json.loads(forced.out)["undone_from"]

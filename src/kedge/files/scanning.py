@@ -20,7 +20,7 @@ from kedge.files.tracked import Listing, Uncovered
 
 # The coarsest clock of a file system in use (FAT) ticks every two seconds.
 TICK_NS = 2_000_000_000
-READ_S = 60.0  # for the contents of one look; a tree that takes longer is not waited for again
+READ_S = 20.0  # for the contents of one look; a tree that takes longer is not waited for again
 BATCH_BYTES = 8 * 1024 * 1024
 _IGNORE_FILES = frozenset({b".gitignore", b".ignore", b".rgignore", b".kedgeignore"})
 UNSEEN = State("special", "unseen")  # it was there before, and nobody looked

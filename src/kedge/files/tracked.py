@@ -6,10 +6,8 @@ The user's index is only read, and nothing that the repository configures is sta
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -19,6 +17,7 @@ from typing import NamedTuple
 # A larger tree is no project: a home, a disk, a folder of data.
 MAX_FILES = 100_000
 LIST_S = 20.0
+KEDGEIGNORE = b".kedgeignore"
 _CHUNK = 1024 * 1024
 
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "ls-files", "-z")
@@ -36,6 +35,9 @@ class Uncovered(Exception):
 @cache
 def ripgrep() -> str | None:
     """The one that was installed with Kedge, or the user's own."""
+    import shutil  # nothing that a starting server should wait for
+    import sysconfig
+
     for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if os.access(directory / "rg", os.X_OK):
             return str(directory / "rg")
@@ -57,8 +59,10 @@ def tracked(root: bytes, env: Mapping[str, str]) -> Listing:
         return Listing(listed)
     # No repository, no git, or a place that an outer repository ignores.
     program = ripgrep()
-    parents = () if listed is None else ("--no-ignore-parent",)
-    found = None if program is None else _listed([program, *_RIPGREP, *parents], root, clean, is_found=(0, 1))
+    options = [] if listed is None else ["--no-ignore-parent"]
+    if os.path.isfile(root + b"/" + KEDGEIGNORE):  # noqa: PTH113 - a path is bytes here
+        options += ["--ignore-file", os.fsdecode(KEDGEIGNORE)]
+    found = None if program is None else _listed([program, *_RIPGREP, *options], root, clean, is_found=(0, 1))
     if found is None:
         raise Uncovered("neither git nor ripgrep could list its files")
     return Listing(found, has_links=False)

@@ -12,6 +12,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from kedge.tools.addresses import checked_url
+from kedge.tools.editing import to_its_end
 from kedge.tools.errors import ToolError
 from kedge.tools.fetch import load_web
 from kedge.tools.paths import resolve, shown_path
@@ -49,7 +50,7 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
                 size = await _fill(ctx, params, file)
             try:
                 async with ctx.changing(path):
-                    await asyncio.to_thread(publish, partial, path)
+                    await to_its_end(publish, partial, path)
             except FileExistsError:
                 raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
         finally:

@@ -6,9 +6,9 @@ It is refused if the model has not seen the file, or not as it is now: what it w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec
 
 import msgspec
 
@@ -19,6 +19,8 @@ from kedge.tools.matching import find
 from kedge.tools.paths import resolve, shown_path
 from kedge.tools.port import Output, Place, ToolContext, Want
 from kedge.tools.text_files import TextFile
+
+P = ParamSpec("P")
 
 
 class Change(NamedTuple):
@@ -84,12 +86,22 @@ def want(planned: Planned) -> Want:
     return Want(kind="write", subject=str(planned.path), description=planned.title, params=params)
 
 
+async def to_its_end(write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """In a thread, which cannot be cancelled: what it does to the file is waited for, so that it goes on record."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *args, **kwargs))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait({writing})
+        raise
+
+
 async def written(ctx: ToolContext, planned: Planned) -> Output:
     status = None if planned.before is None else planned.before.status
     counts = (planned.diff.added, planned.diff.removed)
     async with ctx.changing(planned.path, planned.data, counts):
         # Whoever is cancelled meanwhile has written all of it or nothing.
-        await asyncio.to_thread(replacing.replace, planned.path, planned.data, status, planned.shown)
+        await to_its_end(replacing.replace, planned.path, planned.data, status, planned.shown)
     done = "Created" if planned.before is None else "Edited"
     lines = [f"{done} {planned.shown} ({planned.diff.counts}).", *planned.notes, "", planned.diff.text.rstrip("\n")]
     metadata = {

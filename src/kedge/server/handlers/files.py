@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from kedge.engine import changed
 from kedge.engine.rewinding import Rewinder
 from kedge.protocol.files import ForkBody, RedoBody, SessionFilesQuery, UndoBody
 from kedge.server.errors import stopping
@@ -12,6 +11,8 @@ from kedge.server.operations import Call, Reply
 
 
 async def session_files(call: Call) -> Reply:
+    from kedge.engine import changed  # brings `difflib` along, which a starting server should not wait for
+
     query, engine = call.query(SessionFilesQuery), call.engine
     workspace_id, session_id = call["workspace_id"], call["session_id"]
     root = os.fsencode(engine.feed(workspace_id).path)

@@ -117,8 +117,6 @@ def _purge(tx: Tx, session: sqlite3.Row, most: int) -> int:
     """Remove up to `most` messages of a deleted session, or when none is left the words of as many of its runs."""
     if removed := _remove_messages(tx, "session_id", session["id"], most):
         return removed
-    for table in ("changes", "undos", "file_work", "unwatched"):
-        tx.execute(f"DELETE FROM {table} WHERE session_id = ?", session["id"])
     runs = tx.all(
         "SELECT run_id, seq FROM runs WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
         *(session["id"], session["purged_seq"], most),

@@ -108,6 +108,8 @@ def end_delete(tx: Tx, workspace_id: str, session_id: str) -> None:
         if row is not None:
             seq = tx.next_seq(workspace_id)
             tx.execute("UPDATE sessions SET deleted_seq = ?, deleted_at = ? WHERE id = ?", seq, tx.now, each)
+            for table in ("changes", "undos", "file_work", "unwatched"):  # no event needs them: contents go soon
+                tx.execute(f"DELETE FROM {table} WHERE session_id = ?", each)
             tell_session(tx, workspace_id, each, "deleted", seq)
 
 
