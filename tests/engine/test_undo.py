@@ -473,3 +473,19 @@ async def test_a_prompt_waits_for_nothing_but_is_refused_while_files_are_restore
     await kedge.engine.rewinder.undo(kedge.workspace_id, session)
     assert refused == ["session_busy"]
     await do(kedge, session, "now")
+
+
+async def test_a_directory_that_a_person_emptied_is_empty_again_after_a_redo(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    (root / "d").mkdir()
+    (root / "d/file").write_text("one")
+    turn.by_tool("edit", root / "d/file", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    (root / "d/file").unlink()
+    now = tree_of(root)
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    assert (root / "d/file").read_text() == "one"
+    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    assert tree_of(root) == now

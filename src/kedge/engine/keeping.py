@@ -21,7 +21,7 @@ from kedge.engine.persist import persist
 from kedge.files.counting import counts as lines_of
 from kedge.files.planning import decode_steps
 from kedge.files.scanning import Difference
-from kedge.files.states import ABSENT, DIRECTORY, Observed, State, decode, digest_of, encode, observe
+from kedge.files.states import ABSENT, DIRECTORY, Observed, State, decode, digest_of, encode, hollow_above, observe
 from kedge.files.tracked import Uncovered
 from kedge.files.versions import DEFAULT_MAX_BYTES, Versions
 from kedge.protocol.errors import KedgeError
@@ -248,7 +248,7 @@ class Keeper:
         """What is there, kept with what will be; and the empty directory that it will be in, if there is one."""
         seen = observe(path)
         self.versions.blobs.put([each for each in (seen.data, data) if each is not None])
-        return seen, _hollow_above(root, path) if seen.state.kind == "absent" else None
+        return seen, hollow_above(root, path) if seen.state.kind == "absent" else None
 
     def _kept_after(self, root: bytes, path: bytes) -> Observed:
         seen = observe(path)
@@ -287,10 +287,3 @@ class Keeper:
                 )
             )
         return changes
-
-
-def _hollow_above(root: bytes, path: bytes) -> bytes | None:
-    parent = os.path.dirname(path)  # noqa: PTH120 - a path is bytes here
-    while not os.path.lexists(parent):
-        parent = os.path.dirname(parent)  # noqa: PTH120
-    return parent if parent != root and observe(parent).state == DIRECTORY else None

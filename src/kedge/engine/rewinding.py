@@ -132,7 +132,7 @@ class Rewinder:
             if undo is None:
                 raise Conflict("nothing_to_redo", "nothing was undone in this session since its last prompt")
             wishes = [Wish(step.path, step.then, step.now) for step in planning.decode_steps(undo.plan)]
-            plan = await self._planned(wishes, keeps=False)
+            plan = await self._planned(workspace_id, wishes, keeps=False)
             told = self._told(workspace_id, plan)
             if dry_run:
                 return await self._rewound(await self._store.session(workspace_id, session_id), None, told, is_dry=True)
@@ -147,7 +147,7 @@ class Rewinder:
     ) -> Rewound:
         files = self._store.files
         changes = await files.changes(workspace_id, session_id, cut.seq)
-        plan = await self._planned(planning.wishes_of(map(_states, changes)), keeps=not dry_run)
+        plan = await self._planned(workspace_id, planning.wishes_of(map(_states, changes)), keeps=not dry_run)
         told = self._told(workspace_id, plan)
         notes = [
             f"{why}; what its commands changed stays"
@@ -195,9 +195,10 @@ class Rewinder:
             except Changed:
                 log.warning("%r was changed meanwhile, and stays as it is", step.path)
 
-    async def _planned(self, wishes: Sequence[Wish], *, keeps: bool) -> Plan:
+    async def _planned(self, workspace_id: str, wishes: Sequence[Wish], *, keeps: bool) -> Plan:
+        root, blobs = os.fsencode(self._root_of(workspace_id)), self._keeper.versions.blobs
         try:
-            return await asyncio.to_thread(planning.plan, wishes, self._keeper.versions.blobs, keeps=keeps)
+            return await asyncio.to_thread(planning.plan, wishes, blobs, root, keeps=keeps)
         except (OSError, sqlite3.Error) as error:
             raise Unavailable("files_unavailable", f"the files cannot be read ({error}); nothing changed") from error
 

@@ -15,7 +15,7 @@ import msgspec
 
 from kedge.files.blobs import Blobs
 from kedge.files.restoring import Step
-from kedge.files.states import State, observe
+from kedge.files.states import ABSENT, DIRECTORY, State, hollow_above, observe
 from kedge.protocol.files import FileStatus, Obstacle
 
 
@@ -75,7 +75,7 @@ def wishes_of(changes: Iterable[tuple[bytes, State, State]]) -> list[Wish]:
     return list(found.values())
 
 
-def plan(wishes: Sequence[Wish], blobs: Blobs, *, keeps: bool) -> Plan:
+def plan(wishes: Sequence[Wish], blobs: Blobs, root: bytes, *, keeps: bool) -> Plan:
     """`keeps`: what is there now is kept, so that it can come back. Blocks: not for the loop."""
     steps: list[Planned] = []
     for wish in wishes:
@@ -85,6 +85,11 @@ def plan(wishes: Sequence[Wish], blobs: Blobs, *, keeps: bool) -> Plan:
         if keeps and seen.data is not None:
             blobs.put([seen.data])
         steps.append(Planned(Step(wish.path, seen.state, wish.then), _obstacle(wish, seen.state, blobs)))
+    # A directory that is empty only now is so again when this is taken back.
+    known = {wish.path for wish in wishes}
+    coming = [step.path for step, _ in steps if step.now.kind == "absent" and step.then.is_kept]
+    hollow = {above for path in coming if (above := hollow_above(root, path)) is not None and above not in known}
+    steps += [Planned(Step(path, DIRECTORY, ABSENT), None) for path in sorted(hollow)]
     going = {step.path for step, _ in steps if step.then.kind == "absent"}
     return Plan([Planned(step, obstacle or _in_the_way(step, going)) for step, obstacle in steps])
 

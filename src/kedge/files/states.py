@@ -73,6 +73,14 @@ def observe(path: bytes) -> Observed:
         return Observed(ABSENT)
 
 
+def hollow_above(root: bytes, path: bytes) -> bytes | None:
+    """The empty directory that a new file will be in, if there is one; never the root itself."""
+    parent = os.path.dirname(path)  # noqa: PTH120
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)  # noqa: PTH120
+    return parent if parent != root and observe(parent).state == DIRECTORY else None
+
+
 def _read(path: bytes) -> Observed:
     try:
         # Something else may be there by now: neither a pipe nor a link may lead us on.
