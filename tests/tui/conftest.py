@@ -21,3 +21,20 @@ def models() -> Generator[ModelControl]:
 def home(models: ModelControl) -> Generator[Home]:
     with new_home(models, has_titles=False) as home:
         yield home
+
+
+@pytest.fixture(scope="package")
+def shared_home(models: ModelControl) -> Generator[Home]:
+    """One server for all that changes nothing but its own workspace."""
+    with new_home(models, has_titles=False) as home:
+        server = home.serve()
+        yield home
+        assert server.stop() == 0
+
+
+@pytest.fixture
+def served(shared_home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """This process lives there: the interface's variables are its own."""
+    for name, value in shared_home.env.items():
+        monkeypatch.setenv(name, value)
+    return shared_home

@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events, work
 from textual.app import App
 from textual.binding import BindingType
+from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 
 from kedge.client.errors import ClientError
 from kedge.protocol.events import AgentEvent, ConfigChanged
 from kedge.tui import terminal
+from kedge.tui.chat.clean import clean
 from kedge.tui.desk import Desk
 from kedge.tui.launch import Launch
 from kedge.tui.link import Link
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Settings
-from kedge.tui.story.book import Book, Ended, Happening, Resolved, Rewound
+from kedge.tui.story.book import Book, Ended, Gone, Happening, Resolved, Rewound
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
@@ -46,21 +49,33 @@ class KedgeApp(App[int]):
         self.chat = ChatScreen(self.book, self.link, self.desk, mode=launch.mode)
         self._told = told
         self._is_focused = True
+        self._linking: asyncio.Task[None] | None = None
         self._said = ("", "")  # title and progress, as they were told last
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
 
     def on_mount(self) -> None:
-        self.theme = "textual-light" if self._told.is_light else "textual-dark"
+        self.theme = self._own_theme
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.exit, 128 + number)
-        self.run_worker(self.link.run(), group="link", exit_on_error=True)
+        self.run_worker(self._stay_linked(), group="link", exit_on_error=True)
         self._begin()
 
-    def on_unmount(self) -> None:
+    async def _stay_linked(self) -> None:
+        self._linking = asyncio.current_task()
+        await self.link.run()
+
+    async def on_unmount(self) -> None:
+        if self._linking is not None:  # its connections are closed before the loop is
+            self._linking.cancel()
+            await asyncio.wait({self._linking})
         self.say(terminal.title("") + (terminal.progress("none") if terminal.shows_progress(os.environ) else ""))
+
+    @property
+    def _own_theme(self) -> str:
+        return "textual-light" if self._told.is_light else "textual-dark"
 
     # the beginning
 
@@ -94,7 +109,7 @@ class KedgeApp(App[int]):
 
                 await first_start(self)
         except ClientError as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error")
 
     async def _read_settings(self) -> None:
         self.settings = Settings.read(await self.desk.config())
@@ -102,8 +117,11 @@ class KedgeApp(App[int]):
         self.set_keymap(dict(self.settings.keys))
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode
-        if self.settings.theme in self.available_themes:
-            self.theme = self.settings.theme
+        self.theme = self.settings.theme if self.settings.theme in self.available_themes else self._own_theme
+        if self.settings.unknown:
+            self.chat.hint(
+                f"[tui.keys] has no action {', '.join(self.settings.unknown)}; {self.chat.key('help')} lists them"
+            )
         self._changed()
 
     # models
@@ -122,15 +140,23 @@ class KedgeApp(App[int]):
     async def pick_model(self, name: str = "") -> None:
         from kedge.tui.models import pick
 
-        await pick(self, name)
-        await self.choose_model()
+        await self._try(pick(self, name))
 
     @work(group="dialog")
     async def log_in(self, provider: str = "") -> None:
+        from kedge.tui.dialogs.login import KeyDialog
         from kedge.tui.models import log_in
 
-        await log_in(self, provider)
-        await self.choose_model()
+        if not any(isinstance(screen, KeyDialog) for screen in self.screen_stack):
+            await self._try(log_in(self, provider))
+
+    async def _try(self, asked: Awaitable[object]) -> None:
+        """And see which model there is afterwards."""
+        try:
+            await asked
+            await self.choose_model()
+        except ClientError as error:
+            self.chat.hint(str(error))
 
     def pick_theme(self, name: str = "") -> None:
         if name and name not in self.available_themes:
@@ -172,12 +198,16 @@ class KedgeApp(App[int]):
                 self.chat.asking.resolved(what)
             case Ended(run, end):
                 if self.chat.session_id == end.session_id:
-                    self.run_worker(self._quietly(self.link.read_usage(end.session_id)), group="usage")
+                    self._read(partial(self.link.read_usage, end.session_id))
                 is_own = run is None or run.parent_run_id is None
                 if is_own and not end.cancelled:
                     self._notify("failed" if end.error else "finished", end.error or end.text, end.session_id)
+            case Gone(session_id):
+                if session_id == self.chat.session_id:
+                    self.chat.action_new_session()
+                    self.chat.hint("The session was deleted")
             case Rewound(session_id):
-                self.run_worker(self._quietly(self.link.read_page(session_id)), group="page")
+                self._read(partial(self.link.read_page, session_id))
             case ConfigChanged():
                 self._reread()
             case AgentEvent():
@@ -186,11 +216,14 @@ class KedgeApp(App[int]):
             case _:
                 self._notify("asks", getattr(what, "description", "a question"), what.session_id)
 
-    async def _quietly(self, reading: Awaitable[None]) -> None:
-        try:
-            await reading
-        except ClientError:
-            pass  # without a server there is nothing to read; the link reads all again when there is one
+    def _read(self, reading: Callable[[], Awaitable[None]]) -> None:
+        async def quietly() -> None:
+            try:
+                await reading()
+            except ClientError:
+                pass  # without a server there is nothing to read; the link reads all again when there is one
+
+        self.run_worker(quietly, group="reading")
 
     @work(group="settings", exclusive=True)
     async def _reread(self) -> None:
@@ -209,13 +242,30 @@ class KedgeApp(App[int]):
         elif session_id != self.chat.session_id and (
             session is None or session.parent_session_id != self.chat.session_id
         ):
-            self.notify(f"{title}: {what}", markup=False)
+            self.notify(f"{title}: {what}")
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key):
+            self.chat.pressed(event.key)
+        await super().on_event(event)
 
     def on_app_focus(self, _: events.AppFocus) -> None:
         self._is_focused = True
 
     def on_app_blur(self, _: events.AppBlur) -> None:
         self._is_focused = False
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """What is said may come from a model, a file or a server: it is never markup, and moves no cursor."""
+        super().notify(clean(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     # the terminal
 
@@ -259,7 +309,7 @@ class KedgeApp(App[int]):
             if self.chat.session_id is not None:
                 await self.desk.cancel(self.chat.session_id)
         except ClientError as error:
-            self.notify(f"Not cancelled: {error}", severity="error", markup=False)
+            self.notify(f"Not cancelled: {error}", severity="error")
             return
         self.exit(0)
 

@@ -45,10 +45,15 @@ class Asking:
 
     def resolved(self, what: Resolved) -> None:
         """Told by the story: perhaps by somebody else."""
-        if what.request.id not in self._answered and what.by != "server":
-            self._screen.notify(f"{what.by} answered: {what.action.replace('_', ' ')}", markup=False)
+        is_here = what.request.session_id in (self._screen.session_id, *self._children())
+        if is_here and what.request.id not in self._answered and what.by != "server":
+            self._screen.notify(f"{what.by} answered: {what.action.replace('_', ' ')}")
         self._answered.discard(what.request.id)
         self._later.discard(what.request.id)
+
+    def _children(self) -> list[str]:
+        page = self._screen.page
+        return list(page.children) if page is not None else []
 
     def _open(self, request: Request) -> None:
         if isinstance(request, PermissionRequest):
@@ -88,8 +93,8 @@ class Asking:
                 receipt = await desk.refuse_to_answer(request.id)
         except ClientError as error:
             self._answered.discard(request.id)
-            self._screen.notify(f"Not answered: {error}", severity="error", markup=False)
+            self._screen.notify(f"Not answered: {error}", severity="error")
             self._screen.changed()
             return
         if not receipt.resolved:
-            self._screen.notify(f"{receipt.by} was faster: {receipt.action.replace('_', ' ')}", markup=False)
+            self._screen.notify(f"{receipt.by} was faster: {receipt.action.replace('_', ' ')}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kedge.client.errors import ClientError
 from kedge.tui import words
 from kedge.tui.editor.draft import Draft
-from kedge.tui.keys import KEYS
 from kedge.tui.story.blocks import Block, Call
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ class Commands:
         for each in found:
             command = Command(each.name, each.description, partial(self._prompt, each.text), "[ARGUMENTS]", is_own=True)
             self.all.setdefault(each.name, command)
+        self._screen.editor.set_commands(self.names())
 
     def _prompt(self, text: str, arguments: str) -> None:
         """A prompt with a name."""
@@ -84,8 +84,8 @@ class Commands:
     def open_palette(self) -> None:
         from kedge.tui.dialogs.palette import Palette
 
-        keys = {key.action: key.keys.split(",")[0] for key in KEYS}
-        items = [(command.name, command.help, keys.get(command.key, "")) for command in self.all.values()]
+        key = self._screen.key
+        items = [(each.name, each.help, key(each.key) if each.key else "") for each in self.all.values()]
 
         def chosen(name: str | None) -> None:
             if name is not None:
@@ -112,7 +112,7 @@ class Commands:
         from kedge.tui.dialogs.help import HelpDialog
 
         commands = [(f"/{each.name} {each.arguments}".strip(), each.help) for each in self.all.values()]
-        self._screen.app.push_screen(HelpDialog(commands))
+        self._screen.app.push_screen(HelpDialog(self._screen, commands))
 
     def _new(self, _: str) -> None:
         self._screen.action_new_session()
@@ -161,9 +161,7 @@ class Commands:
         page, window = self._screen.page, self._screen.window
         used = page.context_tokens if page else 0
         of = f" of {words.tokens(window)} ({used * 100 // window}%)" if window else ""
-        self._screen.notify(
-            f"The last step read and wrote {words.tokens(used)} tokens{of}.", title="Context", markup=False
-        )
+        self._screen.notify(f"The last step read and wrote {words.tokens(used)} tokens{of}.", title="Context")
 
     def _cost(self, _: str) -> None:
         page = self._screen.page
@@ -176,7 +174,7 @@ class Commands:
             f"{usage.cache_read_tokens:,} from the cache, {usage.cache_write_tokens:,} into it",
             words.cost(usage) or "$0.00",
         ]
-        self._screen.notify("\n".join(lines), title="This session", markup=False)
+        self._screen.notify("\n".join(lines), title="This session")
 
     def _diff(self, _: str) -> None:
         from kedge.tui.dialogs.changes import ChangesDialog
@@ -235,7 +233,7 @@ class Commands:
         except OSError as error:
             self._screen.hint(f"Not written: {error}")
             return
-        self._screen.notify(f"Written to {path}", markup=False)
+        self._screen.notify(f"Written to {path}")
 
     def _theme(self, name: str) -> None:
         self._screen.kedge.pick_theme(name)

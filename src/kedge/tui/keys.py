@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from textual.binding import Binding
+
+_NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "underscore": "_", "slash": "/"}
 
 
 class Key(NamedTuple):
@@ -37,6 +40,11 @@ KEYS = (
     Key("chat_home", "ctrl+home", "to the beginning", "View"),
     Key("chat_end", "ctrl+end", "to the end", "View"),
 )
+
+
+def shown(keys: Iterable[str]) -> str:
+    """As they are written on a keyboard: `Ctrl+T, F2`."""
+    return ", ".join("+".join(_NAMES.get(part, part.capitalize()) for part in key.split("+")) for key in keys)
 
 
 def bindings() -> list[Binding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kedge.client.errors import ClientError, Refused
+from kedge.client.errors import ClientError
 
 if TYPE_CHECKING:
     from kedge.protocol.models import Offered, OfferedModel
@@ -49,7 +49,7 @@ async def pick(app: KedgeApp, name: str) -> None:
             await app.desk.choose_model(app.chat.session_id, name)
         else:
             await app.desk.configure_model(name)
-    except Refused as error:
+    except ClientError as error:
         app.chat.hint(str(error))
 
 

@@ -14,19 +14,21 @@ from textual.screen import Screen
 
 from kedge.client.errors import ClientError, Refused
 from kedge.tui.asking import Asking
+from kedge.tui.chat.clean import clean_line
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.desk import Desk, Mode
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.memory import Memory, state_directory
-from kedge.tui.keys import bindings
+from kedge.tui.keys import KEYS, bindings, shown
 from kedge.tui.link import Link
 from kedge.tui.sidebar import Sidebar
-from kedge.tui.status import Activity, Banner, Queue, StatusLine
+from kedge.tui.status import Activity, Banner, Doing, Queue, StatusLine
 from kedge.tui.story.blocks import Call, Thoughts
 from kedge.tui.story.book import Book
 from kedge.tui.story.page import Page
+from kedge.tui.welcome import Welcome
 
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp
@@ -79,6 +81,7 @@ class ChatScreen(Screen[None]):
         with Vertical(id="main"):
             yield Banner()
             yield Transcript()
+            yield Welcome()
             yield Queue()
             yield Activity()
             yield self._new_editor()
@@ -120,13 +123,17 @@ class ChatScreen(Screen[None]):
         page = self.page
         requests = self.book.requests_of(self.session_id) if self.session_id else []
         self.query_one(Banner).draw(self.link)
-        self.transcript.show(page.blocks() if page else [])
-        self.query_one(Queue).draw(page)
-        self.query_one(Activity).draw(page, len(requests), self._hint)
+        blocks = page.blocks() if page else []
+        self.transcript.show(blocks)
+        self._welcome(is_wanted=not blocks)
+        self.query_one(Queue).draw(page, self.key("queue"))
+        session = self.book.sessions.get(self.session_id or "")
+        is_agent = session is not None and session.parent_session_id is not None
+        doing = Doing(len(requests), self.key("answer"), self._hint, is_agent)
+        self.query_one(Activity).draw(page, doing)
         place = Path(self.kedge.launch.directory).name or "/"
-        self.query_one(StatusLine).draw(self.mode, self.model, page, self.window, place)
+        self.query_one(StatusLine).draw(self.mode, self.model, page, self.window, place, self.key("help"))
         if self.has_class("-wide"):
-            session = self.book.sessions.get(self.session_id or "")
             files = self.book.files.get(self.session_id or "", {})
             title = session.title if session else ""
             self.query_one(Sidebar).draw(title, self.model, page, self.window, files, place)
@@ -134,9 +141,22 @@ class ChatScreen(Screen[None]):
         self.kedge.show_state(page)
         self._settle()
 
+    def _welcome(self, *, is_wanted: bool) -> None:
+        welcome = self.query_one(Welcome)
+        welcome.display, self.transcript.display = is_wanted, not is_wanted
+        if is_wanted:
+            home, directory = str(Path.home()), self.kedge.launch.directory
+            place = directory.replace(home, "~", 1) if directory.startswith(f"{home}/") else directory
+            welcome.draw(place, self.model, self.key("help"), self.key("palette"))
+
+    def key(self, action: str) -> str:
+        """What to press for an action, whatever the configuration made of it."""
+        default = next(key.keys for key in KEYS if key.action == action)
+        return shown(self.kedge.settings.keys.get(action, default).split(",")[:1])
+
     def hint(self, text: str) -> None:
         """A word above the editor, until the next key."""
-        self._hint = text
+        self._hint = clean_line(text)
         self.changed()
 
     # sessions
@@ -150,9 +170,12 @@ class ChatScreen(Screen[None]):
             return
         self.session_id = session_id
         self.asking.forget()
-        await self.kedge.choose_model()
         self.draw()
         self.transcript.scroll_end(animate=False)
+        try:
+            await self.kedge.choose_model()
+        except ClientError as error:
+            self.hint(str(error))
 
     def action_new_session(self) -> None:
         self.session_id = None
@@ -179,6 +202,7 @@ class ChatScreen(Screen[None]):
         again = next((run_id for run_id, sent in self._unsent.items() if sent == draft), None)
         run_id = again or new_run_id()
         self._unsent[run_id] = draft
+        is_typed = draft in self.editor.sending  # else it is the text of a command
         try:
             if self.session_id is None:
                 session_id = (await self.desk.create_session()).id
@@ -197,36 +221,47 @@ class ChatScreen(Screen[None]):
                 )
         except Refused as error:
             self._unsent.pop(run_id, None)
-            self.editor.refused(draft)
+            self._put_back(draft, is_typed=is_typed)
             self.hint(f"Not sent: {error}")
             return
         except ClientError as error:
             if run_id in self._unsent:
-                self.editor.refused(draft)
-                self.hint(f"Not sent: {error} Enter tries again.")
+                self._put_back(draft, is_typed=is_typed)
+                self.hint(f"Not sent: {error}; Enter tries again")
             return
         if self._unsent.pop(run_id, None) is not None:
             self.editor.accepted(draft)
         self._hint = ""
         self.transcript.scroll_end(animate=False)
 
+    def _put_back(self, draft: Draft, *, is_typed: bool) -> None:
+        if is_typed:
+            self.editor.refused(draft)
+        else:
+            self.editor.put_back(draft.text)
+
     def _settle(self) -> None:
         """A prompt whose receipt was lost, and which the story tells of, did arrive."""
-        for run_id in [each for each in self._unsent if each in self.book.runs]:
+        told = self.page.runs if self.page else {}
+        for run_id in [each for each in self._unsent if each in self.book.runs or each in told]:
             self.editor.accepted(self._unsent.pop(run_id))
 
     # keys
 
-    def on_key(self, event: events.Key) -> None:
-        if event.key != "escape" and self._hint:
-            self._hint = ""
-            self.changed()
+    def pressed(self, key: str) -> None:
+        """Told of every key, also of those that the editor takes: a hint was read by then."""
+        if key != "escape" and self._hint:
+            self.hint("")
 
     def action_escape(self) -> None:
-        """Once cancels nothing."""
+        """Once cancels nothing; from a sub-agent's session it goes back."""
         now = time.monotonic()
         if self.focused is not self.editor:
             self.editor.focus()
+        session = self.book.sessions.get(self.session_id or "")
+        if session is not None and session.parent_session_id is not None:
+            self.open_session(session.parent_session_id)
+            return
         page = self.page
         if page is None or not page.is_busy:
             return

@@ -7,26 +7,34 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from kedge.tui.desk import Mode
+from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
 from kedge.tui.keys import KEYS
 from kedge.tui.terminal import Notify
 
 if TYPE_CHECKING:
     from kedge.protocol.api import ConfigAnswer
 
+_KEYS = "tui.keys."
+_IDS = {key.action: f"editor.{key.action}" for key in EDITOR_KEYS if key.help} | {
+    key.action: key.action for key in KEYS
+}
+
 
 class Settings(NamedTuple):
     mode: Mode = "ask"
     theme: str = "auto"
     notifications: Notify = "auto"
-    keys: Mapping[str, str] = MappingProxyType({})  # by action
+    keys: Mapping[str, str] = MappingProxyType({})  # by the id of the binding
+    unknown: tuple[str, ...] = ()  # names in `[tui.keys]` that are no action
 
     @classmethod
     def read(cls, answer: ConfigAnswer) -> Self:
         values = {value.key: value.value for value in answer.values}
-        keys = {key.action: str(values[f"tui.keys.{key.action}"]) for key in KEYS if f"tui.keys.{key.action}" in values}
+        given = {key.removeprefix(_KEYS): str(value) for key, value in values.items() if key.startswith(_KEYS)}
         return cls(
             mode=cast("Mode", values.get("permissions.mode", "ask")),
             theme=str(values.get("tui.theme", "auto")),
             notifications=cast("Notify", values.get("tui.notifications", "auto")),
-            keys=keys,
+            keys={_IDS[name]: keys.replace(" ", "") for name, keys in given.items() if name in _IDS},
+            unknown=tuple(sorted(given.keys() - _IDS.keys())),
         )

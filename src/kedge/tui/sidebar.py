@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from kedge.protocol.events import FileChange
 from kedge.tui import words
+from kedge.tui.quiet import Quiet
 from kedge.tui.story.page import Page
 
 _MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
@@ -18,7 +18,7 @@ _MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 class Sidebar(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
-        yield Static(id="sidebar-text")
+        yield Quiet(id="sidebar-text")
 
     def draw(
         self, title: str, model: str, page: Page | None, window: int | None, files: Mapping[str, FileChange], place: str
@@ -34,7 +34,7 @@ class Sidebar(VerticalScroll, can_focus=False):
             )
         changed = [f"{words.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in files.items()]
         parts += _section("Changed files", changed[-20:])
-        self.query_one("#sidebar-text", Static).update(Content("\n").join(parts))
+        self.query_one("#sidebar-text", Quiet).show(Content("\n").join(parts))
 
 
 def _section(name: str, lines: list[str]) -> list[Content]:

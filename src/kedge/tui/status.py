@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Static
 
 from kedge.tui import words
 from kedge.tui.desk import Mode
 from kedge.tui.link import Link
+from kedge.tui.quiet import Quiet
 from kedge.tui.story.page import Page
 
-_MODES: dict[Mode, str] = {"plan": "$accent", "ask": "$text-muted", "auto-edit": "$warning", "yolo": "$error"}
+_MODES: dict[Mode, str] = {
+    "plan": "$text-accent",
+    "ask": "$text-muted",
+    "auto-edit": "$text-warning",
+    "yolo": "$text-error",
+}
+_NONE = Content("")
+TICK_S = 0.1
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class Banner(Static):
+class Banner(Quiet):
     """Shown while the server is not there."""
 
     def draw(self, link: Link) -> None:
@@ -27,26 +35,33 @@ class Banner(Static):
         if is_up:
             return
         what = "The server cannot be reached" if link.state == "lost" else "The server does not let us in"
-        self.update(
-            Content.from_markup("$what: trying again. Nothing is lost. [dim]$why[/dim]", what=what, why=link.error)
-        )
+        why = f" ({words.one_line(link.error, 200)})" if link.error else ""
+        self.show(Content(f"{what}: trying again. Nothing is lost.{why}"))
 
 
-class Activity(Static):
+class Doing(NamedTuple):
+    """What is said above the editor, apart from what runs."""
+
+    asked: int = 0  # requests that wait for the person
+    answer_key: str = ""
+    hint: str = ""
+    is_agent: bool = False  # a sub-agent's session is looked at
+
+
+class Activity(Quiet):
     """What the session is doing; ticks only while it does."""
 
     def __init__(self) -> None:
-        super().__init__("")
+        super().__init__()
         self._since: float | None = None
         self._page: Page | None = None
-        self._asked = 0
-        self._hint = ""
+        self._doing = Doing()
         self._tick = 0
 
     def on_mount(self) -> None:
-        self._timer = self.set_interval(0.1, self._draw, pause=True)
+        self._timer = self.set_interval(TICK_S, self._draw, pause=True)
 
-    def draw(self, page: Page | None, asked: int, hint: str) -> None:
+    def draw(self, page: Page | None, doing: Doing) -> None:
         is_busy = page is not None and page.is_busy
         if is_busy and (self._since is None or page is not self._page):
             self._since = time.monotonic()
@@ -54,69 +69,72 @@ class Activity(Static):
         elif not is_busy:
             self._since = None
             self._timer.pause()
-        self._page, self._asked, self._hint = page, asked, hint
+        self._page, self._doing = page, doing
         self._draw()
 
     def _draw(self) -> None:
-        if self._hint:
-            self.update(Content.styled(self._hint, "$warning"))
+        doing = self._doing
+        if doing.hint:
+            self.show(Content.styled(doing.hint, "$text-warning"))
         elif self._since is None or self._page is None:
-            self.update("")
-        elif self._asked:
-            self.update(Content.styled("● Waiting for your answer · F2", "$warning"))
+            self.show(
+                Content.styled("A sub-agent's session · Esc goes back", "$text-muted") if doing.is_agent else _NONE
+            )
+        elif doing.asked:
+            self.show(Content.styled(f"● Waiting for your answer · {doing.answer_key}", "$text-warning"))
         else:
             self._tick += 1
             took = words.duration(time.monotonic() - self._since)
             mark = _SPINNER[self._tick % len(_SPINNER)]
             what = "Working" if self._page.active else "Waiting for its turn"
-            self.update(Content.styled(f"{mark} {what} · {took} · Esc Esc cancels", "$text-muted"))
+            way = "Esc goes back" if doing.is_agent else "Esc Esc cancels"
+            self.show(Content.styled(f"{mark} {what} · {took} · {way}", "$text-muted"))
 
 
-class Queue(Static):
+class Queue(Quiet):
     """Prompts that wait, one line each."""
 
     SHOWN = 3
 
-    def draw(self, page: Page | None) -> None:
+    def draw(self, page: Page | None, key: str) -> None:
         queue = page.queue if page is not None else []
         self.display = bool(queue)
         if not queue:
             return
-        width = max(self.screen.size.width - 16, 20)
-        lines = [f"⏳ {words.one_line(run.prompt, width)}" for run in queue[: self.SHOWN]]
+        lines = [f"⏳ {words.one_line(run.prompt, 200)}" for run in queue[: self.SHOWN]]
         more = len(queue) - self.SHOWN
-        lines.append(f"   {f'and {more} more · ' if more > 0 else ''}Ctrl+T edits or drops")
-        self.update(Content.styled("\n".join(lines), "$text-muted"))
+        lines.append(f"   {f'and {more} more · ' if more > 0 else ''}{key} edits or drops")
+        self.show(Content.styled("\n".join(lines), "$text-muted"))
 
 
 class StatusLine(Horizontal):
     """Mode, model and directory; context, tokens and cost."""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="status-left")
-        yield Static(id="status-right")
+        yield Quiet(id="status-left")
+        yield Quiet(id="status-right")
 
-    def draw(self, mode: Mode, model: str, page: Page | None, window: int | None, place: str) -> None:
+    def draw(self, mode: Mode, model: str, page: Page | None, window: int | None, place: str, key: str) -> None:
         left = Content.assemble(
-            (f"{mode}", f"bold {_MODES[mode]}"),
+            (mode, f"bold {_MODES[mode]}"),
             ("  ", ""),
             (model or "no model", "$text"),
             ("  ", ""),
             (place, "$text-muted"),
         )
-        self.query_one("#status-left", Static).update(left)
-        self.query_one("#status-right", Static).update(Content.styled(_numbers(page, window), "$text-muted"))
+        self.query_one("#status-left", Quiet).show(left)
+        numbers = [*_numbers(page, window), f"{key} help"]
+        self.query_one("#status-right", Quiet).show(Content.styled(" · ".join(numbers), "$text-muted"))
 
 
-def _numbers(page: Page | None, window: int | None) -> str:
-    if page is None:
-        return "F1 help"
+def _numbers(page: Page | None, window: int | None) -> list[str]:
     numbers: list[str] = []
-    used = page.context_tokens
-    if used and window:
-        numbers.append(f"context {min(used * 100 // window, 100)}%")
+    if page is None:
+        return numbers
+    if page.context_tokens and window:
+        numbers.append(f"context {min(page.context_tokens * 100 // window, 100)}%")
     if total := page.usage.prompt_tokens + page.usage.output_tokens:
         numbers.append(f"{words.tokens(total)} tokens")
     if price := words.cost(page.usage):
         numbers.append(price)
-    return " · ".join([*numbers, "F1 help"])
+    return numbers

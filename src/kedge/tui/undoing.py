@@ -51,7 +51,7 @@ async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
     screen.open_session(session_id)
     if what == "undo" and done.prompt and not screen.editor.text:
         screen.editor.put_back(done.prompt)
-    screen.notify(f"{'Undone' if what == 'undo' else 'Redone'}: {_count(done.files)}", markup=False)
+    screen.notify(f"{'Undone' if what == 'undo' else 'Redone'}: {_count(done.files)}")
 
 
 async def _fork(screen: ChatScreen, session_id: str) -> None:
@@ -61,7 +61,7 @@ async def _fork(screen: ChatScreen, session_id: str) -> None:
         screen.hint(str(error))
         return
     screen.open_session(done.id)
-    screen.notify("You are in the copy now; files are as they are", markup=False)
+    screen.notify("You are in the copy now; files are as they are")
 
 
 def _asked(what: str, plan: Rewound) -> ConfirmDialog:

@@ -1,8 +1,11 @@
-"""Numbers as people read them."""
+"""Numbers and lines as people read them."""
 
 from __future__ import annotations
 
+from rich.cells import cell_len, set_cell_size
+
 from kedge.protocol.usage import Usage
+from kedge.tui.chat.clean import clean_line
 
 
 def tokens(count: int) -> str:
@@ -30,6 +33,6 @@ def duration(seconds: float) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """The first words of a text."""
-    line = " ".join(text[: width * 4].split())
-    return line if len(line) <= width else line[: max(width - 1, 1)] + "…"
+    """The first words of a text, in so many cells."""
+    line = " ".join(clean_line(text[: width * 4]).split())
+    return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 1)).rstrip() + "…"

@@ -11,7 +11,7 @@ from kedge.tui.chat import markdown
 from kedge.tui.chat.calls import Look, call_lines, diff_of, plain_call
 from kedge.tui.chat.clean import clean, clean_line
 from kedge.tui.chat.lines import Line, indented, strip_of, truncate, width_of, wrap
-from kedge.tui.chat.outputs import MAX_LINES, count_lines, first_lines, last_lines, more_lines
+from kedge.tui.chat.outputs import MAX_LINES, count_lines, last_lines, more_lines
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.splitting import Chunk, Splitter
 from kedge.tui.story.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
@@ -203,7 +203,7 @@ def _shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]
 def _note(block: Note, width: int, palette: Palette) -> list[Line]:
     mark, ink = _NOTES[block.kind]
     style: Style = getattr(palette, ink)
-    lines = first_lines(block.text, MAX_LINES, width - 2, style, palette) or [[]]
+    lines = wrap([Segment(clean(block.text), style)], width - 2) or [[]]
     return indented(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
 
 

@@ -76,6 +76,7 @@ class ChangesDialog(Dialog[None]):
             options.add_option(
                 Option(f"{clean(file.path)}  {file.status}  +{file.added} -{file.removed}", id=file.path)
             )
+        options.highlighted = 0 if found.files else None
         options.focus()
 
     @on(OptionList.OptionHighlighted)

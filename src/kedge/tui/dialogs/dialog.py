@@ -28,7 +28,8 @@ class Dialog(ModalScreen[T]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(self.heading(), classes="dialog-title", markup=False)
+            if heading := self.heading():
+                yield Static(heading, classes="dialog-title", markup=False)
             yield from self.body()
             yield Static(self.footer, classes="dialog-footer", markup=False)
 

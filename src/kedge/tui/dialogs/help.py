@@ -1,18 +1,23 @@
-"""Every key and command, from the tables that make them work."""
+"""Every key and command, from the bindings as they are now and the table that makes commands work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from kedge.tui.dialogs.dialog import Dialog
-from kedge.tui.keys import KEYS
+from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
+from kedge.tui.keys import KEYS, shown
+
+if TYPE_CHECKING:
+    from kedge.tui.screen import ChatScreen
 
 Row = tuple[str, str]
 
@@ -20,37 +25,50 @@ Row = tuple[str, str]
 class HelpDialog(Dialog[None]):
     FOOTER = "↑↓ scrolls · Esc closes"
 
-    def __init__(self, commands: Sequence[Row], editor_keys: Sequence[Row] = ()) -> None:
+    def __init__(self, screen: ChatScreen, commands: Sequence[Row]) -> None:
         super().__init__()
         self.title = "Help"
+        self._chat = screen
         self._commands = commands
-        self._editor_keys = editor_keys
 
     def body(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(id="help-text")
+            yield Static(_text(self._sections()), id="help-text")
 
     def on_mount(self) -> None:
         self.query_one(".dialog").add_class("-tall")
-        self.query_one("#help-text", Static).update(self._text(self.app.screen_stack[0]))
         self.query_one(VerticalScroll).focus()
 
-    def _text(self, screen: Screen[object]) -> Content:
+    def _sections(self) -> list[tuple[str, Sequence[Row]]]:
         """The keys as they are bound now, whatever the configuration made of them."""
-        bound: dict[str, list[str]] = {}
-        for key, binding in screen.active_bindings.items():
-            if binding.binding.id is not None:
-                bound.setdefault(binding.binding.id, []).append(self.app.get_key_display(binding.binding) or key)
+        chat, keymap = self._chat, self._chat.kedge.settings.keys
+        bound = _bound(chat, keymap)
         sections: list[tuple[str, Sequence[Row]]] = [
-            (group, [(", ".join(dict.fromkeys(bound.get(key.action, [key.keys]))), key.help) for key in keys])
+            (group, [(bound.get(key.action, ""), key.help) for key in keys])
             for group, keys in groupby(KEYS, key=lambda key: key.group)
         ]
-        sections += [("Editor", self._editor_keys), ("Commands", self._commands)]
-        width = max(len(left) for _, rows in sections for left, _ in rows) + 2
-        lines: list[Content] = []
-        for name, rows in sections:
-            if rows:
-                lines += [Content.styled(name, "bold $primary")]
-                lines += [Content.assemble((f"  {left:{width}}", ""), (right, "$text-muted")) for left, right in rows]
-                lines.append(Content(""))
-        return Content("\n").join(lines)
+        bound = _bound(chat.editor, keymap)
+        editor = [(bound.get(f"editor.{key.action}", ""), key.help) for key in EDITOR_KEYS if key.help]
+        in_chat = [(keys, what[:1].lower() + what[1:]) for what, keys in _bound(chat.transcript, {}).items()]
+        return [*sections, ("Editor", editor), ("In the chat", in_chat), ("Commands", self._commands)]
+
+
+def _bound(widget: Widget, keymap: Mapping[str, str]) -> dict[str, str]:
+    """Keys by the id of their binding, or by what it does."""
+    bindings = widget._bindings.copy()  # pyright: ignore[reportPrivateUsage] - there is no other way to what is bound
+    bindings.apply_keymap(dict(keymap))
+    found: dict[str, list[str]] = {}
+    for key, binding in bindings:
+        if binding.id or binding.description:
+            found.setdefault(binding.id or binding.description, []).append(key)
+    return {name: shown(keys) for name, keys in found.items()}
+
+
+def _text(sections: Sequence[tuple[str, Sequence[Row]]]) -> Content:
+    width = max(len(left) for _, rows in sections for left, _ in rows) + 2
+    lines: list[Content] = []
+    for name, rows in sections:
+        lines.append(Content.styled(name, "bold $primary"))
+        lines += [Content.assemble((f"  {left or 'none':{width}}", ""), (right, "$text-muted")) for left, right in rows]
+        lines.append(Content(""))
+    return Content("\n").join(lines[:-1])

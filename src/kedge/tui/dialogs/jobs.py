@@ -38,7 +38,7 @@ class JobsDialog(Dialog[None]):
             jobs = await self._desk.jobs()
         except ClientError as error:
             jobs = []
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error")
         found.clear_options()
         found.add_options([Option(_line(job), id=job.id, disabled=job.state == "ended") for job in jobs])
         if not jobs:
@@ -53,7 +53,7 @@ class JobsDialog(Dialog[None]):
         try:
             await self._desk.call("POST", f"/jobs/{escape(job_id)}/kill", type=Job)
         except ClientError as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error")
         self._read()
 
 

@@ -49,5 +49,5 @@ class KeyDialog(Dialog[bool]):
             field.focus()
             return
         ending = f" (…{stored.last_four})" if stored.last_four else ""
-        self.notify(f"The key{ending} works and is stored", markup=False)
+        self.notify(f"The key{ending} works and is stored")
         self.dismiss(True)

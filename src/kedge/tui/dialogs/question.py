@@ -7,6 +7,7 @@ from typing import Any, cast
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Input, RadioButton, RadioSet, SelectionList, Static
 
 from kedge.protocol.requests import QuestionRequest
@@ -61,9 +62,8 @@ class QuestionDialog(Guarded[list[Any]]):
                 if question.get("kind") == "yes_no":
                     return None if index < 0 else index == 0
                 return options[index] if index >= 0 else None
-            case SelectionList():
-                chosen = self.query_one(f"#answer-{number}", SelectionList[int])
-                return [options[index] for index in sorted(chosen.selected)]
+            case SelectionList() as chosen:
+                return [options[index] for index in sorted(cast("list[int]", chosen.selected))]
             case Input() as typed:
                 return typed.value
             case _:
@@ -75,9 +75,11 @@ def _field(number: int, kind: str, options: list[str]) -> ComposeResult:
         case "yes_no":
             yield RadioSet(RadioButton("Yes"), RadioButton("No"), id=f"answer-{number}", compact=True)
         case "one":
-            yield RadioSet(*(RadioButton(clean(each)) for each in options), id=f"answer-{number}", compact=True)
+            yield RadioSet(
+                *(RadioButton(Content(clean(each))) for each in options), id=f"answer-{number}", compact=True
+            )
         case "many":
-            choices = [(clean(each).replace("[", "\\["), index) for index, each in enumerate(options)]
+            choices = [(Content(clean(each)), index) for index, each in enumerate(options)]
             yield SelectionList[int](*choices, id=f"answer-{number}", compact=True)
         case _:
             yield Input(id=f"answer-{number}", compact=True)

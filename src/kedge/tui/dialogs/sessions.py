@@ -143,7 +143,7 @@ class SessionDialog(Dialog[str]):
             try:
                 await asked
             except ClientError as error:
-                self.notify(str(error), severity="error", markup=False)
+                self.notify(str(error), severity="error")
 
         self.run_worker(do())
 

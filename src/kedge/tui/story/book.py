@@ -28,13 +28,19 @@ class Ended(NamedTuple):
     end: RunEnd
 
 
+class Gone(NamedTuple):
+    """A session was deleted, here or elsewhere."""
+
+    session_id: str
+
+
 class Rewound(NamedTuple):
     """Messages went or came back: the session is to be read again."""
 
     session_id: str
 
 
-Happening = Rewound | Resolved | Ended | Request | ConfigChanged | AgentEvent
+Happening = Gone | Rewound | Resolved | Ended | Request | ConfigChanged | AgentEvent
 
 
 class Book:
@@ -69,7 +75,7 @@ class Book:
     def close(self, keep: Iterable[str]) -> None:
         """Forget the pages of sessions that nobody looks at: memory stays bounded."""
         kept = set(keep)
-        for session_id in [each for each in self.pages if self._root(each) not in kept]:
+        for session_id in [each for each in self.pages if kept.isdisjoint(self._line(each))]:
             del self.pages[session_id]
 
     def begin_reading(self) -> None:
@@ -99,7 +105,7 @@ class Book:
 
     def requests_of(self, session_id: str) -> list[Request]:
         """Of a session and its sub-agents."""
-        return [request for request in self.requests.values() if self._root(request.session_id) == session_id]
+        return [request for request in self.requests.values() if session_id in self._line(request.session_id)]
 
     def take(self, event: Event) -> None:
         self.revision += 1
@@ -148,6 +154,7 @@ class Book:
         if is_deleted:
             self.sessions.pop(session.id, None)
             self.pages.pop(session.id, None)
+            self._on_happening(Gone(session.id))
         else:
             before = self.sessions.get(session.id)
             self.sessions[session.id] = session
@@ -176,8 +183,11 @@ class Book:
         return self.pages.get(session.parent_session_id or "") if session else None
 
     def _root(self, session_id: str) -> str:
-        seen: set[str] = set()
-        while (session := self.sessions.get(session_id)) and session.parent_session_id and session_id not in seen:
-            seen.add(session_id)
-            session_id = session.parent_session_id
-        return session_id
+        return self._line(session_id)[-1]
+
+    def _line(self, session_id: str) -> list[str]:
+        """A session, the one that sent it out, and so on."""
+        line = [session_id]
+        while (session := self.sessions.get(line[-1])) and (parent := session.parent_session_id) not in (None, *line):
+            line.append(parent)
+        return line

@@ -1,0 +1,183 @@
+"""Requests to a person: every answer by its key, none by a key typed ahead, and what others answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, RadioSet, SelectionList
+
+from kedge.client import AsyncClient
+from kedge.tui.dialogs import dialog
+from tests.e2e.home import Home
+from tests.tui.hands import Hands, kedge
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dialogs are seen by now; the one test of haste says otherwise."""
+    monkeypatch.setattr(dialog, "QUIET_S", 0.0)
+
+
+def bash(models_home: Home, name: str, *commands: str) -> str:
+    """A prompt whose answer runs these, one after the other."""
+    steps = [
+        {"tool_calls": json.dumps([{"name": "bash", "input": {"command": command}}]), "text": f"step {number}"}
+        for number, command in enumerate(commands)
+    ]
+    models_home.models.on(*steps, {"text": "THE-END"}, prompt=name)
+    return name
+
+
+async def ask(hands: Hands, prompt: str) -> None:
+    await hands.submit(prompt)
+    await hands.opens("PermissionDialog")
+
+
+@pytest.mark.parametrize("key", ["a", "y"])
+async def test_allow(served: Home, tmp_path: Path, key: str) -> None:
+    async with kedge(tmp_path) as hands:
+        await ask(hands, bash(served, "allow twice", "touch one", "touch two"))
+        await hands.shows("Allow bash?", "$ touch one")
+        await hands.press(key)
+        await hands.shows("$ touch two")
+        assert (tmp_path / "one").exists()
+        await hands.press(key)
+        await hands.shows("THE-END")
+        assert (tmp_path / "two").exists()
+
+
+async def test_allow_for_the_session_asks_once(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await ask(hands, bash(served, "allow always", "touch same", "touch same"))
+        await hands.press("s")
+        await hands.shows("THE-END")
+
+
+@pytest.mark.parametrize("key", ["d", "n"])
+async def test_deny(served: Home, tmp_path: Path, key: str) -> None:
+    async with kedge(tmp_path) as hands:
+        await ask(hands, bash(served, "deny this", "touch never"))
+        await hands.press(key)
+        await hands.closes()
+        await hands.idle()
+        assert not (tmp_path / "never").exists()
+        assert hands.told == [], "no word on what we did ourselves"
+
+
+async def test_later_and_again(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await ask(hands, bash(served, "later then", "touch later"))
+        await hands.press("escape")
+        await hands.closes()
+        await hands.shows("Waiting for your answer · F2")
+        await hands.press("a")
+        assert hands.app.chat.editor.text == "a"
+        await hands.press("f2")
+        await hands.opens("PermissionDialog")
+        await hands.press("a")
+        await hands.shows("THE-END")
+
+
+async def test_keys_typed_ahead_are_no_answer(served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialog, "QUIET_S", 1000.0)
+    async with kedge(tmp_path) as hands:
+        await ask(hands, bash(served, "in a hurry", "touch hasty"))
+        await hands.press(*"anyways")
+        assert hands.dialog("PermissionDialog")
+        assert not (tmp_path / "hasty").exists()
+        monkeypatch.setattr(dialog, "QUIET_S", 0.0)
+        await hands.press("d")
+        await hands.closes()
+
+
+async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await ask(hands, bash(served, "asked of two", "touch theirs"))
+        (request,) = hands.app.book.requests
+        async with await AsyncClient.connect(str(tmp_path), name="their-client") as other:
+            await other.call("POST", "/permissions/grant", {"id": request, "action": "allow"}, type=dict)
+        await hands.shows("THE-END", "their-client answered: allow")
+        assert hands.app.screen is hands.app.chat
+
+
+async def test_an_edit_is_asked_for_with_its_diff(served: Home, tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text("one = 1\ntwo = 2\n")
+    edit = {"path": "notes.py", "old_string": "two = 2", "new_string": "two = 22"}
+    served.models.on(
+        {"tool_calls": json.dumps([{"name": "view", "input": {"path": "notes.py"}}])},
+        {"tool_calls": json.dumps([{"name": "edit", "input": edit}])},
+        {"text": "THE-END"},
+        prompt="edit the notes",
+    )
+    async with kedge(tmp_path, (140, 40)) as hands:
+        await ask(hands, "edit the notes")
+        await hands.shows("Allow edit?", "two = 2", "two = 22", "v side by side")
+        unsplit = hands.text
+        await hands.press("v")
+        await hands.until(lambda: hands.text != unsplit, "it looks different")
+        await hands.press("a")
+        await hands.shows("THE-END")
+        assert (tmp_path / "notes.py").read_text() == "one = 1\ntwo = 22\n"
+
+
+async def test_questions_of_each_kind(served: Home, tmp_path: Path) -> None:
+    questions = [
+        {"question": "Really?", "kind": "yes_no"},
+        {"question": "Which one?", "kind": "one", "options": ["red", "green [x]"]},
+        {"question": "Which ones?", "kind": "many", "options": ["a", "b [y]", "c"]},
+        {"question": "In your words?", "kind": "text"},
+    ]
+    served.models.on(
+        {"tool_calls": json.dumps([{"name": "question", "input": {"questions": questions}}])},
+        {"text": "THE-END"},
+        prompt="ask me all",
+    )
+    async with kedge(tmp_path, (100, 40)) as hands:
+        await hands.submit("ask me all")
+        await hands.opens("QuestionDialog")
+        await hands.shows("4 questions", "Really?", "green [x]", "b [y]", "In your words?")
+        one = hands.app.screen.query(RadioSet).last()
+        await hands.press("down", "space")  # the second: No
+        one.focus()
+        await hands.press("down", "space")
+        hands.app.screen.query_one(SelectionList).focus()
+        await hands.press("space", "down", "down", "space")
+        hands.app.screen.query_one(Input).focus()
+        await hands.write("my words")
+        await hands.press("ctrl+s")
+        await hands.shows("THE-END")
+        page = hands.app.chat.page
+        assert page is not None
+        ((_, result),) = page.results.values()
+        for answer in ("no", "green [x]", "a", "c", "my words"):
+            assert answer in result.text.casefold(), result.text
+        assert "b [y]" not in result.text.partition("Which ones?")[2].partition("In your")[0]
+
+
+async def test_a_question_that_nobody_wants_to_answer(served: Home, tmp_path: Path) -> None:
+    question = [{"question": "Tell me?", "kind": "text"}]
+    served.models.on(
+        {"tool_calls": json.dumps([{"name": "question", "input": {"questions": question}}])},
+        {"text": "THE-END"},
+        prompt="ask in vain",
+    )
+    async with kedge(tmp_path) as hands:
+        await hands.submit("ask in vain")
+        await hands.opens("QuestionDialog")
+        await hands.press("ctrl+r")
+        await hands.closes()
+        await hands.idle()
+
+
+async def test_a_refused_key_is_asked_for_and_the_run_goes_on(served: Home, tmp_path: Path) -> None:
+    served.models.on({"status": 401, "error": "invalid_api_key", "times": 2, "text": "LET-IN"}, prompt="with a key")
+    async with kedge(tmp_path) as hands:
+        await hands.submit("with a key")
+        await hands.opens("KeyDialog")
+        await hands.shows("Key for OpenAI")
+        await hands.press("escape")
+        await hands.closes()
+        await hands.press("escape", "escape")
+        await hands.shows("cancelled")

@@ -1,0 +1,171 @@
+"""Prompts, answers and what goes wrong with them, in the interface with the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from kedge.client import AsyncClient
+from kedge.protocol.api import Runs
+from kedge.tui import desk
+from kedge.tui.story.blocks import Call
+from tests.e2e.home import Home, asking
+from tests.tui.hands import kedge
+
+
+def calls(*named: tuple[str, dict[str, object]]) -> str:
+    return json.dumps([{"name": name, "input": given} for name, given in named])
+
+
+async def test_an_empty_session_says_where_one_is_and_how_to_begin(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (140, 30)) as hands:
+        await hands.shows("kedge", tmp_path.name, "openai/fake-model", "F1", "keys and commands", "Ctrl+P")
+        await hands.submit(asking(text="**bold** words"))
+        await hands.shows("bold words", "11 tokens")
+        assert "keys and commands" not in hands.text
+
+
+async def test_a_refused_prompt_is_back_in_the_editor(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, model="not-a-model") as hands:
+        await hands.submit("this is refused")
+        await hands.shows("Not sent:", "▌ this is refused")
+        assert hands.app.chat.page is None or not hands.app.chat.page.runs
+        await hands.press("x")  # typing goes on, and the word goes
+        await hands.hides("Not sent:")
+        assert "x" in hands.app.chat.editor.text
+
+
+async def test_a_prompt_that_no_server_took_runs_once_when_there_is_one(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in home.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(desk, "SUBMIT_S", 0.5)
+    server = await asyncio.to_thread(home.serve)
+    async with kedge(tmp_path, host=f"unix://{home.socket_path}") as hands:
+        await hands.submit(asking(text="FIRST"))
+        await hands.shows("FIRST")
+        await hands.idle()
+        await asyncio.to_thread(server.kill)
+        await hands.shows("The server cannot be reached", "Nothing is lost")
+        await hands.submit(asking(text="SECOND"))
+        await hands.shows("Not sent", "Enter tries again", "text=SECOND")
+        server = await asyncio.to_thread(home.serve)
+        hands.app.link.retry()
+        await hands.hides("cannot be reached")
+        await hands.press("enter")
+        await hands.until(lambda: not hands.app.chat.editor.text, "it is gone from the editor")
+        await hands.idle()
+        runs = await hands.app.desk.call("GET", f"/runs?session_id={hands.app.chat.session_id}", type=Runs)
+        assert sorted(run.prompt for run in runs.runs) == [asking(text="FIRST"), asking(text="SECOND")]
+    assert await asyncio.to_thread(server.stop) == 0
+
+
+async def test_a_run_that_fails_before_its_first_message_says_why(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, model="nobody/nothing") as hands:
+        await hands.submit("before the first message")
+        await hands.shows("▌ before the first message", "✗ there is no provider 'nobody'")
+        await hands.idle()
+
+
+async def test_thoughts_are_folded_until_they_are_clicked(served: Home, tmp_path: Path) -> None:
+    served.models.on({"reasoning": "first thought\n\nsecond thought", "text": "ANSWER"}, prompt="think first")
+    async with kedge(tmp_path) as hands:
+        await hands.submit("think first")
+        await hands.shows("∴ Thought", "ANSWER")
+        assert "second thought" not in hands.text
+        row = next(y for y, line in enumerate(hands.text.splitlines()) if "∴ Thought" in line)
+        await hands.pilot.click("Transcript", offset=(5, row))
+        await hands.shows("second thought")
+        await hands.pilot.click("Transcript", offset=(5, row))
+        await hands.hides("second thought")
+        await hands.press("f7")
+        await hands.shows("second thought")
+
+
+async def test_a_sub_agent_is_nested_and_its_session_has_a_way_back(served: Home, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\n")
+    served.models.on(
+        {"tool_calls": calls(("view", {"path": "notes.txt"})), "text": "CHILD-LOOKS"},
+        {"text": "CHILD-ENDS"},
+        prompt="be the child",
+    )
+    served.models.on(
+        {"tool_calls": calls(("agent", {"prompt": "be the child", "title": "looks"}))},
+        {"text": "PARENT-ENDS"},
+        prompt="send a child",
+    )
+    async with kedge(tmp_path) as hands:
+        await hands.submit("send a child")
+        await hands.shows("PARENT-ENDS", "✓ agent")
+        await hands.idle()
+        parent = hands.app.chat.session_id
+        await hands.press("f6", "up", "up", "up")
+        await hands.until(lambda: isinstance(hands.app.chat.transcript.selected, Call), "the call is selected")
+        await hands.press("enter")
+        await hands.shows("Esc goes back", "CHILD-ENDS", "view")
+        assert hands.app.chat.session_id != parent
+        await hands.press("escape")
+        await hands.shows("PARENT-ENDS")
+        assert hands.app.chat.session_id == parent
+
+
+async def test_a_shell_command_shows_what_it_printed(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await hands.submit("!echo from-the-$((40 + 2)); exit 3")
+        await hands.shows("from-the-42", "exit 3")
+
+
+async def test_tasks_and_changed_files_are_beside_the_chat(served: Home, tmp_path: Path) -> None:
+    todos = [{"content": "look", "status": "completed"}, {"content": "change it", "status": "in_progress"}]
+    served.models.on(
+        {"tool_calls": calls(("todos", {"todos": todos}), ("write", {"path": "new.txt", "content": "one\ntwo\n"}))},
+        {"text": "THE-END"},
+        prompt="with a plan",
+    )
+    async with kedge(tmp_path, (140, 40), mode="yolo") as hands:
+        await hands.submit("with a plan")
+        await hands.shows("THE-END", "Tasks", "✓ look", "● change it", "Changed files", "new.txt +2 -0")
+        await hands.press("ctrl+b")
+        await hands.hides("Changed files")
+        await hands.press("ctrl+b")
+        await hands.shows("Changed files")
+
+
+async def test_leaving_a_run_can_cancel_it(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await hands.submit(asking(gate="leave-and-cancel"))
+        await hands.shows("Working")
+        await hands.press("ctrl+c")
+        await hands.opens("ConfirmDialog")
+        await hands.press("escape")
+        await hands.closes()
+        await hands.press("ctrl+c")
+        await hands.opens("ConfirmDialog")
+        await hands.press("up", "enter")
+        await hands.until(lambda: hands.app.return_code == 0, "it left")
+        assert hands.app.chat.page is not None
+        session_id = hands.app.chat.session_id
+    async with kedge(tmp_path, session_id=session_id) as hands:
+        await hands.shows("cancelled")
+
+
+async def test_what_other_clients_do_to_the_session_shows_at_once(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (140, 30)) as hands, await AsyncClient.connect(str(tmp_path)) as other:
+        await hands.submit(asking(text="MINE"))
+        await hands.shows("MINE")
+        session_id = hands.app.chat.session_id
+        assert session_id is not None
+        await other.call("PATCH", f"/sessions/{session_id}", {"title": "Their title"}, type=dict)
+        await hands.shows("Their title")
+        await other.submit(asking(text="THEIRS"), session_id=session_id)
+        await hands.shows("THEIRS")
+        await hands.idle()
+        await hands.write("half-typed")
+        await other.call("DELETE", f"/sessions/{session_id}", type=dict)
+        await hands.shows("The session was deleted", "half-typed", "keys and commands")
+        await hands.press("enter")
+        await hands.shows("▌ half-typed", "FAKE-ANSWER-OK")
