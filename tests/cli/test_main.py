@@ -76,13 +76,26 @@ def test_help_names_every_command_and_option(command: str, capsys: pytest.Captur
     [
         (["frobnicate"], "unknown command 'frobnicate'"),
         (["two\nlines"], r"unknown command 'two\nlines'"),
-        (["--frobnicate"], "unknown option '--frobnicate'"),
     ],
 )
 def test_wrong_usage_is_one_line_that_says_what_to_do(args: list[str], why: str) -> None:
     result = kedge(*args)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"kedge: {why}; 'kedge --help' lists what there is\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["--frobnicate"], "unknown option '--frobnicate' (after '--' everything is text)"),
+        (["--mode", "odd"], "'odd' is none of plan, ask, auto-edit, yolo"),
+        (["-y", "--mode", "plan"], "--yolo and --mode plan contradict each other"),
+        (["-C"], "the terminal interface needs a terminal; `kedge run PROMPT` does not"),
+    ],
+)
+def test_the_interface_says_why_it_does_not_open(args: list[str], why: str) -> None:
+    result = kedge(*args)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"kedge: {why}; 'kedge --help' explains\n")
 
 
 def test_without_a_command_there_is_the_help() -> None:

@@ -219,7 +219,9 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
 
 
 def test_the_environment_goes_along_but_not_the_token(kedge: Kedge) -> None:
-    before = "import os; os.environb[b'BAD'] = bytes([255]); import kedge.cli.run as r; print(sorted(r._environment()))"
+    before = (
+        "import os; os.environb[b'BAD'] = bytes([255]); import kedge.client.caller as c; print(sorted(c.environment()))"
+    )
     process = kedge.start("--version", before=before, env={"GOOD": "1", "KEDGE_TOKEN": "secret"})
     names = finish(process).out
     assert "'GOOD'" in names

@@ -48,7 +48,8 @@ def command(
         options.seconds("connect-timeout")
         return go(options)
     except UsageError as error:
-        return complain(f"{error}; '{' '.join(usage.split()[1:3])} --help' explains", EXIT_USAGE)
+        name = " ".join(word for word in usage.split()[1:3] if word[0] not in "[-")
+        return complain(f"{error}; '{name} --help' explains", EXIT_USAGE)
     except (AddressError, ClientError) as error:
         return complain(str(error), exit_code_of(error))
 

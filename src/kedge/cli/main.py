@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("kedge.cli.runs", "list runs"),
     "attach": ("kedge.cli.attach", "follow a run that is already there"),
     "cancel": ("kedge.cli.cancel", "stop a run, or all that a session is doing"),
-    "session": ("kedge.cli.session", "list, show, rename, delete or export conversations, choose their model"),
+    "session": ("kedge.cli.session", "list, show, rename, delete, export, undo or fork sessions, choose their model"),
     "login": ("kedge.cli.login", "check and store a provider's key"),
     "logout": ("kedge.cli.logout", "forget a stored key"),
     "models": ("kedge.cli.models", "list the models that can be used, and for the rest why not"),
@@ -33,15 +33,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 USAGE = """\
-usage: kedge [--debug] COMMAND [ARGUMENT ...]
+usage: kedge [OPTION ...]                        the terminal interface
+       kedge [--debug] COMMAND [ARGUMENT ...]
        kedge --version | --help
 """
 
 OPTIONS = """\
 options:
-  -h, --help     show this and leave
-  -V, --version  show the version and leave
-  --debug        show the traceback of an error
+  -C, --continue     go on with the session that was used last
+  -s, --session ID   open this session
+  -m, --model NAME   the model, as PROVIDER/NAME
+      --mode MODE    plan, ask, auto-edit or yolo
+  -y, --yolo         ask nothing
+  -c, --cwd DIR      the workspace's directory
+  -h, --help         show this and leave
+  -V, --version      show the version and leave
+      --debug        show the traceback of an error
 """
 
 
@@ -79,11 +86,15 @@ def dispatch(args: list[str]) -> int:
 
             module, _ = COMMANDS[name]
             return import_module(module).run(rest)
-        case [name, *_]:
-            return refuse(f"unknown {'option' if name.startswith('-') else 'command'} {name!r}")
-        case _:
+        case [name, *_] if not name.startswith("-"):
+            return refuse(f"unknown command {name!r}")
+        case [] if not (sys.stdin.isatty() and sys.stdout.isatty()):
             print(help_text(), end="", file=sys.stderr)
             return EXIT_USAGE
+        case _:
+            from kedge.cli.tui import run
+
+            return run(args)
 
 
 def take_debug(args: list[str]) -> tuple[list[str], bool]:
