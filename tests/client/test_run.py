@@ -220,7 +220,7 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
 
 def test_the_environment_goes_along_but_not_the_token(kedge: Kedge) -> None:
     before = (
-        "import os; os.environb[b'BAD'] = bytes([255]); import kedge.client.caller as c; print(sorted(c.environment()))"
+        "import os; os.environb[b'BAD'] = bytes([255]); from kedge.client.caller import environment as e; print(sorted(e()))"
     )
     process = kedge.start("--version", before=before, env={"GOOD": "1", "KEDGE_TOKEN": "secret"})
     names = finish(process).out
