@@ -132,7 +132,8 @@ class KedgeApp(App[int]):
 
         session = self.book.sessions.get(self.chat.session_id or "")
         found = current(await self.desk.offered(), self.launch.model, session.model if session else None)
-        self.chat.model, self.chat.window = found.name, found.context_window
+        self.chat.model = found.name if found.is_ready else ""
+        self.chat.window = found.context_window
         self._changed()
         return found.is_ready
 

@@ -23,7 +23,9 @@ def current(offered: Offered, launched: str | None, of_session: str | None) -> C
     if name is None:
         return Current("", None, is_ready=False)
     found = find(offered, name)
-    return Current(name, found.context_window if found else None, is_ready=True)
+    provider = next((each for each in offered.providers if each.id == name.partition("/")[0]), None)
+    is_ready = provider is None or provider.usable  # of a stranger the server knows more, and says so
+    return Current(name, found.context_window if found else None, is_ready=is_ready)
 
 
 def find(offered: Offered, name: str) -> OfferedModel | None:

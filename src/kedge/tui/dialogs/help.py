@@ -7,11 +7,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from kedge.tui.chat.transcript import Transcript
 from kedge.tui.dialogs.dialog import Dialog
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
 from kedge.tui.keys import KEYS, shown
@@ -49,18 +51,22 @@ class HelpDialog(Dialog[None]):
         ]
         bound = _bound(chat.editor, keymap)
         editor = [(bound.get(f"editor.{key.action}", ""), key.help) for key in EDITOR_KEYS if key.help]
-        in_chat = [(keys, what[:1].lower() + what[1:]) for what, keys in _bound(chat.transcript, {}).items()]
+        in_chat = [
+            (shown(each.key.split(",")), each.description[:1].lower() + each.description[1:])
+            for each in Transcript.BINDINGS
+            if isinstance(each, Binding)
+        ]
         return [*sections, ("Editor", editor), ("In the chat", in_chat), ("Commands", self._commands)]
 
 
 def _bound(widget: Widget, keymap: Mapping[str, str]) -> dict[str, str]:
-    """Keys by the id of their binding, or by what it does."""
+    """Keys by the id of their binding."""
     bindings = widget._bindings.copy()  # pyright: ignore[reportPrivateUsage] - there is no other way to what is bound
     bindings.apply_keymap(dict(keymap))
     found: dict[str, list[str]] = {}
     for key, binding in bindings:
-        if binding.id or binding.description:
-            found.setdefault(binding.id or binding.description, []).append(key)
+        if binding.id is not None:
+            found.setdefault(binding.id, []).append(key)
     return {name: shown(keys) for name, keys in found.items()}
 
 

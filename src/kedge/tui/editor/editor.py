@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -354,4 +355,4 @@ class PromptEditor(KillArea, inherit_bindings=False):
         self._saving = None
         self._version += 1
         kept = self._kept()
-        self.run_worker(asyncio.to_thread(self._memory.keep, kept, self._version), group="keep")
+        self.run_worker(partial(asyncio.to_thread, self._memory.keep, kept, self._version), group="keep")

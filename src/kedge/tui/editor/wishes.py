@@ -42,14 +42,14 @@ def wish_at(line: str, row: int) -> Wish | None:
 
 
 def commands_for(typed: str, commands: Iterable[tuple[str, str]]) -> list[Choice]:
-    """Those that begin like it, then those that hold its letters in their order."""
+    """The one that it names, those that begin like it, then those that hold its letters in their order."""
     wanted = typed.casefold()
     ranked = sorted(
-        (not name.casefold().startswith(wanted), place, name, about)
+        (name.casefold() != wanted, not name.casefold().startswith(wanted), place, name, about)
         for place, (name, about) in enumerate(commands)
         if _holds(name.casefold(), wanted)
     )
-    return [Choice(f"/{name} ", f"/{name}", about) for _, _, name, about in ranked]
+    return [Choice(f"/{name} ", f"/{name}", about) for _, _, _, name, about in ranked]
 
 
 def files_for(names: Sequence[str]) -> list[Choice]:

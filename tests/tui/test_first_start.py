@@ -1,0 +1,70 @@
+"""Nothing is configured, and still there is a way to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from tests.e2e.home import Home, new_home
+from tests.support.model_control import ModelControl
+from tests.tui.hands import kedge
+
+RIGHT, WRONG = "right.first.key.0001", "wrong.first.key.0002"
+KEYS = ("OPENAI_API_KEY", "KEDGE_MODEL")
+
+
+@pytest.fixture
+def home(model_control: ModelControl, monkeypatch: pytest.MonkeyPatch) -> Generator[Home]:
+    """No key, and no model; the provider is there, and takes one key."""
+    model_control.accept_keys(RIGHT)
+    with new_home(model_control, has_titles=False) as home:
+        for name, value in home.env.items():
+            monkeypatch.setenv(name, value)
+        for name in KEYS:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+        yield home
+
+
+async def test_a_key_is_entered_checked_and_stored_a_model_chosen_and_there_is_an_answer(
+    home: Home, tmp_path: Path
+) -> None:
+    async with kedge(tmp_path, is_ready=False) as hands:
+        await hands.opens("FirstStart")
+        await hands.shows("Welcome to Kedge", "Enter a provider's key")
+        options = hands.app.screen.query_one(OptionList)
+        options.highlighted = options.get_option_index("key")
+        await hands.press("enter")
+        await hands.opens("Palette")
+        await hands.write("openai")
+        await hands.press("enter")
+        await hands.opens("KeyDialog")
+        await hands.write(WRONG)
+        assert WRONG not in hands.text, "it is entered unseen"
+        await hands.press("enter")
+        await hands.shows("Not stored", "refused the key")
+        assert not (home.data_dir / "credentials.json").exists()
+        hands.app.screen.query_one(Input).value = RIGHT
+        await hands.press("enter")
+        await hands.opens("ModelDialog")
+        stored = json.loads((home.data_dir / "credentials.json").read_text())
+        assert stored["providers"]["openai"]["api_key"] == RIGHT
+        await hands.write("fake-model")
+        await hands.press("enter")
+        await hands.closes()
+        await hands.until(lambda: hands.app.chat.model == "openai/fake-model", "it is the model now")
+        await hands.submit("Hello.")
+        await hands.shows("FAKE-ANSWER-OK")
+        await hands.idle()
+
+
+async def test_who_wants_to_look_around_first_is_told_how_to_go_on(home: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, is_ready=False) as hands:
+        await hands.opens("FirstStart")
+        await hands.press("escape")
+        await hands.shows("No model yet: /login enters a key", "no model")
