@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kedge.models.errors import Refused, Transient
+from kedge.models.errors import Forgotten, Refused, Transient
 from kedge.models.faults import fault_of_answer, fault_of_event
 from kedge.models.values import Endpoint
 
@@ -147,7 +147,25 @@ def test_the_providers_words_are_kept_in_one_line() -> None:
     assert len(fault(500, {"message": "x" * 100_000}).text) < 1000
 
 
-@pytest.mark.parametrize("body", [b"<html>oops</html>", b"\xff\xfe", b"[]", b"null", b'{"error": 7}', b'["x"]', b"{"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The encrypted content for item rs_1 could not be verified.",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "Corrupted thought signature.",
+        "Unable to submit request because Thought signature is not valid..",
+        "Invalid thought signature.",
+        "Reasoning input items can only be provided to a reasoning or computer use model.",
+    ],
+)
+def test_thoughts_that_are_not_taken_back_are_told_apart(words: str) -> None:
+    assert isinstance(fault(400, {"message": words, "status": "INVALID_ARGUMENT"}), Forgotten)
+
+
+BODIES = [b"<html>oops</html>", b"\xff\xfe", b"[]", b"null", b'{"error": 7}', b'["x"]', b"{", b"[" * 100_000]
+
+
+@pytest.mark.parametrize("body", BODIES)
 def test_an_unreadable_body_is_still_a_fault(body: bytes) -> None:
     assert isinstance(fault_of_answer(ENDPOINT, 500, {}, body, NOW), Transient)
 

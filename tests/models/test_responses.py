@@ -203,6 +203,12 @@ def test_thoughts_go_back_as_they_came_and_only_there() -> None:
     ]
 
 
+def test_a_model_that_does_not_reason_gets_no_encrypted_thoughts_of_one_that_did() -> None:
+    history = [ask(), *step("a", thought("hm", id="rs_1", encrypted_content="c2VjcmV0=="))]
+    kinds = [item.get("type") for item in items(*history, endpoint=PLAIN)]
+    assert kinds == [None, "function_call", "function_call_output"]
+
+
 def test_thoughts_that_nobody_encrypted_go_back_only_where_they_were_shown_whole() -> None:
     [_, item, *_] = items(ask(), *step("a", thought("hm", id="rs_1", is_raw=True)))
     assert item == {

@@ -89,7 +89,11 @@ _HINTS: dict[Code, str] = {
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
-_FORGOTTEN = re.compile(r"encrypted content .{0,200}could not be|invalid .?signature.? in .?thinking", re.I)
+_FORGOTTEN = re.compile(
+    r"encrypted content .{0,200}could not be|invalid .?signature.? in .?thinking"
+    r"|(invalid|corrupted) thought.signature|thought.signature is not valid|reasoning input items can only be",
+    re.I,
+)
 _KEY_LIKE = re.compile(r"\b(?:(?:sk|pk|rk|key|Bearer)[-_ ]|AIza)[\w*.-]{8,}")
 
 
@@ -187,7 +191,7 @@ def _explanation(body: bytes, secrets: Iterable[str]) -> tuple[set[str], str]:
     """The codes and the words of an error answer: `{"error": {"message", "type", "code"}}` and its many cousins."""
     try:
         told: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return set(), ""
     if isinstance(told, list):
         told = next(iter(cast("list[Any]", told)), None)

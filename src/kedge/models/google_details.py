@@ -29,7 +29,7 @@ def retry_delay_s(body: bytes) -> float | None:
     """How long the answer asks to wait; None: it does not."""
     try:
         told: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     error = fields_of(cast("list[Any]", told)[0] if isinstance(told, list) and told else told).get("error")
     return _delay_s(list(_details(fields_of(error))))

@@ -49,6 +49,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     pdfs: bool = False
     tools: bool = True
     provider: str | None = None
+    sealed_thoughts: bool = True  # those that only the provider can read; models that do not reason may refuse them
     ids: IdRule = "any"
     last_thoughts: bool = False  # may a message end with them? Most refuse it
     user_after_results: bool = True  # a prompt may follow the results of calls

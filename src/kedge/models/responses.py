@@ -57,7 +57,7 @@ def is_marked(signature: str) -> bool:
 
 def prepare_request(endpoint: Endpoint, request: StepRequest, said: Said | None = None) -> HttpRequest:
     able = outgoing.abilities(endpoint, request, "any")
-    able = msgspec.structs.replace(able, pdfs=able.images)
+    able = msgspec.structs.replace(able, pdfs=able.images, sealed_thoughts=endpoint.info.reasoning)
     bound = request.max_output_tokens
     fields: dict[str, Any] = {
         "model": endpoint.model,
@@ -85,7 +85,7 @@ def encode(history: Sequence[Message], abilities: Abilities, past: Past) -> list
             case "user":
                 items.append({"role": "user", "content": _content(message.parts)})
             case "assistant":
-                items += _answer(message.parts)
+                items += _answer(message.parts, abilities)
             case _:
                 items.append(_result(message.parts))
     return items
@@ -106,7 +106,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", **known, "strict": False}
 
 
-def _answer(parts: Sequence[Part]) -> list[dict[str, Any]]:
+def _answer(parts: Sequence[Part], abilities: Abilities) -> list[dict[str, Any]]:
     """Thoughts, texts and calls in their order. Calls and texts go without the ids of their items: with them the
     provider would insist on every thought before them, also on one that was lost."""
     items: list[dict[str, Any]] = []
@@ -125,7 +125,7 @@ def _answer(parts: Sequence[Part]) -> list[dict[str, Any]]:
                     _add_thought(items, mark, text)
             case _:
                 pass
-    return [item for item in items if item.get("type") != "reasoning" or _can_return(item)]
+    return [item for item in items if item.get("type") != "reasoning" or _can_return(item, abilities)]
 
 
 def _add_thought(items: list[dict[str, Any]], mark: Mark, text: str) -> None:
@@ -140,9 +140,9 @@ def _add_thought(items: list[dict[str, Any]], mark: Mark, text: str) -> None:
         item["encrypted_content"] = mark.encrypted_content
 
 
-def _can_return(thought: dict[str, Any]) -> bool:
+def _can_return(thought: dict[str, Any], abilities: Abilities) -> bool:
     """Nothing was stored there, so that an id alone means nothing."""
-    return "encrypted_content" in thought or "content" in thought
+    return abilities.sealed_thoughts if "encrypted_content" in thought else "content" in thought
 
 
 def _result(parts: Sequence[Part]) -> dict[str, Any]:
