@@ -28,6 +28,7 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.protocol.messages import (
+    File,
     Finish,
     FinishReason,
     Image,
@@ -157,6 +158,18 @@ def test_results_come_first_in_the_message_that_a_prompt_joins() -> None:
         },
         {"type": "text", "text": "stop"},
     ]
+
+
+def test_a_pdf_is_a_document_for_claude_and_told_of_to_others() -> None:
+    history = [message("user", Text("read"), File("a.pdf", "application/pdf", b"%PDF"))]
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}
+    [_, sent] = unmarked(body(history)["messages"][0]["content"])
+    assert sent == {"type": "document", "source": source, "title": "a.pdf"}
+    another = msgspec.structs.replace(ENDPOINT, model="kimi-k3")
+    blind = msgspec.structs.replace(ENDPOINT, info=ModelInfo(images=False))
+    for endpoint in (another, blind):
+        [_, sent] = body(history, endpoint=endpoint)["messages"][0]["content"]
+        assert "a.pdf" in sent["text"]
 
 
 def test_reasoning_goes_back_verbatim_and_only_here() -> None:
@@ -292,7 +305,8 @@ def test_usage_is_told_as_it_becomes_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "usage", [None, [], "many", {"input_tokens": "1"}, {"output_tokens": -1}, {"input_tokens": 1.5}]
+    "usage",
+    [None, [], "many", {"input_tokens": "1"}, {"output_tokens": -1}, {"input_tokens": 1.5}, {"output_tokens": 10**30}],
 )
 def test_a_wrong_count_does_not_cost_a_good_answer(usage: Any) -> None:
     assert read(event("message_delta", delta={"stop_reason": "end_turn"}, usage=usage)) == [StepEnd("end_turn")]

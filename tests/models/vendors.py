@@ -143,6 +143,10 @@ def check_anthropic(messages: list[Json], *, has_tools: bool = True, sees: bool 
             match block["type"]:
                 case "text" | "image":
                     _check_shown(block, sees=sees)
+                case "document":
+                    assert sees
+                    assert block["source"]["media_type"] == "application/pdf"
+                    assert block["source"]["data"], "an empty document"
                 case "tool_result":
                     assert block["tool_use_id"] in open_calls, "a result without a call"
                     open_calls.remove(block["tool_use_id"])

@@ -16,7 +16,7 @@ from kedge.models.chat import is_of_chat
 from kedge.models.history import GO_ON, Abilities, Past, valid_history
 from kedge.models.said import Said
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, ToolSpec
-from kedge.protocol.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.messages import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 VERSION = "2023-06-01"  # of the wire; there is no later one
 # The wire wants a number. Every model of the vendor since the fourth generation writes that much, and a file that is
@@ -34,6 +34,8 @@ _MARK = {"type": "ephemeral"}
 
 def prepare_request(endpoint: Endpoint, request: StepRequest, said: Said | None = None) -> HttpRequest:
     able = outgoing.abilities(endpoint, request, "anthropic")
+    # Others that speak this wire know images, and no documents.
+    able = msgspec.structs.replace(able, pdfs=able.images and "claude" in endpoint.model)
     messages = outgoing.messages(said, encode, request, able, [{"type": "text", "text": GO_ON}])
     _mark_prompts(messages)
     system = {"type": "text", "text": request.system, "cache_control": _MARK}
@@ -134,8 +136,9 @@ def _block(part: Part) -> dict[str, Any] | None:
         case Text(text):
             return {"type": "text", "text": text}
         case Image(mime_type, data):
-            source = {"type": "base64", "media_type": mime_type, "data": base64.b64encode(data).decode()}
-            return {"type": "image", "source": source}
+            return {"type": "image", "source": _source(mime_type, data)}
+        case File(name, mime_type, data):
+            return {"type": "document", "source": _source(mime_type, data), "title": name}
         case ToolCall(call_id, name, given):
             return {"type": "tool_use", "id": call_id, "name": name, "input": msgspec.Raw(given.encode())}
         case Reasoning(_, signature) if _is_foreign(signature or ""):
@@ -146,6 +149,10 @@ def _block(part: Part) -> dict[str, Any] | None:
             return {"type": "thinking", "thinking": text, "signature": signature}
         case _:
             return None
+
+
+def _source(mime_type: str, data: bytes) -> dict[str, str]:
+    return {"type": "base64", "media_type": mime_type, "data": base64.b64encode(data).decode()}
 
 
 def _is_foreign(signature: str) -> bool:

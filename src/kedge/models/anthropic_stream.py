@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kedge.models.counts import fields_of, is_count
 from kedge.models.faults import fault_of_event
 from kedge.models.ids import StepIds
 from kedge.models.sse import SseEvent, json_reader
@@ -30,6 +31,12 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "model_context_window_exceeded": "max_tokens",
     "tool_use": "tool_use",
     "refusal": "content_filter",
+}
+_COUNTS = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_input_tokens": "cache_read_tokens",
+    "cache_creation_input_tokens": "cache_write_tokens",
 }
 
 
@@ -59,13 +66,6 @@ class _Event(msgspec.Struct):
     content_block: _Block | None = None
     delta: _Block | None = None
     usage: Any = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
 
 
 _read = json_reader(_Event)
@@ -161,17 +161,8 @@ class AnthropicStream:
 
     def _usage(self, report: Any) -> list[Delta]:
         """Read with care: a wrong count must not cost a good answer. A server that does not count says only 0."""
-        try:
-            usage = msgspec.convert(report, _Usage)
-        except msgspec.ValidationError:
-            return []
-        counts = {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "cache_read_tokens": usage.cache_read_input_tokens,
-            "cache_write_tokens": usage.cache_creation_input_tokens,
-        }
-        known = {name: count for name, count in counts.items() if count is not None and count >= 0}
+        fields = fields_of(report)
+        known = {ours: fields[name] for name, ours in _COUNTS.items() if is_count(fields.get(name))}
         self._is_counted = self._is_counted or any(known.values())
         return [UsageReport(**known)] if known and self._is_counted else []
 
