@@ -245,9 +245,11 @@ async def test_a_proxy_that_cannot_be_used_is_told_at_the_first_call(
     monkeypatch.setenv("ALL_PROXY", proxy)
     models = Models()
     await models.warm_up()
+    away = msgspec.structs.replace(endpoint(model_server), base_url="http://models.test/v1")
     with pytest.raises(ConfigError, match="ALL_PROXY") as caught:
-        await ask(models, endpoint(model_server))
+        await ask(models, away)
     assert "secret" not in caught.value.text
+    assert await ask(models, endpoint(model_server)), "what is on this machine needs none"
     await models.close()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.schema import Config, ProviderConfig
+from kedge.models import transport as transport_module
 from kedge.models.client import Models
 from kedge.models.errors import ConfigError, Transient
 from kedge.models.resolve import resolve
@@ -134,7 +135,7 @@ async def test_a_model_on_this_machine_is_asked_directly_whatever_the_proxy(
     assert await answer(models, endpoint) == "FAKE-ANSWER-OK"
 
 
-@pytest.mark.parametrize("proxy", ["nonsense://me:planted@host", "http://host:port"])
+@pytest.mark.parametrize("proxy", ["nonsense://me:planted@host", "http://host:port", "http://me:planted#x@host"])
 async def test_a_proxy_that_cannot_be_used_fails_the_run_that_has_it(models: Models, proxy: str) -> None:
     with pytest.raises(ConfigError, match="HTTPS_PROXY") as caught:
         await answer(models, chosen({"HTTPS_PROXY": proxy}))
@@ -144,6 +145,35 @@ async def test_a_proxy_that_cannot_be_used_fails_the_run_that_has_it(models: Mod
 async def test_a_ca_file_that_is_not_there_is_named(models: Models, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ca_file .*none\.pem cannot be used"):
         await answer(models, chosen({"HTTPS_PROXY": "http://proxy.test"}, ca_file=str(tmp_path / "none.pem")))
+
+
+async def test_a_server_with_a_wrong_variable_still_serves_a_shell_with_a_right_one(
+    model_server: ModelServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/at/all.pem")
+    models = Models()
+    async with asyncio.timeout(LIMIT_S), tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
+        await models.warm_up()
+        env = {"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(authority.ca_file)}
+        assert await answer(models, chosen(env)) == "FAKE-ANSWER-OK"
+    await models.close()
+
+
+async def test_no_way_that_somebody_just_chose_is_given_up_for_another(
+    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_module, "MAX_WAYS", 1)
+    transport = Transport(5.0, 5.0)
+    request = HttpRequest("GET", f"{model_server.base_url}/models", {})
+
+    async def ask(number: int) -> int:
+        async with transport.send(request, Way(ca_dir=f"/tmp/{number}")) as told:
+            return told.status
+
+    async with asyncio.timeout(LIMIT_S):
+        for _ in range(3):
+            assert await asyncio.gather(*map(ask, range(8))) == [200] * 8
+    await transport.close()
 
 
 async def test_ways_that_nobody_uses_any_more_are_given_up(model_server: ModelServer) -> None:

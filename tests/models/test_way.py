@@ -59,7 +59,9 @@ def test_what_no_proxy_names_is_reached_directly(host: str, entry: str, is_excep
     assert way_to(f"https://{host}/v1", env).is_direct == is_excepted
 
 
-@pytest.mark.parametrize("host", ["localhost", "a.localhost", "127.0.0.1:8080", "127.8.8.8", "[::1]:1234"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "a.localhost", "127.0.0.1:8080", "127.8.8.8", "[::1]:1234", "0.0.0.0:8080", "[::]"]
+)
 def test_no_proxy_leads_to_this_machine(host: str) -> None:
     assert is_loopback(f"http://{host}/v1")
     assert way_to(f"http://{host}/v1", {"HTTP_PROXY": PROXY, "ALL_PROXY": PROXY}) == Way(is_direct=True)

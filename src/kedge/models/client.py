@@ -68,7 +68,7 @@ class Models:
     async def warm_up(self) -> None:
         """Load the HTTP client ahead of the first call, in a thread: it takes a tenth of a second."""
         with contextlib.suppress(ModelError):  # the first call tells
-            await self._transport()
+            await (await self._transport()).warm_up()
 
     async def named(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint with its model: where none was chosen, the first one that the server offers."""

@@ -23,6 +23,7 @@ from kedge.models.way import Way, is_loopback
 KEEP_IDLE = 20  # connections kept for the next step; a handshake costs more than they do
 KEEP_IDLE_S = 60.0
 ANY_WAY = Way()
+VARIABLES = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
 MAX_WAYS = 16  # clients with a proxy or certificates of their own; each holds some hundred KB
 
 
@@ -56,7 +57,11 @@ class Transport:
         self._timeout = httpx2.Timeout(stall_s, connect=connect_s)
         # The client tells of every request, with its address: that is a user's business, not the log's.
         logging.getLogger("httpx2").setLevel(logging.WARNING)
-        self._clients: dict[Way, _Client] = {ANY_WAY: _new_client(ANY_WAY, self._timeout)}
+        self._clients: dict[Way, _Client] = {}  # the one that was asked for last comes last
+
+    async def warm_up(self) -> None:
+        """Have the client that most runs use."""
+        await self._known(ANY_WAY)
 
     @contextlib.asynccontextmanager
     async def send(self, request: HttpRequest, way: Way = ANY_WAY) -> AsyncGenerator[Answer, None]:
@@ -84,6 +89,7 @@ class Transport:
             known = await self._known(way)
             known.users += 1
             try:
+                await self._give_up_idle()
                 yield known.client, request.url, request.host
             finally:
                 known.users -= 1
@@ -92,18 +98,20 @@ class Transport:
             yield client, parts._replace(scheme="http", netloc="localhost").geturl(), f"the local model {parts.netloc}"
 
     async def _known(self, way: Way) -> _Client:
-        """The client of a way, made if need be. Ways that nobody uses go when there are too many."""
+        """The client of a way, made if need be."""
         known = self._clients.pop(way, None)
         if known is None:
-            known = await asyncio.to_thread(_new_client, way, self._timeout)  # certificates take some milliseconds
-            if (other := self._clients.pop(way, None)) is not None:  # somebody was quicker
-                known = other
+            made = await asyncio.to_thread(_new_client, way, self._timeout)  # certificates take some milliseconds
+            known = self._clients.pop(way, None) or made  # somebody may have been quicker
         self._clients[way] = known
-        for old in [way for way, each in self._clients.items() if not each.users and each is not known]:
-            if len(self._clients) <= MAX_WAYS:
-                break
-            await self._clients.pop(old).client.aclose()
         return known
+
+    async def _give_up_idle(self) -> None:
+        """Ways that nobody uses go when there are too many. All are taken out before the first one is waited for."""
+        idle = [way for way, each in self._clients.items() if not each.users]
+        given_up = [self._clients.pop(way) for way in idle[: max(0, len(self._clients) - MAX_WAYS)]]
+        for each in given_up:
+            await each.client.aclose()
 
 
 class _Client:
@@ -133,9 +141,12 @@ def _new_client(way: Way, timeout: httpx2.Timeout) -> _Client:
             # One client serves many callers: nothing is carried from one to another.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
-    except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
-        variables = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
-        raise ConfigError("bad_config", f"no way out to a model: {error} (check {variables})") from error
+    except (ImportError, OSError) as error:
+        raise ConfigError("bad_config", f"no way out to a model: {error} (check {VARIABLES})") from error
+    except (ValueError, httpx2.InvalidURL):
+        # What it says of a proxy's address may be a piece of the password in it.
+        problem = f"no way out to a model: a proxy's address cannot be used (check {VARIABLES})"
+        raise ConfigError("bad_config", problem) from None
     return _Client(client)
 
 

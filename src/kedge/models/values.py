@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Effort, WireName
-from kedge.models.way import Way
+from kedge.models.way import Way, is_loopback
 from kedge.protocol.messages import FinishReason, Message
 
 # Beside tools, some models take any effort, some only none said, and some only the word "none".
@@ -63,8 +63,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         """On this machine, where it costs nothing but time."""
-        parts = urlsplit(self.base_url)
-        return parts.scheme == "local" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+        return urlsplit(self.base_url).scheme == "local" or is_loopback(self.base_url)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.name} at {self.host})"

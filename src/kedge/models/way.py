@@ -56,10 +56,11 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """No proxy leads to this machine."""
+    """No proxy leads to this machine. Its servers say that they listen on 0.0.0.0, which people copy."""
     host = (urlsplit(url).hostname or "").lower()
-    address = _address(host)
-    return host == "localhost" or host.endswith(".localhost") or (address is not None and address.is_loopback)
+    if (address := _address(host)) is not None:
+        return address.is_loopback or address.is_unspecified
+    return host == "localhost" or host.endswith(".localhost")
 
 
 def _variable(env: Mapping[str, str], name: str) -> str:
