@@ -33,6 +33,7 @@ REASONS = {
     "runs all tests": "this one too",
     "opens a port": "which another test may have",
     "needs another machine": "",
+    "opens the interface": "which needs a terminal",
     "is a configuration of another program": "",
 }
 

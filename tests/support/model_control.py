@@ -76,14 +76,14 @@ class ModelControl:
 
 
 @contextlib.contextmanager
-def model_thread() -> Generator[ModelControl]:
-    """A model server on a loop of its own, for tests that block theirs, or end it."""
+def model_thread(names: tuple[str, ...] = ("fake-model",)) -> Generator[ModelControl]:
+    """A model server on a loop of its own, for tests that block theirs, or end it. It offers models of these names."""
     ready = threading.Event()
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]] = []
 
     async def serve() -> None:
         stop = asyncio.Event()
-        async with ModelServer() as models:
+        async with ModelServer(models=names) as models:
             running.append((asyncio.get_running_loop(), stop, models.port))
             ready.set()
             await stop.wait()

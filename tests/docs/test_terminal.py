@@ -1,0 +1,44 @@
+"""The page of the interface lists its keys and commands: all of them, and as they are."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from textual.binding import Binding
+
+from kedge.tui.chat.transcript import Transcript
+from kedge.tui.commands import Commands
+from kedge.tui.dialogs import dialog
+from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
+from kedge.tui.keys import KEYS, shown
+from kedge.tui.screen import ChatScreen
+from tests.docs.pages import read
+from tests.docs.test_codes import rows
+
+PAGE = "docs/terminal.md"
+
+
+def test_the_keys_are_all_listed_with_the_names_of_their_actions() -> None:
+    told = [row for row in rows(PAGE, "key") if len(row) == 3]
+    expected = [[keys_of(key.keys), f"`{key.action}`", key.help] for key in (*KEYS, *EDITOR_KEYS) if key.help]
+    assert told == expected
+
+
+def test_the_keys_of_the_chat_are_listed() -> None:
+    bindings = [cast("Binding", each) for each in Transcript.BINDINGS]
+    told = [row for row in rows(PAGE, "key") if len(row) == 2]
+    for binding in bindings:
+        assert [keys_of(binding.key), binding.description[:1].lower() + binding.description[1:]] in told
+
+
+def test_the_commands_are_all_listed() -> None:
+    commands = Commands(cast("ChatScreen", None)).all.values()
+    assert rows(PAGE, "command") == [[f"`{f'/{each.name} {each.arguments}'.strip()}`", each.help] for each in commands]
+
+
+def test_the_pause_before_an_answer_is_the_one_that_is_told() -> None:
+    assert f"quiet for {dialog.QUIET_S} s" in read(PAGE)
+
+
+def keys_of(keys: str) -> str:
+    return ", ".join(f"`{key}`" for key in shown(keys.split(",")).split(", "))
