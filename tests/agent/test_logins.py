@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from kedge.config.schema import AgentConfig, Config, CredentialsConfig, ProviderConfig
+from kedge.models import extensions
 from kedge.models.credentials import CREDENTIALS_FILE
 from kedge.protocol.api import Credential, LoginBody, StoredCredential
 from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
 from kedge.protocol.events import AgentEvent, Event
 from kedge.protocol.runs import RunEnd
 from tests.agent.pilot import Pilot
+from tests.models.packages import Package, laid_out
 from tests.support.harness import Kedge
 from tests.support.model_door import Door
 from tests.support.model_plan import Plan, PlannedCall
@@ -216,6 +218,30 @@ async def test_a_run_that_a_person_watches_waits_for_a_new_login_and_goes_on(
     assert events[0].details == {"wait_s": 600}
     assert "kedge login openai" in (events[0].message or "")
     assert await user.assistant_messages(session_id) == [("FAKE-ANSWER-OK", "end_turn")]
+
+
+async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
+    kedge: Kedge, model_server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f'provider = {{"base_url": "{model_server.base_url}", "key_variables": ["LOGIN_TOKEN"]}}\n'
+    laid_out(
+        Package("pkg-login", "1.0", {"acme": "kedge_login_package:provider"}, {"kedge_login_package.py": code}),
+        tmp_path,
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    extensions.forget()
+    env = {"KEDGE_MODEL": "acme/tester", "LOGIN_TOKEN": OLD, "PATH": os.environ["PATH"]}
+    try:
+        async with Pilot(kedge, model_server.base_url, env=env) as pilot:
+            offered = (await (await pilot.agent.logins()).listed(Path("/"))).providers
+            assert "LOGIN_TOKEN" in {each.key_variable for each in offered if each.provider_id == "acme"}
+            model_server.door = Door(accepted=[NEW])
+            run = await kedge.send(await kedge.session(), "go")
+            await kedge.seen(is_waiting)
+            await log_in(pilot, NEW, provider_id="acme")
+            assert (await kedge.end(run.run_id)).text == "FAKE-ANSWER-OK"
+    finally:
+        extensions.forget()
 
 
 async def test_a_login_helps_also_where_a_bad_variable_comes_before_it(user: Pilot, model_server: ModelServer) -> None:

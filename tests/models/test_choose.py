@@ -47,7 +47,7 @@ async def test_a_chosen_model_comes_with_its_key_and_does_not_show_it() -> None:
         ("anthropic/a", {"OPENAI_API_KEY": "k"}, "bad_config", "set ANTHROPIC_API_KEY"),
         (None, {"OPENAI_API_KEY": "secret\nwith a line"}, "bad_config", "OPENAI_API_KEY holds characters"),
         (None, {"OPENAI_API_KEY": "secret\N{EN DASH}dash"}, "bad_config", "OPENAI_API_KEY holds characters"),
-        (None, {}, "no_model", "OPENAI_API_KEY"),
+        (None, {}, "no_model", "run kedge login"),
         ("local/starter", {}, "no_model", "OPENAI_BASE_URL"),
     ],
 )

@@ -15,8 +15,9 @@ from kedge.config.schema import Config, ProviderConfig
 from kedge.models import extensions
 from kedge.models.choose import Chooser
 from kedge.models.client import Models
-from kedge.models.credentials import Credentials
+from kedge.models.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.errors import ConfigError, Refused
+from kedge.models.faults import fault_of_answer
 from kedge.models.providers import Provider, providers
 from kedge.models.resolve import resolve
 from kedge.models.values import Endpoint, StepRequest, TextDelta
@@ -71,6 +72,21 @@ def test_the_configuration_has_the_last_word(site: Path) -> None:
     found = endpoint("acme/big", config=Config(providers={"acme": settings}))
     assert found.base_url == "http://mine.test/v1"
     assert dict(found.headers) == {"X-A": "mine", "X-B": "theirs"}
+
+
+async def test_a_login_is_enough_to_use_it(site: Path, tmp_path: Path) -> None:
+    install(site, DATA)
+    path = tmp_path / CREDENTIALS_FILE
+    path.write_text('{"providers": {"azure": {"api_key": "b"}, "acme": {"api_key": "k"}, "gone": {"api_key": "c"}}}')
+    path.chmod(0o600)
+    chosen = await Chooser(Credentials(path)).large(None, {}, Config())
+    assert (chosen.endpoint.name, chosen.endpoint.api_key) == ("acme/big", "k"), "Azure's models have no known names"
+
+
+def test_a_refused_key_is_named_by_the_packages_own_variable(site: Path) -> None:
+    install(site, 'provider = {"base_url": "https://acme.test/v1", "key_variables": ["ACME_TOKEN"]}\n')
+    fault = fault_of_answer(endpoint("acme/big"), 401, {}, b"", 0.0)
+    assert "set ACME_TOKEN" in fault.text
 
 
 async def test_its_key_is_looked_for_as_that_of_any_provider(site: Path) -> None:

@@ -168,6 +168,7 @@ async def test_no_way_that_somebody_just_chose_is_given_up_for_another(
 
     async def ask(number: int) -> int:
         async with transport.send(request, Way(ca_dir=f"/tmp/{number}")) as told:
+            assert [chunk async for chunk in told.chunks()], "its connection is kept, and takes a moment to close"
             return told.status
 
     async with asyncio.timeout(LIMIT_S):

@@ -14,7 +14,7 @@ from kedge.engine.turn import TurnContext
 from kedge.models.choose import Chooser
 from kedge.models.credentials import Credentials
 from kedge.models.errors import ConfigError, ModelError
-from kedge.models.providers import providers
+from kedge.models.providers import provider_of
 from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent
 
@@ -32,11 +32,11 @@ class TurnKeys:
         self._config = config
         self._refused: set[str] = set()
         # What came before the keys that we know were looked up; a login that comes later is news.
-        self._logins = {name: credentials.logins(name) for name in providers(config)}
+        self._logins = credentials.all_logins()
 
     async def current(self, endpoint: Endpoint) -> Endpoint:
         """Before a step: the endpoint with the key of a login that came since."""
-        if self._credentials.logins(endpoint.provider) == self._logins.get(endpoint.provider, 0):
+        if self._credentials.logins(endpoint.provider) == self._known(endpoint.provider):
             return endpoint
         self._seen_all(endpoint.provider)
         try:
@@ -51,9 +51,9 @@ class TurnKeys:
 
     async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
         limit_s = self._config.credentials.wait_s
-        if self._ctx.run.permissions != "ask" or not limit_s or refused.provider not in self._logins:
+        if self._ctx.run.permissions != "ask" or not limit_s or provider_of(refused.provider, self._config) is None:
             return None
-        count = self._logins[refused.provider]
+        count = self._known(refused.provider)
         await self._ctx.tell(_asking(refused.provider, error, limit_s))
         key: str | None = None
         async with self._ctx.waiting():
@@ -66,6 +66,9 @@ class TurnKeys:
             raise TurnFailed(f"{error.text}; nobody logged in within {limit_s:g} s", error.code) from error
         self._seen_all(refused.provider)
         return self._remember(refused, msgspec.structs.replace(refused, api_key=key))
+
+    def _known(self, provider_id: str) -> int:
+        return self._logins.get(provider_id, 0)
 
     def _seen_all(self, provider_id: str) -> None:
         self._logins[provider_id] = self._credentials.logins(provider_id)

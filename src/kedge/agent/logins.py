@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.config.schema import Config
+from kedge.models import extensions
 from kedge.models.client import Models
 from kedge.models.credentials import Credentials, checked, last_four
 from kedge.models.errors import ConfigError, ModelError, Transient
@@ -61,7 +62,7 @@ class Logins:
 
     async def listed(self, directory: Path) -> CredentialList:
         """Where keys come from, in the order in which they are looked for; variables are those of the server."""
-        known = providers(await self._config(directory))
+        known = await asyncio.to_thread(extensions.with_packages, providers(await self._config(directory)))
         try:
             stored = await self._credentials.stored()
         except ConfigError as error:

@@ -10,13 +10,13 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.models.credentials import Credentials
 from kedge.models.errors import ConfigError
-from kedge.models.providers import provider_of, providers
+from kedge.models.providers import Provider, provider_of, providers
 from kedge.models.resolve import Choice, of_provider, resolve, resolve_small
 from kedge.models.values import Endpoint
 
 NO_MODEL = (
-    "no model is configured: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL for a compatible server,"
-    " and choose a model with -m PROVIDER/NAME or KEDGE_MODEL"
+    "no model is configured: run kedge login, or set a provider's key (OPENAI_API_KEY, ANTHROPIC_API_KEY, …: kedge"
+    " models names them all), or OPENAI_BASE_URL for a compatible server"
 )
 
 
@@ -84,8 +84,13 @@ class Chooser:
         return msgspec.structs.replace(endpoint, api_key=key) if key else endpoint
 
     async def _of_stored_key(self, env: Mapping[str, str], config: Config) -> Choice | None:
+        """In the order in which providers are known; those of packages come last, and first of all one that needs no
+        model to be named."""
         stored = await self._credentials.stored()
-        first = next((provider for name, provider in providers(config).items() if name in stored), None)
+        known = [name for name in providers(config) if name in stored]
+        names = [*known, *(name for name in stored if name not in known)]
+        found = [provider for name in names if (provider := _there(name, config)) is not None]
+        first = next((provider for provider in found if provider.has_default), next(iter(found), None))
         return first and msgspec.structs.replace(of_provider(first, "its key is stored", env), is_found=True)
 
     async def _ready(self, choice: Choice, env: Mapping[str, str], local: Local) -> Chosen:
@@ -101,3 +106,11 @@ class Chooser:
         return Chosen(
             endpoint=msgspec.structs.replace(choice.endpoint, api_key=key), why=choice.why, is_found=choice.is_found
         )
+
+
+def _there(name: str, config: Config) -> Provider | None:
+    """The provider that somebody logged in at, if it is still there."""
+    try:
+        return provider_of(name, config)
+    except ConfigError:  # of a package that is broken now
+        return None

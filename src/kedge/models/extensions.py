@@ -74,6 +74,12 @@ def everything() -> Mapping[str, Provider | Broken]:
     return {name: found if isinstance(found, Broken) else found.provider for name, found in _installed().items()}
 
 
+def with_packages(known: Mapping[str, Provider]) -> dict[str, Provider]:
+    """Providers by their names, and those of packages that can be used."""
+    usable = {name: each for name, each in everything().items() if isinstance(each, Provider)}
+    return {**known, **{name: each for name, each in usable.items() if name not in known}}
+
+
 def forget() -> None:
     """Look again at what is installed."""
     _installed.cache_clear()

@@ -61,9 +61,8 @@ class Listing:
         return Default(None, NO_MODEL)
 
     async def everything(self, env: Mapping[str, str], config: Config) -> Offered:
-        known = providers(config)
         packages = await asyncio.to_thread(extensions.everything)
-        known |= {name: each for name, each in packages.items() if isinstance(each, Provider) and name not in known}
+        known = extensions.with_packages(providers(config))
         try:
             stored, problem = set(await self._credentials.stored()), ""
         except ModelError as error:  # whoever would need a login is told

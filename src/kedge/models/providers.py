@@ -42,7 +42,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key_variable(self) -> str:
         """The one to set."""
-        return self.key_variables[0] if self.key_variables else _own_key_variable(self.id)
+        return self.key_variables[0] if self.key_variables else f"{_upper(self.id)}_API_KEY"
 
     @property
     def url_variable(self) -> str:
@@ -233,24 +233,25 @@ def key_in(provider: Provider, env: Mapping[str, str]) -> tuple[str, str] | None
 
 def key_variable(provider_id: str) -> str:
     """The one to set for a provider that is known by its name alone."""
-    known = next((provider for provider in BUILT_IN if provider.id == provider_id), None)
-    return known.key_variable if known else _own_key_variable(provider_id)
+    return _by_name(provider_id).key_variable
 
 
 def url_variable(provider_id: str) -> str:
     """Likewise."""
-    known = next((provider for provider in BUILT_IN if provider.id == provider_id), Provider(id=provider_id))
-    return known.url_variable
+    return _by_name(provider_id).url_variable
+
+
+def _by_name(provider_id: str) -> Provider:
+    try:
+        return provider_of(provider_id, Config()) or Provider(id=provider_id)
+    except ConfigError:  # of a package that is broken
+        return Provider(id=provider_id)
 
 
 def _installed(name: str) -> Provider | None:
     from kedge.models import extensions  # which knows of us
 
     return extensions.provider(name)
-
-
-def _own_key_variable(provider_id: str) -> str:
-    return f"{_upper(provider_id)}_API_KEY"
 
 
 def _upper(provider_id: str) -> str:
