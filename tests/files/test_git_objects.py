@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.files import git_objects
-from kedge.files.scanning import UNSEEN
-from kedge.files.states import digest_of
+from kedge.files.states import UNSEEN, digest_of
 from kedge.files.versions import Versions
 
 OLD = 1_600_000_000
@@ -112,3 +111,87 @@ def test_an_object_that_is_gone_is_a_version_that_nobody_saw(root: Path, tmp_pat
     (found,) = versions.trees.look(name, ENV, 2**30)
     assert found.before == UNSEEN
     versions.close()
+
+
+def test_an_object_that_the_repository_replaces_is_still_itself(root: Path) -> None:
+    (root / "other").write_bytes(b"x\r\n")  # as long as the first
+    git(root, "add", "other")
+    shas = {name: entry.sha for name, entry in indexed(root).items()}
+    replacement = subprocess.run(
+        ["git", "hash-object", "other"], cwd=root, check=True, capture_output=True, text=True, env=ENV
+    ).stdout.strip()
+    git(root, "replace", "-f", shas[b"a"], replacement)
+    assert git_objects.objects(os.fsencode(root), ENV, [shas[b"a"]]) == {shas[b"a"]: b"a\r\n"}
+
+
+def test_a_large_file_is_not_taken_from_git_either(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kedge.files.scanning.MAX_KEPT_BYTES", 2)
+    monkeypatch.setattr("kedge.files.states.MAX_KEPT_BYTES", 2)
+    versions = Versions(tmp_path)
+    versions.trees.look(os.fsencode(root), ENV, 2**30)
+    (root / "a").write_bytes(b"1")
+    (found,) = versions.trees.look(os.fsencode(root), ENV, 2**30)
+    assert (found.before.kind, found.after.kind) == ("large", "file")
+    versions.close()
+
+
+def test_many_objects_are_fetched_some_at_a_time(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kedge.files.scanning.BATCH_BYTES", 4)
+    versions = Versions(tmp_path)
+    versions.trees.look(os.fsencode(root), ENV, 2**30)
+    for name in ("a", "b", "d/c"):
+        (root / name).unlink()
+    found = versions.trees.look(os.fsencode(root), ENV, 2**30)
+    kept = {each.path.rpartition(b"/")[2]: versions.blobs.get(each.before.digest) for each in found}
+    assert {kept[b"a"], kept[b"b"], kept[b"c"]} == {b"a\r\n", b"b\r\n", b"d/c\r\n"}
+    versions.close()
+
+
+def test_nothing_that_a_repository_brings_is_started(root: Path, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\necho $0 $* >> {tmp_path}/sprung\ncat\n")
+    trap.chmod(0o755)
+    (root / "tools").mkdir()
+    shutil.copy(trap, root / "tools/git")
+    (root / ".gitattributes").write_text("* filter=trap diff=trap\n")
+    settings = {
+        "core.fsmonitor": str(trap),
+        "core.hooksPath": str(root / "tools"),
+        "core.sshCommand": str(trap),
+        "core.pager": str(trap),
+        "core.editor": str(trap),
+        "core.askPass": str(trap),
+        "credential.helper": f"!{trap}",
+        "filter.trap.clean": str(trap),
+        "filter.trap.smudge": str(trap),
+        "filter.trap.process": str(trap),
+        "diff.trap.textconv": str(trap),
+        "diff.external": str(trap),
+        "uploadpack.packObjectsHook": str(trap),
+        "remote.origin.url": "ssh://nowhere.invalid/x",
+        "remote.origin.uploadpack": str(trap),
+        "remote.origin.promisor": "true",
+        "remote.origin.partialclonefilter": "blob:none",
+        "extensions.partialClone": "origin",
+        "alias.ls-files": f"!{trap}",
+        "alias.cat-file": f"!{trap}",
+    }
+    for name, value in settings.items():
+        git(root, "config", name, value)
+    for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction"):
+        shutil.copy(trap, root / "tools" / name)
+    sha = indexed(root)[b"a"].sha if indexed(root) else "0" * 40
+    for each in (root / ".git/objects").glob("??"):
+        shutil.rmtree(each)  # so that an object is missing, and would be fetched
+    versions = Versions(tmp_path)
+    env = {**ENV, "PATH": f"tools:{ENV['PATH']}"}
+    versions.trees.look(os.fsencode(root), env, 2**30)
+    (root / "a").unlink()
+    (root / "new").write_text("new")
+    git_root = os.fsencode(root)
+    found = versions.trees.look(git_root, env, 2**30)
+    assert [each.path.rpartition(b"/")[2] for each in found] == [b"a", b"new"]
+    assert git_objects.objects(git_root, env, [sha]) == {}
+    assert git_objects.ignored(git_root, env, [b"new"]) == set()
+    versions.close()
+    assert not (tmp_path / "sprung").exists()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kedge.files import scanning
-from kedge.files.states import Observed
+from kedge.files import scanning, trees
+from kedge.files.states import ABSENT, UNSEEN, Observed, State, digest_of
 from kedge.files.tracked import Uncovered
 from kedge.files.versions import Versions
 
@@ -96,12 +100,201 @@ def test_a_file_that_cannot_be_read_is_left_alone(watched: Watched, monkeypatch:
     (watched.root / "secret").write_text("x")
     real = os.open
 
-    def refuse(path: str | bytes, flags: int, mode: int = 0o777) -> int:
+    def refuse(path: str | bytes, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if os.fsencode(path).endswith(b"/secret"):
             raise PermissionError(13, "Permission denied")
-        return real(path, flags, mode)
+        return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr("kedge.files.states.os.open", refuse)
     assert watched.look() == []
     (watched.root / "other").write_text("x")
     assert watched.look() == ["other"]
+
+
+def git(root: Path, *words: str) -> None:
+    command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+
+
+@pytest.fixture
+def old(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From here on, what happened before is old: the clock of the file system has moved on."""
+    monkeypatch.setattr(scanning, "TICK_NS", 0)
+    probe = watched.root.parent / "probe"
+
+    def pass_() -> None:
+        now = time.time_ns()
+        while not probe.exists() or probe.stat().st_ctime_ns <= now:
+            probe.write_text("")
+
+    return pass_
+
+
+@pytest.mark.parametrize("has_git", [False, True])
+def test_what_is_moved_with_its_directory_is_gone_there_and_new_here(
+    watched: Watched, old: Callable[[], None], has_git: bool
+) -> None:
+    """None of its files has a new time."""
+    (watched.root / "src/deep").mkdir(parents=True)
+    (watched.root / "src/a").write_text("a")
+    (watched.root / "src/deep/b").write_text("b")
+    if has_git:
+        git(watched.root, "init", "-q")
+        git(watched.root, "add", ".")
+    old()
+    assert watched.look() == []
+    old()
+    (watched.root / "src").rename(watched.root / "lib")
+    (watched.root / ".gitignore").write_text("*.o\n")
+    assert watched.look() == [".gitignore", "lib/a", "lib/deep/b", "src/a", "src/deep/b"]
+    old()
+    (watched.root / "lib").rename(watched.root / "src")
+    (watched.root / ".gitignore").write_text("*.c\n")  # also while the rules change
+    assert watched.look() == [".gitignore", "lib/a", "lib/deep/b", "src/a", "src/deep/b"]
+
+
+def test_a_directory_that_comes_from_out_of_sight_is_new(watched: Watched, old: Callable[[], None]) -> None:
+    (watched.root / ".ignore").write_text("out\n")
+    (watched.root / "out/made").mkdir(parents=True)
+    (watched.root / "out/made/a").write_text("a")
+    (watched.root / "out/stays").write_text("b")
+    old()
+    assert watched.look() == []
+    old()
+    (watched.root / "out/made").rename(watched.root / "made")
+    assert watched.look() == ["made/a"]
+
+
+def test_a_link_in_the_place_of_a_directory_is_not_followed(watched: Watched, old: Callable[[], None]) -> None:
+    (watched.root / "src").mkdir()
+    (watched.root / "src/a").write_text("a")
+    git(watched.root, "init", "-q")
+    git(watched.root, "add", ".")
+    old()
+    watched.look()
+    old()
+    (watched.root / "src").rename(watched.root / "lib")
+    (watched.root / "src").symlink_to("lib")
+    assert watched.look() == ["lib/a", "src", "src/a"]
+
+
+def test_a_file_that_vanishes_during_the_walk_takes_no_other_along(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abcdef":
+        (watched.root / name).write_text(name)
+    watched.look()
+    scandir = os.scandir
+    with scandir(os.fsencode(watched.root)) as found:
+        gone = [entry.name for entry in found][2]
+
+    class Entry:
+        def __init__(self, entry: os.DirEntry[bytes]) -> None:
+            self.name, self.is_dir, self.is_symlink, self._stat = (
+                entry.name,
+                entry.is_dir,
+                entry.is_symlink,
+                entry.stat,
+            )
+
+        def stat(self, *, follow_symlinks: bool) -> os.stat_result:
+            if self.name == gone:
+                raise FileNotFoundError(2, "gone")
+            return self._stat(follow_symlinks=follow_symlinks)
+
+    class Entries:
+        def __init__(self, path: bytes) -> None:
+            self._found = scandir(path)
+
+        def __enter__(self) -> Iterator[Entry]:
+            return (Entry(each) for each in self._found)
+
+        def __exit__(self, *_: object) -> None:
+            self._found.close()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kedge.files.walking.os.scandir", Entries)
+        watched.look()
+    entries = watched.versions.trees._tree(os.fsencode(watched.root)).entries
+    assert len(entries) == 5
+
+
+def test_what_nobody_put_on_record_is_told_again(watched: Watched) -> None:
+    root, trees = os.fsencode(watched.root), watched.versions.trees
+    (watched.root / "a").write_text("one")
+    watched.look()
+    (watched.root / "a").write_text("two")
+    first = trees.look(root, os.environ, 2**30)  # and who looked left
+    (watched.root / "b").write_text("new")
+    both = trees.look(root, os.environ, 2**30)
+    assert [each.path.rpartition(b"/")[2] for each in both] == [b"a", b"b"]
+    assert both[0] == first[0]
+    trees.save(root)
+    assert watched.look() == []
+
+
+def befores(watched: Watched) -> dict[str, State]:
+    found = watched.versions.trees.look(os.fsencode(watched.root), os.environ, 2**30)
+    watched.versions.trees.save(os.fsencode(watched.root))
+    return {os.fsdecode(each.path.rpartition(b"/")[2]): each.before for each in found}
+
+
+def test_what_was_ignored_until_the_directory_became_a_repository_is_not_new(watched: Watched) -> None:
+    (watched.root / ".ignore").write_text("build\n")  # git has other rules
+    (watched.root / "build").mkdir()
+    (watched.root / "build/out").write_text("precious")
+    watched.look()
+    git(watched.root, "init", "-q")
+    (watched.root / "build/out").write_text("changed")
+    assert befores(watched) == {"out": UNSEEN}
+
+
+def test_an_ignored_file_that_is_added_by_force_is_not_new(watched: Watched) -> None:
+    (watched.root / ".gitignore").write_text(".env\n")
+    (watched.root / ".env").write_text("precious")
+    git(watched.root, "init", "-q")
+    watched.look()
+    (watched.root / ".env").write_text("changed")
+    (watched.root / "new").write_text("new")
+    git(watched.root, "add", "-f", ".env", "new")
+    assert befores(watched) == {".env": UNSEEN, "new": ABSENT}
+
+
+def test_one_file_under_two_cases_of_its_name_is_not_taken_for_a_new_one(watched: Watched) -> None:
+    """As where a file system does not tell them apart: the old name still finds the file."""
+    (watched.root / "README").write_text("text")
+    watched.look()
+    (watched.root / "readme").hardlink_to(watched.root / "README")
+    (watched.root / ".ignore").write_text("/README\n")
+    assert watched.look() == [".ignore"]
+
+
+def test_a_tree_that_was_too_much_is_tried_again_after_a_while(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (watched.root / "large").write_bytes(bytes(1000))
+    with pytest.raises(Uncovered):
+        watched.look(max_bytes=1000)
+    monkeypatch.setattr(trees, "UNCOVERED_S", -1.0)
+    assert watched.look() == []
+
+
+def test_of_many_trees_the_one_used_last_keeps_its_place(tmp_path: Path) -> None:
+    versions = Versions(tmp_path)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+        versions.trees.look(os.fsencode(tmp_path / name), os.environ, 2**30)
+        versions.trees.save(os.fsencode(tmp_path / name))
+    assert versions.trees.forget_oldest()
+    assert not versions.trees.forget_oldest()
+    versions.blobs.sweep(dict.fromkeys(map(digest_of, (b"first", b"second")), 1), 0)
+    assert (versions.blobs.has(digest_of(b"first")), versions.blobs.has(digest_of(b"second"))) == (False, True)
+    versions.close()
+
+
+def test_a_look_that_ends_after_the_server_left_opens_nothing_again(watched: Watched) -> None:
+    watched.look()
+    watched.versions.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        watched.look()

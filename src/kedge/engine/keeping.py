@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kedge import failpoints
+from kedge.engine.aside import aside
 from kedge.engine.persist import persist
 from kedge.files.counting import counts as lines_of
 from kedge.files.planning import decode_steps
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 RECORDED_AT_ONCE = 500  # changes in one transaction: a command may change thousands
 RELEASE_S = 1.0  # to see what a cancelled command did; a large tree is looked at after the run's end (P6)
+LOOK_S = 60.0  # a file system that takes longer hangs
 SWEPT_TO = 0.9  # of the bound, so that not each new version has to make its room
 
 
@@ -179,7 +181,7 @@ class Keeper:
             used[digest] = max(last, used.get(digest, 0))
         newest = max(used.values(), default=0)
         used |= dict.fromkeys(await self._planned(), newest)
-        await asyncio.to_thread(self.versions.blobs.sweep, used, int(self._max_bytes * SWEPT_TO))
+        await asyncio.to_thread(self._swept, used)
 
     async def _planned(self) -> set[str]:
         steps = [step for _, plan in await self._store.files.plans() for step in decode_steps(plan)]
@@ -218,8 +220,14 @@ class Keeper:
         await self._record(work, author.root, [each for each in found if before.state != after.state], counts=counts)
 
     async def _look(self, author: Author, env: Mapping[str, str]) -> list[Difference]:
+        root, trees = os.fsencode(author.root), self.versions.trees
         try:
-            return await asyncio.to_thread(self.versions.trees.look, os.fsencode(author.root), env, self._max_bytes)
+            async with asyncio.timeout(LOOK_S):
+                return await aside(lambda: trees.look(root, env, self._max_bytes))
+        except TimeoutError:
+            why = f"looking at its files takes over {LOOK_S:.0f} s"
+            await asyncio.to_thread(trees.give_up, root, why)
+            raise Uncovered(why) from None
         except (OSError, sqlite3.Error) as error:
             log.exception("the files of %s cannot be looked at", author.root)
             raise Uncovered(str(error)) from error
@@ -243,6 +251,12 @@ class Keeper:
             self._live.pop(work, None)
 
     # From here on in threads.
+
+    def _swept(self, used: Mapping[str, int]) -> None:
+        blobs = self.versions.blobs
+        blobs.sweep(used, int(self._max_bytes * SWEPT_TO))
+        while blobs.size_bytes > self._max_bytes and self.versions.trees.forget_oldest():
+            blobs.sweep(used, int(self._max_bytes * SWEPT_TO))
 
     def _kept_before(self, root: bytes, path: bytes, data: bytes | None) -> tuple[Observed, bytes | None]:
         """What is there, kept with what will be; and the empty directory that it will be in, if there is one."""

@@ -7,6 +7,7 @@ the two a server that dies leaves it to the next one, which goes on, or takes it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sqlite3
@@ -19,12 +20,12 @@ from kedge.engine.persist import persist
 from kedge.files import planning, restoring
 from kedge.files.planning import Plan, Wish, reversed_steps
 from kedge.files.restoring import Changed, Step
-from kedge.files.states import State, decode
-from kedge.protocol.errors import Conflict, SessionBusy, Unavailable
+from kedge.files.states import State, decode, observe_below
+from kedge.protocol.errors import Conflict, NotFound, SessionBusy, Unavailable
 from kedge.protocol.files import FilesConflict, FileStep, Obstacle, Rewound
 from kedge.protocol.messages import whole_characters
 from kedge.protocol.sessions import Session
-from kedge.store.files_port import Cut, KeptChange
+from kedge.store.files_port import Cut, KeptChange, Undo
 from kedge.store.port import Store
 
 log = logging.getLogger(__name__)
@@ -82,15 +83,19 @@ class Rewinder:
     async def recover(self) -> None:
         """P13, for files: what a dead server began is done, or taken back where it cannot be done."""
         for undo in await self._store.files.unfinished_undos():
-            steps = planning.decode_steps(undo.plan)
-            forward = reversed_steps(steps) if undo.state == "redoing" else steps
-            try:
-                stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
-                await asyncio.to_thread(self._restore_rest, forward, mark, stop)
-                await self._store.files.finish_undo(undo.id, undo.plan)
-            except (OSError, sqlite3.Error) as error:
-                log.warning("undo %d cannot be finished (%s), and is taken back", undo.id, error)
-                await self._taken_back(undo.workspace_id, undo.id, forward)
+            with contextlib.suppress(NotFound):  # its workspace is gone, and so will it be
+                await self._recover(undo)
+
+    async def _recover(self, undo: Undo) -> None:
+        steps = planning.decode_steps(undo.plan)
+        forward = reversed_steps(steps) if undo.state == "redoing" else steps
+        stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
+        try:
+            await asyncio.to_thread(self._restore_rest, forward, mark, stop)
+            await self._store.files.finish_undo(undo.id, undo.plan)
+        except (OSError, sqlite3.Error) as error:
+            log.warning("undo %d cannot be finished (%s), and is taken back", undo.id, error)
+            await self._taken_back(undo.workspace_id, undo.id, forward)
 
     async def _undo(
         self, workspace_id: str, session_id: str, message_id: str | None, *, dry_run: bool, force: bool
@@ -170,22 +175,29 @@ class Rewinder:
             stop = os.fsencode(self._root_of(workspace_id))
             await asyncio.to_thread(restoring.carry_out, steps, self._keeper.versions.blobs.get, _mark(undo_id), stop)
         except (OSError, sqlite3.Error, Changed) as error:
-            await self._taken_back(workspace_id, undo_id, steps)
+            is_whole = await self._taken_back(workspace_id, undo_id, steps)
             why = f"{error} was changed meanwhile" if isinstance(error, Changed) else str(error)
-            raise Unavailable(
-                "files_unavailable", f"the files could not be restored ({why}); nothing changed"
-            ) from error
+            rest = "nothing changed" if is_whole else "some were, and the next start of the server goes on with it"
+            raise Unavailable("files_unavailable", f"the files could not be restored ({why}); {rest}") from error
         failpoints.hit("undo.restored")
+        await asyncio.to_thread(self._noted, steps, stop)
         return await persist(lambda: self._store.files.finish_undo(undo_id, plan))
 
-    async def _taken_back(self, workspace_id: str, undo_id: int, steps: Sequence[Step]) -> None:
+    async def _taken_back(self, workspace_id: str, undo_id: int, steps: Sequence[Step]) -> bool:
         stop = os.fsencode(self._root_of(workspace_id))
         try:
             await asyncio.to_thread(self._restore_rest, reversed_steps(steps), _mark(undo_id), stop)
         except (OSError, sqlite3.Error):
             log.exception("undo %d could not be taken back; the next start tries it again", undo_id)
-            return
+            return False
         await persist(lambda: self._store.files.abandon_undo(undo_id))
+        return True
+
+    def _noted(self, steps: Sequence[Step], root: bytes) -> None:
+        """A command of another session that is at work must not be taken for who restored them. In a thread."""
+        with contextlib.suppress(sqlite3.Error):  # it would be said to be that one's, which the content decides
+            for step in steps:
+                self._keeper.versions.trees.note(root, step.path, observe_below(root, step.path))
 
     def _restore_rest(self, steps: Sequence[Step], mark: str, stop: bytes) -> None:
         """Whatever state each path is in; one that somebody changed meanwhile is theirs."""

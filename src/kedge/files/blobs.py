@@ -46,6 +46,7 @@ class Blobs:
         self._now = now
         self._one_by_one = threading.RLock()
         self._db: sqlite3.Connection | None = None
+        self._is_closed = False
 
     @property
     def size_bytes(self) -> int:
@@ -136,13 +137,17 @@ class Blobs:
             db.execute("COMMIT")
 
     def close(self) -> None:
+        """For good: a thread that comes late opens nothing again."""
         with self._one_by_one:
+            self._is_closed = True
             if self._db is not None:
                 self._db.close()
                 self._db = None
 
     def _opened(self) -> sqlite3.Connection:
         """Opened at the first use. A damaged file is put aside: what was in it cannot be undone any more."""
+        if self._is_closed:
+            raise sqlite3.ProgrammingError("the versions of files are closed")
         if self._db is None:
             try:
                 self._db = _open(self._path)

@@ -14,6 +14,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from kedge.files.tracked import quiet
+
 PREFIX = "git:"  # of a digest that names an object of git
 MIN_FILES = 200  # unknown ones; fewer are read as quickly
 _ENTRY = struct.Struct(">10I20sH")
@@ -83,9 +85,18 @@ def objects(root: bytes, env: Mapping[str, str], shas: Iterable[str]) -> dict[st
         at = end + 1
         if len(words) == 3 and words[1] == b"blob":
             size = int(words[2])
-            found[words[0].decode()] = said[at : at + size]
+            data = said[at : at + size]
+            if sha_of(data) == words[0].decode():
+                found[words[0].decode()] = data
             at += size + 1
     return found
+
+
+def ignored(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> set[bytes]:
+    """Those that are tracked although the rules leave them out: they may have been there before git knew them."""
+    wanted = b"".join(path + b"\0" for path in paths)
+    said = _git(root, env, "check-ignore", "--no-index", "-z", "--stdin", stdin=wanted) if wanted else None
+    return set((said or b"").split(b"\0")) - {b""}
 
 
 def _converts(path: bytes) -> bool:
@@ -144,12 +155,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _git(root: bytes, env: Mapping[str, str], *words: str, stdin: bytes = b"") -> bytes | None:
-    clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
             [*_GIT, *words],
             cwd=root,
-            env={**clean, "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"},
+            env=quiet(env),
             input=stdin,
             capture_output=True,
             timeout=_LIMIT_S,

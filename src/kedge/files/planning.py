@@ -15,7 +15,7 @@ import msgspec
 
 from kedge.files.blobs import Blobs
 from kedge.files.restoring import Step
-from kedge.files.states import ABSENT, DIRECTORY, State, hollow_above, observe
+from kedge.files.states import ABSENT, DIRECTORY, State, hollow_above, observe_below
 from kedge.protocol.files import FileStatus, Obstacle
 
 
@@ -79,7 +79,7 @@ def plan(wishes: Sequence[Wish], blobs: Blobs, root: bytes, *, keeps: bool) -> P
     """`keeps`: what is there now is kept, so that it can come back. Blocks: not for the loop."""
     steps: list[Planned] = []
     for wish in wishes:
-        seen = observe(wish.path)
+        seen = observe_below(root, wish.path)
         if seen.state == wish.then:
             continue
         if keeps and seen.data is not None:
@@ -91,7 +91,7 @@ def plan(wishes: Sequence[Wish], blobs: Blobs, root: bytes, *, keeps: bool) -> P
     hollow = {above for path in coming if (above := hollow_above(root, path)) is not None and above not in known}
     steps += [Planned(Step(path, DIRECTORY, ABSENT), None) for path in sorted(hollow)]
     going = {step.path for step, _ in steps if step.then.kind == "absent"}
-    return Plan([Planned(step, obstacle or _in_the_way(step, going)) for step, obstacle in steps])
+    return Plan([Planned(step, _worse(obstacle, _in_the_way(step, going, root))) for step, obstacle in steps])
 
 
 def status_of(before: State, after: State) -> FileStatus:
@@ -119,23 +119,31 @@ def _obstacle(wish: Wish, now: State, blobs: Blobs) -> Obstacle | None:
     return None if is_expected and wish.is_ours else "changed"
 
 
-def _in_the_way(step: Step, going: set[bytes]) -> Obstacle | None:
+def _worse(obstacle: Obstacle | None, place: Obstacle | None) -> Obstacle | None:
+    """What was changed can be overwritten; what has the place of another cannot."""
+    return place or obstacle if obstacle in (None, "changed") else obstacle
+
+
+def _in_the_way(step: Step, going: set[bytes], root: bytes) -> Obstacle | None:
     """Whether something has its place that does not go: what a directory holds, or a file where a directory was."""
     if step.then.kind == "absent":
         return None
     if os.path.isdir(step.path) and not os.path.islink(step.path) and not _is_going(step.path, going):
         return None if step.then.kind == "directory" else "in_the_way"
     parent = os.path.dirname(step.path)
-    while parent not in (b"/", b""):
-        if os.path.lexists(parent):
-            is_directory = os.path.isdir(parent) and not os.path.islink(parent)
-            return None if is_directory or parent in going else "in_the_way"
+    while parent not in (root, b"/", b""):
+        is_directory = os.path.isdir(parent) and not os.path.islink(parent)
+        if os.path.lexists(parent) and not is_directory and parent not in going:
+            return "in_the_way"
         parent = os.path.dirname(parent)
     return None
 
 
 def _is_going(directory: bytes, going: set[bytes]) -> bool:
-    for parent, _, names in os.walk(directory):
-        if any(os.path.join(parent, name) not in going for name in names):
+    for parent, directories, names in os.walk(directory):
+        held = [os.path.join(parent, name) for name in (*directories, *names)]
+        if not held and parent not in (directory, *going):
+            return False
+        if any(path not in going and (os.path.islink(path) or not os.path.isdir(path)) for path in held):
             return False
     return True

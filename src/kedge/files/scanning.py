@@ -10,20 +10,30 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kedge.files import git_objects
 from kedge.files.blobs import Blobs
-from kedge.files.states import ABSENT, DIRECTORY, Observed, State, digest_of, observe
+from kedge.files.states import (
+    ABSENT,
+    DIRECTORY,
+    MAX_KEPT_BYTES,
+    UNSEEN,
+    Observed,
+    State,
+    digest_of,
+    observe,
+    observe_below,
+)
 from kedge.files.tracked import Listing, Uncovered
+from kedge.files.walking import walk
 
 # The coarsest clock of a file system in use (FAT) ticks every two seconds.
 TICK_NS = 2_000_000_000
 READ_S = 20.0  # for the contents of one look; a tree that takes longer is not waited for again
 BATCH_BYTES = 8 * 1024 * 1024
 _IGNORE_FILES = frozenset({b".gitignore", b".ignore", b".rgignore", b".kedgeignore"})
-UNSEEN = State("special", "unseen")  # it was there before, and nobody looked
 
 _STAMP = struct.Struct(">qqqqq")
 
@@ -45,11 +55,12 @@ class Difference(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a tree held at the last look, and when that began; None: there was none."""
+    """What a tree held at the last look, and when that began; None: there was none. `has_links` is its listing's."""
 
     root: bytes
     entries: Entries
     looked_at_ns: int | None
+    has_links: bool | None = None
 
 
 class Looked(NamedTuple):
@@ -68,7 +79,7 @@ def look(tree: Seen, listed: Listing, blobs: Blobs, env: Mapping[str, str], max_
     indexed = git_objects.index_of(root, env, listed.paths) if is_new and listed.has_links else {}
     now: Entries = {}
     renewed: list[bytes] = []
-    for path, status in _walk(root, listed):
+    for path, status in walk(root, listed):
         if status is None:
             now[path] = Entry(b"", DIRECTORY)
         else:
@@ -77,7 +88,7 @@ def look(tree: Seen, listed: Listing, blobs: Blobs, env: Mapping[str, str], max_
                 now[path] = entry
                 continue
             clean = indexed.get(path)
-            if clean is not None and clean.is_it(status) and path not in known:
+            if clean is not None and clean.is_it(status) and path not in known and status.st_size <= MAX_KEPT_BYTES:
                 state = State("file", git_objects.PREFIX + clean.sha, stat.S_IMODE(status.st_mode), status.st_size)
                 now[path] = Entry(None if reader.is_young(status) else stamp, state)
             else:
@@ -87,24 +98,82 @@ def look(tree: Seen, listed: Listing, blobs: Blobs, env: Mapping[str, str], max_
                 now[path] = Entry(None if reader.is_young(seen.status) else _stamp_of(seen.status), seen.state)
         if now[path] != known.get(path):
             renewed.append(path)
-    changed = [path for path in renewed if path not in known or known[path].state != now[path].state]
-    gone = {path: reader.read(path).state for path in known.keys() - now.keys()}
+    gone = {path: reader.read_below(path).state for path in known.keys() - now.keys()}
     reader.flush()
     if tree.looked_at_ns is None:
         return Looked([], now, renewed)
+    changed = [path for path in renewed if path in known and known[path].state != now[path].state]
+    has_new_rules = tree.has_links not in (None, listed.has_links) or any(
+        path.rpartition(b"/")[2] in _IGNORE_FILES and path in known for path in [*changed, *gone]
+    )
     found = [(path, known[path].state, state) for path, state in gone.items()]
-    has_new_rules = any(path.rpartition(b"/")[2] in _IGNORE_FILES and path in known for path in [*changed, *gone])
-    for path in changed:
-        if path in known:
-            before = known[path].state
-        elif now[path].state.kind != "directory" and _is_older(root, path, tree.looked_at_ns):
-            continue  # it was there before, and only comes into sight now
-        else:
-            before = UNSEEN if has_new_rules and now[path].state.kind != "directory" else ABSENT
-        found.append((path, before, now[path].state))
+    found += [(path, known[path].state, now[path].state) for path in changed]
+    news = [path for path in renewed if path not in known]
+    found += _appeared(tree, now, news, gone, env, has_new_rules=has_new_rules)
     own = _kept(root, env, blobs, [(old, new) for _, old, new in found if _is_of_git(old)])
     differences = [Difference(_join(root, path), own.get(old, old), new) for path, old, new in found]
     return Looked([each for each in differences if each.before != each.after], now, renewed)
+
+
+def _appeared(
+    tree: Seen,
+    now: Entries,
+    paths: Sequence[bytes],
+    gone: Mapping[bytes, State],
+    env: Mapping[str, str],
+    *,
+    has_new_rules: bool,
+) -> Iterator[tuple[bytes, State, State]]:
+    """What was in the places of files that were not known. What only comes into sight is left out: it did not change.
+
+    A file that was moved alone has a new time; one that was moved with its directory has not.
+    """
+    root, known, since_ns = tree.root, tree.entries, tree.looked_at_ns or 0
+    moved = {known[path].stamp for path, state in gone.items() if state != known[path].state} - {None}
+    folded = {path.lower(): path for path in gone}
+    old = {path for path in paths if now[path].state.kind != "directory" and _is_older(root, path, since_ns)}
+    places = _directories_of(known) if old else set[bytes]()
+    fresh = [path for path in paths if path not in old and now[path].state.kind != "directory"]
+    unseen = set(fresh) if has_new_rules else git_objects.ignored(root, env, fresh)
+    for path in paths:
+        twin = folded.get(path.lower())
+        if twin is not None and _is_same(_join(root, path), _join(root, twin)):
+            continue  # one file, where names differ in more than their case; to remove it would be to lose it
+        if path in old and now[path].stamp not in moved:
+            top = next((each for each in _parents(path) if each not in places), None)
+            if has_new_rules or top is None or _is_older(root, top, since_ns):
+                continue
+        yield path, UNSEEN if path in unseen else ABSENT, now[path].state
+
+
+def _directories_of(known: Entries) -> set[bytes]:
+    found = {path for path, entry in known.items() if entry.state.kind == "directory"}
+    for path in known:
+        while (path := path.rpartition(b"/")[0]) and path not in found:
+            found.add(path)
+    return found
+
+
+def _parents(path: bytes) -> Iterator[bytes]:
+    """From the root on, without it."""
+    at = -1
+    while (at := path.find(b"/", at + 1)) >= 0:
+        yield path[:at]
+
+
+def _is_same(path: bytes, other: bytes) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.lstat(other))
+    except OSError:
+        return False
+
+
+def _is_older(root: bytes, path: bytes, since_ns: int) -> bool:
+    """Whether nothing was done to it since then: renaming, too, is told by its status."""
+    try:
+        return os.lstat(_join(root, path)).st_ctime_ns < since_ns - TICK_NS
+    except OSError:
+        return False
 
 
 def _kept(root: bytes, env: Mapping[str, str], blobs: Blobs, changed: list[tuple[State, State]]) -> dict[State, State]:
@@ -118,15 +187,16 @@ def _kept(root: bytes, env: Mapping[str, str], blobs: Blobs, changed: list[tuple
             and _sha(old) == git_objects.sha_of(blobs.get(new.digest) or b"")
         ):
             own[old] = State("file", new.digest, old.mode, old.size)
-    named = {old: _sha(old) for old, _ in changed if old not in own}
-    contents = git_objects.objects(root, env, named.values())
-    for state, sha in named.items():
-        data = contents.get(sha)
-        if data is None or len(data) != state.size:
-            own[state] = UNSEEN
-        else:
-            blobs.put([data])
-            own[state] = State("file", digest_of(data), state.mode, len(data))
+    left = list({old for old, _ in changed if old not in own})
+    while left:
+        some, size = [left.pop()], 0
+        while left and (size := size + some[-1].size) < BATCH_BYTES:
+            some.append(left.pop())
+        contents = git_objects.objects(root, env, map(_sha, some))
+        blobs.put(contents.values())
+        for state in some:
+            data = contents.get(_sha(state))
+            own[state] = UNSEEN if data is None else State("file", digest_of(data), state.mode, len(data))
     return own
 
 
@@ -157,7 +227,9 @@ class _Reader:
         self._waiting_bytes = 0
 
     def read(self, path: bytes) -> Observed:
-        seen = observe(_join(self._root, path))
+        return self._kept(observe(_join(self._root, path)))
+
+    def _kept(self, seen: Observed) -> Observed:
         if seen.data is not None:
             self._waiting.append(seen.data)
             self._waiting_bytes += len(seen.data)
@@ -168,6 +240,10 @@ class _Reader:
                 self.flush()
         return seen
 
+    def read_below(self, path: bytes) -> Observed:
+        """One that was not found on the walk."""
+        return self._kept(observe_below(self._root, _join(self._root, path)))
+
     def flush(self) -> None:
         self._blobs.put(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
@@ -176,72 +252,6 @@ class _Reader:
 
     def is_young(self, status: os.stat_result) -> bool:
         return _is_young(status, self._began_ns)
-
-
-def _walk(root: bytes, listed: Listing) -> Iterator[tuple[bytes, os.stat_result | None]]:
-    """Files and links that are listed, with their status, and directories that hold nothing (None)."""
-    names: dict[bytes, set[bytes]] = {b"": set()}
-    for path in listed.paths:
-        parent, _, name = path.rpartition(b"/")
-        if parent not in names:
-            _add_parents(names, parent)
-        names[parent].add(name)
-    for directory, wanted in names.items():
-        prefix = directory + b"/" if directory else b""
-        try:
-            with os.scandir(_join(root, directory) if directory else root) as entries:
-                for entry in entries:
-                    path = prefix + entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        if path not in names and entry.name != b".git":
-                            yield from _hollow(root, path, has_links=listed.has_links)
-                    elif entry.name in wanted or (not listed.has_links and entry.is_symlink()):
-                        status = entry.stat(follow_symlinks=False)
-                        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                            yield path, status
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue  # gone, or not ours to see
-
-
-def _add_parents(names: dict[bytes, set[bytes]], directory: bytes) -> None:
-    while directory not in names:
-        names[directory] = set()
-        directory = directory.rpartition(b"/")[0]
-
-
-def _hollow(root: bytes, path: bytes, *, has_links: bool) -> list[tuple[bytes, os.stat_result | None]]:
-    """The empty directories from here down, if there is nothing but directories: what is ignored is not looked at.
-
-    Where links are not listed, they are found here, too.
-    """
-    found: list[tuple[bytes, os.stat_result | None]] = []
-    left = [path]
-    while left:
-        directory = left.pop()
-        try:
-            with os.scandir(_join(root, directory)) as entries:
-                is_empty = True
-                for entry in entries:
-                    is_empty = False
-                    if entry.is_dir(follow_symlinks=False):
-                        left.append(directory + b"/" + entry.name)
-                    elif not has_links and entry.is_symlink():
-                        found.append((directory + b"/" + entry.name, entry.stat(follow_symlinks=False)))
-                    else:
-                        return []
-        except OSError:
-            return []
-        if is_empty:
-            found.append((directory, None))
-    return found
-
-
-def _is_older(root: bytes, path: bytes, since_ns: int) -> bool:
-    """Whether nothing was done to it since then: renaming, too, is told by its status."""
-    try:
-        return os.lstat(_join(root, path)).st_ctime_ns < since_ns - TICK_NS
-    except OSError:
-        return False
 
 
 def _is_young(status: os.stat_result, looked_at_ns: int) -> bool:

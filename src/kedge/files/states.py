@@ -6,9 +6,12 @@ link nor directory is never opened.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import stat
+from collections.abc import Generator
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -35,6 +38,7 @@ class State(NamedTuple):
 
 ABSENT = State("absent")
 DIRECTORY = State("directory")
+UNSEEN = State("special", "unseen")  # something is or was there, and nobody could look
 
 _decode = msgspec.json.Decoder(State).decode
 
@@ -57,20 +61,59 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def observe(path: bytes) -> Observed:
-    """What is at a path now. Never follows a link, and waits for nobody. Blocks: not for the loop."""
+def observe(path: bytes, at: int | None = None) -> Observed:
+    """What is at a path now, from the directory `at` if that is given. Never follows a link, and waits for nobody.
+
+    Blocks: not for the loop.
+    """
     try:
-        status = os.lstat(path)
+        status = os.stat(path, dir_fd=at, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
-            target = os.readlink(path)  # noqa: PTH115 - a path is bytes here, as the file system has it
+            target = os.readlink(path, dir_fd=at)
             return Observed(State("link", digest_of(target), 0, len(target)), target, status)
         if stat.S_ISDIR(status.st_mode):
-            return Observed(DIRECTORY if _is_empty(path) else ABSENT, None, status)
+            return Observed(DIRECTORY if _is_empty(path, at) else ABSENT, None, status)
         if not stat.S_ISREG(status.st_mode):
             return Observed(_known_by_stamp("special", status), None, status)
-        return _read(path)
+        return _read(path, at, status)
     except (FileNotFoundError, NotADirectoryError):
         return Observed(ABSENT)
+    except PermissionError:  # a directory on the way that is closed to us
+        return Observed(UNSEEN)
+
+
+def observe_below(root: bytes, path: bytes) -> Observed:
+    """As `observe`, but a link in the place of a directory leads nowhere: what is behind it is not this path."""
+    with directory_of(root, path) as at:
+        return Observed(ABSENT) if at is None else observe(os.path.basename(path), at)  # noqa: PTH119
+
+
+@contextlib.contextmanager
+def directory_of(root: bytes, path: bytes, *, makes: bool = False) -> Generator[int | None]:
+    """The directory that a path is in, opened without following any link below `root`; None: there is none.
+
+    `makes` it. Then there is one, or an error. A path elsewhere is one without links, from the top.
+    """
+    top = root if path.startswith(root + b"/") else b"/"
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    with contextlib.ExitStack() as opened:
+        try:
+            at = os.open(top, flags)
+            opened.callback(os.close, at)
+            for name in path[len(top) :].split(b"/")[:-1]:
+                if not name:
+                    continue
+                if makes:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=at)
+                at = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
+                opened.callback(os.close, at)
+        except OSError as error:
+            # What a link leads to is no directory here (Linux), or one loop too many (macOS).
+            if makes or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            at = None
+        yield at
 
 
 def hollow_above(root: bytes, path: bytes) -> bytes | None:
@@ -81,12 +124,11 @@ def hollow_above(root: bytes, path: bytes) -> bytes | None:
     return parent if parent != root and observe(parent).state == DIRECTORY else None
 
 
-def _read(path: bytes) -> Observed:
+def _read(path: bytes, at: int | None, status: os.stat_result) -> Observed:
     try:
         # Something else may be there by now: neither a pipe nor a link may lead us on.
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     except PermissionError:
-        status = os.lstat(path)
         return Observed(_known_by_stamp("special", status), None, status)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
@@ -105,9 +147,13 @@ def _known_by_stamp(kind: Kind, status: os.stat_result) -> State:
     return State(kind, stamp, stat.S_IMODE(status.st_mode), status.st_size)
 
 
-def _is_empty(path: bytes) -> bool:
+def _is_empty(path: bytes, at: int | None) -> bool:
     try:
-        with os.scandir(path) as entries:
-            return next(entries, None) is None
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     except PermissionError:
         return False
+    try:
+        with os.scandir(fd) as entries:
+            return next(entries, None) is None
+    finally:
+        os.close(fd)

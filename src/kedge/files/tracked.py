@@ -44,6 +44,21 @@ def ripgrep() -> str | None:
     return shutil.which("rg")
 
 
+def quiet(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which git only reads what is here, as it is, and starts nothing that a repository brings."""
+    clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
+    clean["PATH"] = ":".join(each for each in env.get("PATH", os.defpath).split(":") if each.startswith("/"))
+    # An object that is missing is not fetched: that would start what `core.sshCommand` or a remote says. Older ones of
+    # git do not know the first variable.
+    return {
+        **clean,
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
+
+
 class Listing(NamedTuple):
     """Paths from the root. `has_links`: links are among them; ripgrep does not tell of any."""
 
@@ -53,7 +68,7 @@ class Listing(NamedTuple):
 
 def tracked(root: bytes, env: Mapping[str, str]) -> Listing:
     """Blocks, for a bounded time: not for the loop. Raises `Uncovered`."""
-    clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
+    clean = quiet(env)
     listed = _listed([*_GIT, "--cached", "--others", "--exclude-standard"], root, clean)
     if listed:
         return Listing(listed)

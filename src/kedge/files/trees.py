@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 from kedge.files.blobs import Blobs
 from kedge.files.scanning import Difference, Entries, Entry, Seen, entry_of, look
-from kedge.files.states import Observed, decode, encode
+from kedge.files.states import DIRECTORY, Observed, decode, encode
 from kedge.files.tracked import Uncovered, tracked
 
 MAX_ROOTS = 16  # whose trees are remembered on disk
 MAX_IN_MEMORY = 2
+UNCOVERED_S = 3600.0  # so long a tree that was too much is not tried again
 
 
 class _Tree:
@@ -24,9 +25,12 @@ class _Tree:
         self.one_by_one = threading.Lock()
         self.entries: Entries = {}
         self.looked_at_ns: int | None = None
+        self.has_links: bool | None = None
         self.uncovered: str | None = None
+        self.uncovered_at = 0.0
         self.is_loaded = False
         self.unsaved: dict[bytes, Entry | None] = {}  # None: it is gone
+        self.untold: list[Difference] = []  # seen, and not on record yet
 
 
 class Trees:
@@ -40,7 +44,7 @@ class Trees:
     def look(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
         """What changed since the last look, contents kept; nothing at the first one. Raises `Uncovered`.
 
-        `save` when it is on record: until then, whoever comes after a crash sees it again.
+        `save` when it is on record: until then, whoever comes after one that left, or after a crash, sees it again.
         """
         tree = self._tree(root)
         with tree.one_by_one:
@@ -51,23 +55,31 @@ class Trees:
             try:
                 listed = tracked(root, env)
                 # Half of the room is for what was: a tree that takes more leaves none for its versions.
-                seen = look(Seen(root, tree.entries, tree.looked_at_ns), listed, self._blobs, env, max_bytes // 2)
+                before = Seen(root, tree.entries, tree.looked_at_ns, tree.has_links)
+                seen = look(before, listed, self._blobs, env, max_bytes // 2)
             except Uncovered as error:
-                tree.uncovered = error.why
-                tree.entries, tree.unsaved = {}, {}
-                self._forget(root)
+                self.give_up(root, error.why)
                 raise
             tree.unsaved |= dict.fromkeys(tree.entries.keys() - seen.entries.keys())
             tree.unsaved |= {path: seen.entries[path] for path in seen.renewed}
-            tree.entries, tree.looked_at_ns = seen.entries, began_ns
-            return seen.differences
+            tree.entries, tree.looked_at_ns, tree.has_links = seen.entries, began_ns, listed.has_links
+            tree.untold += seen.differences
+            return list(tree.untold)
 
     def save(self, root: bytes) -> None:
         tree = self._tree(root)
         with tree.one_by_one:
             if tree.looked_at_ns is not None:
                 self._save(root, tree.unsaved, tree.looked_at_ns)
-            tree.unsaved = {}
+            tree.unsaved, tree.untold = {}, []
+
+    def give_up(self, root: bytes, why: str) -> None:
+        """Look at it no more, for a while; also while somebody looks, who may never come back from there."""
+        tree = _Tree()
+        tree.uncovered, tree.uncovered_at, tree.is_loaded = why, time.monotonic(), True
+        with self._one_by_one:
+            self._trees[root] = tree
+        self._forget(root)
 
     def note(self, root: bytes, path: bytes, seen: Observed) -> None:
         """A tool changed this file; `save` when that is on record."""
@@ -79,15 +91,29 @@ class Trees:
             self._load(root, tree)
             if tree.looked_at_ns is None:
                 return
-            if seen.status is None or not seen.state.is_kept:
+            if seen.state == DIRECTORY:
+                tree.entries[inside] = tree.unsaved[inside] = Entry(b"", DIRECTORY)
+            elif seen.status is None or not seen.state.is_kept:
                 tree.entries.pop(inside, None)
                 tree.unsaved[inside] = None
             else:
                 tree.entries[inside] = tree.unsaved[inside] = entry_of(seen, time.time_ns())
 
+    def forget_oldest(self) -> bool:
+        """Of all trees but the one used last: what they hold now needs no place any more. Whether there was one."""
+        with self._one_by_one, self._blobs.transaction() as db:
+            roots = [root for (root,) in db.execute("SELECT root FROM roots ORDER BY at DESC")]
+            if len(roots) < 2 or ((tree := self._trees.get(roots[-1])) is not None and tree.one_by_one.locked()):
+                return False
+            self._trees.pop(roots[-1], None)
+            self._forget(roots[-1])
+            return True
+
     def _tree(self, root: bytes) -> _Tree:
         with self._one_by_one:
-            tree = self._trees.pop(root, None) or _Tree()
+            tree = self._trees.pop(root, None)
+            if tree is None or (tree.uncovered and time.monotonic() > tree.uncovered_at + UNCOVERED_S):
+                tree = _Tree()
             self._trees[root] = tree  # the last one is the one used last
             for old in [key for key in self._trees if self._trees[key].uncovered is None][:-MAX_IN_MEMORY]:
                 if not self._trees[old].one_by_one.locked() and not self._trees[old].unsaved:

@@ -79,7 +79,8 @@ def begin_redo(tx: Tx, workspace_id: str, session_id: str, undo_id: int) -> None
 def finish(tx: Tx, undo_id: int, plan: bytes) -> Session:
     """The files are there: what was said goes, or comes back, with them. Returns the session, or the fork."""
     row = tx.one("SELECT * FROM undos WHERE id = ?", undo_id)
-    assert row is not None, f"no undo {undo_id}"
+    if row is None:
+        raise NotFound("session", f"of undo {undo_id}")  # it was deleted meanwhile
     if row["state"] == "undoing":
         tx.execute("UPDATE undos SET state = 'undone', plan = ? WHERE id = ?", plan, undo_id)
         if row["hides"]:
