@@ -10,6 +10,7 @@ import argparse
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -125,10 +126,12 @@ def keys_under_a_stream(home: Home) -> None:
         busy = Samples(f"a key, {DELTAS_PER_S} deltas/s stream")
         _press(screen, quiet)
         prompt = f"[[fake chunks=100000 delay_ms={1000 / DELTAS_PER_S}]]"
-        screen.type(f"\x15\x1b[200~{prompt}\x1b[201~")
+        screen.type("\x15")
+        screen.read_for(0.5)
+        screen.type(f"\x1b[200~{prompt}\x1b[201~")
         screen.read_for(0.5)
         screen.type("\r")
-        screen.shows(b"w100 ")
+        screen.until(lambda heard: re.search(rb"w[1-9][0-9]{2}", heard) is not None)
         before, began = cpu_s_of(screen.pid), time.monotonic()
         _press(screen, busy)
         cpu = (cpu_s_of(screen.pid) - before) / (time.monotonic() - began)
