@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
+from textual.widgets import Input
+
 from kedge.tui.dialogs import dialog
 from tests.e2e.home import Home, new_home
 from tests.support.model_control import ModelControl, model_thread
@@ -98,7 +100,13 @@ class Painter:
 
     async def take(self, name: str, *texts: str) -> None:
         await self._hands.shows(*texts)
-        svg = _FONT_FACE.sub("", picture(self._hands.app))
+        app = self._hands.app
+        app.chat.editor.cursor_blink = False
+        for field in app.screen.query(Input):
+            field.cursor_blink = False
+        app.chat.draw()  # what came meanwhile is drawn with the next frame: not after the picture
+        await self._hands.pilot.pause()
+        svg = _FONT_FACE.sub("", picture(app))
         (self._directory / f"{name}.svg").write_text(_TOOK.sub(r"\g<1>0.001s", svg), encoding="utf-8")
 
 
@@ -117,23 +125,33 @@ async def make(directory: Path) -> None:
 async def play(hands: Hands, painter: Painter) -> None:
     await hands.submit(PROMPT)
     await hands.opens("PermissionDialog")
-    await painter.take("permission", TITLE, "Allow multiedit?", "unicodedata")
+    await painter.take("permission", TITLE, "multiedit?", "unicodedata")
     await hands.press("a")
-    await hands.shows("Allow bash?", "python3 -m unittest")
+    await hands.shows("bash?", "$ python3 -m unittest")
     await hands.press("a")
     await hands.idle()
-    await painter.take("chat", TITLE, "both tests pass", "untitled", "Changed files", "slugs.py +", "$0.", "context ")
+    page = hands.app.chat.page
+    assert page is not None
+    await hands.until(lambda: page.usage.output_tokens, "what it took is known")
+    await painter.take("chat", TITLE, "both tests pass", "untitled", "slugs.py +3 -1", "$0.03", "4%")
     await hands.press("f4")
     await hands.opens("ChangesDialog")
-    await hands.shows("slugs.py")
-    await hands.press("v")
-    await painter.take("changes", "Changes of this session", "modified")
-    await hands.press("escape")
-    await hands.press("ctrl+o")
-    await hands.opens("ModelDialog")
-    await painter.take("models", "Models", "kedge login openai", *MODELS)
+    await hands.shows("modified", "slugs.py  +3")
+    if not _is_split(hands):
+        await hands.press("v")
+    await hands.until(lambda: _is_split(hands), "side by side")
+    await painter.take("changes")
     await hands.press("escape")
     await hands.closes()
+    await hands.press("ctrl+o")
+    await hands.opens("ModelDialog")
+    await painter.take("models", "OpenAI", *MODELS)
+    await hands.press("escape")
+    await hands.closes()
+
+
+def _is_split(hands: Hands) -> bool:
+    return any(line.count("import re") == 2 for line in hands.text.splitlines())
 
 
 def make_repository(directory: Path) -> Path:

@@ -12,17 +12,12 @@ import pytest
 from docs.pictures.make import ANSWER, HERE, MODEL, MODELS, PROMPT, TITLE, make
 from tests.docs.pages import all_pages
 
+# What was done, and not how the interface puts it: its own words are kept in `tests/tui`.
 SHOWN = {
-    "chat": [TITLE, MODEL, PROMPT[:40], "✓ multiedit slugs.py", "Ran 2 tests in 0.001s", ANSWER[:40], "slugs.py +3 -1"],
-    "permission": [
-        TITLE,
-        "Allow multiedit?",
-        "+ from unicodedata import normalize",
-        "a allow",
-        "waits for your answer",
-    ],
-    "changes": ["Changes of this session", "slugs.py  modified  +3 -1", "import re │ 1 import re"],
-    "models": [*MODELS, "▸ anthropic/claude-sonnet-4-5  200k context", "kedge login openai", "type to filter"],
+    "chat": [TITLE, MODEL, PROMPT[:40], "multiedit slugs.py", "Ran 2 tests in 0.001s", ANSWER[:40], "200k"],
+    "permission": [TITLE, "multiedit", "+ from unicodedata import normalize", "words = re.findall"],
+    "changes": ["slugs.py", "+ from unicodedata import normalize"],
+    "models": [*MODELS, "OpenAI"],
 }
 
 
@@ -55,8 +50,9 @@ def text_of(svg: str) -> str:
     lines: dict[float, list[tuple[float, str]]] = {}
     for x, y, text in re.findall(r'<text class="[^"]*" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', svg):
         lines.setdefault(float(y), []).append((float(x), html.unescape(text)))
-    return "\n".join(squeezed(" ".join(text for _, text in sorted(lines[y]))) for y in sorted(lines))
+    return "\n".join(squeezed("".join(text for _, text in sorted(lines[y]))) for y in sorted(lines))
 
 
 def squeezed(text: str) -> str:
-    return " ".join(text.split())
+    """Without spaces: colours cut a line into pieces anywhere."""
+    return "".join(text.split())
