@@ -6,18 +6,23 @@ import asyncio
 import os
 import shutil
 import subprocess
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from kedge import failpoints
+from kedge.engine import keeping
 from kedge.engine.changed import session_files
 from kedge.engine.turn import TurnContext
+from kedge.files.scanning import Difference
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
 from kedge.protocol.events import FileChange
 from kedge.protocol.files import FilesConflict
 from kedge.protocol.messages import text_of
 from kedge.protocol.runs import RunEnd
+from kedge.protocol.sessions import Session
 from kedge.store.files_port import NewWork
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
@@ -489,3 +494,154 @@ async def test_a_directory_that_a_person_emptied_is_empty_again_after_a_redo(
     assert (root / "d/file").read_text() == "one"
     await kedge.engine.rewinder.redo(kedge.workspace_id, session)
     assert tree_of(root) == now
+
+
+async def test_a_link_that_took_the_place_of_a_directory_is_in_the_way_and_not_followed(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    (root / "d/deep").mkdir(parents=True)
+    for name in ("d/deep/changed", "d/deep/removed", "other"):
+        (root / name).write_text("one")
+    elsewhere = root.parent / "elsewhere"
+    (elsewhere / "deep").mkdir(parents=True)
+    (elsewhere / "deep/changed").write_text("two")
+
+    def command() -> None:
+        for name in ("d/deep/changed", "other"):
+            (root / name).write_text("two")
+        (root / "d/deep/removed").unlink()
+
+    turn.by_command("work", command)
+    session = await kedge.session()
+    await do(kedge, session, "work")
+    shutil.rmtree(root / "d")
+    (root / "d").symlink_to(elsewhere)
+    with pytest.raises(FilesConflict) as refused:
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert [(file.path, file.obstacle) for file in refused.value.files] == [
+        ("d/deep/changed", "in_the_way"),
+        ("d/deep/removed", "in_the_way"),
+        ("other", None),
+    ]
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    assert (root / "other").read_text() == "one"
+    assert tree_of(elsewhere) == {
+        "deep": ("directory", 0, b""),
+        "deep/changed": ("file", (elsewhere / "deep/changed").stat().st_mode & 0o777, b"two"),
+    }
+
+
+async def test_a_directory_in_the_place_of_a_changed_file_stays_and_the_rest_goes_back(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    for name in ("a", "b"):
+        (root / name).write_text("one")
+        turn.by_tool("edit", root / name, b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    (root / "a").unlink()
+    (root / "a/hollow").mkdir(parents=True)
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    assert ((root / "a/hollow").is_dir(), (root / "b").read_text()) == (True, "one")
+
+
+class SlowLooks:
+    """Looks at a tree that wait, each for `go`, as on a file system that hangs."""
+
+    def __init__(self, kedge: Kedge, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.begun = asyncio.Event()
+        self._real = kedge.engine.keeper.versions.trees.look
+        self._loop = asyncio.get_running_loop()
+        monkeypatch.setattr(kedge.engine.keeper.versions.trees, "look", self.look)
+
+    def look(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
+        self._loop.call_soon_threadsafe(self.begun.set)
+        assert self.go.wait(30)
+        return self._real(root, env, max_bytes)
+
+
+async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_the_look(
+    kedge: Kedge, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "a").write_text("one")
+    slowed: asyncio.Future[SlowLooks] = asyncio.get_running_loop().create_future()
+
+    async def work(ctx: TurnContext) -> None:
+        async with ctx.watching_files(os.environ, 2**30):
+            (root / "a").write_text("two")
+            slowed.set_result(SlowLooks(kedge, monkeypatch))
+
+    kedge.turns["prompt"] = work
+    monkeypatch.setattr(keeping, "RELEASE_S", 0.0)
+    session = await kedge.session()
+    run = await kedge.send(session, "work")
+    looks = await slowed
+    await looks.begun.wait()
+    await kedge.engine.cancel_session(kedge.workspace_id, session)
+    assert (await kedge.end(run.run_id)).cancelled, "the end waits for no look"
+    looks.go.set()
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert (root / "a").read_text() == "one"
+
+
+async def test_a_tree_that_hangs_is_given_up_and_holds_up_nobody(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "LOOK_S", 0.05)
+    slow = SlowLooks(kedge, monkeypatch)
+    turn.by_command("work", lambda: None)
+    turn.by_tool("edit", root / "a", b"a")
+    session = await kedge.session()
+    for _ in range(20):  # more than the threads that everybody shares
+        await do(kedge, session, "work")
+    await do(kedge, session, "edit")
+    told = await session_files(
+        kedge.store, kedge.engine.keeper.versions, os.fsencode(root), kedge.workspace_id, session, None, diffs=False
+    )
+    assert [file.path for file in told.files] == ["a"]
+    assert "takes over" in told.notes[0]
+    slow.go.set()
+
+
+async def test_what_an_undo_restores_is_not_the_work_of_a_command_beside_it(kedge: Kedge, root: Path) -> None:
+    (root / "a").write_text("one")
+    (root / "b").write_text("one")
+    done, go = asyncio.Event(), asyncio.Event()
+
+    async def work(ctx: TurnContext) -> None:
+        async with ctx.watching_files(os.environ, 2**30):
+            if ctx.run.prompt == "long":
+                done.set()
+                await go.wait()
+            else:
+                (root / "a").write_text("two")
+                (root / "b").unlink()
+
+    kedge.turns["prompt"] = work
+    session, other = await kedge.session(), await kedge.session()
+    await do(kedge, session, "work")
+    long = await kedge.send(other, "long")
+    await done.wait()
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    go.set()
+    await kedge.end(long.run_id)
+    changed = await kedge.store.files.changes(kedge.workspace_id, other)
+    assert [each.path for each in changed] == []
+
+
+async def test_a_session_that_is_deleted_during_an_undo_is_said_to_be_gone(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn.by_tool("edit", root / "a", b"a")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    real = kedge.store.files.finish_undo
+
+    async def finish(undo_id: int, plan: bytes) -> Session:
+        await kedge.engine.delete_session(kedge.workspace_id, session)
+        return await real(undo_id, plan)
+
+    monkeypatch.setattr(kedge.store.files, "finish_undo", finish)
+    with pytest.raises(NotFound):
+        await kedge.engine.rewinder.undo(kedge.workspace_id, session)

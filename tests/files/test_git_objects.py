@@ -148,6 +148,7 @@ def test_many_objects_are_fetched_some_at_a_time(root: Path, tmp_path: Path, mon
 
 
 def test_nothing_that_a_repository_brings_is_started(root: Path, tmp_path: Path) -> None:
+    sha = indexed(root)[b"a"].sha
     trap = tmp_path / "trap"
     trap.write_text(f"#!/bin/sh\necho $0 $* >> {tmp_path}/sprung\ncat\n")
     trap.chmod(0o755)
@@ -180,7 +181,6 @@ def test_nothing_that_a_repository_brings_is_started(root: Path, tmp_path: Path)
         git(root, "config", name, value)
     for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction"):
         shutil.copy(trap, root / "tools" / name)
-    sha = indexed(root)[b"a"].sha if indexed(root) else "0" * 40
     for each in (root / ".git/objects").glob("??"):
         shutil.rmtree(each)  # so that an object is missing, and would be fetched
     versions = Versions(tmp_path)
