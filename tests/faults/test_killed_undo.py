@@ -154,12 +154,12 @@ async def test_an_undo_that_the_disk_refuses_is_taken_back(tmp_path: Path, monke
     place = await made(tmp_path, nothing)
     real, count = os.replace, 0
 
-    def replace(source: bytes, target: bytes) -> None:
+    def replace(source: bytes, target: bytes, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         nonlocal count
         count += 1
         if count == 2:
             raise OSError(28, "No space left on device")
-        real(source, target)
+        real(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     async with server(tmp_path) as kedge:
         with monkeypatch.context() as patch:
