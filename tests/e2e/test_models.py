@@ -59,6 +59,27 @@ def test_a_local_server_is_listed_with_what_it_has(kedge: Kedge, home: Home) -> 
     assert offered["model"] == ollama["models"][0]["name"], "an address that is set comes first"
 
 
+def test_the_configuration_means_the_shells_home_and_variables_here_too(home: Home, tmp_path: Path) -> None:
+    kedge = Kedge(home, tmp_path)
+    own = home.config_dir / "kedge" / "config.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    mine = '[providers.mine]\nbase_url = "${MINE_URL}"\napi_key = "${MINE_SECRET}"\n'
+    own.write_text(f'trusted = ["~/{kedge.workspace.name}"]\n{mine}')
+    (kedge.workspace / "kedge.toml").write_text('[providers.theirs]\nbase_url = "${MINE_URL}"\n')
+    shell = {**SHELL, "HOME": str(kedge.workspace.parent), "MINE_URL": home.models.base_url, "MINE_SECRET": KEY}
+    listed = kedge("models", env=shell)
+    assert listed.code == 0, listed
+    for name in ("mine", "theirs"):
+        (line,) = [line for line in listed.out.splitlines() if line.startswith(f"  {name} ")]
+        assert line.split(maxsplit=1)[1] == f"answers at {home.models.base_url}"
+    stored = kedge("login", "mine", env=shell, stdin=b"another.planted.key\n")
+    assert (stored.code, stored.out) == (0, "mine: the key ….key is stored in the file\n"), stored.err
+    sources = kedge("login", "--list", env=shell).out.splitlines()
+    assert [line.split()[-1] for line in sources if line.startswith("mine")] == ["-", ".key"], (
+        "no end of a key that stays in the shell"
+    )
+
+
 async def test_an_asynchronous_program_gets_the_same_list(server: Server, client: Client, tmp_path: Path) -> None:
     async with await AsyncClient.connect(str(tmp_path), host=str(server.unix)) as other:
         offered = await other.models(SHELL)

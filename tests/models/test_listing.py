@@ -132,6 +132,15 @@ async def test_an_address_in_the_place_of_a_vendors_has_its_own_models(
     assert not [call for call in model_server.calls if WITHHELD in str(call.headers)]
 
 
+async def test_a_key_that_the_configuration_takes_from_the_shell_is_not_guessed(
+    models: Models, model_server: ModelServer
+) -> None:
+    model_server.models, model_server.expired_key = ("first",), WITHHELD
+    config = Config(providers={"mine": ProviderConfig(base_url=model_server.base_url, api_key=WITHHELD)})
+    mine = of(await listing(models).everything(NOBODY, config), "mine")
+    assert (names(mine), mine.why) == (["mine/first"], f"answers at {model_server.base_url}")
+
+
 async def test_servers_that_say_nothing_are_asked_all_at_once_and_not_waited_for(models: Models) -> None:
     now = most = 0
 

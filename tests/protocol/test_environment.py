@@ -10,7 +10,12 @@ SHELL = {
     "AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com",
     "MISTRAL_BASE_URL": "http://me:planted-password@host/v1",
     "KEDGE_MODEL": "openrouter/~anthropic/claude & more=1",
+    "KEDGE_SMALL_MODEL": "vertex/claude-haiku@20251001",
+    "KEDGE_OWN_API_KEY": "planted-key-of-a-provider",
     "KEDGE_TOKEN": "planted-token",
+    "HOME": "/home/me",
+    "COMPANY_URL": "https://llm.company.test",
+    "DATABASE_URL": "postgres://me:planted-password@db/x",
     "HTTPS_PROXY": "http://me:planted-password@proxy",
     "SSL_CERT_FILE": "/a.pem",
     "EMPTY": " ",
@@ -32,7 +37,7 @@ def test_a_key_is_known_to_be_there_and_does_not_leave_the_shell() -> None:
 def test_what_says_which_model_and_where_is_told_as_it_is() -> None:
     env = environment_of({HEADER.lower(): header_of(SHELL)})
     assert env is not None
-    for name in ("OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT", "KEDGE_MODEL"):
+    for name in ("OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT", "COMPANY_URL", "HOME", "KEDGE_MODEL", "KEDGE_SMALL_MODEL"):
         assert env[name] == SHELL[name]
     assert env["MISTRAL_BASE_URL"] == WITHHELD, "an address may hold a password"
 

@@ -22,6 +22,7 @@ from kedge.models.resolve import of_provider
 from kedge.models.values import Endpoint
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
 from kedge.protocol.bounds import MAX_KEY_CHARS
+from kedge.protocol.environment import WITHHELD
 from kedge.protocol.errors import Invalid, NotFound, Unavailable
 
 _NAME = re.compile(r"(?!sk[-_])[a-z][a-z0-9_.-]{0,23}")  # what looks otherwise may be a key in the wrong place
@@ -38,9 +39,10 @@ class Logins:
         self._environ = environ
         self._configure = configure
 
-    async def log_in(self, body: LoginBody, directory: Path) -> StoredCredential:
-        """Check and store a key. Where anything speaks against it, what was stored before stays."""
-        config = await self._config(directory)
+    async def log_in(self, body: LoginBody, directory: Path, env: Mapping[str, str] | None = None) -> StoredCredential:
+        """Check and store a key. Where anything speaks against it, what was stored before stays. `env` is what the
+        configuration may refer to; none: the server's own."""
+        config = await self._config(directory, env)
         provider = _find(body.provider_id, config)
         key = _checked_key(body.api_key)
         if body.check:
@@ -60,9 +62,9 @@ class Logins:
         if not is_there:
             raise NotFound("login", provider_id if _NAME.fullmatch(provider_id) else "…")
 
-    async def listed(self, directory: Path) -> CredentialList:
+    async def listed(self, directory: Path, env: Mapping[str, str] | None = None) -> CredentialList:
         """Where keys come from, in the order in which they are looked for; variables are those of the server."""
-        known = await asyncio.to_thread(extensions.with_packages, providers(await self._config(directory)))
+        known = await asyncio.to_thread(extensions.with_packages, providers(await self._config(directory, env)))
         try:
             stored = await self._credentials.stored()
         except ConfigError as error:
@@ -90,7 +92,8 @@ class Logins:
     def _sources(self, provider: Provider, entry: Entry | None) -> Iterator[Credential]:
         settings, name = provider.config, provider.id
         if key := (settings.api_key or "").strip():
-            yield Credential(provider_id=name, source="config", last_four=last_four(key))
+            end = None if key == WITHHELD else last_four(key)  # the configuration refers to a variable of the shell
+            yield Credential(provider_id=name, source="config", last_four=end)
         if found := key_in(provider, self._environ):
             yield Credential(provider_id=name, source="environment", variable=found[0], last_four=last_four(found[1]))
         if entry is not None:
@@ -125,8 +128,8 @@ class Logins:
         assert endpoint is not None
         return msgspec.structs.replace(endpoint, api_key=key)
 
-    async def _config(self, directory: Path) -> Config:
-        return await asyncio.to_thread(self._configure, directory, self._environ)
+    async def _config(self, directory: Path, env: Mapping[str, str] | None) -> Config:
+        return await asyncio.to_thread(self._configure, directory, self._environ if env is None else env)
 
 
 def _find(provider_id: str, config: Config) -> Provider:

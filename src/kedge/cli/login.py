@@ -68,7 +68,14 @@ def check_name(word: str) -> None:
 def listing(client: Client) -> dict[str, Any]:
     client.wire.timeout_s = ANSWER_S
     target = f"/v1/credentials?workspace_id={client.workspace['id']}"
-    return client.wire.call("GET", target, policy=client.policy())
+    return client.wire.call("GET", target, policy=client.policy(), headers=_shell())
+
+
+def _shell() -> dict[str, str]:
+    """What the configuration may refer to in this shell, without its secrets."""
+    from kedge.protocol.environment import HEADER, header_of
+
+    return {HEADER: header_of(os.environ)}
 
 
 def _provider(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -140,7 +147,7 @@ def _store(client: Client, provider: dict[str, Any], key: str, options: Options)
         "base_url": os.environ.get(provider["url_variable"], ""),  # where runs from this shell go
         "workspace_id": client.workspace["id"],
     }
-    return client.wire.call("POST", "/v1/credentials", body, policy=client.policy())
+    return client.wire.call("POST", "/v1/credentials", body, policy=client.policy(), headers=_shell())
 
 
 def _show(found: dict[str, Any], options: Options) -> None:

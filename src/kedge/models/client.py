@@ -13,6 +13,7 @@ import msgspec
 from kedge.models import catalog
 from kedge.models.errors import ConfigError, Forgotten, ModelError, Refused, Transient
 from kedge.models.faults import fault_of_answer
+from kedge.models.outgoing import writers
 from kedge.models.providers import NO_SETTINGS, url_variable
 from kedge.models.said import Said
 from kedge.models.sse import EventTooLarge, SseReader
@@ -141,7 +142,7 @@ class Models:
             return b"".join([chunk async for chunk in _short_body(answer)])
 
     async def _first_model(self, endpoint: Endpoint) -> str:
-        names = await self.offered(endpoint)
+        names = writers(await self.offered(endpoint))
         if not names:
             raise ConfigError("no_model", f"{endpoint.host} offers no model; name one with -m or KEDGE_MODEL")
         return names[0]

@@ -19,9 +19,11 @@ from kedge.models.credentials import Credentials
 from kedge.models.embedded.embedded import INSTALL, STARTER, Embedded
 from kedge.models.errors import ModelError
 from kedge.models.local_servers import LocalServers
+from kedge.models.outgoing import writers
 from kedge.models.providers import LOCAL, Provider, address, key_in, providers, setting
 from kedge.models.resolve import Choice, endpoint_of, resolve_small
 from kedge.models.values import ModelInfo
+from kedge.protocol.environment import WITHHELD
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider, Role, Source
 
 ASK_S = 2.0  # a server that takes longer to say what it has is busy with something else
@@ -113,6 +115,7 @@ class Listing:
         try:
             endpoint = endpoint_of(provider, "", keyless)
             own_key = None if provider.config.api_key_command else await self._credentials.key(provider, keyless)
+            own_key = None if own_key == WITHHELD else own_key  # the configuration refers to a variable of the shell
             async with asyncio.timeout(ASK_S):
                 names = await self._models.offered(msgspec.structs.replace(endpoint, api_key=own_key))
         except TimeoutError:
@@ -123,7 +126,7 @@ class Listing:
             if key is not None or own:  # it is there, and need not tell
                 return _Offer(provider, True, f"{key or f'answers at {url}'}; it lists no models", own)
             return _Offer(provider, False, error.text, own)
-        own.update(dict.fromkeys((name for name in names if "embed" not in name.lower()), "server"))
+        own.update(dict.fromkeys(writers(names), "server"))
         return _Offer(provider, bool(own), f"answers at {url}" if own else f"{url} has no model yet", own)
 
     def _inside(self) -> _Offer:

@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from kedge.models.errors import Refused
+from kedge.models.outgoing import parse_listing, writers
+
 ASK_S = 0.3  # loopback answers in a few milliseconds, or is busy with something else
 REMEMBER_S = 30.0  # a server that is started is found soon, and a run does not wait for the same answer again
 MAX_ANSWER_BYTES = 1 << 20
@@ -66,8 +69,8 @@ class LocalServers:
     async def _models(self, port: int) -> list[str]:
         try:
             async with asyncio.timeout(self._ask_s):
-                return _names(await _get(port, "/v1/models"))
-        except (OSError, ValueError, msgspec.MsgspecError):  # nobody, or somebody else
+                return writers(parse_listing(await _get(port, "/v1/models")))
+        except (OSError, ValueError, Refused):  # nobody, or somebody else
             return []
 
 
@@ -89,17 +92,3 @@ async def _get(port: int, path: str) -> bytes:
         raise ValueError("no HTTP") from error
     finally:
         writer.close()
-
-
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Listing(msgspec.Struct):
-    data: list[_Model]
-
-
-def _names(body: bytes) -> list[str]:
-    """Models that answer: one that only measures texts does not."""
-    names = [model.id for model in msgspec.json.decode(body, type=_Listing).data]
-    return [name for name in names if "embed" not in name.lower()]

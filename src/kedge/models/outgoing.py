@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -66,11 +66,16 @@ class _Listing(msgspec.Struct):
 
 
 def parse_listing(data: bytes) -> list[str]:
-    """The names of the models that a server offers, in its order. Both wires tell them in the same way."""
+    """The names of the models that a server offers, in its order. All wires but one tell them in the same way."""
     try:
         return [model.id for model in msgspec.json.decode(data, type=_Listing).data]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Refused("bad_response", f"the list of models cannot be read: {error}") from error
+
+
+def writers(names: Iterable[str]) -> list[str]:
+    """Models that answer: one that only measures texts does not."""
+    return [name for name in names if "embed" not in name.lower()]
 
 
 def one_page(asked: HttpRequest, data: bytes) -> None:

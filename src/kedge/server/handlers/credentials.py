@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from kedge.protocol.api import CredentialsQuery, Deleted, LoginBody
+from kedge.protocol.environment import environment_of
 from kedge.server.operations import Call, Reply
 
 
 async def log_in(call: Call) -> Reply:
     body = call.body(LoginBody)
     directory = _directory(call, body.workspace_id)
-    return Reply(await (await call.context.agent.logins()).log_in(body, directory))
+    return Reply(await (await call.context.agent.logins()).log_in(body, directory, environment_of(call.headers)))
 
 
 async def list_credentials(call: Call) -> Reply:
     directory = _directory(call, call.query(CredentialsQuery).workspace_id)
-    return Reply(await (await call.context.agent.logins()).listed(directory))
+    return Reply(await (await call.context.agent.logins()).listed(directory, environment_of(call.headers)))
 
 
 async def log_out(call: Call) -> Reply:
