@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-OPENAI_MODEL = "gpt-5.4"
+OPENAI_MODEL = "gpt-6.1-sol"
 ANTHROPIC_MODEL = "claude-sonnet-5-5"
 GEMINI_MODEL = "gemini-3.8-flash"
 

@@ -67,7 +67,7 @@ BUILT_IN = (
         wire_elsewhere="chat",
         base_url="https://api.openai.com/v1",
         large=OPENAI_MODEL,
-        small="gpt-5.4-mini",
+        small="gpt-6-luna",
     ),
     Provider(
         id="anthropic",
