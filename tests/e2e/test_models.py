@@ -94,3 +94,21 @@ def test_the_agents_state_agrees_with_the_list(client: Client) -> None:
         assert state["model"] == listed["model"]
         assert state["is_ready"]
     assert client.models()["model"] == "openai/fake-model", "without a word it is the server's own environment"
+
+
+def test_a_session_has_a_model_of_its_own_until_it_is_cleared(kedge: Kedge) -> None:
+    unsaid = {"KEDGE_MODEL": ""}
+    assert kedge.run("-q", "Hello.", env=unsaid).code == 0
+    session = json.loads(kedge("session", "list", "--json").out)["id"]
+    assert kedge("session", "model", session[:8]).out == f"{session} uses what is configured\n"
+    chosen = kedge("session", "model", session[:8], "openai/chosen", "--effort", "high")
+    assert chosen.out == kedge("session", "model", session).out == f"{session} uses openai/chosen (high)\n"
+    assert kedge.run("-q", "-s", session, "Again.", env=unsaid).code == 0
+    messages = [json.loads(line) for line in kedge("session", "show", session, "--json").out.splitlines()]
+    models = [message["model"] for message in messages if message["role"] == "assistant"]
+    assert models[1] == "openai/chosen" != models[0]
+    refused = kedge("session", "model", session, "nobody/knows")
+    assert (refused.code, refused.out) == (2, "")
+    assert "there is no provider 'nobody'" in refused.err
+    assert kedge("session", "model", session, "-", "--effort", "-").out == f"{session} uses what is configured\n"
+    assert kedge("session", "model", session, "a/b", "c/d").code == 2

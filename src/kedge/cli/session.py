@@ -21,7 +21,7 @@ HELP = """\
 usage: kedge session list [QUERY] | show ID | rename ID TITLE | model ID [NAME] | delete ID | export ID
 
 Conversations of this workspace; an ID may be cut short as long as it is unique. The model of a session is that of its
-runs that name none (kedge run -s ID -m NAME is for one run); - as a name clears it.
+runs that name none (kedge run -s ID -m NAME is for one run); - as a name clears it, and without one it is shown.
 
       --effort EFFORT     model: minimal, low, medium or high, how much it thinks first; - clears it
   -o, --output FILE       export into this file instead of standard output
@@ -91,14 +91,15 @@ def _model(client: Client, words: list[str], options: Options) -> None:
     effort = options.choice("effort", (*EFFORTS, "-"))
     given = {"model": as_text(words[1]) if len(words) > 1 else None, "effort": effort}
     change = {name: None if value == "-" else value for name, value in given.items() if value is not None}
-    if not change or len(words) > 2:
-        raise UsageError("say which: kedge session model ID PROVIDER/NAME, or --effort EFFORT; - is what is configured")
+    if len(words) > 2:
+        raise UsageError("name one model: kedge session model ID PROVIDER/NAME; - is what is configured")
     session = found(client, words[:1])
-    changed = client.call("PATCH", f"/sessions/{escape(session['id'])}", change)
+    if change:
+        session = client.call("PATCH", f"/sessions/{escape(session['id'])}", change)
     if options.has("json"):
-        print_json(changed)
+        print_json(session)
     else:
-        print(f"{changed['id']} uses {_choice(changed) or 'what is configured'}")
+        print(f"{session['id']} uses {_choice(session) or 'what is configured'}")
 
 
 def _delete(client: Client, words: list[str], options: Options) -> None:
