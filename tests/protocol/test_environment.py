@@ -13,7 +13,7 @@ SHELL = {
     "KEDGE_SMALL_MODEL": "vertex/claude-haiku@20251001",
     "KEDGE_OWN_API_KEY": "planted-key-of-a-provider",
     "KEDGE_TOKEN": "planted-token",
-    "HOME": "/home/me",
+    "HOME": "/somewhere/mine",
     "COMPANY_URL": "https://llm.company.test",
     "DATABASE_URL": "postgres://me:planted-password@db/x",
     "HTTPS_PROXY": "http://me:planted-password@proxy",
