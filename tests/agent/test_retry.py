@@ -34,7 +34,7 @@ class Told:
     async def sleep(self, delay_s: float) -> None:
         self.delays.append(delay_s)
 
-    def attempts(self, renew: Renew | None = None, logged_in: Endpoint | None = None) -> Attempts:
+    def attempts(self, renew: Renew | None = None, logged_in: Endpoint | ConfigError | None = None) -> Attempts:
         keys = renew and KnownKeys(renew, logged_in)
         return Attempts(cast("TurnContext", self), Retry(sleep=self.sleep, random=lambda: 1.0), keys)
 
@@ -42,7 +42,7 @@ class Told:
 class KnownKeys:
     """Whoever knows of other keys, with what a person brings, which is the same each time."""
 
-    def __init__(self, renew: Renew, logged_in: Endpoint | None) -> None:
+    def __init__(self, renew: Renew, logged_in: Endpoint | ConfigError | None) -> None:
         self._renew = renew
         self._logged_in = logged_in
 
@@ -54,6 +54,8 @@ class KnownKeys:
 
     async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
         assert error.code == "auth"
+        if isinstance(self._logged_in, ConfigError):
+            raise self._logged_in
         return self._logged_in
 
 
@@ -112,6 +114,13 @@ async def test_a_command_that_fails_now_is_told_with_the_refusal() -> None:
     with pytest.raises(TurnFailed) as caught:
         await Told().attempts(renew).again(REFUSED, OLD)
     assert "check OPENAI_API_KEY; the api_key_command of provider 'openai' failed" in caught.value.text
+    assert caught.value.code == "auth"
+
+
+async def test_a_keyring_that_does_not_give_the_key_of_a_login_is_told_with_the_refusal() -> None:
+    locked = ConfigError("bad_config", "the keyring cannot be used (it is locked)")
+    with pytest.raises(TurnFailed, match=r"the key was refused; .*; the keyring cannot be used") as caught:
+        await Told().attempts(renew_to_nothing, locked).again(REFUSED, OLD)
     assert caught.value.code == "auth"
 
 

@@ -29,7 +29,7 @@ class Keys(Protocol):
         ...
 
     async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
-        """The same once somebody has logged in; None: nobody is there who could."""
+        """The same once somebody has logged in; None: nobody is there who could. Raises as `renewed` does."""
         ...
 
 
@@ -72,15 +72,13 @@ class Attempts:
         return endpoint
 
     async def _with_another_key(self, keys: Keys, refused: Endpoint, error: ModelError) -> Endpoint | None:
-        if not self._is_renewed:
-            self._is_renewed = True  # once: a second key that is refused is the last, until a person brings another
-            try:
-                renewed = await keys.renewed(refused)
-            except ConfigError as why:  # the command that printed the refused key fails now: both are worth knowing
-                raise TurnFailed(f"{error.text}; {why.text}", error.code) from why
-            if renewed is not None:
-                return renewed
-        return await keys.after_login(refused, error)
+        is_first, self._is_renewed = not self._is_renewed, True
+        try:
+            # Once: a second key that is refused is the last, until a person brings another.
+            renewed = await keys.renewed(refused) if is_first else None
+            return renewed or await keys.after_login(refused, error)
+        except ConfigError as why:  # of the command or the keyring that has the other key: both are worth knowing
+            raise TurnFailed(f"{error.text}; {why.text}", error.code) from why
 
     async def failed(self, error: ModelError) -> None:
         """Return when it is time for the next attempt, or end the turn because there is none."""
