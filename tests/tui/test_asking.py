@@ -113,7 +113,7 @@ async def test_an_edit_is_asked_for_with_its_diff(served: Home, tmp_path: Path) 
     )
     async with kedge(tmp_path, (140, 40)) as hands:
         await ask(hands, "edit the notes")
-        await hands.shows("Allow edit?", "two = 2", "two = 22", "v side by side")
+        await hands.shows("Allow edit?", "two = 2", "two = 22", "v split")
         unsplit = hands.text
         await hands.press("v")
         await hands.until(lambda: hands.text != unsplit, "it looks different")

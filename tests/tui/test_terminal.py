@@ -113,7 +113,7 @@ async def test_prompts_wait_in_the_queue_and_can_be_dropped_and_edited(home: Hom
         await submit(terminal, "the second prompt")
         await terminal.shows("the second prompt", "edits or drops")
         await submit(terminal, "the third prompt")
-        await terminal.shows("⏳ the third prompt")
+        await terminal.shows("○ the third prompt")
         terminal.type("\x14")  # Ctrl+T
         await terminal.shows("Queued prompts")
         terminal.type("d")
@@ -122,7 +122,7 @@ async def test_prompts_wait_in_the_queue_and_can_be_dropped_and_edited(home: Hom
         terminal.type("\x14")
         await terminal.shows("Queued prompts")
         terminal.type(ENTER)
-        await terminal.hides("⏳")
+        await terminal.hides("○")
         await terminal.shows("▌ the third prompt")
         home.models.release("first")
         await terminal.shows("FIRST")

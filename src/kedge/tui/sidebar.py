@@ -25,7 +25,7 @@ class Sidebar(VerticalScroll, can_focus=False):
     ) -> None:
         width = max(self.size.width - 4, 20)
         parts: list[Content] = [Content.styled(words.one_line(title or "New session", width * 2), "bold")]
-        parts.append(Content.styled(place, "$text-muted"))
+        parts.append(Content.styled(place, "$foreground-muted"))
         parts += _section("Model", [model or "none"])
         if page is not None:
             parts += _section("Used", _usage(page, window))
@@ -40,7 +40,7 @@ class Sidebar(VerticalScroll, can_focus=False):
 def _section(name: str, lines: list[str]) -> list[Content]:
     if not lines:
         return []
-    return [Content(""), Content.styled(name, "$text-muted"), *(Content(line) for line in lines)]
+    return [Content(""), Content.styled(name, "$foreground-muted"), *(Content(line) for line in lines)]
 
 
 def _usage(page: Page, window: int | None) -> list[str]:

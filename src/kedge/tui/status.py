@@ -17,7 +17,7 @@ from kedge.tui.story.page import Page
 
 _MODES: dict[Mode, str] = {
     "plan": "$text-accent",
-    "ask": "$text-muted",
+    "ask": "$foreground-muted",
     "auto-edit": "$text-warning",
     "yolo": "$text-error",
 }
@@ -78,7 +78,9 @@ class Activity(Quiet):
             self.show(Content.styled(doing.hint, "$text-warning"))
         elif self._since is None or self._page is None:
             self.show(
-                Content.styled("A sub-agent's session · Esc goes back", "$text-muted") if doing.is_agent else _NONE
+                Content.styled("A sub-agent's session · Esc goes back", "$foreground-muted")
+                if doing.is_agent
+                else _NONE
             )
         elif doing.asked:
             self.show(Content.styled(f"● Waiting for your answer · {doing.answer_key}", "$text-warning"))
@@ -88,7 +90,7 @@ class Activity(Quiet):
             mark = _SPINNER[self._tick % len(_SPINNER)]
             what = "Working" if self._page.active else "Waiting for its turn"
             way = "Esc goes back" if doing.is_agent else "Esc Esc cancels"
-            self.show(Content.styled(f"{mark} {what} · {took} · {way}", "$text-muted"))
+            self.show(Content.styled(f"{mark} {what} · {took} · {way}", "$foreground-muted"))
 
 
 class Queue(Quiet):
@@ -101,10 +103,10 @@ class Queue(Quiet):
         self.display = bool(queue)
         if not queue:
             return
-        lines = [f"⏳ {words.one_line(run.prompt, 200)}" for run in queue[: self.SHOWN]]
+        lines = [f"○ {words.one_line(run.prompt, 200)}" for run in queue[: self.SHOWN]]
         more = len(queue) - self.SHOWN
-        lines.append(f"   {f'and {more} more · ' if more > 0 else ''}{key} edits or drops")
-        self.show(Content.styled("\n".join(lines), "$text-muted"))
+        lines.append(f"  {f'and {more} more · ' if more > 0 else ''}{key} edits or drops")
+        self.show(Content.styled("\n".join(lines), "$foreground-muted"))
 
 
 class StatusLine(Horizontal):
@@ -120,11 +122,11 @@ class StatusLine(Horizontal):
             ("  ", ""),
             (model or "no model", "$text"),
             ("  ", ""),
-            (place, "$text-muted"),
+            (place, "$foreground-muted"),
         )
         self.query_one("#status-left", Quiet).show(left)
         numbers = [*_numbers(page, window), f"{key} help"]
-        self.query_one("#status-right", Quiet).show(Content.styled(" · ".join(numbers), "$text-muted"))
+        self.query_one("#status-right", Quiet).show(Content.styled(" · ".join(numbers), "$foreground-muted"))
 
 
 def _numbers(page: Page | None, window: int | None) -> list[str]:

@@ -19,10 +19,10 @@ class Welcome(Quiet):
         )
         width = max(len(key) for key, _ in hints) + 2
         lines = [
-            Content.assemble(("kedge", "bold $primary"), (f" {VERSION}", "$text-muted")),
-            Content.styled(place, "$text-muted"),
-            Content(model) if model else Content.styled("no model yet", "$text-muted"),
+            Content.assemble(("kedge", "bold $primary"), (f" {VERSION}", "$foreground-muted")),
+            Content.styled(place, "$foreground-muted"),
+            Content(model) if model else Content.styled("no model yet", "$foreground-muted"),
             Content(""),
-            *(Content.assemble((f"{key:<{width}}", "$text"), (what, "$text-muted")) for key, what in hints),
+            *(Content.assemble((f"{key:<{width}}", "$text"), (what, "$foreground-muted")) for key, what in hints),
         ]
         self.show(Content("\n").join(lines))

@@ -135,7 +135,8 @@ class DiffView(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         at = self.scroll_offset.y + y
-        return self._strips[at] if at < len(self._strips) else blank(self.size.width)
+        strip = self._strips[at] if at < len(self._strips) else blank(self.size.width)
+        return strip.apply_style(palette_of(self).ground)
 
     def _draw(self) -> None:
         width = self.size.width

@@ -20,6 +20,7 @@ class Palette:
         self._is_ansi = background.ansi is not None
         self._foreground = self._color("foreground", Color(224, 224, 224) if is_dark else Color(31, 31, 31))
         self.text = self._ink(self._foreground)
+        self.ground = Style.null() if self._is_ansi else Style(bgcolor=background.rich_color)  # below all of it
         muted = background.blend(self._foreground, 0.55)
         self.muted = Style(dim=True) if self._is_ansi else self._ink(self._readable(muted))
         self.primary = self._named("text-primary")

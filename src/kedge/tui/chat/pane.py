@@ -169,7 +169,7 @@ class Pane(ScrollView):
         at = self.scroll_offset.y + y
         found = self._flow.line(at)
         if found is None:
-            return blank(width)
+            return blank(width).apply_style(self._palette.ground) if self._flow.width else blank(width)
         entry, own, is_gap = found
         is_selected = self.has_focus and entry.block.key == self._selected
         selection = self.text_selection
@@ -180,7 +180,7 @@ class Pane(ScrollView):
             if known is not None and known[0] is own and known[1] == (width, is_selected):
                 return known[2]
         strip = own if is_gap else Strip([*gutter(entry.block, self._palette, is_selected=is_selected), *own])
-        strip = strip.adjust_cell_length(width, PLAIN)
+        strip = strip.adjust_cell_length(width, PLAIN).apply_style(self._palette.ground)
         if selection is not None:
             style = self.screen.get_component_rich_style("screen--selection")
             strip = marked(strip, selection, line, style)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kedge.tui.screen import ChatScreen
 
 Row = tuple[str, str]
+_HELP = "$foreground-muted"
+MOST_KEYS = 2  # of an action that has many: the others are for fingers that know them
 
 
 class HelpDialog(Dialog[None]):
@@ -35,11 +38,15 @@ class HelpDialog(Dialog[None]):
 
     def body(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(_text(self._sections()), id="help-text")
+            yield Static(id="help-text")
 
     def on_mount(self) -> None:
         self.query_one(".dialog").add_class("-tall")
         self.query_one(VerticalScroll).focus()
+
+    def on_resize(self) -> None:
+        width = self.query_one(VerticalScroll).size.width - 2  # its bar
+        self.query_one("#help-text", Static).update(_text(self._sections(), width))
 
     def _sections(self) -> list[tuple[str, Sequence[Row]]]:
         """The keys as they are bound now, whatever the configuration made of them."""
@@ -67,14 +74,18 @@ def _bound(widget: Widget, keymap: Mapping[str, str]) -> dict[str, str]:
     for key, binding in bindings:
         if binding.id is not None:
             found.setdefault(binding.id, []).append(key)
-    return {name: shown(keys) for name, keys in found.items()}
+    return {name: shown(keys[:MOST_KEYS]) for name, keys in found.items()}
 
 
-def _text(sections: Sequence[tuple[str, Sequence[Row]]]) -> Content:
-    width = max(len(left) for _, rows in sections for left, _ in rows) + 2
+def _text(sections: Sequence[tuple[str, Sequence[Row]]], width: int) -> Content:
+    """Two columns; what does not fit on the right goes on below itself."""
+    left_width = max(len(left) for _, rows in sections for left, _ in rows) + 2
     lines: list[Content] = []
     for name, rows in sections:
         lines.append(Content.styled(name, "bold $primary"))
-        lines += [Content.assemble((f"  {left or 'none':{width}}", ""), (right, "$text-muted")) for left, right in rows]
+        for left, right in rows:
+            first, *rest = wrap(right, max(width - left_width - 2, 10)) or [""]
+            lines.append(Content.assemble((f"  {left or 'none':{left_width}}", ""), (first, _HELP)))
+            lines += [Content.styled(f"{' ' * (left_width + 2)}{more}", _HELP) for more in rest]
         lines.append(Content(""))
     return Content("\n").join(lines[:-1])

@@ -24,9 +24,7 @@ class KeyDialog(Dialog[bool]):
 
     def body(self) -> ComposeResult:
         yield Input(placeholder=f"paste it here; {self._provider.key_variable} works too", password=True, compact=True)
-        yield Static(
-            "It is checked with the provider and stored where only you can read it.", id="login-note", markup=False
-        )
+        yield Static("Checked with the provider; stored where only you can read it.", id="login-note", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()

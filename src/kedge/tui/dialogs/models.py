@@ -24,7 +24,7 @@ class ModelChoice(NamedTuple):
 
 
 class ModelDialog(Dialog[ModelChoice]):
-    FOOTER = "type to filter · Enter chooses · a provider without a key: Enter asks for it · Esc closes"
+    FOOTER = "Enter chooses, or asks for the key that is missing · Esc closes"
 
     def __init__(self, offered: Offered, current: str, title: str = "Models") -> None:
         super().__init__()
@@ -93,9 +93,11 @@ def _line(model: OfferedModel, is_current: bool) -> Content:
         facts.append("no tools")
     mark = "▸ " if is_current else "  "
     return Content.assemble(
-        (mark + clean(model.name), "bold" if is_current else ""), ("  " + " · ".join(facts), "$text-muted")
+        (mark + clean(model.name), "bold" if is_current else ""), ("  " + " · ".join(facts), "$foreground-muted")
     )
 
 
 def _closed(provider: OfferedProvider) -> Content:
-    return Content.assemble((f"  {provider.title}", "$text-muted"), (f"  {clean(provider.why)}", "$text-muted dim"))
+    return Content.assemble(
+        (f"  {provider.title}", "$foreground-muted"), (f"  {clean(provider.why)}", "$foreground-muted")
+    )

@@ -59,7 +59,8 @@ class Palette(Dialog[str]):
             move()
 
     def _options(self, typed: str) -> list[Option]:
-        return [Option(_line(item), id=item[0]) for item in matching(self._items, typed)]
+        width = max((len(name) for name, _, _ in self._items), default=0)
+        return [Option(_line(item, width), id=item[0]) for item in matching(self._items, typed)]
 
 
 def matching(items: Sequence[Item], typed: str) -> list[Item]:
@@ -71,8 +72,11 @@ def matching(items: Sequence[Item], typed: str) -> list[Item]:
     )
 
 
-def _line(item: Item) -> Content:
+def _line(item: Item, width: int) -> Content:
     name, help_text, key = item
     return Content.assemble(
-        (name, "bold"), ("  ", ""), (help_text, "$text-muted"), (f"  {key}" if key else "", "$accent")
+        (f"{name:<{width}}", "bold"),
+        ("  ", ""),
+        (help_text, "$foreground-muted"),
+        (f"  {key}" if key else "", "$accent"),
     )

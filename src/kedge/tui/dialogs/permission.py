@@ -32,8 +32,8 @@ class PermissionDialog(Guarded[PermissionAction]):
 
     @property
     def footer(self) -> str:
-        split = " · v side by side" if self._diff else ""
-        return f"a allow · s allow for this session · d deny, which ends the turn · Esc later{split}"
+        split = " · v split" if self._diff else ""
+        return f"a allow · s for this session · d deny, and stop · Esc later{split}"
 
     def body(self) -> ComposeResult:
         request = self._request

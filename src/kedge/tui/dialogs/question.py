@@ -22,7 +22,7 @@ class QuestionDialog(Guarded[list[Any]]):
         Binding("ctrl+s", "send", "send", priority=True),
         Binding("ctrl+r", "refuse", "do not answer", priority=True),
     ]
-    FOOTER = "Tab next · Space chooses · Ctrl+S sends · Ctrl+R does not answer · Esc later"
+    FOOTER = "Tab, Space choose · Ctrl+S sends · Ctrl+R declines · Esc later"
 
     def __init__(self, request: QuestionRequest) -> None:
         super().__init__()

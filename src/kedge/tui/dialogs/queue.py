@@ -30,7 +30,7 @@ class QueueDialog(Dialog[Choice]):
         self._queue = queue
 
     def body(self) -> ComposeResult:
-        yield OptionList(*(Option(words.one_line(run.prompt, 90), id=run.run_id) for run in self._queue), markup=False)
+        yield OptionList(*(Option(words.one_line(run.prompt, 200), id=run.run_id) for run in self._queue), markup=False)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(("edit", str(event.option_id)))

@@ -29,7 +29,7 @@ class SessionDialog(Dialog[str]):
         Binding("ctrl+r", "rename", "rename", priority=True),
         Binding("ctrl+d,delete", "remove", "delete", priority=True),
     ]
-    FOOTER = "type to search · Enter opens · Ctrl+R renames · Ctrl+D deletes · Esc closes"
+    FOOTER = "Enter opens · Ctrl+R renames · Ctrl+D deletes · Esc closes"
 
     def __init__(self, desk: Desk, book: Book, current: str | None) -> None:
         super().__init__()
@@ -73,7 +73,8 @@ class SessionDialog(Dialog[str]):
         return [each for each in own if typed in each.title.casefold() or each.id in (self._found or ())]
 
     def _line(self, session: Session) -> Content:
-        return _line_of(session, session.id == self._current, self._is_busy(session.id))
+        width = min(self.app.size.width * 9 // 10, 100) - 24  # what is left beside the box and the time
+        return _line_of(session, session.id == self._current, self._is_busy(session.id), width)
 
     def _is_busy(self, session_id: str) -> bool:
         return any(run.session_id == session_id for run in self._book.runs.values())
@@ -156,8 +157,8 @@ class SessionDialog(Dialog[str]):
         field.value, field.placeholder = "", "search"
 
 
-def _line_of(session: Session, is_current: bool, is_busy: bool) -> Content:
+def _line_of(session: Session, is_current: bool, is_busy: bool, width: int) -> Content:
     mark = "●" if is_busy else ("▸" if is_current else " ")
     ago = words.duration(max(time.time() - session.updated_at, 0))
-    title = words.one_line(clean(session.title) or "New session", 70)
-    return Content.assemble((f"{mark} {title}", "bold" if is_current else ""), (f"  {ago} ago", "$text-muted"))
+    title = words.one_line(clean(session.title) or "New session", width)
+    return Content.assemble((f"{mark} {title}", "bold" if is_current else ""), (f"  {ago} ago", "$foreground-muted"))

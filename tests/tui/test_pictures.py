@@ -1,0 +1,133 @@
+"""What every screen and dialog looks like, in the smallest terminal and in a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.screen import ModalScreen
+
+from kedge.tui.dialogs.changes import ChangesDialog, DiffDialog
+from kedge.tui.dialogs.confirm import ConfirmDialog
+from kedge.tui.dialogs.first import FirstStart
+from kedge.tui.dialogs.help import HelpDialog
+from kedge.tui.dialogs.jobs import JobsDialog
+from kedge.tui.dialogs.login import KeyDialog
+from kedge.tui.dialogs.models import ModelDialog
+from kedge.tui.dialogs.palette import Palette
+from kedge.tui.dialogs.permission import PermissionDialog
+from kedge.tui.dialogs.question import QuestionDialog
+from kedge.tui.dialogs.queue import QueueDialog
+from kedge.tui.dialogs.sessions import SessionDialog
+from tests.tui import snapshots, still
+from tests.tui.chat.support import DIFF
+from tests.tui.still import Still
+
+SIZES = [(80, 24), (140, 40)]
+
+
+def no_dialog(app: Still) -> None:
+    _ = app.page
+
+
+def nothing_yet(_: Still) -> None:
+    pass
+
+
+def busy(app: Still) -> None:
+    page = app.page
+    for each in (still.run("1", "Why?", "running"), still.run("2", "And then write a test for it, with a long rope")):
+        page.runs[each.run_id] = each
+
+
+def lost(app: Still) -> None:
+    _ = app.page
+    app.link.state, app.link.error = "lost", "no server answers"
+
+
+def told(app: Still) -> None:
+    _ = app.page
+    app.notify("another-client answered: allow")
+    app.chat.hint(
+        "Not sent: the disk of the server is full, and nothing was accepted; make room, and press Enter to try again"
+    )
+
+
+def agent(app: Still) -> None:
+    _ = app.page
+    app.book.sessions[still.SESSION] = still.session()
+    app.book.sessions["s2"] = still.Session(
+        id="s2", title="Sound the bay", created_at=0.0, updated_at=0.0, parent_session_id=still.SESSION
+    )
+    app.book.page("s2")._blocks = still.CHAT[:3]  # pyright: ignore[reportPrivateUsage]
+    app.chat.session_id = "s2"
+
+
+SCREENS: dict[str, Callable[[Still], None]] = {
+    "welcome": nothing_yet,
+    "chat": no_dialog,
+    "busy": busy,
+    "lost": lost,
+    "told": told,
+    "agent": agent,
+}
+
+
+def sessions(app: Still) -> SessionDialog:
+    _ = app.page
+    for number, title in enumerate(("Ropes and knots", "日本語のとても長い題名" * 6, "")):
+        app.book.sessions[f"o{number}"] = still.session(f"o{number}", title)
+    return SessionDialog(app.desk, app.book, still.SESSION)
+
+
+def palette(app: Still) -> Palette:
+    key = app.chat.key
+    return Palette(
+        [(each.name, each.help, key(each.key) if each.key else "") for each in app.chat.commands.all.values()]
+    )
+
+
+def undo(_: Still) -> ConfirmDialog:
+    text = (
+        "“Why does the anchor drag?”\n\n· src/anchor.py changes\n⚠ notes.txt goes (was changed by somebody else since)"
+    )
+    return ConfirmDialog(text, [("force", "Undo, and overwrite those"), ("stay", "Leave it as it is")], title="Undo?")
+
+
+DIALOGS: dict[str, Callable[[Still], ModalScreen[Any]]] = {
+    "permission-edit": lambda _: PermissionDialog(still.EDITING),
+    "permission-bash": lambda _: PermissionDialog(still.RUNNING),
+    "question": lambda _: QuestionDialog(still.QUESTIONS),
+    "sessions": sessions,
+    "models": lambda _: ModelDialog(still.OFFERED, "harbour/large"),
+    "palette": palette,
+    "help": lambda app: HelpDialog(app.chat, [("/help", "keys and commands"), ("/model [NAME]", "choose a model")]),
+    "first": lambda _: FirstStart(still.OFFERED),
+    "key": lambda app: KeyDialog(app.desk, still.PROVIDER),
+    "queue": lambda _: QueueDialog([still.run("1", "Write a test " * 12), still.run("2", "Then rest")]),
+    "confirm": undo,
+    "changes": lambda app: ChangesDialog(still.StillDesk(app.link.ready), still.SESSION),
+    "diff": lambda _: DiffDialog("src/anchor.py", DIFF),
+    "jobs": lambda app: JobsDialog(still.StillDesk(app.link.ready)),
+}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", [*SCREENS, *DIALOGS])
+async def test_it_looks_as_it_did(
+    name: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with still.still(tmp_path, monkeypatch, size) as (app, pilot):
+        SCREENS.get(name, no_dialog)(app)
+        await still.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
+        snapshots.check(app, f"{name}-{size[0]}")
+
+
+@pytest.mark.parametrize("name", ["welcome", "chat", "permission-edit"])
+async def test_it_looks_as_it_did_in_the_light(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with still.still(tmp_path, monkeypatch, (140, 40), "textual-light") as (app, pilot):
+        SCREENS.get(name, no_dialog)(app)
+        await still.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
+        snapshots.check(app, f"{name}-light-140")
