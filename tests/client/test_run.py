@@ -219,9 +219,8 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
 
 
 def test_the_environment_goes_along_but_not_the_token(kedge: Kedge) -> None:
-    before = (
-        "import os; os.environb[b'BAD'] = bytes([255]); from kedge.client.caller import environment as e; print(sorted(e()))"
-    )
+    spoil = "import os; os.environb[b'BAD'] = bytes([255])"
+    before = f"{spoil}; from kedge.client.caller import environment; print(sorted(environment()))"
     process = kedge.start("--version", before=before, env={"GOOD": "1", "KEDGE_TOKEN": "secret"})
     names = finish(process).out
     assert "'GOOD'" in names
