@@ -31,8 +31,6 @@ THINKING_PART = "thinking"
 # For a server that takes no prompt right after results.
 BETWEEN = "Understood."
 
-_EFFORTS = ("minimal", "low", "medium", "high")
-
 
 def prepare_request(endpoint: Endpoint, request: StepRequest, said: Said | None = None) -> HttpRequest:
     dialect = dialect_of(endpoint)
@@ -104,7 +102,7 @@ def _effort(endpoint: Endpoint, request: StepRequest, *, has_tools: bool) -> str
         return "none"  # also where nobody asked: left to themselves these models reason, and refuse the tools
     if request.effort is None or not info.reasoning or (has_tools and info.effort_with_tools == "unset"):
         return None
-    return max(request.effort, info.least_effort, key=_EFFORTS.index)
+    return info.taken(request.effort)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

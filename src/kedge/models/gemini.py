@@ -32,7 +32,6 @@ NOT_SIGNED = "skip_thought_signature_validator"
 BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
 PAGE_SIZE = 1000  # of the list of models; the most there is
 
-_EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
 _OLDER = re.compile(r"gemini-(?:pro\b(?!-latest)|[12]\b)|gemma|learnlm", re.I)
 _MARKED = "gemini:"  # how a signature of this wire begins: others leave it alone, and we leave theirs
 _MARK = re.compile(_MARKED + r"(thought|call|text-\d{1,9}):(.+)", re.S)
@@ -153,7 +152,7 @@ def _generation(endpoint: Endpoint, request: StepRequest, *, is_later: bool) -> 
         return config
     thinking: dict[str, Any] = {"includeThoughts": True}  # it thinks anyway, and people may see what
     if request.effort is not None:
-        effort = _EFFORTS[max(map(_EFFORTS.index, (request.effort, info.least_effort)))]
+        effort = info.taken(request.effort)
         thinking |= {"thinkingLevel": effort.upper()} if is_later else {"thinkingBudget": BUDGETS[effort]}
     return {**config, "thinkingConfig": thinking}
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from kedge.config.schema import Effort
 from kedge.models import outgoing
 from kedge.models.history import Abilities, Past, valid_history
 from kedge.models.said import Said
@@ -21,7 +20,6 @@ from kedge.protocol.messages import File, Image, Message, Part, Reasoning, Text,
 LEAST_OUTPUT = 16  # tokens; a smaller bound is refused
 
 _MARKED = "responses:"  # how a signature of this wire begins: others leave it alone, and we leave theirs
-_EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,7 +95,7 @@ def _reasoning(endpoint: Endpoint, request: StepRequest) -> dict[str, Any] | Non
         return None
     if request.effort is None:
         return {"summary": "auto"}
-    return {"effort": max(request.effort, endpoint.info.least_effort, key=_EFFORTS.index), "summary": "auto"}
+    return {"effort": endpoint.info.taken(request.effort), "summary": "auto"}
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,6 +12,7 @@ from kedge.config.schema import Effort, WireName
 from kedge.models.way import Way, is_loopback
 from kedge.protocol.messages import FinishReason, Message
 
+_EFFORTS: tuple[Effort, ...] = get_args(Effort)  # the least first
 # Beside tools, some models take any effort, some only none said, and some only the word "none".
 EffortWithTools = Literal["any", "unset", "none"]
 
@@ -35,6 +36,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     long_output_factor: float = 1.0
     adaptive_thinking: bool = False  # on Anthropic's wire: takes an effort, and refuses a budget for its thoughts
     effort_with_tools: EffortWithTools = "any"  # on the chat wire
+
+    def taken(self, effort: Effort) -> Effort:
+        """That effort, or the least that the model takes."""
+        return max(effort, self.least_effort, key=_EFFORTS.index)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
