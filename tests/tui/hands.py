@@ -25,7 +25,7 @@ def screen_text(app: App[Any]) -> str:
     width, height = app.size
     console = Console(width=width, height=height, file=io.StringIO(), color_system=None, legacy_windows=False)
     # As Textual's own pictures are made.
-    drawn = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)  # pyright: ignore[reportPrivateUsage]
+    drawn = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     console.print(drawn)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
@@ -44,7 +44,7 @@ class Hands:
     @property
     def told(self) -> list[str]:
         """Words in the corner."""
-        return [notice.message for notice in self.app._notifications]  # pyright: ignore[reportPrivateUsage]
+        return [notice.message for notice in self.app._notifications]
 
     async def until(self, is_so: Callable[[], object], what: str = "") -> None:
         try:

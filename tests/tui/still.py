@@ -176,17 +176,21 @@ class Still(KedgeApp):
         page = self.book.page(SESSION)
         self.book.sessions[SESSION] = session()
         self.chat.session_id = SESSION
-        page._blocks = list(CHAT)  # pyright: ignore[reportPrivateUsage]
+        page._blocks = list(CHAT)
         page.usage = Usage(48_200, 3_900, cost=0.21)
         self.book.files[SESSION] = {"src/anchor.py": FileChange(SESSION, "1", "src/anchor.py", 1, 3, 2)}
         return page
+
+
+def _twelve(_: float) -> str:
+    return "12 s"
 
 
 @contextlib.asynccontextmanager
 async def still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], theme: str = "textual-dark"
 ) -> AsyncGenerator[tuple[Still, Pilot[int]]]:
-    monkeypatch.setattr(words, "duration", lambda _: "12 s")
+    monkeypatch.setattr(words, "duration", _twelve)
     monkeypatch.setattr(status, "_SPINNER", "⠹")
     monkeypatch.setattr(welcome, "VERSION", "1.0")
     monkeypatch.setattr(Page, "todos", TODOS)

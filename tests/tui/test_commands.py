@@ -119,9 +119,9 @@ async def test_help_lists_every_key_and_command(served: Home, tmp_path: Path) ->
 async def test_text_is_copied_through_the_terminal(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands:
         await answered(hands, "COPY-THIS")
-        assert hands.app._driver is not None  # pyright: ignore[reportPrivateUsage]
+        assert hands.app._driver is not None
         written: list[str] = []
-        hands.app._driver.write = written.append  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
+        hands.app._driver.write = written.append  # type: ignore[method-assign]
         await hands.press("f8")
         encoded = base64.b64encode(b"COPY-THIS").decode()
         await hands.until(lambda: any(f"\x1b]52;c;{encoded}\a" in each for each in written), "OSC 52")

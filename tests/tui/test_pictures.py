@@ -61,7 +61,7 @@ def agent(app: Still) -> None:
     app.book.sessions["s2"] = still.Session(
         id="s2", title="Sound the bay", created_at=0.0, updated_at=0.0, parent_session_id=still.SESSION
     )
-    app.book.page("s2")._blocks = still.CHAT[:3]  # pyright: ignore[reportPrivateUsage]
+    app.book.page("s2")._blocks = still.CHAT[:3]
     app.chat.session_id = "s2"
 
 

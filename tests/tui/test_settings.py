@@ -123,7 +123,7 @@ async def test_without_colour_nothing_is_coloured(
         await ends(hands, "PLAIN")
         seen = {
             (segment.style.color, segment.style.bgcolor)
-            for strip in hands.app.screen._compositor.render_strips()  # pyright: ignore[reportPrivateUsage]
+            for strip in hands.app.screen._compositor.render_strips()
             for segment in strip
             if segment.style is not None
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 
 from kedge.cli.common import CONNECT_VALUES, EXIT_OK, EXIT_USAGE, complain
 from kedge.cli.main import COMMANDS
@@ -24,10 +25,11 @@ BASH = """\
 _kedge() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" words=""
     if [ "$COMP_CWORD" -eq 1 ]; then
-        words="{commands}"
+        words="{commands} {own}"
     else
         case "${{COMP_WORDS[1]}}" in
 {cases}
+            -*) words="{own}" ;;
         esac
     fi
     case "${{COMP_WORDS[COMP_CWORD-1]}}" in
@@ -47,12 +49,13 @@ local -a commands choices
 commands=(
 {commands}
 )
-if (( CURRENT == 2 )); then
+if (( CURRENT == 2 )) && [[ "$PREFIX" != -* ]]; then
     _describe command commands
     return
 fi
 case "$words[2]" in
 {cases}
+    -*) choices=({own}) ;;
 esac
 if [[ "$words[CURRENT-1]" == (-m|--model) ]]; then
     compadd -- ${{(f)"$(kedge models --names 2>/dev/null)"}}
@@ -85,19 +88,28 @@ def words_of(name: str) -> list[str]:
     module = import_module(OPTIONS_OF.get(name) or COMMANDS[name][0])
     if fixed := getattr(module, "WORDS", None):
         return list(fixed)
+    return [*getattr(module, "ACTIONS", {}), *_options(module)]
+
+
+def _options(module: ModuleType) -> list[str]:
     options = {**getattr(module, "FLAGS", {}), **getattr(module, "VALUES", {}), **CONNECT_VALUES, "--help": "help"}
-    return [*getattr(module, "ACTIONS", {}), *sorted(option for option in options if option.startswith("--"))]
+    return sorted(option for option in options if option.startswith("--"))
+
+
+def own_options() -> list[str]:
+    """What may follow `kedge` itself: the interface's options."""
+    return [*_options(import_module("kedge.cli.tui")), "--version"]
 
 
 def _bash() -> str:
     cases = "\n".join(f'            {name}) words="{" ".join(words_of(name))}" ;;' for name in COMMANDS)
-    return BASH.format(commands=" ".join(COMMANDS), cases=cases)
+    return BASH.format(commands=" ".join(COMMANDS), cases=cases, own=" ".join(own_options()))
 
 
 def _zsh() -> str:
     commands = "\n".join(f"    '{name}:{text}'" for name, (_, text) in COMMANDS.items())
     cases = "\n".join(f"    {name}) choices=({' '.join(words_of(name))}) ;;" for name in COMMANDS)
-    return ZSH.format(commands=commands, cases=cases)
+    return ZSH.format(commands=commands, cases=cases, own=" ".join(own_options()))
 
 
 def _fish() -> str:
@@ -105,6 +117,7 @@ def _fish() -> str:
         "complete -c kedge -n __fish_use_subcommand -f",
         "complete -c kedge -s m -l model -x -a '(kedge models --names 2>/dev/null)'",
     ]
+    lines += [f"complete -c kedge -n __fish_use_subcommand -l {option[2:]}" for option in own_options()]
     for name, (_, text) in COMMANDS.items():
         lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d '{text}'")
         for word in words_of(name):

@@ -56,18 +56,16 @@ class QuestionDialog(Guarded[list[Any]]):
 
     def _answer(self, number: int, question: dict[str, Any]) -> Any:
         options = _options(question)
-        match self.query_one(f"#answer-{number}"):
+        match cast("RadioSet | SelectionList[int] | Input", self.query_one(f"#answer-{number}")):
             case RadioSet() as chosen:
                 index = chosen.pressed_index
                 if question.get("kind") == "yes_no":
                     return None if index < 0 else index == 0
                 return options[index] if index >= 0 else None
             case SelectionList() as chosen:
-                return [options[index] for index in sorted(cast("list[int]", chosen.selected))]
+                return [options[index] for index in sorted(chosen.selected)]
             case Input() as typed:
                 return typed.value
-            case _:
-                return None
 
 
 def _field(number: int, kind: str, options: list[str]) -> ComposeResult:
