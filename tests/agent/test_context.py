@@ -180,6 +180,16 @@ class TestRepository:
         assert state is not None
         assert "… and 30 more" in state
 
+    async def test_a_git_that_the_repository_brings_is_not_started(self, repository: Path) -> None:
+        (repository / "tools").mkdir()
+        (repository / "tools/git").write_text(f"#!/bin/sh\ntouch {repository.parent}/sprung\n")
+        (repository / "tools/git").chmod(0o755)
+        odd = {"X": "a\0b", "A=B": "", "Y": "\ud800"}  # what no process can be given is left out
+        state = await repository_state(repository, {**ENV, **odd, "PATH": f"tools::{ENV['PATH']}"})
+        assert state is not None
+        assert "?? tools/" in state
+        assert not (repository.parent / "sprung").exists()
+
     async def test_a_repository_cannot_start_programs(self, repository: Path) -> None:
         trap = repository.parent / "trap"
         trap.write_text(f"#!/bin/sh\ntouch {repository.parent}/sprung\n")

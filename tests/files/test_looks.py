@@ -298,3 +298,8 @@ def test_a_look_that_ends_after_the_server_left_opens_nothing_again(watched: Wat
     watched.versions.close()
     with pytest.raises(sqlite3.ProgrammingError):
         watched.look()
+
+
+@pytest.mark.parametrize("odd", [{"X": "a\0b"}, {"X": "\ud800"}, {"A=B": "x"}, {"": "x"}])
+def test_what_no_process_can_be_given_keeps_nobody_from_looking(watched: Watched, odd: dict[str, str]) -> None:
+    assert watched.versions.trees.look(os.fsencode(watched.root), {**os.environ, **odd}, 2**30) == []

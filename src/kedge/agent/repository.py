@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from kedge.agent.context import levels
+from kedge.files.environment import absolute_path, is_possible
 
 LIMIT_S = 1.0  # a repository that takes longer is described by what it is: there
 MAX_CHANGES = 20
@@ -22,6 +24,8 @@ MAX_OUTPUT_BYTES = 64 * 1024
 # A repository's own settings must not start programs of its choice just because somebody asks about it.
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-pager")
 _ITS_FILTERS = ("--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\..*\.(clean|process|required)$")
+# Nor is a missing object fetched, which starts what a remote names; older ones of git know only the second variable.
+_ALONE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0"}
 _OURS = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF"})
 
 
@@ -29,8 +33,8 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
     """A few lines for the model; None where there is no repository."""
     if not await asyncio.to_thread(_is_repository, directory):
         return None
-    clean = {name: value for name, value in env.items() if name not in _OURS}
-    told = {**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+    clean = {name: value for name, value in env.items() if name not in _OURS and is_possible(name, value)}
+    told = {**clean, **_ALONE, "LC_ALL": "C", "PATH": absolute_path(clean, os.defpath)}
     try:
         async with asyncio.timeout(LIMIT_S):
             told |= _without(await _git(directory, told, "config", *_ITS_FILTERS) or "", told)

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from kedge.files.environment import absolute_path, is_possible
+
 # A larger tree is no project: a home, a disk, a folder of data.
 MAX_FILES = 100_000
 LIST_S = 20.0
@@ -46,8 +48,8 @@ def ripgrep() -> str | None:
 
 def quiet(env: Mapping[str, str]) -> dict[str, str]:
     """An environment in which git only reads what is here, as it is, and starts nothing that a repository brings."""
-    clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
-    clean["PATH"] = ":".join(each for each in env.get("PATH", os.defpath).split(":") if each.startswith("/"))
+    clean = {name: value for name, value in env.items() if not name.startswith("GIT_") and is_possible(name, value)}
+    clean["PATH"] = absolute_path(clean, os.defpath)
     # An object that is missing is not fetched: that would start what `core.sshCommand` or a remote says. Older ones of
     # git do not know the first variable.
     return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kedge.files.environment import is_possible
+
 # Programs that would wait for a key, a text or a password get no chance; colours and redrawing are noise to a model.
 _NOBODY_IS_THERE = {
     "PAGER": "cat",
@@ -41,16 +43,5 @@ _NEVER = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT", "FORCE_COLOR", "CLICOLOR_F
 
 def environment(caller: Mapping[str, str]) -> dict[str, str]:
     """What no process can be given is left out, like a value with a NUL in it."""
-    kept = {name: value for name, value in caller.items() if name not in _NEVER and _is_possible(name, value)}
+    kept = {name: value for name, value in caller.items() if name not in _NEVER and is_possible(name, value)}
     return {**_UNLESS_SET, **kept, **_NOBODY_IS_THERE}
-
-
-def _is_possible(name: str, value: str) -> bool:
-    if not name or "=" in name or "\0" in name or "\0" in value:
-        return False
-    try:
-        name.encode("utf-8", "surrogateescape")
-        value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
