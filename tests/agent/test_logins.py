@@ -19,6 +19,7 @@ from kedge.protocol.events import AgentEvent, Event
 from kedge.protocol.runs import RunEnd
 from tests.agent.pilot import Pilot
 from tests.models.packages import Package, laid_out
+from tests.models.proxies import new_authority, proxy_to, tls_front
 from tests.support.harness import Kedge
 from tests.support.model_door import Door
 from tests.support.model_plan import Plan, PlannedCall
@@ -111,6 +112,25 @@ async def test_a_key_is_checked_where_the_caller_says(user: Pilot, model_server:
     user.config = Config(providers={"company": ProviderConfig(base_url=model_server.base_url)})
     await log_in(user, NEW, provider_id="company", base_url="")
     assert list(stored(user)) == ["anthropic", "company"]
+
+
+async def test_a_key_is_checked_by_the_way_of_who_brings_it(
+    user: Pilot, model_server: ModelServer, tmp_path: Path
+) -> None:
+    model_server.door = Door(accepted=[NEW])
+    authority = new_authority(tmp_path, "models.test")
+    async with tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
+        shell = {
+            "COMPANY_BASE_URL": "https://models.test/v1",
+            "HTTPS_PROXY": proxy.url,
+            "SSL_CERT_FILE": str(authority.ca_file),
+        }
+        user.config = Config(providers={"company": ProviderConfig()})
+        with pytest.raises(Invalid, match="refused the key"):
+            await log_in(user, BAD, provider_id="company", env=shell)
+        await log_in(user, NEW, provider_id="company", env=shell)
+        assert proxy.asked
+    assert list(stored(user)) == ["company"]
 
 
 @pytest.mark.parametrize(

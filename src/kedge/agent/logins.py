@@ -19,7 +19,6 @@ from kedge.models.key_check import check_key
 from kedge.models.key_file import Entry
 from kedge.models.providers import Provider, key_in, provider_of, providers
 from kedge.models.resolve import of_provider
-from kedge.models.values import Endpoint
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
 from kedge.protocol.bounds import MAX_KEY_CHARS
 from kedge.protocol.environment import WITHHELD
@@ -39,14 +38,14 @@ class Logins:
         self._environ = environ
         self._configure = configure
 
-    async def log_in(self, body: LoginBody, directory: Path, env: Mapping[str, str] | None = None) -> StoredCredential:
-        """Check and store a key. Where anything speaks against it, what was stored before stays. `env` is what the
-        configuration may refer to; none: the server's own."""
+    async def log_in(self, body: LoginBody, directory: Path) -> StoredCredential:
+        """Check and store a key. Where anything speaks against it, what was stored before stays."""
+        env = self._environ if body.env is None else body.env
         config = await self._config(directory, env)
         provider = _find(body.provider_id, config)
         key = _checked_key(body.api_key)
         if body.check:
-            await self._check(provider, key, body.base_url)
+            await self._check(provider, key, env if body.base_url is None else _at(body.base_url, provider, env))
         place = config.credentials.store
         try:
             await self._credentials.store(provider.id, key, place)
@@ -63,8 +62,10 @@ class Logins:
             raise NotFound("login", provider_id if _NAME.fullmatch(provider_id) else "…")
 
     async def listed(self, directory: Path, env: Mapping[str, str] | None = None) -> CredentialList:
-        """Where keys come from, in the order in which they are looked for; variables are those of the server."""
-        known = await asyncio.to_thread(extensions.with_packages, providers(await self._config(directory, env)))
+        """Where keys come from, in the order in which they are looked for; variables are those of the server. `env` is
+        what the configuration refers to, where that is another's."""
+        known = providers(await self._config(directory, self._environ if env is None else env))
+        known = await asyncio.to_thread(extensions.with_packages, known)
         try:
             stored = await self._credentials.stored()
         except ConfigError as error:
@@ -102,14 +103,15 @@ class Logins:
         if (settings.api_key_command or "").strip():
             yield Credential(provider_id=name, source="command")
 
-    async def _check(self, provider: Provider, key: str, base_url: str | None) -> None:
+    async def _check(self, provider: Provider, key: str, env: Mapping[str, str]) -> None:
         unchecked = f"store it unchecked with: kedge login {provider.id} --no-check"
         try:
-            endpoint = self._endpoint(provider, key, base_url)
+            endpoint = of_provider(provider, "", env).endpoint
         except ConfigError as error:
             raise Invalid("bad_config", error.text) from error
+        assert endpoint is not None
         try:
-            await check_key(self._models, endpoint)
+            await check_key(self._models, msgspec.structs.replace(endpoint, api_key=key))
         except Transient as error:
             problem = f"the key was neither checked nor stored: {error.text}; try again, or {unchecked}"
             raise Unavailable("provider_unreachable", problem) from error
@@ -120,16 +122,12 @@ class Logins:
                 ) from error
             raise Invalid("key_not_checked", f"the key was not stored: {error.text}; {unchecked}") from error
 
-    def _endpoint(self, provider: Provider, key: str, base_url: str | None) -> Endpoint:
-        env = dict(self._environ)
-        if base_url is not None:
-            env[provider.url_variable] = base_url
-        endpoint = of_provider(provider, "", env).endpoint
-        assert endpoint is not None
-        return msgspec.structs.replace(endpoint, api_key=key)
+    async def _config(self, directory: Path, env: Mapping[str, str]) -> Config:
+        return await asyncio.to_thread(self._configure, directory, env)
 
-    async def _config(self, directory: Path, env: Mapping[str, str] | None) -> Config:
-        return await asyncio.to_thread(self._configure, directory, self._environ if env is None else env)
+
+def _at(base_url: str, provider: Provider, env: Mapping[str, str]) -> dict[str, str]:
+    return {**env, provider.url_variable: base_url}
 
 
 def _find(provider_id: str, config: Config) -> Provider:

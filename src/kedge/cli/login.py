@@ -9,6 +9,7 @@ import sys
 
 from kedge.cli.common import EXIT_OK, command, complain, connect, print_json, print_table
 from kedge.cli.options import Options, UsageError, named
+from kedge.client.caller import environment
 from kedge.client.sync import Client
 
 TYPE_CHECKING = False
@@ -66,16 +67,12 @@ def check_name(word: str) -> None:
 
 
 def listing(client: Client) -> dict[str, Any]:
-    client.wire.timeout_s = ANSWER_S
-    target = f"/v1/credentials?workspace_id={client.workspace['id']}"
-    return client.wire.call("GET", target, policy=client.policy(), headers=_shell())
-
-
-def _shell() -> dict[str, str]:
-    """What the configuration may refer to in this shell, without its secrets."""
     from kedge.protocol.environment import HEADER, header_of
 
-    return {HEADER: header_of(os.environ)}
+    client.wire.timeout_s = ANSWER_S
+    target = f"/v1/credentials?workspace_id={client.workspace['id']}"
+    headers = {HEADER: header_of(os.environ)}  # what the configuration may refer to in this shell
+    return client.wire.call("GET", target, policy=client.policy(), headers=headers)
 
 
 def _provider(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -144,10 +141,10 @@ def _store(client: Client, provider: dict[str, Any], key: str, options: Options)
         "provider_id": provider["provider_id"],
         "api_key": key,
         "check": not options.has("no-check"),
-        "base_url": os.environ.get(provider["url_variable"], ""),  # where runs from this shell go
+        "env": environment(),  # it is checked where runs from this shell go, and by their way
         "workspace_id": client.workspace["id"],
     }
-    return client.wire.call("POST", "/v1/credentials", body, policy=client.policy(), headers=_shell())
+    return client.wire.call("POST", "/v1/credentials", body, policy=client.policy())
 
 
 def _show(found: dict[str, Any], options: Options) -> None:

@@ -58,13 +58,15 @@ ProviderId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class LoginBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's key. It is checked at `base_url`; empty: where the provider is, null: where the server's own
-    environment says. The configuration is that of the workspace, or the user's own."""
+    """A provider's key. It is checked at `base_url`; empty: where the provider is, null: where the environment says.
+    That is `env`, the caller's variables, or the server's own. The configuration is that of the workspace, or the
+    user's own."""
 
     provider_id: ProviderId
     api_key: ApiKey
     check: bool = True
     base_url: str | None = None
+    env: dict[str, str] | None = None
     workspace_id: str | None = None
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from kedge.server.operations import Call, Reply
 async def log_in(call: Call) -> Reply:
     body = call.body(LoginBody)
     directory = _directory(call, body.workspace_id)
-    return Reply(await (await call.context.agent.logins()).log_in(body, directory, environment_of(call.headers)))
+    return Reply(await (await call.context.agent.logins()).log_in(body, directory))
 
 
 async def list_credentials(call: Call) -> Reply:
