@@ -39,7 +39,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def taken(self, effort: Effort) -> Effort:
         """That effort, or the least that the model takes."""
-        return max(effort, self.least_effort, key=_EFFORTS.index)
+        return _EFFORTS[max(map(_EFFORTS.index, (effort, self.least_effort)))]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
