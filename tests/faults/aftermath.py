@@ -91,6 +91,7 @@ async def check_aftermath(root: Path, *deaths: Died) -> None:
         await check_answers_are_kept(kedge, acks, log)
         check_calls_are_not_repeated(root, left, log)
         check_nothing_is_said_twice(log, runs)
+        await check_rewound(kedge, acks)
         await check_sessions(kedge, acks)
 
 
@@ -224,6 +225,8 @@ def check_nothing_is_said_twice(log: list[Event], runs: Mapping[str, Run]) -> No
     said: dict[str, list[str]] = {run_id: [] for run_id in runs}
     for message in final_messages(log).values():
         finish, text = finish_of(message.parts), text_of(message.parts)
+        if message.run_id not in runs:
+            continue  # of a fork: its runs are names only
         if message.role == "assistant" and text and finish is not None and finish.reason != "interrupted":
             said[message.run_id].append(text)
     for run in runs.values():
@@ -232,6 +235,14 @@ def check_nothing_is_said_twice(log: list[Event], runs: Mapping[str, Run]) -> No
             script = [line for member in turn for line in member.prompt.splitlines()]
             wanted = [line.removeprefix("say ") for line in script if line.startswith("say ")]
             assert said[run.run_id] == wanted, f"run {run.run_id} said something else"
+
+
+async def check_rewound(kedge: Kedge, acks: Died) -> None:
+    """What was undone or done again is so whole; one that nobody was told of may have been finished."""
+    redone = [told["id"] for told in acks.of("redone")]
+    for told in acks.of("undone"):
+        said = [text_of(m.parts) for m in await kedge.messages(told["id"]) if m.role == "user"]
+        assert len(said) == 2 if told["id"] in redone else len(said) in (1, 2), said
 
 
 async def check_sessions(kedge: Kedge, acks: Died) -> None:

@@ -223,6 +223,20 @@ async def tidying(server: Server) -> None:
     await server.engine.delete_workspace(other.id)
 
 
+async def rewinding(server: Server) -> None:
+    session = await server.session("rewinding")
+    await server.send("i1", session, "say kept")
+    await server.send("i2", session, "say undone and done again")
+    await server.end("i1", "i2")
+    rewinder, place = server.engine.rewinder, (server.workspace_id, session)
+    await rewinder.undo(*place)
+    acknowledge("undone", id=session)
+    await rewinder.redo(*place)
+    acknowledge("redone", id=session)
+    fork = await rewinder.fork(*place)
+    acknowledge("session", id=fork.id, title=fork.title)
+
+
 async def leaving(server: Server) -> None:
     """Work in every state, to be met by the stop."""
     for run_id, script in (("g1", server.long_process), ("h1", "wait forever-4"), ("j1", "stubborn 1")):
@@ -243,7 +257,7 @@ async def tell(root: Path) -> None:
     server = Server(root)
     await server.start()
     async with asyncio.TaskGroup() as acts:
-        for act in (queueing, asking, cancelling, delegating, failing, tidying):
+        for act in (queueing, asking, cancelling, delegating, failing, tidying, rewinding):
             acts.create_task(act(server))
     await leaving(server)
     await server.stop()
