@@ -74,6 +74,10 @@ async def test_a_model_is_chosen_for_the_session(served: Home, tmp_path: Path) -
         await hands.shows("openai/other-model")
         await hands.submit(asking(text="SECOND"))
         await hands.shows("SECOND", "openai/other-model · ")
+        body = {"model": "openai/their-model"}
+        async with await AsyncClient.connect(str(tmp_path)) as other:
+            await other.call("PATCH", f"/sessions/{hands.app.chat.session_id}", body, type=dict)
+        await hands.shows("  ask  openai/their-model")
         await hands.press("ctrl+n")
         await hands.shows("keys and commands")
 

@@ -24,7 +24,7 @@ from kedge.tui.launch import Launch
 from kedge.tui.link import Link
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Settings
-from kedge.tui.story.book import Book, Ended, Gone, Happening, Resolved, Rewound
+from kedge.tui.story.book import Book, Ended, Gone, Happening, Rechosen, Resolved, Rewound
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
@@ -211,6 +211,9 @@ class KedgeApp(App[int]):
                 self._read(partial(self.link.read_page, session_id))
             case ConfigChanged():
                 self._reread()
+            case Rechosen(session_id):
+                if session_id == self.chat.session_id:
+                    self._reread()
             case AgentEvent():
                 if what.type == "re_authenticate" and what.session_id == self.chat.session_id:
                     self.log_in(what.provider_id or "")

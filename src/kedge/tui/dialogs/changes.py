@@ -71,7 +71,8 @@ class ChangesDialog(Dialog[None]):
             note.update(clean(str(error)))
             return
         self._diffs = {file.path: file.diff or "" for file in found.files}
-        note.update("\n".join(map(clean, found.notes)) or ("" if found.files else "No file was changed."))
+        note.update("\n".join(map(clean, found.notes)) or "No file was changed.")
+        note.display = bool(found.notes or not found.files)
         for file in found.files:
             options.add_option(
                 Option(f"{clean(file.path)}  {file.status}  +{file.added} -{file.removed}", id=file.path)

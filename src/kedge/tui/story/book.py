@@ -40,7 +40,13 @@ class Rewound(NamedTuple):
     session_id: str
 
 
-Happening = Gone | Rewound | Resolved | Ended | Request | ConfigChanged | AgentEvent
+class Rechosen(NamedTuple):
+    """A session has another model, here or elsewhere."""
+
+    session_id: str
+
+
+Happening = Gone | Rewound | Rechosen | Resolved | Ended | Request | ConfigChanged | AgentEvent
 
 
 class Book:
@@ -161,6 +167,8 @@ class Book:
             self._page_for(session.id)
             if session.id in self.pages and before is not None and before.undone_from != session.undone_from:
                 self._on_happening(Rewound(session.id))
+            if before is not None and before.model != session.model:
+                self._on_happening(Rechosen(session.id))
 
     def _take_run(self, run: Run) -> None:
         if run.is_open:
