@@ -145,7 +145,7 @@ class Desk:
         """The server asks the provider whether the key is right, and keeps it if it is."""
         from kedge.protocol.api import StoredCredential
 
-        body = {"provider_id": provider_id, "api_key": key}
+        body = {"provider_id": provider_id, "api_key": key, "env": environment()}
         return await self.call_server("POST", "/v1/credentials", body, type=StoredCredential)
 
     async def config(self) -> ConfigAnswer:
