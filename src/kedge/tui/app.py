@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kedge.tui.story.page import Page
 
 T = TypeVar("T")
+JOIN_S = 1.0  # of one try to join: the link tries again, and nobody who leaves waits longer for it
 
 
 class KedgeApp(App[int]):
@@ -60,6 +61,10 @@ class KedgeApp(App[int]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.exit, 128 + number)
+        self.call_after_refresh(self._link_up)
+
+    def _link_up(self) -> None:
+        """After the first picture: what speaks HTTP takes as long to import as half of the rest."""
         self.run_worker(self._stay_linked(), group="link", exit_on_error=True)
         self._begin()
 
@@ -80,17 +85,18 @@ class KedgeApp(App[int]):
     # the beginning
 
     async def _connect(self) -> AsyncClient:
-        # After the first picture: what speaks HTTP takes longer to import than all the rest.
         from kedge.client import AsyncClient
 
         launch = self.launch
-        return await AsyncClient.connect(
+        client = await AsyncClient.connect(
             launch.directory,
             host=launch.host,
             data_dir=launch.data_dir,
             token_file=launch.token_file,
             name="tui",
+            give_up_s=JOIN_S,
         )
+        return AsyncClient(client.wire, client.workspace)
 
     @work(group="begin")
     async def _begin(self) -> None:
@@ -289,6 +295,10 @@ class KedgeApp(App[int]):
 
     # the end
 
+    def _fatal_error(self) -> None:
+        """Without Textual's own account, which shows the values of variables: there may be a key among them."""
+        self._close_messages_no_wait()
+
     def leave(self) -> None:
         """Ask when a run would be left, and say that it goes on."""
         page = self.chat.page
@@ -323,4 +333,6 @@ def run(launch: Launch) -> int:
     told = terminal.ask(os.environ)
     app = KedgeApp(launch, told)
     code: Any = app.run()
+    if app._exception is not None:  # pyright: ignore[reportPrivateUsage] - where Textual keeps what ended it
+        raise app._exception  # pyright: ignore[reportPrivateUsage]
     return code if isinstance(code, int) else app.return_code or 0
