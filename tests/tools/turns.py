@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from kedge.config.schema import Config, SandboxConfig
@@ -44,6 +45,11 @@ class TurnHands:
 
     async def process_started(self, pid: int) -> ProcessGroup:
         return await self._ctx.process_started(pid)
+
+    def changing(
+        self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        return self._ctx.changing_file(path, data, counts)
 
     async def delegate(self, prompt: str, title: str) -> str:
         raise NotImplementedError

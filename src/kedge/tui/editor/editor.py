@@ -354,5 +354,7 @@ class PromptEditor(KillArea, inherit_bindings=False):
     def _keep(self) -> None:
         self._saving = None
         self._version += 1
-        kept = self._kept()
-        self.run_worker(partial(asyncio.to_thread, self._memory.keep, kept, self._version), group="keep")
+        self.run_worker(partial(self._store, self._kept(), self._version), group="keep")
+
+    async def _store(self, kept: list[Content], version: int) -> None:
+        await asyncio.to_thread(self._memory.keep, kept, version)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding
 from textual.keys import Keys
 
 # What Alt+Enter is in a terminal without a protocol for keys: Textual would hear Enter alone, and send half a prompt.
-ANSI_SEQUENCES_KEYS["\x1b\r"] = (Keys.ControlJ,)
+cast("dict[str, object]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
 # Enter with another key, as xterm tells it and Textual spells it.
 MODIFIED_ENTER = ("shift+\r", "alt+\r", "ctrl+\r")
 
