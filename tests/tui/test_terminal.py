@@ -242,3 +242,16 @@ async def test_suspend_and_resume(home: Home, tmp_path: Path) -> None:
         await terminal.shows("kept text", "F1 help")
         terminal.type(CTRL_C)
         await terminal.until(lambda: terminal.heard.count(b"\x1b[?1049l") == 2, "and gone again")
+
+
+async def test_after_ctrl_z_and_fg_all_of_the_screen_is_there_again(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, "openai/fake-model", "F1 help")
+        terminal.type("\x1a")  # Ctrl+Z
+        await terminal.until(lambda: terminal.is_restored, "the terminal given back")
+        async with asyncio.timeout(30):
+            _, status = await asyncio.to_thread(os.waitpid, terminal.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        terminal.screen.reset()  # as it was before the program, which our emulator does not keep
+        terminal.process.send_signal(signal.SIGCONT)
+        await terminal.shows(EDITOR, "openai/fake-model", "F1 help", "command palette")

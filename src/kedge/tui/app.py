@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from textual import events, work
+from textual import events, on, work
 from textual.app import App
 from textual.binding import BindingType
+from textual.driver import Driver
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 
@@ -288,6 +289,11 @@ class KedgeApp(App[int]):
         if (title, progress) != self._said:
             self._said = (title, progress)
             self.say(title + progress)
+
+    @on(Driver.SignalResume)
+    def _paint_again(self) -> None:
+        """After Ctrl+Z and `fg`: the terminal gives back an empty screen, of which Textual believes that it is full."""
+        self.refresh(layout=True)
 
     def say(self, sequence: str) -> None:
         if sequence and self._driver is not None and not self.is_headless:
