@@ -259,6 +259,8 @@ def test_a_command_shows_what_it_says_and_then_how_it_ended(log: Log) -> None:
     assert (shell().output, shell().is_open) == ("compiling\n", True)
     log.message("m", "user", [ShellCommand("make", "compiling", 2)])
     assert (shell().output, shell().exit_code, shell().is_open) == ("compiling", 2, False)
+    log.end(message_id="m")
+    assert not [block for block in log.blocks if isinstance(block, End)], "no model was asked: nothing to count"
 
 
 def test_a_result_is_done_also_when_it_was_read_and_one_that_only_begins_is_not(log: Log) -> None:

@@ -184,7 +184,7 @@ def _after(page: Page, run_id: str) -> Iterator[Block]:
     elif end.error is not None:
         if not any(note.kind == "error" for note in notes):
             yield Note(key=f"end:{run_id}", kind="error", text=end.error)
-    elif message := _answer_of(page, end.message_id, run_id):
+    elif (message := _answer_of(page, end.message_id, run_id)) and message.role == "assistant":  # commands ask no model
         reason = message.finish.reason if message.finish else None
         yield End(key=f"end:{run_id}", message_id=message.id, reason=reason, model=message.model, usage=end.usage)
 
