@@ -75,6 +75,8 @@ def test_what_is_said_goes_where_it_belongs(kedge: Kedge, script: str, args: lis
         (["x", "-c", "nowhere"], 2, "kedge: there is no directory 'nowhere'; check --cwd"),
         (["x", "--host", "nowhere"], 2, "kedge: 'nowhere' is no address; say unix:///path/to.sock or tcp://127.0.0.1"),
         (["x", "--model"], 2, "kedge: --model needs a value; 'kedge run --help' explains"),
+        (["x", "--run-id", "a/b"], 2, "kedge: run_id must be 1 to 128 of A-Z"),
+        (["x", "--run-id", ""], 2, "kedge: run_id must be 1 to 128 of A-Z"),
         (
             ["x", "--max-steps", "0"],
             2,

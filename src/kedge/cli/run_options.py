@@ -72,6 +72,7 @@ def parse(argv: list[str]) -> Options:
     options.choice("effort", EFFORTS)
     options.whole("max-steps")
     options.dollars("max-cost")
+    _check_run_id(options.get("run-id"))
     for one, other in (("session", "continue"), ("stream", "no-stream"), ("detach", "timeout"), ("detach", "json")):
         if options.has(one) and options.has(other):
             raise UsageError(f"--{one} and --{other} exclude each other")
@@ -97,6 +98,18 @@ def differing(options: Options) -> dict[str, Any]:
 
         given["output_schema"] = output_schema(path)
     return {name: value for name, value in given.items() if value not in (None, [])}
+
+
+def _check_run_id(run_id: str | None) -> None:
+    """Here already: it becomes part of a path."""
+    if run_id is not None:
+        from kedge.protocol.bounds import check_run_id
+        from kedge.protocol.errors import Invalid
+
+        try:
+            check_run_id(run_id)
+        except Invalid as error:
+            raise UsageError(error.message) from None
 
 
 def _rules(options: Options, name: str) -> list[str]:
