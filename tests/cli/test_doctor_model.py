@@ -30,12 +30,24 @@ def said(directory: Path) -> str:
     return "\n".join(text for _, text in model(str(directory / "data"), str(directory)))
 
 
-@pytest.mark.parametrize("address", ["http://me:s3cret-word@127.0.0.1:9/v1?key=s3cret-word", "me:s3cret-word@host"])
-def test_a_password_in_an_address_is_not_shown(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", address)
+def test_a_password_in_an_address_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://me:s3cret-word@127.0.0.1:9/v1?key=s3cret-word")
     text = said(tmp_path)
     assert "nothing answers at OPENAI_BASE_URL=" in text
     assert "s3cret-word" not in text
+
+
+def test_what_is_no_address_is_called_that_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "me:s3cret-word@host")
+    assert said(tmp_path) == "OPENAI_BASE_URL is no address; it must be http(s)://HOST[:PORT][/PATH]"
+
+
+def test_a_stored_key_is_one_that_an_address_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "credentials.json").write_text('{"providers": {"openai": {"api_key": "k"}}}')
+    first = said(tmp_path).splitlines()[0]
+    assert first == "model chosen by the server at http://127.0.0.1:9/v1, with the stored key: OPENAI_BASE_URL is set"
 
 
 def test_nor_one_in_the_configuration(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _named(named: str, source: str, data_dir: str, loaded: Loaded) -> Iterator[F
     elif provider in LOCAL_PROVIDERS:
         yield True, f"model {named}: {source}"
     elif (vendor := provider.upper()) in _VENDORS and (_is_set(f"{vendor}_BASE_URL") or _has_key(vendor)):
-        yield from _vendor(vendor, named, source, loaded)
+        yield from _vendor(vendor, named, source, data_dir, loaded)
     elif provider in _logins(data_dir):
         yield True, f"model {named}: {source}, and its key is stored"
     else:
@@ -79,7 +79,7 @@ def _found(data_dir: str, loaded: Loaded) -> Iterator[Finding]:
     addresses = [(vendor, f"{vendor}_BASE_URL") for vendor in _VENDORS]
     keys = [(vendor, variable) for vendor in _VENDORS for variable in _keys(vendor)]
     if found := next((each for each in (*addresses, *keys) if _is_set(each[1])), None):
-        yield from _vendor(found[0], "", f"{found[1]} is set", loaded)
+        yield from _vendor(found[0], "", f"{found[1]} is set", data_dir, loaded)
     elif loaded.config.providers:
         yield True, f"model of the configured provider {next(iter(loaded.config.providers))}"
     elif logins := _logins(data_dir):
@@ -103,10 +103,14 @@ def _ignored(loaded: Loaded) -> Iterator[Finding]:
         yield None, f"{each.file}:{each.line}: {each.key} is ignored: it {each.why} (kedge config trust)"
 
 
-def _vendor(vendor: str, named: str, why: str, loaded: Loaded) -> Iterator[Finding]:
+def _vendor(vendor: str, named: str, why: str, data_dir: str, loaded: Loaded) -> Iterator[Finding]:
     title, default, _ = _VENDORS[vendor]
     base_url = os.environ.get(f"{vendor}_BASE_URL", "").strip()
-    key = "" if _has_key(vendor) else ", without a key"
+    if base_url and not base_url.lower().startswith(("http://", "https://")):
+        yield False, f"{vendor}_BASE_URL is no address; it must be http(s)://HOST[:PORT][/PATH]"
+        return
+    stored = ", with the stored key" if vendor.lower() in _logins(data_dir) else ", without a key"
+    key = "" if _has_key(vendor) else stored
     if "/" not in named:
         named = _default(vendor.lower(), default, base_url, loaded)
     yield True, f"model {named} at {_shown(base_url) if base_url else title}{key}: {why}"
