@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kedge.client import AsyncClient, Client
-from kedge.client.errors import Refused, Unreachable
+from kedge.client.errors import NotUnderstood, Refused, Unreachable
 from kedge.protocol.events import CaughtUp, Event
-from kedge.protocol.runs import RunEnd
+from kedge.protocol.runs import Receipt, RunEnd
 from tests.server.process import Place, Server
 
 LIMIT_S = 30
@@ -171,3 +171,8 @@ async def take_until(events: AsyncGenerator[Event], seq: int) -> AsyncGenerator[
         yield event
         if event.seq == seq:
             return
+
+
+async def test_an_answer_that_is_not_understood_is_an_error_of_the_client(aclient: AsyncClient) -> None:
+    with pytest.raises(NotUnderstood, match="of the same version"):
+        await aclient.call("GET", "/sessions", type=Receipt)

@@ -110,6 +110,21 @@ class TestLink:
                 assert first.text == second.text == answer_of(**plan)
         assert await asyncio.to_thread(server.stop) == 0
 
+    async def test_a_data_directory_that_was_emptied_is_joined_anew(self, home: Home, tmp_path: Path) -> None:
+        server = await asyncio.to_thread(home.serve)
+        async with watching(home, tmp_path) as watch:
+            await watch.open()
+            await asyncio.to_thread(server.kill)
+            for file in home.data_dir.glob("*.db*"):
+                file.unlink()
+            server = await asyncio.to_thread(home.serve)
+            await watch.until(lambda: watch.link.state == "refused")
+            session_id = await watch.open()  # waits for the way in
+            await watch.until(lambda: session_id in watch.book.sessions)
+            await watch.submit(asking(text="AGAIN"), "r")
+            await watch.until(lambda: watch.text == "AGAIN")
+        assert await asyncio.to_thread(server.stop) == 0
+
     async def test_what_another_client_does_shows_at_once(self, home: Home, tmp_path: Path) -> None:
         server = await asyncio.to_thread(home.serve)
         async with watching(home, tmp_path) as one, watching(home, tmp_path) as other:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from kedge.client.aiowire import AsyncWire
+from kedge.client.errors import NotUnderstood
 from kedge.client.policy import GIVE_UP_S, Reconnect
 from kedge.client.story import Story, escape, query
 from kedge.client.sync import Client, submission
@@ -80,13 +81,13 @@ class AsyncClient:
 
     async def call(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """A request below this workspace, like `call("GET", "/agent", type=AgentState)`."""
-        return msgspec.convert(await self.wire.call(method, self.path + path, body, policy=self.policy()), type)
+        return understood(await self.wire.call(method, self.path + path, body, policy=self.policy()), type)
 
     async def models(self, env: Mapping[str, str] | None = None) -> Offered:
         """Which models there are for a shell with these variables, or for the server's own; keys do not leave it."""
         headers = {} if env is None else {HEADER: header_of(env)}
         answer = await self.wire.call("GET", f"{self.path}/models", policy=self.policy(), headers=headers)
-        return msgspec.convert(answer, Offered)
+        return understood(answer, Offered)
 
     def policy(self) -> Reconnect:
         return Reconnect(give_up_s=self._give_up_s)
@@ -140,6 +141,15 @@ class AsyncClient:
             raise ValueError("say what to cancel: run_id or session_id")
         target = f"/agent/sessions/{escape(session_id)}/cancel"
         return (await self.call("POST", target, type=dict[str, list[str]]))["cancelled"]
+
+
+def understood(answer: object, type: type[T]) -> T:
+    """An answer as a struct. One of a much newer server, or of no server of ours, is an error like others."""
+    try:
+        return msgspec.convert(answer, type)
+    except msgspec.ValidationError as error:
+        what = f"the server's answer was not understood ({error}); use a client and a server of the same version"
+        raise NotUnderstood(what) from error
 
 
 class AsyncRunning:

@@ -6,6 +6,7 @@ ClientError
 ├── SpawnFailed     a server could not be started
 │   └── SpawnRefused    for a reason that its user can mend: the data directory, the file in it
 ├── NotAllowed      the server does not let us in
+├── NotUnderstood   the server answered with something else than this client knows
 └── Refused         the server answered with an error: `status`, `code`, `message`
 """
 
@@ -33,6 +34,10 @@ class SpawnRefused(SpawnFailed):
 
 
 class NotAllowed(ClientError):
+    pass
+
+
+class NotUnderstood(ClientError):
     pass
 
 

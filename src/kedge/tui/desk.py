@@ -36,10 +36,10 @@ class Desk:
 
     async def call_server(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """A request of the server itself, like `/v1/version`."""
-        import msgspec
+        from kedge.client.aio import understood
 
         client = await self._ready()
-        return msgspec.convert(await client.wire.call(method, path, body, policy=client.policy()), type)
+        return understood(await client.wire.call(method, path, body, policy=client.policy()), type)
 
     # sessions
 
@@ -177,10 +177,9 @@ class Desk:
         return (await self.call("GET", "/commands", type=UserCommands)).commands
 
     async def _post_run(self, path: str, body: dict[str, Any], type: type[T]) -> T:
-        import msgspec
-
+        from kedge.client.aio import understood
         from kedge.client.policy import Reconnect
 
         client = await self._ready()
         policy = Reconnect(give_up_s=SUBMIT_S)
-        return msgspec.convert(await client.wire.call("POST", client.path + path, body, policy=policy), type)
+        return understood(await client.wire.call("POST", client.path + path, body, policy=policy), type)

@@ -14,7 +14,7 @@ from kedge.tui.story.book import Book
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
-    from kedge.protocol.sessions import Session
+    from kedge.tui.story.page import Page
 
 LinkState = Literal["connecting", "live", "lost", "refused"]
 PAGE = 1000
@@ -30,10 +30,11 @@ class Link:
         self.book = book
         self.state: LinkState = "connecting"
         self.error = ""
-        self.is_read = False  # whether the sessions are there
+        self.is_read = False  # whether the sessions are there, and what is looked at
         self.client: AsyncClient | None = None
         self._connect = connect
         self._on_change = on_change
+        self._story = Story(decode=_decode)  # it goes on where it was, whatever the server refused meanwhile
         self._open: list[str] = []  # sessions to read again when something was missed
         self._reading: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -69,9 +70,17 @@ class Link:
     async def open_page(self, session_id: str) -> None:
         """Read a session, and keep it: after a gap it is read again."""
         client = await self.ready()
+        was_open = session_id in self._open
+        self._open = [*self._open, session_id]  # the one that is looked at stays until the other is there
+        try:
+            await self._read_page(client, session_id)
+        except ClientError:
+            if not was_open:
+                self._open = [each for each in self._open if each != session_id]
+                self.book.close(self._open)
+            raise
         self._open = [session_id]
         self.book.close(self._open)
-        await self._read_page(client, session_id)
         self._on_change()
 
     async def read_usage(self, session_id: str) -> None:
@@ -89,10 +98,10 @@ class Link:
         self._on_change()
 
     async def _follow(self, client: AsyncClient, policy: Reconnect) -> None:
-        from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES, decode_event
+        from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES
 
         known = CONTROL_TYPES.keys() | PAYLOAD_TYPES.keys()
-        story = Story(decode=_decode)
+        story = self._story
         while True:
             try:
                 async with contextlib.aclosing(client.wire.stream(f"{client.path}/events{story.connect()}")) as chunks:
@@ -103,15 +112,26 @@ class Link:
                                 case "connected":
                                     self._connected(client)
                                 case "stream_reset":
-                                    self.book.forget()
-                                    self._read_all(client)
+                                    self._read_anew(client)
                                 case name if name in known:  # a newer server may know more
-                                    self.book.take(decode_event(data))
+                                    self._take(client, data)
                                 case _:
                                     pass
                         self._on_change()
             except (Dropped, SpawnFailed) as error:
                 await self._lose(error, policy)
+
+    def _take(self, client: AsyncClient, data: bytes) -> None:
+        import msgspec
+
+        from kedge.protocol.events import decode_event
+
+        try:
+            event = decode_event(data)
+        except msgspec.ValidationError:  # of a newer server: what it says is in what is read
+            self._read_anew(client)
+            return
+        self.book.take(event)
 
     def _connected(self, client: AsyncClient) -> None:
         self.state, self.error = "live", ""
@@ -127,9 +147,12 @@ class Link:
         """No workspace, no way in: said in the banner, and tried again, since the user may mend it meanwhile."""
         is_gone = isinstance(error, Refused) and error.status == 404
         if is_gone and self.client is not None:  # the data directory was emptied: join anew
-            await self.client.close()
-            self.client = None
+            client, self.client = self.client, None
+            self._ready.clear()
+            self._story = Story(decode=_decode)
             self.is_read = False
+            await self._stop_reading()
+            await client.close()
             self.book.forget()
         self.state, self.error = "refused", str(error)
         self._on_change()
@@ -140,39 +163,53 @@ class Link:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._retry.wait(), policy.next_delay_s())
 
+    def _read_anew(self, client: AsyncClient) -> None:
+        """Something was missed."""
+        self.book.forget()
+        self._read_all(client)
+
     def _read_all(self, client: AsyncClient) -> None:
         """Read beside the stream, which goes on: what it tells meanwhile is newer."""
         if self._reading is not None:
             self._reading.cancel()
         self.book.begin_reading()
-        self._reading = asyncio.create_task(self._read(client))
+        self.is_read = False
+        self._reading = asyncio.create_task(self._read_until_there(client))
+
+    async def _read_until_there(self, client: AsyncClient) -> None:
+        policy = Reconnect(give_up_s=FOREVER_S)
+        while True:
+            try:
+                await self._read(client)
+                return
+            except ClientError:
+                await self._pause(policy)
 
     async def _read(self, client: AsyncClient) -> None:
-        policy = Reconnect(give_up_s=FOREVER_S)
-
-        async def get(target: str, type: Any) -> Any:
-            import msgspec
-
-            return msgspec.convert(await client.wire.call("GET", client.path + target, policy=policy), type)
-
         from kedge.protocol import api
 
         for state in ("running", "queued"):
-            self.book.read_runs((await get(f"/runs{query(state=state)}", api.Runs)).runs)
-        sessions: list[Session] = (await get(f"/sessions{query(limit=PAGE)}", api.Sessions)).sessions
-        self.book.read_sessions(sessions)
-        self.is_read = True
+            self.book.read_runs((await client.call("GET", f"/runs{query(state=state)}", type=api.Runs)).runs)
+        sessions = await client.call("GET", f"/sessions{query(limit=PAGE)}", type=api.Sessions)
+        self.book.read_sessions(sessions.sessions)
         for session_id in list(self._open):
             with contextlib.suppress(Refused):  # deleted meanwhile
                 await self._read_page(client, session_id)
+        self.is_read = True
         self._on_change()
 
     async def _read_page(self, client: AsyncClient, session_id: str) -> None:
+        page: Page | None = None
+        while page is None or self.book.pages.get(session_id) is not page:  # forgotten while it was read
+            page = self.book.page(session_id)
+            await self._fill(client, page)
+
+    async def _fill(self, client: AsyncClient, page: Page) -> None:
         from kedge.protocol import api
         from kedge.protocol.messages import Message
         from kedge.protocol.sessions import SessionDetails
 
-        page = self.book.page(session_id)
+        session_id = page.session_id
         runs = await client.call("GET", f"/runs{query(session_id=session_id, limit=PAGE)}", type=api.Runs)
         messages: list[Message] = []
         as_of: int | None = None
