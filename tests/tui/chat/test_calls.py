@@ -115,6 +115,14 @@ def test_an_error_is_shown_without_asking() -> None:
     assert seen(call("view", '{"path": "a"}', "failed", "No such file.")) == ["✗ view a", "  No such file."]
 
 
+def test_an_error_is_broken_at_its_words() -> None:
+    error = "there is no such file in this workspace"
+    assert seen(call("view", '{"path": "a"}', "failed", error), 26)[1:] == [
+        "  there is no such file in",
+        "  this workspace",
+    ]
+
+
 def test_a_sub_agent_shows_what_it_did_last_and_all_of_it_unfolded() -> None:
     child = (Words(key="w", text="Hello."), *(call("ls", f'{{"path": "d{i}"}}', key=str(i)) for i in range(6)))
     running = call("agent", '{"title": "Look"}', "running", child=child)

@@ -113,10 +113,12 @@ def _body(call: Call, given: Json, look: Look, width: int, palette: Palette, dra
         lines += first_lines(command, MAX_LINES, width, palette.secondary, palette)
     if call.state == "failed":
         # A command that failed says why at its end, a tool at its beginning.
-        take = last_lines if call.name == "bash" else first_lines
-        ink = palette.text if call.name == "bash" else palette.error
-        limit = FOLDED_OUTPUT if call.name == "bash" else FOLDED_ERROR
-        lines += take(call.output, MAX_LINES if is_open else limit, width, ink, palette)
+        if call.name == "bash":
+            lines += last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.text, palette)
+        else:
+            lines += first_lines(
+                call.output, MAX_LINES if is_open else FOLDED_ERROR, width, palette.error, palette, wrap
+            )
     elif diff := diff_of(call):
         lines += _diff(diff, look, width, palette)
     elif call.name == "todos":
