@@ -171,7 +171,7 @@ async def test_a_question_that_nobody_wants_to_answer(served: Home, tmp_path: Pa
         await hands.idle()
 
 
-async def test_a_refused_key_is_asked_for_and_the_run_goes_on(served: Home, tmp_path: Path) -> None:
+async def test_who_has_no_other_key_can_cancel_the_run_that_asks_for_one(served: Home, tmp_path: Path) -> None:
     served.models.on({"status": 401, "error": "invalid_api_key", "times": 2, "text": "LET-IN"}, prompt="with a key")
     async with kedge(tmp_path) as hands:
         await hands.submit("with a key")

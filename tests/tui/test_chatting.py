@@ -11,6 +11,7 @@ import pytest
 from kedge.client import AsyncClient
 from kedge.protocol.api import Runs
 from kedge.tui import desk
+from kedge.tui.editor.draft import Draft
 from kedge.tui.story.blocks import Call
 from tests.e2e.home import Home, asking
 from tests.tui.hands import kedge
@@ -109,8 +110,69 @@ async def test_a_sub_agent_is_nested_and_its_session_has_a_way_back(served: Home
         await hands.shows("Esc goes back", "CHILD-ENDS", "view")
         assert hands.app.chat.session_id != parent
         await hands.press("escape")
-        await hands.shows("PARENT-ENDS")
+        await hands.shows("PARENT-ENDS", "1 call")
         assert hands.app.chat.session_id == parent
+
+
+async def test_prompts_sent_in_one_breath_go_into_one_session_in_their_order(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        for text in ("ONE", "TWO", "THREE"):
+            hands.app.chat.editor.put_back(asking(text=text))
+            hands.app.chat.editor.action_submit()
+        await hands.shows("ONE", "TWO", "THREE")
+        await hands.idle()
+        assert len(await hands.app.desk.sessions()) == 1
+        page = hands.app.chat.page
+        assert page is not None
+        accepted = sorted(page.runs.values(), key=lambda run: run.seq)
+        assert [run.prompt for run in accepted] == [asking(text=text) for text in ("ONE", "TWO", "THREE")]
+
+
+async def test_a_prompt_that_had_arrived_is_not_sent_twice_in_another_mode(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        chat = hands.app.chat
+        await hands.submit(asking(text="ARRIVED"))
+        await hands.shows("ARRIVED")
+        await hands.idle()
+        page = chat.page
+        assert page is not None
+        (run_id,) = page.runs
+        del page.runs[run_id]  # as if nothing had been told of it: neither receipt nor story
+        draft = Draft(asking(text="ARRIVED"))
+        chat._unsent[run_id] = draft
+        chat.choose_mode("plan")
+        chat.send(draft)
+        await hands.shows("It had been sent before")
+        runs = await hands.app.desk.call("GET", f"/runs?session_id={chat.session_id}", type=Runs)
+        assert [run.run_id for run in runs.runs] == [run_id]
+
+
+async def test_a_session_that_cannot_be_opened_leaves_the_one_that_is_open(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await hands.submit(asking(text="STAYS"))
+        await hands.shows("STAYS")
+        await hands.idle()
+        hands.app.chat.open_session("nobody")
+        await hands.until(lambda: hands.told, "a word on why")
+        await hands.shows("STAYS")
+        assert list(hands.app.book.pages) == [hands.app.chat.session_id]
+        await hands.submit(asking(text="GOES-ON"))
+        await hands.shows("STAYS", "GOES-ON")
+
+
+async def test_leaving_from_a_dialog_asks_too(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await hands.submit(asking(gate="left-from-a-dialog"))
+        await hands.until(lambda: hands.app.chat.page and hands.app.chat.page.is_busy, "it runs")
+        await hands.press("f1")
+        await hands.opens("HelpDialog")
+        await hands.press("ctrl+q")
+        await hands.opens("ConfirmDialog")
+        await hands.shows("It goes on without you")
+        await hands.press("enter", "escape")  # stays
+        await hands.closes()
+        served.models.release("left-from-a-dialog")
+        await hands.idle()
 
 
 async def test_a_shell_command_shows_what_it_printed(served: Home, tmp_path: Path) -> None:

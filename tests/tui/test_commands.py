@@ -35,7 +35,9 @@ async def test_commands_that_need_a_session_say_so(served: Home, tmp_path: Path)
             await hands.shows(word)
 
 
-async def test_commands_of_a_session(served: Home, tmp_path: Path) -> None:
+async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     async with kedge(tmp_path, (140, 40)) as hands:
         await answered(hands)
         await hands.submit("/rename Another title")
@@ -54,6 +56,10 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path) -> None:
         await hands.shows("Not written:")
         await hands.submit("/export here.md")
         await hands.until((tmp_path / "here.md").exists, "under its name")
+        await hands.submit("/export ~nobody-of-this-name/there.md")
+        await hands.shows("Not written:")
+        await hands.submit("/export ~/there.md")
+        await hands.until((tmp_path / "home" / "there.md").exists, "at home")
         await hands.submit("/compact")
         await hands.shows("the conversation was summarized")
         await hands.submit("/clear")

@@ -13,7 +13,7 @@ from tests.e2e.home import Home, new_home
 from tests.support.model_control import ModelControl
 from tests.tui.hands import kedge
 
-RIGHT, WRONG = "right.first.key.0001", "wrong.first.key.0002"
+RIGHT, WRONG, NEWER = "right.first.key.0001", "wrong.first.key.0002", "newer.first.key.0003"
 KEYS = ("OPENAI_API_KEY", "KEDGE_MODEL")
 
 
@@ -60,6 +60,25 @@ async def test_a_key_is_entered_checked_and_stored_a_model_chosen_and_there_is_a
         await hands.submit("Hello.")
         await hands.shows("FAKE-ANSWER-OK")
         await hands.idle()
+
+
+async def test_a_key_that_is_refused_one_day_is_asked_for_and_the_run_goes_on(home: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, is_ready=False, model="openai/fake-model") as hands:
+        await hands.opens("FirstStart")
+        await hands.app.desk.log_in("openai", RIGHT)
+        await hands.press("escape")
+        await hands.closes()
+        home.models.accept_keys(NEWER)
+        await hands.submit("Hello.")
+        await hands.opens("KeyDialog")
+        await hands.shows("Key for OpenAI")
+        await hands.write(NEWER)
+        await hands.press("enter")
+        await hands.closes()
+        await hands.shows("FAKE-ANSWER-OK")
+        await hands.idle()
+        assert hands.app.chat.page is not None
+        assert len(hands.app.chat.page.runs) == 1
 
 
 async def test_who_wants_to_look_around_first_is_told_how_to_go_on(home: Home, tmp_path: Path) -> None:

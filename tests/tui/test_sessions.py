@@ -79,7 +79,19 @@ async def test_a_model_is_chosen_for_the_session(served: Home, tmp_path: Path) -
             await other.call("PATCH", f"/sessions/{hands.app.chat.session_id}", body, type=dict)
         await hands.shows("  ask  openai/their-model")
         await hands.press("ctrl+n")
-        await hands.shows("keys and commands")
+        await hands.shows("keys and commands", "  ask  openai/fake-model")
+
+
+async def test_a_title_is_edited_with_the_keys_that_else_delete_sessions(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        session = await hands.app.desk.create_session()
+        await hands.app.desk.rename(session.id, "titled")
+        await hands.press("ctrl+s")
+        await hands.opens("SessionDialog")
+        await hands.shows("titled")
+        await hands.press("ctrl+r", "home", "delete", "enter")
+        await hands.until(lambda: hands.app.book.sessions[session.id].title == "itled", "renamed")
+        assert hands.dialog("SessionDialog")
 
 
 async def test_a_provider_without_a_key_asks_for_it(served: Home, tmp_path: Path) -> None:

@@ -137,8 +137,9 @@ class KedgeApp(App[int]):
         """Find out which model the next prompt goes to; whether there is one."""
         from kedge.tui.models import current
 
+        offered = await self.desk.offered()
         session = self.book.sessions.get(self.chat.session_id or "")
-        found = current(await self.desk.offered(), self.launch.model, session.model if session else None)
+        found = current(offered, self.launch.model, session.model if session else None)
         self.chat.model = found.name if found.is_ready else ""
         self.chat.window = found.context_window
         self._changed()
@@ -236,6 +237,14 @@ class KedgeApp(App[int]):
 
         self.run_worker(quietly, group="reading")
 
+    @work(group="model", exclusive=True)
+    async def see_model(self) -> None:
+        """Another session is looked at: it may have another model."""
+        try:
+            await self.choose_model()
+        except ClientError as error:
+            self.chat.hint(str(error))
+
     @work(group="settings", exclusive=True)
     async def _reread(self) -> None:
         try:
@@ -304,6 +313,10 @@ class KedgeApp(App[int]):
     def _fatal_error(self) -> None:
         """Without Textual's own account, which shows the values of variables: there may be a key among them."""
         self._close_messages_no_wait()
+
+    async def action_quit(self) -> None:
+        """Textual's own key for it, which works in dialogs, too."""
+        self.leave()
 
     def leave(self) -> None:
         """Ask when a run would be left, and say that it goes on."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kedge.client.errors import ClientError
 from kedge.tui import words
+from kedge.tui.chat.clean import clean_line
 from kedge.tui.editor.draft import Draft
 from kedge.tui.story.blocks import Block, Call
 
@@ -59,7 +60,8 @@ class Commands:
         """The user's own, in place of those that were there; a name of ours stays ours."""
         self.all = {name: each for name, each in self.all.items() if not each.is_own}
         for each in found:
-            command = Command(each.name, each.description, partial(self._prompt, each.text), "[ARGUMENTS]", is_own=True)
+            what, run = clean_line(each.description), partial(self._prompt, each.text)
+            command = Command(each.name, what, run, "[ARGUMENTS]", is_own=True)
             self.all.setdefault(each.name, command)
         self._screen.editor.set_commands(self.names())
 
@@ -230,7 +232,7 @@ class Commands:
             path = export(
                 page, self._screen.book.sessions.get(page.session_id), name, self._screen.kedge.launch.directory
             )
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             self._screen.hint(f"Not written: {error}")
             return
         self._screen.notify(f"Written to {path}")

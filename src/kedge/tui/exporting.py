@@ -11,10 +11,10 @@ from kedge.tui.story.page import Page
 
 
 def export(page: Page, session: Session | None, name: str, directory: str) -> Path:
-    """Write it; an existing file is never overwritten. Raises OSError."""
+    """Write it; an existing file is never overwritten. Raises OSError, and RuntimeError for a home that nobody has."""
     title = (session.title if session else "") or "Session"
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "session"
-    path = Path(directory, name or f"{slug}.md").expanduser()
+    path = Path(directory, Path(name or f"{slug}.md").expanduser())
     with path.open("x", encoding="utf-8", errors="replace") as file:
         file.write(f"# {title}\n")
         for message in page.messages.values():

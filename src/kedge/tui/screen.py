@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -55,6 +56,7 @@ class ChatScreen(Screen[None]):
         self.window: int | None = None  # of its context, in tokens
         self.commands = Commands(self)
         self.asking = Asking(self)
+        self._turn = asyncio.Lock()  # prompts are sent in the order of Enter, and into one session
         self._unsent: dict[str, Draft] = {}  # sent, and nobody knows yet whether it arrived: by run
         self._escaped_at = float("-inf")
         self._hint = ""
@@ -131,12 +133,13 @@ class ChatScreen(Screen[None]):
         is_agent = session is not None and session.parent_session_id is not None
         doing = Doing(len(requests), self.key("answer"), self._hint, is_agent)
         self.query_one(Activity).draw(page, doing)
-        place = Path(self.kedge.launch.directory).name or "/"
-        self.query_one(StatusLine).draw(self.mode, self.model, page, self.window, place, self.key("help"))
+        place = clean_line(Path(self.kedge.launch.directory).name) or "/"
+        model = clean_line(self.model)
+        self.query_one(StatusLine).draw(self.mode, model, page, self.window, place, self.key("help"))
         if self.has_class("-wide"):
             files = self.book.files.get(self.session_id or "", {})
             title = session.title if session else ""
-            self.query_one(Sidebar).draw(title, self.model, page, self.window, files, place)
+            self.query_one(Sidebar).draw(title, model, page, self.window, files, place)
         self.asking.sync(requests)
         self.kedge.show_state(page)
         self._settle()
@@ -147,7 +150,7 @@ class ChatScreen(Screen[None]):
         if is_wanted:
             home, directory = str(Path.home()), self.kedge.launch.directory
             place = directory.replace(home, "~", 1) if directory.startswith(f"{home}/") else directory
-            welcome.draw(place, self.model, self.key("help"), self.key("palette"))
+            welcome.draw(clean_line(place), clean_line(self.model), self.key("help"), self.key("palette"))
 
     def key(self, action: str) -> str:
         """What to press for an action, whatever the configuration made of it."""
@@ -172,15 +175,13 @@ class ChatScreen(Screen[None]):
         self.asking.forget()
         self.draw()
         self.transcript.scroll_end(animate=False)
-        try:
-            await self.kedge.choose_model()
-        except ClientError as error:
-            self.hint(str(error))
+        self.kedge.see_model()
 
     def action_new_session(self) -> None:
         self.session_id = None
         self.asking.forget()
         self.draw()
+        self.kedge.see_model()
         self.editor.focus()
 
     # sending
@@ -203,23 +204,15 @@ class ChatScreen(Screen[None]):
         run_id = again or new_run_id()
         self._unsent[run_id] = draft
         is_typed = draft in self.editor.sending  # else it is the text of a command
+        self.link.retry()
         try:
-            if self.session_id is None:
-                session_id = (await self.desk.create_session()).id
-                await self.link.open_page(session_id)
-                self.session_id = session_id
-            if draft.kind == "shell":
-                await self.desk.shell(self.session_id, draft.text, run_id=run_id)
-            else:
-                await self.desk.submit(
-                    self.session_id,
-                    draft.text,
-                    run_id=run_id,
-                    attachments=draft.attachments,
-                    mode=self.mode,
-                    model=self.kedge.launch.model,
-                )
+            async with self._turn:
+                await self._hand_in(draft, run_id)
         except Refused as error:
+            if error.code == "run_id_conflict":  # it had arrived, before mode or session were changed
+                self._arrived(run_id)
+                self.hint("It had been sent before")
+                return
             self._unsent.pop(run_id, None)
             self._put_back(draft, is_typed=is_typed)
             self.hint(f"Not sent: {error}")
@@ -229,10 +222,30 @@ class ChatScreen(Screen[None]):
                 self._put_back(draft, is_typed=is_typed)
                 self.hint(f"Not sent: {error}; Enter tries again")
             return
-        if self._unsent.pop(run_id, None) is not None:
-            self.editor.accepted(draft)
+        self._arrived(run_id)
         self._hint = ""
         self.transcript.scroll_end(animate=False)
+
+    async def _hand_in(self, draft: Draft, run_id: str) -> None:
+        if self.session_id is None:
+            session_id = (await self.desk.create_session()).id
+            await self.link.open_page(session_id)
+            self.session_id = session_id
+        if draft.kind == "shell":
+            await self.desk.shell(self.session_id, draft.text, run_id=run_id)
+            return
+        await self.desk.submit(
+            self.session_id,
+            draft.text,
+            run_id=run_id,
+            attachments=draft.attachments,
+            mode=self.mode,
+            model=self.kedge.launch.model,
+        )
+
+    def _arrived(self, run_id: str) -> None:
+        if (draft := self._unsent.pop(run_id, None)) is not None:
+            self.editor.accepted(draft)
 
     def _put_back(self, draft: Draft, *, is_typed: bool) -> None:
         if is_typed:
@@ -244,7 +257,7 @@ class ChatScreen(Screen[None]):
         """A prompt whose receipt was lost, and which the story tells of, did arrive."""
         told = self.page.runs if self.page else {}
         for run_id in [each for each in self._unsent if each in self.book.runs or each in told]:
-            self.editor.accepted(self._unsent.pop(run_id))
+            self._arrived(run_id)
 
     # keys
 

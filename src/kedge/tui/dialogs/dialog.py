@@ -15,6 +15,8 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from kedge.tui.chat.clean import clean_line
+
 T = TypeVar("T")
 # A dialog that opens under somebody's fingers: what was on its way when it came, and what still is a moment later.
 QUIET_S = 0.6
@@ -29,7 +31,7 @@ class Dialog(ModalScreen[T]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             if heading := self.heading():
-                yield Static(heading, classes="dialog-title", markup=False)
+                yield Static(clean_line(heading), classes="dialog-title", markup=False)
             yield from self.body()
             yield Static(self.footer, classes="dialog-footer", markup=False)
 

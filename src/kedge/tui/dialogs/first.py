@@ -27,8 +27,8 @@ class FirstStart(Dialog[str]):
 
     def body(self) -> ComposeResult:
         usable = [each for each in self._offered.providers if each.usable]
-        found = [f"✓ {each.title}: {clean(each.why)}" for each in usable] or ["No key, no model server was found."]
-        yield Static("\n".join([clean(self._offered.why), "", *found]), markup=False)
+        found = [f"✓ {each.title}: {each.why}" for each in usable] or ["No key, no model server was found."]
+        yield Static(clean("\n".join([self._offered.why, "", *found])), markup=False)
         yield Static("")
         yield OptionList(
             *([Option("Choose a model", id="model")] if usable else []),

@@ -69,7 +69,7 @@ class ModelDialog(Dialog[ModelChoice]):
                 if _has(wanted, f"{provider.id} {provider.title}"):
                     options.add_option(Option(_closed(provider), id=f"provider {provider.id}"))
                 continue
-            for model in provider.models:
+            for model in {each.name: each for each in provider.models}.values():  # a server may list one twice
                 if _has(wanted, f"{model.name} {provider.title}"):
                     if model.name == self._current:
                         lit = options.option_count
@@ -99,5 +99,5 @@ def _line(model: OfferedModel, is_current: bool) -> Content:
 
 def _closed(provider: OfferedProvider) -> Content:
     return Content.assemble(
-        (f"  {provider.title}", "$foreground-muted"), (f"  {clean(provider.why)}", "$foreground-muted")
+        (f"  {clean(provider.title)}", "$foreground-muted"), (f"  {clean(provider.why)}", "$foreground-muted")
     )

@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 from kedge.client.errors import ClientError
 from kedge.protocol.sessions import Session
 from kedge.tui import words
-from kedge.tui.chat.clean import clean
+from kedge.tui.chat.clean import clean, clean_line
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.confirm import ConfirmDialog
 from kedge.tui.dialogs.dialog import Dialog
@@ -120,12 +120,16 @@ class SessionDialog(Dialog[str]):
             event.stop()
             (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a title that is written, the keys that delete a session delete letters."""
+        return action != "remove" or self._renaming is None
+
     def action_rename(self) -> None:
         session = self._book.sessions.get(self._lit() or "")
         if session is not None:
             self._renaming = session.id
             field = self.query_one(Input)
-            field.value, field.placeholder = session.title, "new title"
+            field.value, field.placeholder = clean_line(session.title), "new title"
 
     def action_remove(self) -> None:
         session = self._book.sessions.get(self._lit() or "")

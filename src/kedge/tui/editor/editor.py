@@ -146,7 +146,7 @@ class PromptEditor(KillArea, inherit_bindings=False):
 
     def put_back(self, content: Content | str) -> None:
         """Something to go on with, like a prompt from the queue: before what is there."""
-        content = Content(content) if isinstance(content, str) else content
+        content = Content(pasting.cleaned(content)) if isinstance(content, str) else content
         if not self.text.strip():
             self.put(content)
         elif content.kind == "prompt" and kind_of(self.text) == "prompt":

@@ -70,6 +70,9 @@ class Book:
             page = self.pages[session_id] = Page(session_id, parent)
             if parent is not None:
                 parent.children[session_id] = page
+            for child in self.pages.values():  # of a sub-agent that was looked at by itself
+                if self._parent_of(child.session_id) is page:
+                    page.children[child.session_id], child.parent = child, page
             for run in self.runs.values():
                 if run.session_id == session_id:
                     page.take_run(run)

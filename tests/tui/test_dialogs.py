@@ -1,0 +1,50 @@
+"""What dialogs show comes from files, providers and models: nothing in it moves a cursor, and nothing ends the app."""
+
+from __future__ import annotations
+
+from textual.app import App
+from textual.widgets import OptionList
+
+from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
+from kedge.tui.dialogs.confirm import ConfirmDialog
+from kedge.tui.dialogs.models import ModelDialog
+from kedge.tui.dialogs.palette import Palette
+from tests.tui.hands import screen_text
+
+ODD = "a\x1b[31mb\x1b]2;title\x07\x9bc[bold]d"
+
+
+async def test_a_model_that_its_server_lists_twice_is_offered_once() -> None:
+    model = OfferedModel(
+        name="local/one",
+        context_window=None,
+        max_output_tokens=None,
+        input_price=None,
+        output_price=None,
+        cache_read_price=None,
+        cache_write_price=None,
+        images=False,
+        tools=True,
+        reasoning=False,
+        source="server",
+        roles=[],
+    )
+    provider = OfferedProvider(id="local", title=ODD, usable=True, why="", models=[model, model])
+    offered = Offered(model=None, small_model=None, why="", catalog_date="", providers=[provider])
+    app: App[None] = App()
+    async with app.run_test() as pilot:
+        app.push_screen(ModelDialog(offered, ""))
+        await pilot.pause()
+        assert app.screen.query_one(OptionList).option_count == 1
+
+
+async def test_titles_and_names_from_elsewhere_are_words_only() -> None:
+    app: App[None] = App()
+    async with app.run_test() as pilot:
+        for dialog in (Palette([(ODD, ODD, "")], ODD), ConfirmDialog("?", [("no", "No")], title=ODD)):
+            app.push_screen(dialog)
+            await pilot.pause()
+            text = screen_text(app)
+            assert "[bold]d" in text
+            assert "\x1b" not in text
+            assert "\x9b" not in text
