@@ -189,3 +189,26 @@ async def test_jobs_are_listed_and_ended(served: Home, tmp_path: Path) -> None:
         await hands.shows("ended")
         await hands.press("escape")
         await hands.closes()
+
+
+async def test_a_run_that_failed_leaves_nothing_when_it_is_undone(served: Home, tmp_path: Path) -> None:
+    served.models.on({"status": 400, "error": "bad_request"}, prompt="fail me")
+    async with kedge(tmp_path) as hands:
+        await hands.submit(asking(text="BEFORE"))
+        await hands.shows("BEFORE")
+        await hands.idle()
+        await hands.submit("fail me")
+        await hands.shows("✗", "planned failure")
+        await hands.idle()
+        await hands.submit("/undo")
+        await hands.opens("ConfirmDialog")
+        await hands.press("up", "enter")
+        await hands.closes()
+        await hands.until(lambda: "Undone" in str(hands.told), "undone")
+        await hands.hides("planned failure")
+        await hands.shows("BEFORE")
+        hands.app.chat.editor.clear()
+        await hands.submit("/redo")
+        await hands.opens("ConfirmDialog")
+        await hands.press("up", "enter")
+        await hands.shows("BEFORE", "▌ fail me", "planned failure")

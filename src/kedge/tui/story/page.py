@@ -44,6 +44,7 @@ class Page:
         self.children: dict[str, Page] = {}  # by the id of the child's session
         self.usage = Usage()
         self._heard: set[str] = set()  # runs that the stream told of: what is read of them is older
+        self._undone: set[str] = set()  # runs whose messages went: they have nothing more to say
         self._segments: list[Segment] = []
         self._segments_of: dict[str, list[Segment]] = {}  # by run
         self._blocks: list[Block] | None = None
@@ -64,6 +65,9 @@ class Page:
             if view.seq is None or view.seq > as_of:  # created after what was read; others were undone
                 self.messages[view.id] = view
                 self._place(view)
+            else:
+                self._undone.add(view.run_id)
+        self._undone -= self._segments_of.keys()
         self.as_of = as_of
         self.is_read = True
         self._blocks = None
@@ -188,7 +192,8 @@ class Page:
                     segment.blocks = show(self, segment.run_id, segment.messages, is_last=is_last)
                 self._blocks += segment.blocks
             for run in sorted(self.runs.values(), key=lambda run: run.seq):
-                if run.run_id not in self._segments_of:  # it ended, or says something, before its first message
+                # It ended, or says something, before its first message.
+                if run.run_id not in self._segments_of and run.run_id not in self._undone:
                     self._blocks += show(self, run.run_id, [], is_last=True)
         return self._blocks
 
