@@ -102,6 +102,19 @@ async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path:
         assert hands.app.screen is hands.app.chat
 
 
+async def test_one_answered_elsewhere_behind_another_dialog_closes_too(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands, await AsyncClient.connect(str(tmp_path), name="colleague") as other:
+        await ask(hands, bash(served, "asked behind", "touch behind"))
+        (request_id,) = hands.app.book.requests
+        await hands.press("ctrl+q")
+        await hands.opens("ConfirmDialog")
+        await other.call("POST", "/permissions/grant", {"id": request_id, "action": "allow"}, type=dict)
+        await hands.until(lambda: not hands.app.book.requests, "answered")
+        await hands.idle()
+        await hands.press("escape")
+        await hands.closes()
+
+
 async def test_an_edit_is_asked_for_with_its_diff(served: Home, tmp_path: Path) -> None:
     (tmp_path / "notes.py").write_text("one = 1\ntwo = 2\n")
     edit = {"path": "notes.py", "old_string": "two = 2", "new_string": "two = 22"}

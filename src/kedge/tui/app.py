@@ -335,6 +335,8 @@ class KedgeApp(App[int]):
             self.exit(0)
         elif choice == "cancel":
             self._cancel_and_leave()
+        else:
+            self._changed()  # a request that was answered meanwhile is not asked again
 
     @work(group="leave")
     async def _cancel_and_leave(self) -> None:

@@ -68,8 +68,9 @@ class Asking:
         self._screen.app.push_screen(dialog, lambda answer: self._closed(request, answer))
 
     def _close(self) -> None:
-        dialog, self._dialog, self._shown = self._dialog, None, None
-        if dialog is not None and dialog.is_active:
+        dialog = self._dialog
+        if dialog is not None and dialog.is_active:  # else another is in front of it: it goes after that one
+            self._dialog = self._shown = None
             dialog.dismiss(None)
 
     def _closed(self, request: Request, answer: PermissionAction | list[Any] | None) -> None:
