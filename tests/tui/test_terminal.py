@@ -24,7 +24,8 @@ TWICE = "Esc again"
 @contextlib.asynccontextmanager
 async def kedge(home: Home, directory: Path, *args: str, **terminal: object) -> AsyncGenerator[Terminal]:
     command = [sys.executable, "-m", "kedge", *args]
-    async with Terminal(command, env=home.env, cwd=directory, **terminal) as shown:  # pyright: ignore[reportArgumentType]
+    env = {**home.env, "COLUMNS": "70", "LINES": "20"}  # as some shells export them: the terminal knows better
+    async with Terminal(command, env=env, cwd=directory, **terminal) as shown:  # pyright: ignore[reportArgumentType]
         yield shown
 
 

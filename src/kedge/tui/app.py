@@ -351,6 +351,8 @@ class KedgeApp(App[int]):
 
 def run(launch: Launch) -> int:
     """Until the user leaves; the exit code."""
+    for name in ("COLUMNS", "LINES"):  # a size that a shell exported once would hide every later one
+        os.environ.pop(name, None)
     told = terminal.ask(os.environ)
     app = KedgeApp(launch, told)
     code: Any = app.run()
