@@ -28,18 +28,21 @@ async def begin(hands: Hands, command: str, **params: object) -> str:
 
 async def test_what_a_job_says_is_told_once(hands: Hands) -> None:
     os.mkfifo(hands.directory / "gate")
+    # Open for both at once: whoever opens it next never waits for a partner, nor meets the end of a writer that leaves.
+    gate = os.open(hands.directory / "gate", os.O_RDWR)
     job_id = await begin(hands, "echo one; read -r x < gate; echo two; read -r x < gate; exit 4")
     first = await hands.call("job_output", job_id=job_id, wait=LIMIT_S, until="output")
     assert first.content.startswith(f"one\n[Job {job_id} is running, for 0 s so far: echo one;")
     nothing = await hands.call("job_output", job_id=job_id)
     assert nothing.content.startswith("(no new output)\n[Job")
-    await asyncio.to_thread((hands.directory / "gate").write_text, "go\n")
+    os.write(gate, b"go\n")
     second = await hands.call("job_output", job_id=job_id, wait=LIMIT_S, until="output")
     assert second.content.startswith("two\n[Job")
-    await asyncio.to_thread((hands.directory / "gate").write_text, "go\n")
+    os.write(gate, b"go\n")
     last = await hands.call("job_output", job_id=job_id, wait=LIMIT_S)
     assert last.content.startswith(f"(no new output)\n[Job {job_id} has ended (exit code 4)")
     assert last.metadata == {"job_id": job_id, "exit_code": 4}
+    os.close(gate)
 
 
 async def test_a_wait_that_is_up_says_how_it_is(hands: Hands) -> None:

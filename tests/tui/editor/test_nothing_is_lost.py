@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,9 @@ FIRST = 0x4E00  # characters that are two columns wide, each typed once
 steps = st.lists(st.sampled_from((*KEYS, *MOVES, *ACTS)), max_size=25)
 
 
-@settings(max_examples=12, deadline=None)
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@settings(max_examples=50, deadline=None)
 @given(steps)
 def test_what_was_typed_is_somewhere(acts: list[str]) -> None:
     asyncio.run(_play(acts))
