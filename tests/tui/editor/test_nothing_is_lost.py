@@ -41,7 +41,8 @@ async def _play(acts: list[str]) -> None:
             await _do(hands, act, typed)
         await hands.pilot.pause()
         editor = hands.editor
-        kept = [editor.content.expanded, *editor.kills, *(draft.text for draft in editor.sending)]
+        kept = [*(content.expanded for content in editor._kept()), *editor.kills]
+        kept += [draft.text for draft in editor.sending]
         kept += [content.expanded for content in memory.history.entries()]
         kept += [chip.text or "" for chip in editor._chips.values()]
         missing = Counter(typed) - Counter(set("".join(kept)))

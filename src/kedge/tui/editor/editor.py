@@ -345,7 +345,7 @@ class PromptEditor(KillArea, inherit_bindings=False):
     # keeping
 
     def _kept(self) -> list[Content]:
-        return [*(content for _, content in self._sending), self.content]
+        return [*(content for _, content in self._sending), *self._recall.held, self.content]
 
     def _keep_soon(self) -> None:
         if self._saving is None and self.is_mounted:

@@ -22,6 +22,11 @@ class Recall:
         self._at = 0  # len(entries): what is being written
         self._changed: dict[int, Content] = {}
 
+    @property
+    def held(self) -> list[Content]:
+        """What was written and is not shown now: Down, or Up, brings it back."""
+        return [content for at, content in sorted(self._changed.items()) if at != self._at and not content.is_blank]
+
     def older(self, current: Content) -> Content | None:
         """The entry before; None: there is none."""
         if not self._changed and self._at == len(self._entries):
