@@ -13,13 +13,13 @@ from random import Random
 from kedge.engine.engine import Engine
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.events import CaughtUp, Connected, Event, Heartbeat, StreamReset
-from kedge.protocol.messages import Delta, Message, MessageOf
+from kedge.protocol.messages import Delta, Message, MessageOf, text_in
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
 from tests.sim.model import Model
 from tests.support.invariants import is_finished
-from tests.support.reader import cut_frames, text_in
+from tests.support.reader import cut_frames
 
 
 class Reader:

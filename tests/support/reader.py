@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from kedge.protocol.events import CaughtUp, Connected, Event, Heartbeat, StreamReset, decode_event
-from kedge.protocol.messages import Delta, Message, MessageOf, Part, Reasoning, ShellCommand, Text, ToolCall, ToolResult
+from kedge.protocol.messages import Delta, Message, MessageOf, ShellCommand, ToolResult, text_in
 
 LIMIT_S = 30.0  # of every wait; generous, because the machine may be busy
 
@@ -117,18 +117,3 @@ class Reader:
             may_be_cut = isinstance(part, (ToolResult, ShellCommand))
             assert text.startswith(have) or may_be_cut, f"text was taken back: {have!r}, now {text!r}"
             parts[index] = text
-
-
-def text_in(part: Part) -> str:
-    """The text of a part that can be streamed; nothing of any other."""
-    match part:
-        case Text() | Reasoning():
-            return part.text
-        case ToolCall():
-            return part.input
-        case ToolResult():
-            return part.content
-        case ShellCommand():
-            return part.output
-        case _:
-            return ""

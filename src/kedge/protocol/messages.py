@@ -117,6 +117,21 @@ def finish_of(parts: list[Part]) -> Finish | None:
     return last if isinstance(last, Finish) else None
 
 
+def text_in(part: Part) -> str:
+    """The text of a part that can be streamed; nothing of any other."""
+    match part:
+        case Text() | Reasoning():
+            return part.text
+        case ToolCall():
+            return part.input
+        case ToolResult():
+            return part.content
+        case ShellCommand():
+            return part.output
+        case _:
+            return ""
+
+
 def with_text(head: Part, text: str) -> Part:
     """A streamed part with its text: `head` is the same part without it."""
     match head:

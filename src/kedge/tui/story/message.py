@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from kedge.client.errors import Dropped
 from kedge.protocol.messages import (
     Delta,
@@ -16,6 +14,7 @@ from kedge.protocol.messages import (
     Text,
     ToolCall,
     ToolResult,
+    text_in,
 )
 
 _HEADS: dict[DeltaKind, Part] = {
@@ -54,10 +53,10 @@ class PartView:
     def take(self, part: Part, *, is_whole: bool) -> None:
         """The part as the log or a snapshot has it."""
         if isinstance(part, ToolResult | ShellCommand) and is_whole:  # need not be what was printed on the way
-            text = _text_of(part)
+            text = text_in(part)
             self._pieces, self._length = [text], len(text)
         else:
-            self.grow(0, _text_of(part))
+            self.grow(0, text_in(part))
         if part != self.head or is_whole != self.is_whole:
             self.revision += 1
         self.head = part
@@ -105,20 +104,6 @@ class MessageView:
         return self.parts[index]
 
 
-def _text_of(part: Part) -> str:
-    match part:
-        case Text() | Reasoning():
-            return part.text
-        case ToolCall():
-            return part.input
-        case ToolResult():
-            return part.content
-        case ShellCommand():
-            return part.output
-        case _:
-            return ""
-
-
 def _is_opening(part: Part) -> bool:
     """A message that a tool or a command is still to fill shows what it is of; a final result is never empty."""
     match part:
@@ -128,18 +113,3 @@ def _is_opening(part: Part) -> bool:
             return not part.output and part.exit_code is None
         case _:
             return False
-
-
-def whole(part: PartView) -> Part:
-    """The part with all of its text."""
-    match part.head:
-        case Text() | Reasoning():
-            return msgspec.structs.replace(part.head, text=part.text)
-        case ToolCall():
-            return msgspec.structs.replace(part.head, input=part.text)
-        case ToolResult():
-            return msgspec.structs.replace(part.head, content=part.text)
-        case ShellCommand():
-            return msgspec.structs.replace(part.head, output=part.text)
-        case _:
-            return part.head
