@@ -239,6 +239,16 @@ def test_what_was_read_is_not_overtaken_by_what_was_told_before_it(log: Log) -> 
     assert texts(log.blocks) == ["read"]
 
 
+def test_what_was_undone_is_gone_when_the_session_is_read_again(log: Log) -> None:
+    log.run("r", "completed")
+    log.message("m", "assistant", [Text("undone"), Finish("end_turn")])
+    log.page.read([], as_of=log.seq)
+    assert texts(log.blocks) == []
+    log.message("n", "assistant", [Text("new"), Finish("end_turn")])
+    log.page.read([], as_of=log.seq - 1)  # read before it was told
+    assert texts(log.blocks) == ["new"]
+
+
 def test_a_deleted_message_is_gone(log: Log) -> None:
     log.run("r", "completed")
     log.message("m", "assistant", [Text("gone"), Finish("end_turn")])
