@@ -15,14 +15,14 @@ from tests.server.process import Server
 from tests.support.model_control import ModelControl, model_thread
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def models() -> Generator[ModelControl]:
-    """Shared: prompts carry their plans."""
+    """Shared by the tests of a module: prompts carry their plans, and all calls that were made are the module's own."""
     with model_thread() as models:
         yield models
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(models: ModelControl) -> Generator[Server]:
     """Shared: never stop it, never count on being alone in it."""
     with new_home(models) as home:
