@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +50,35 @@ def test_a_damaged_file_is_put_aside(blobs: Blobs, tmp_path: Path) -> None:
     assert blobs.get(digest_of(b"content")) == b"content"
     assert (tmp_path / f"{DATABASE}.damaged").exists()
     blobs.close()
+
+
+class _FailsToCommit:
+    """A disk that fails one commit, and is well again."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._is_well = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        if sql == "COMMIT" and not self._is_well:
+            self._is_well = True
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._db.execute(sql, *args)
+
+
+def test_after_a_commit_that_failed_the_next_ones_last(blobs: Blobs, tmp_path: Path) -> None:
+    blobs.put([b"before"])
+    blobs._db = _FailsToCommit(blobs._opened())  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(sqlite3.OperationalError):
+        blobs.put([b"lost"])
+    blobs.put([b"after"])
+    blobs.close()
+    again = Blobs(tmp_path)
+    assert [again.has(digest_of(data)) for data in (b"before", b"lost", b"after")] == [True, False, True]
+    again.close()
 
 
 def test_what_nothing_refers_to_goes_after_a_while(tmp_path: Path) -> None:
