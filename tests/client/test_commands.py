@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -206,30 +204,6 @@ def test_doctor_names_the_command_that_installs_the_model_inside(place: Place, t
 
 def test_doctor_sees_a_running_server(kedge: Kedge) -> None:
     assert "ok    server " in kedge("doctor", env={"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ""}).out
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(kedge: Kedge, shell: str) -> None:
-    done = kedge("completion", shell)
-    assert done.code == 0
-    assert all(name in done.out for name in COMMANDS)
-    if path := shutil.which(shell):
-        check = subprocess.run([path, "-n", "/dev/stdin"], input=done.out.encode(), capture_output=True, check=False)
-        assert check.returncode == 0, check.stderr
-
-
-def test_completion_in_bash_completes_commands_and_options(kedge: Kedge) -> None:
-    script = kedge("completion", "bash").out
-    ask = 'COMP_WORDS=(kedge {}); COMP_CWORD={}; _kedge; printf "%s\\n" "${{COMPREPLY[@]}}"'
-
-    def complete(words: str, place: int) -> list[str]:
-        program = f"{script}\n{ask.format(words, place)}"
-        done = subprocess.run(["bash", "-c", program], capture_output=True, check=True)
-        return done.stdout.decode().split()
-
-    assert complete("ses", 1) == ["session"]
-    assert complete("run --time", 2) == ["--timeout"]
-    assert "rename" in complete("session re", 2)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("run", "serve", "story")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from shlex import quote
 from types import ModuleType
 
 from kedge.cli.common import CONNECT_VALUES, EXIT_OK, EXIT_USAGE, complain
@@ -11,20 +12,27 @@ from kedge.cli.main import COMMANDS
 HELP = """\
 usage: kedge completion bash | zsh | fish
 
-Prints a script for that shell. To use it:
+Prints a script for that shell, which is installed with Kedge, too, under share/ of its environment. To use it:
 
-  bash   kedge completion bash > ~/.local/share/bash-completion/completions/kedge
-  zsh    kedge completion zsh > "${fpath[1]}/_kedge"
+  bash   eval "$(kedge completion bash)"                     in ~/.bashrc
+  zsh    eval "$(kedge completion zsh)"                      in ~/.zshrc, after compinit
   fish   kedge completion fish > ~/.config/fish/completions/kedge.fish
 """
 
 WORDS = ("bash", "zsh", "fish")
 OPTIONS_OF = {"run": "kedge.cli.run_options"}  # of the others they are where the command is
 
+# Bash splits words at colons, and names of models have some: they are put together here, and what was typed of them
+# before the last colon is taken off the answers. What is left without an answer is completed as the name of a file.
 BASH = """\
 _kedge() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" words=""
-    if [ "$COMP_CWORD" -eq 1 ]; then
+    local at=$COMP_CWORD word="${{COMP_WORDS[COMP_CWORD]}}" words=""
+    while [ "$at" -gt 2 ] && [[ "$word" == :* || "${{COMP_WORDS[at-1]}}" == : ]]; do
+        at=$((at - 1))
+        word="${{COMP_WORDS[at]}}$word"
+    done
+    COMPREPLY=()
+    if [ "$at" -eq 1 ]; then
         words="{commands} {own}"
     else
         case "${{COMP_WORDS[1]}}" in
@@ -32,37 +40,49 @@ _kedge() {{
             -*) words="{own}" ;;
         esac
     fi
-    case "${{COMP_WORDS[COMP_CWORD-1]}}" in
-        -m|--model) COMPREPLY=($(compgen -W "$(kedge models --names 2>/dev/null)" -- "$word")); return ;;
+    case "${{COMP_WORDS[at-1]}}" in
+        -m|--model) words="$(kedge models --names 2>/dev/null)" ;;
+        *)
+            case "$at,${{COMP_WORDS[1]}},$word" in
+                1,*|*,session,*|*,config,*|*,completion,*|*,-*) ;;
+                *) return ;;
+            esac ;;
     esac
-    case "$COMP_CWORD,${{COMP_WORDS[1]}},$word" in
-        1,*|*,session,*|*,config,*|*,completion,*|*,-*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
-        *) COMPREPLY=($(compgen -f -- "$word")) ;;
-    esac
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    local typed="${{word%"${{word##*:}}"}}"
+    COMPREPLY=("${{COMPREPLY[@]#"$typed"}}")
 }}
-complete -F _kedge kedge
+complete -o default -F _kedge kedge
 """
 
+# Found in the path of functions, the file is the function; sourced, it makes it known.
 ZSH = """\
 #compdef kedge
-local -a commands choices
-commands=(
+_kedge() {{
+    local -a commands choices
+    commands=(
 {commands}
-)
-if (( CURRENT == 2 )) && [[ "$PREFIX" != -* ]]; then
-    _describe command commands
-    return
-fi
-case "$words[2]" in
+    )
+    if (( CURRENT == 2 )) && [[ "$PREFIX" != -* ]]; then
+        _describe command commands
+        return
+    fi
+    case "$words[2]" in
 {cases}
-    -*) choices=({own}) ;;
-esac
-if [[ "$words[CURRENT-1]" == (-m|--model) ]]; then
-    compadd -- ${{(f)"$(kedge models --names 2>/dev/null)"}}
-elif [[ "$PREFIX" == -* || "$words[2]" == (session|config|completion) ]]; then
-    compadd -- $choices
+        -*) choices=({own}) ;;
+    esac
+    if [[ "$words[CURRENT-1]" == (-m|--model) ]]; then
+        compadd -- ${{(f)"$(kedge models --names 2>/dev/null)"}}
+    elif [[ "$PREFIX" == -* || "$words[2]" == (session|config|completion) ]]; then
+        compadd -- $choices
+    else
+        _files
+    fi
+}}
+if [[ "$funcstack[1]" == _kedge ]]; then
+    _kedge "$@"
 else
-    _files
+    compdef _kedge kedge
 fi
 """
 
@@ -107,8 +127,8 @@ def _bash() -> str:
 
 
 def _zsh() -> str:
-    commands = "\n".join(f"    '{name}:{text}'" for name, (_, text) in COMMANDS.items())
-    cases = "\n".join(f"    {name}) choices=({' '.join(words_of(name))}) ;;" for name in COMMANDS)
+    commands = "\n".join(f"        {quote(f'{name}:{text}')}" for name, (_, text) in COMMANDS.items())
+    cases = "\n".join(f"        {name}) choices=({' '.join(words_of(name))}) ;;" for name in COMMANDS)
     return ZSH.format(commands=commands, cases=cases, own=" ".join(own_options()))
 
 
@@ -119,8 +139,13 @@ def _fish() -> str:
     ]
     lines += [f"complete -c kedge -n __fish_use_subcommand -l {option[2:]}" for option in own_options()]
     for name, (_, text) in COMMANDS.items():
-        lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d '{text}'")
+        lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d {_fish_quoted(text)}")
         for word in words_of(name):
             given = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
             lines.append(f"complete -c kedge -n '__fish_seen_subcommand_from {name}' {given}")
     return "\n".join(lines) + "\n"
+
+
+def _fish_quoted(text: str) -> str:
+    """Fish takes a backslash inside of single quotes, and no other shell's ways around one."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

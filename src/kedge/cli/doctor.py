@@ -7,8 +7,6 @@ import shutil
 import sys
 
 from kedge.cli.common import EXIT_FAILED, EXIT_OK, command, directory_of
-from kedge.cli.doctor_model import model
-from kedge.cli.doctor_sandbox import sandbox
 from kedge.cli.options import Options
 from kedge.client.endpoint import Endpoint, find
 from kedge.client.errors import ClientError, Dropped, NotAllowed
@@ -58,6 +56,10 @@ def _findings(options: Options) -> Iterator[Finding]:
     yield from _data_directory(endpoint.data_dir)
     yield from _server(endpoint)
     directory = directory_of(options.get("cwd"))
+    # Here, because they read the configuration: whoever asks for this command's options may not have what reads it.
+    from kedge.cli.doctor_model import model
+    from kedge.cli.doctor_sandbox import sandbox
+
     yield from model(endpoint.data_dir, directory)
     yield from sandbox(directory)
     if "utf" not in (sys.stdout.encoding or "").lower():
