@@ -178,7 +178,7 @@ class Still(KedgeApp):
         self.chat.session_id = SESSION
         page._blocks = list(CHAT)
         page.usage = Usage(48_200, 3_900, cost=0.21)
-        self.book.files[SESSION] = {"src/anchor.py": FileChange(SESSION, "1", "src/anchor.py", 1, 3, 2)}
+        page.files = {"src/anchor.py": FileChange(SESSION, "1", "src/anchor.py", 1, 3, 2)}
         return page
 
 

@@ -112,6 +112,10 @@ async def test_a_sub_agent_is_nested_and_its_session_has_a_way_back(served: Home
         await hands.press("escape")
         await hands.shows("PARENT-ENDS", "1 call")
         assert hands.app.chat.session_id == parent
+    async with kedge(tmp_path, session_id=parent) as hands:
+        await hands.shows("PARENT-ENDS", "✓ agent looks", "1 call")
+        await hands.press("f7")
+        await hands.shows("│ ✓ view notes.txt", "│ CHILD-ENDS")
 
 
 async def test_prompts_sent_in_one_breath_go_into_one_session_in_their_order(served: Home, tmp_path: Path) -> None:

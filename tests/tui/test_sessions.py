@@ -158,6 +158,21 @@ async def test_changes_are_shown_undone_and_done_again(served: Home, tmp_path: P
         assert (tmp_path / "old.txt").read_text() == "one\nTWO\n"
 
 
+async def test_a_reopened_session_shows_the_files_it_changed(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (140, 40), mode="yolo") as hands:
+        await change(hands, served, tmp_path)
+        await hands.shows("new.txt +1 -0", "old.txt +1 -1")
+        session_id = hands.app.chat.session_id
+        await hands.press("ctrl+n")
+        await hands.hides("Changed files")
+    async with kedge(tmp_path, (140, 40), session_id=session_id) as hands:
+        await hands.shows("CHANGED", "Changed files", "new.txt +1 -0", "old.txt +1 -1")
+        await hands.submit("/undo")
+        await hands.opens("ConfirmDialog")
+        await hands.press("up", "enter")
+        await hands.hides("Changed files")
+
+
 async def test_an_undo_by_another_client_shows_at_once(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path, mode="yolo") as hands, await AsyncClient.connect(str(tmp_path)) as other:
         await change(hands, served, tmp_path)

@@ -207,7 +207,7 @@ class KedgeApp(App[int]):
                 self.chat.asking.resolved(what)
             case Ended(run, end):
                 if self.chat.session_id == end.session_id:
-                    self._read(partial(self.link.read_usage, end.session_id))
+                    self.read(partial(self.link.read_totals, end.session_id))
                 is_own = run is None or run.parent_run_id is None
                 if is_own and not end.cancelled:
                     self._notify("failed" if end.error else "finished", end.error or end.text, end.session_id)
@@ -216,7 +216,8 @@ class KedgeApp(App[int]):
                     self.chat.action_new_session()
                     self.chat.hint("The session was deleted")
             case Rewound(session_id):
-                self._read(partial(self.link.read_page, session_id))
+                self.read(partial(self.link.read_page, session_id))
+                self.read(partial(self.link.read_surroundings, session_id))
             case ConfigChanged():
                 self._reread()
             case Rechosen(session_id):
@@ -228,7 +229,9 @@ class KedgeApp(App[int]):
             case _:
                 self._notify("asks", getattr(what, "description", "a question"), what.session_id)
 
-    def _read(self, reading: Callable[[], Awaitable[None]]) -> None:
+    def read(self, reading: Callable[[], Awaitable[None]]) -> None:
+        """Beside all else."""
+
         async def quietly() -> None:
             try:
                 await reading()

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed
 from kedge.client.policy import Reconnect
-from kedge.client.story import Story, query
+from kedge.client.story import Story
+from kedge.tui.reading import read_page, read_surroundings, read_totals, read_workspace
 from kedge.tui.story.book import Book
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
-    from kedge.tui.story.page import Page
 
 LinkState = Literal["connecting", "live", "lost", "refused"]
-PAGE = 1000
 FOREVER_S = 10 * 365 * 86_400.0  # an interface that is open goes on trying: its user can see that it does
 
 
@@ -73,7 +72,7 @@ class Link:
         was_open = session_id in self._open
         self._open = [*self._open, session_id]  # the one that is looked at stays until the other is there
         try:
-            await self._read_page(client, session_id)
+            await read_page(client, self.book, session_id)
         except ClientError:
             if not was_open:
                 self._open = [each for each in self._open if each != session_id]
@@ -83,18 +82,16 @@ class Link:
         self.book.close(self._open)
         self._on_change()
 
-    async def read_usage(self, session_id: str) -> None:
-        """What a session took so far; asked when a run of it has ended."""
-        from kedge.protocol.sessions import SessionDetails
-
-        client = await self.ready()
-        details = await client.call("GET", f"/sessions/{session_id}", type=SessionDetails)
-        if page := self.book.pages.get(session_id):
-            page.usage = details.usage
-            self._on_change()
-
     async def read_page(self, session_id: str) -> None:
-        await self._read_page(await self.ready(), session_id)
+        await read_page(await self.ready(), self.book, session_id)
+        self._on_change()
+
+    async def read_surroundings(self, session_id: str) -> None:
+        await read_surroundings(await self.ready(), self.book, session_id)
+        self._on_change()
+
+    async def read_totals(self, session_id: str) -> None:
+        await read_totals(await self.ready(), self.book, session_id)
         self._on_change()
 
     async def _follow(self, client: AsyncClient, policy: Reconnect) -> None:
@@ -186,45 +183,17 @@ class Link:
                 await self._pause(policy)
 
     async def _read(self, client: AsyncClient) -> None:
-        from kedge.protocol import api
-
-        for state in ("running", "queued"):
-            self.book.read_runs((await client.call("GET", f"/runs{query(state=state)}", type=api.Runs)).runs)
-        sessions = await client.call("GET", f"/sessions{query(limit=PAGE)}", type=api.Sessions)
-        self.book.read_sessions(sessions.sessions)
-        for session_id in list(self._open):
+        await read_workspace(client, self.book)
+        opened = list(self._open)
+        for session_id in opened:
             with contextlib.suppress(Refused):  # deleted meanwhile
-                await self._read_page(client, session_id)
+                await read_page(client, self.book, session_id)
+        self.book.end_reading()
         self.is_read = True
         self._on_change()
-
-    async def _read_page(self, client: AsyncClient, session_id: str) -> None:
-        page: Page | None = None
-        while page is None or self.book.pages.get(session_id) is not page:  # forgotten while it was read
-            page = self.book.page(session_id)
-            await self._fill(client, page)
-
-    async def _fill(self, client: AsyncClient, page: Page) -> None:
-        from kedge.protocol import api
-        from kedge.protocol.messages import Message
-        from kedge.protocol.sessions import SessionDetails
-
-        session_id = page.session_id
-        runs = await client.call("GET", f"/runs{query(session_id=session_id, limit=PAGE)}", type=api.Runs)
-        messages: list[Message] = []
-        as_of: int | None = None
-        after: str | None = None
-        while True:
-            target = f"/sessions/{session_id}/messages{query(after=after, limit=PAGE)}"
-            answer = await client.call("GET", target, type=api.Messages)
-            as_of = answer.as_of_seq if as_of is None else as_of
-            messages += answer.messages
-            if len(answer.messages) < PAGE:
-                break
-            after = answer.messages[-1].id
-        page.read_runs(runs.runs)
-        page.read(messages, as_of)
-        page.usage = (await client.call("GET", f"/sessions/{session_id}", type=SessionDetails)).usage
+        for session_id in opened:
+            with contextlib.suppress(Refused):
+                await self.read_surroundings(session_id)
 
     async def _stop_reading(self) -> None:
         if self._reading is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -137,9 +138,7 @@ class ChatScreen(Screen[None]):
         model = clean_line(self.model)
         self.query_one(StatusLine).draw(self.mode, model, page, self.window, place, self.key("help"))
         if self.has_class("-wide"):
-            files = self.book.files.get(self.session_id or "", {})
-            title = session.title if session else ""
-            self.query_one(Sidebar).draw(title, model, page, self.window, files, place)
+            self.query_one(Sidebar).draw(session.title if session else "", model, page, self.window, place)
         self.asking.sync(requests)
         self.kedge.show_state(page)
         self._settle()
@@ -176,6 +175,7 @@ class ChatScreen(Screen[None]):
         self.draw()
         self.transcript.scroll_end(animate=False)
         self.kedge.see_model()
+        self.kedge.read(partial(self.link.read_surroundings, session_id))
 
     def action_new_session(self) -> None:
         self.session_id = None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from kedge.protocol.events import FileChange
 from kedge.tui import words
 from kedge.tui.quiet import Quiet
 from kedge.tui.story.page import Page
 
+MOST_FILES = 20  # those that changed last; F4 shows all
 _MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 
@@ -20,9 +18,7 @@ class Sidebar(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield Quiet(id="sidebar-text")
 
-    def draw(
-        self, title: str, model: str, page: Page | None, window: int | None, files: Mapping[str, FileChange], place: str
-    ) -> None:
+    def draw(self, title: str, model: str, page: Page | None, window: int | None, place: str) -> None:
         width = max(self.size.width - 4, 20)
         parts: list[Content] = [Content.styled(words.one_line(title or "New session", width * 2), "bold")]
         parts.append(Content.styled(place, "$foreground-muted"))
@@ -32,8 +28,11 @@ class Sidebar(VerticalScroll, can_focus=False):
             parts += _section(
                 "Tasks", [f"{_MARKS.get(status, '○')} {words.one_line(text, width)}" for status, text in page.todos]
             )
-        changed = [f"{words.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in files.items()]
-        parts += _section("Changed files", changed[-20:])
+            changed = list(page.files.items())[-MOST_FILES:]
+            parts += _section(
+                "Changed files",
+                [f"{words.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in changed],
+            )
         self.query_one("#sidebar-text", Quiet).show(Content("\n").join(parts))
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kedge.client.errors import Dropped
-from kedge.protocol.events import AgentEvent, Change, Event, Payload
+from kedge.protocol.events import AgentEvent, Change, Event, FileChange, Payload
 from kedge.protocol.messages import (
     Delta,
     Finish,
@@ -299,3 +299,23 @@ def test_a_result_is_done_also_when_it_was_read_and_one_that_only_begins_is_not(
 
 def _message(id: str, role: Role, parts: list[Part]) -> Message:
     return Message(id=id, session_id="s", run_id="r", role=role, parts=parts, created_at=0)
+
+
+def test_what_was_heard_while_all_is_read_is_newer_and_is_not_remembered_longer(log: Log) -> None:
+    log.book.begin_reading()
+    renamed = msgspec.structs.replace(SESSION, title="renamed")
+    log.tell("session", renamed, "updated")
+    log.book.read_sessions([SESSION])
+    assert log.book.sessions["s"].title == "renamed"
+    log.book.end_reading()
+    for number in range(100):
+        log.run(f"r{number}", "running")
+        log.end(f"r{number}")
+    assert log.book._heard is None
+
+
+def test_files_are_kept_of_sessions_that_are_looked_at(log: Log) -> None:
+    for session_id in ("s", "elsewhere"):
+        log.tell("file", FileChange(session_id, "r", "notes.txt", 1, 3, 2))
+    assert [*log.page.files] == ["notes.txt"]
+    assert "elsewhere" not in log.book.pages

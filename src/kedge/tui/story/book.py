@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kedge.protocol.events import AgentEvent, ConfigChanged, Event, FileChange
+from kedge.protocol.events import AgentEvent, Change, ConfigChanged, Event, FileChange
 from kedge.protocol.messages import Delta, MessageOf
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
@@ -57,10 +57,9 @@ class Book:
         self.requests: dict[str, Request] = {}  # pending, oldest first
         self.runs: dict[str, Run] = {}  # open ones, of all sessions
         self.pages: dict[str, Page] = {}
-        self.files: dict[str, dict[str, FileChange]] = {}  # by session, then path: the newest version
         self.revision = 0
         self._on_happening = on_happening
-        self._heard: set[str] = set()  # sessions and runs that the stream told of since a reading began
+        self._heard: set[str] | None = None  # while all is read: sessions and runs that the stream told of meanwhile
 
     def page(self, session_id: str) -> Page:
         """The page of a session; its children's pages hang below it."""
@@ -89,19 +88,29 @@ class Book:
 
     def begin_reading(self) -> None:
         """What the stream tells from now on is newer than what will be read."""
-        self._heard.clear()
+        self._heard = set()
+
+    def end_reading(self) -> None:
+        self._heard = None
 
     def read_sessions(self, sessions: Iterable[Session]) -> None:
         for session in sessions:
-            if session.id not in self._heard:
+            if not self._has_heard(session.id):
                 self.sessions[session.id] = session
         self.revision += 1
 
     def read_runs(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            if run.run_id not in self._heard:
+            if not self._has_heard(run.run_id):
                 self._take_run(run)
         self.revision += 1
+
+    def _has_heard(self, name: str) -> bool:
+        return self._heard is not None and name in self._heard
+
+    def _hear(self, name: str) -> None:
+        if self._heard is not None:
+            self._heard.add(name)
 
     def forget(self) -> None:
         """Something was missed (P10): what is not read again is not believed."""
@@ -109,12 +118,16 @@ class Book:
         self.requests.clear()
         self.runs.clear()
         self.pages.clear()
-        self.files.clear()
         self.revision += 1
 
     def requests_of(self, session_id: str) -> list[Request]:
         """Of a session and its sub-agents."""
         return [request for request in self.requests.values() if session_id in self._line(request.session_id)]
+
+    def children_of(self, session_id: str) -> list[str]:
+        """The sessions of its sub-agents, oldest first."""
+        found = [each for each in self.sessions.values() if each.parent_session_id == session_id]
+        return [each.id for each in sorted(found, key=lambda each: each.created_at)]
 
     def take(self, event: Event) -> None:
         self.revision += 1
@@ -126,9 +139,9 @@ class Book:
                 if page := self._page_for(message.session_id):
                     page.take_message(message, event.seq, is_deleted=event.change == "deleted")
             case Session() as session:
-                self._take_session(session, is_deleted=event.change == "deleted")
+                self._take_session(session, event.change)
             case Run() as run:
-                self._heard.add(run.run_id)
+                self._hear(run.run_id)
                 self._take_run(run)
             case RunEnd() as end:
                 run = self.runs.pop(end.run_id, None)
@@ -152,26 +165,32 @@ class Book:
                         page.take_resolution(request)
                     self._on_happening(Resolved(request, resolution.by, resolution.action))
             case FileChange() as change:
-                self.files.setdefault(self._root(change.session_id), {})[change.path] = change
+                for session_id in self._line(change.session_id):
+                    if page := self.pages.get(session_id):
+                        page.files[change.path] = change
             case ConfigChanged() as changed:
                 self._on_happening(changed)
             case _:
                 pass
 
-    def _take_session(self, session: Session, *, is_deleted: bool) -> None:
-        self._heard.add(session.id)
-        if is_deleted:
+    def _take_session(self, session: Session, change: Change | None) -> None:
+        self._hear(session.id)
+        if change == "deleted":
             self.sessions.pop(session.id, None)
             self.pages.pop(session.id, None)
             self._on_happening(Gone(session.id))
-        else:
-            before = self.sessions.get(session.id)
-            self.sessions[session.id] = session
-            self._page_for(session.id)
-            if session.id in self.pages and before is not None and before.undone_from != session.undone_from:
-                self._on_happening(Rewound(session.id))
-            if before is not None and before.model != session.model:
-                self._on_happening(Rechosen(session.id))
+            return
+        before = self.sessions.get(session.id)
+        self.sessions[session.id] = session
+        page = self._page_for(session.id)
+        if page is not None and change == "created":
+            page.is_read = True  # it began while we watched
+        if before is None:
+            return
+        if page is not None and before.undone_from != session.undone_from:
+            self._on_happening(Rewound(session.id))
+        if before.model != session.model:
+            self._on_happening(Rechosen(session.id))
 
     def _take_run(self, run: Run) -> None:
         if run.is_open:
@@ -184,17 +203,11 @@ class Book:
     def _page_for(self, session_id: str) -> Page | None:
         """The page of a session that is open, or whose parent is."""
         page = self.pages.get(session_id)
-        if page is None and self._parent_of(session_id) is not None:
-            page = self.page(session_id)
-            page.is_read = True  # it began while we watched
-        return page
+        return self.page(session_id) if page is None and self._parent_of(session_id) is not None else page
 
     def _parent_of(self, session_id: str) -> Page | None:
         session = self.sessions.get(session_id)
         return self.pages.get(session.parent_session_id or "") if session else None
-
-    def _root(self, session_id: str) -> str:
-        return self._line(session_id)[-1]
 
     def _line(self, session_id: str) -> list[str]:
         """A session, the one that sent it out, and so on."""

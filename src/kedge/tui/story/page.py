@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from kedge.client.errors import Dropped
-from kedge.protocol.events import AgentEvent
+from kedge.protocol.events import AgentEvent, FileChange
+from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Delta, Message, ToolResult
 from kedge.protocol.runs import Run, RunEnd, RunStatus
 from kedge.protocol.usage import Usage
@@ -42,6 +43,7 @@ class Page:
         self.notes: dict[str, list[Note]] = {}  # by run
         self.asked: dict[str, str] = {}  # calls that wait for a person, by the id of the request
         self.children: dict[str, Page] = {}  # by the id of the child's session
+        self.files: dict[str, FileChange | SessionFile] = {}  # that it changed, by path
         self.usage = Usage()
         self._heard: set[str] = set()  # runs that the stream told of: what is read of them is older
         self._undone: set[str] = set()  # runs whose messages went: they have nothing more to say
@@ -71,6 +73,8 @@ class Page:
         self.as_of = as_of
         self.is_read = True
         self._blocks = None
+        for run_id in self.runs:
+            self._touch(run_id)  # the page of the session that sent this one out shows it, too
 
     def read_runs(self, runs: Iterable[RunStatus]) -> None:
         """Runs of before: how those ended that left no message, too."""
