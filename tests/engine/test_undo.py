@@ -452,8 +452,8 @@ async def test_over_the_bound_the_oldest_versions_go_and_an_undo_says_so(
     sessions = {name: await kedge.session() for name in ("old", "new")}
     for name, session in sessions.items():
         await do(kedge, session, name)
-    keeper._max_bytes = 600_000
-    await keeper.sweep()
+    keeper.sweeper.max_bytes = 600_000
+    await keeper.sweeper.sweep()
     old = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["old"], dry_run=True)
     assert [(file.path, file.obstacle) for file in old.files] == [("old", "not_kept")]
     new = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["new"])

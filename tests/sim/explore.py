@@ -204,7 +204,7 @@ async def rest(world: World) -> None:
     assert not world.half_deleted(), f"deleted and still there: {world.half_deleted()}"
     for reader in world.readers:
         assert reader.seq == len(model.log), f"{reader.name} is at {reader.seq} of {len(model.log)}"
-    assert not engine._actors, f"actors are left: {list(engine._actors)}"
+    assert not engine.actors, f"actors are left: {list(engine.actors._at_work)}"
     assert not engine._env, f"environments are left: {list(engine._env)}"
     assert not engine._ends._waiting, f"waiters are left: {list(engine._ends._waiting)}"
     assert not engine.answers._waiting, f"waiters are left: {list(engine.answers._waiting)}"

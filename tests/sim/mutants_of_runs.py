@@ -13,7 +13,7 @@ from unittest.mock import patch
 import msgspec
 
 from kedge.engine.actor import SessionActor
-from kedge.engine.engine import Engine
+from kedge.engine.actors import Actors
 from kedge.engine.waiters import Slot
 from kedge.protocol.requests import Answer, AnswerReceipt, RequestKind
 from kedge.protocol.runs import Receipt, Submission
@@ -56,7 +56,7 @@ def cancel_is_acknowledged_and_not_written() -> Generator[None]:
 
 @contextmanager
 def cancel_is_written_and_the_turn_not_told() -> Generator[None]:
-    with patch.object(Engine, "_stop_turn", nothing):
+    with patch.object(Actors, "stop_run", nothing):
         yield
 
 
@@ -90,11 +90,11 @@ def idle_cancel_poisons_the_next_prompt() -> Generator[None]:
 
 @contextmanager
 def end_of_one_run_stops_the_next() -> Generator[None]:
-    def stop_whatever_runs(self: Engine, session_id: str, _: str) -> None:
-        if session_id in self._actors:
-            self._actors[session_id][0].stop("cancel")
+    def stop_whatever_runs(self: Actors, session_id: str, _: str) -> None:
+        if session_id in self._at_work:
+            self._at_work[session_id][0].stop("cancel")
 
-    with patch.object(Engine, "_stop_turn", stop_whatever_runs):
+    with patch.object(Actors, "stop_run", stop_whatever_runs):
         yield
 
 

@@ -134,11 +134,11 @@ class SessionActor:
         survivors, _, _ = await asyncio.gather(
             processes.end_groups(ctx.groups, term_s, kill_s),
             asyncio.wait({task}, timeout=term_s + kill_s),
-            self._engine.end_sub_agents(self.workspace_id, ctx.run.run_id, term_s + kill_s),
+            self._engine.actors.end_sub_agents(self.workspace_id, ctx.run.run_id, term_s + kill_s),
         )
         if not task.done():
             log.warning("the turn of run %s ignores its cancellation and was left behind", ctx.run.run_id)
-            self._engine.leave_behind(task)
+            self._engine.tasks.adopt(task)  # it can write nothing any more
         await persist(desk.close)
         return survivors
 

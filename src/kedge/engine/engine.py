@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from kedge import failpoints
 from kedge.engine import processes
-from kedge.engine.actor import SessionActor
+from kedge.engine.actors import Actors
 from kedge.engine.checks import check_env, check_submission, checked_change, checked_title, resolved_directory
 from kedge.engine.groups import KeptGroups
 from kedge.engine.keeping import Keeper
 from kedge.engine.persist import persist
 from kedge.engine.rewinding import Rewinder
+from kedge.engine.tasks import Tasks
 from kedge.engine.turn import Turn
 from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
@@ -34,13 +34,10 @@ from kedge.store.port import Committed, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 MAX_TURNS = 100  # turns at work at once, over all sessions; more would only wait for the machine
 SHUTDOWN_S = 5.0  # P15
 LEAVE_S = 1.0  # for the last transactions; what a failing disk holds up longer is decided by the next server
 RETENTION_EVERY_S = 3600.0
-ACTOR_AGAIN_S = 1.0  # after a mistake of ours, which should not be repeated in a tight loop
 
 
 class Engine:
@@ -65,19 +62,18 @@ class Engine:
         self.slots = Slots(max_turns)
         self.answers: Waiters[str, Answer] = Waiters()
         self.is_stopping = False  # nothing more is accepted
-        self._is_leaving = False  # and nothing more is begun
         self.term_s = term_s
         self.kill_s = kill_s
         self.new_id = new_id
-        self._observe = observe
         self.retention = retention or Retention()
-        self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
-        self._actors: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}
-        self._env: dict[tuple[str, str], Mapping[str, str]] = {}
+        self.tasks = Tasks()
+        self.actors = Actors(self)
         self.kept = KeptGroups()
-        self.keeper = Keeper(store, versions or Versions(None), self._root_of, self._own)
-        self.rewinder = Rewinder(store, self.keeper, self._root_of, self._own)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.keeper = Keeper(store, versions or Versions(None), self._root_of, self.tasks)
+        self.rewinder = Rewinder(store, self.keeper, self._root_of, self.tasks)
+        self._observe = observe
+        self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
+        self._env: dict[tuple[str, str], Mapping[str, str]] = {}
         self._hurry: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
@@ -93,9 +89,9 @@ class Engine:
         for workspace_id, session_id in await self.store.unfinished_deletes():
             await self.store.end_delete_session(workspace_id, session_id)
         for workspace_id, session_id in await self.store.open_sessions():
-            self._wake_actor(workspace_id, session_id, is_child=False)
-        self._own(self.keeper.settle_all())
-        self._own(self._keep_retention())
+            self.actors.wake(workspace_id, session_id, is_child=False)
+        self.tasks.own(self.keeper.settle_all())
+        self.tasks.own(self._keep_retention())
 
     async def shutdown(self, grace_s: float = SHUTDOWN_S) -> None:
         """Stop, and close the store. Called again, it only hastens the first."""
@@ -112,40 +108,31 @@ class Engine:
             return
         self._hurry = asyncio.get_running_loop().create_future()
         self.is_stopping = True
-        working = {task for _, task in self._actors.values()}
-        if working and grace_s > 0:
+        if (working := self.actors.tasks) and grace_s > 0:
             ended = asyncio.ensure_future(asyncio.wait(working))
             await asyncio.wait({ended, self._hurry}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
-        self._is_leaving = True
-        for actor, _ in list(self._actors.values()):
-            actor.stop("shutdown")
         await asyncio.gather(
-            _end_tasks({task for _, task in self._actors.values()}, patience_s=self.term_s + self.kill_s + LEAVE_S),
+            self.actors.leave(patience_s=self.term_s + self.kill_s + LEAVE_S),
             self.kept.end(self.term_s, self.kill_s),
         )
-        for task in self._tasks:
-            task.cancel()
-        await _end_tasks(set(self._tasks), patience_s=LEAVE_S)
+        await self.tasks.end(patience_s=LEAVE_S)
         self.feeds.close()
         self.keeper.versions.close()
 
     @property
     def is_idle(self) -> bool:
         """Whether no run is open, and nothing that one started is still at work."""
-        return not self._actors and not self.kept
-
-    def is_busy(self, workspace_id: str) -> bool:
-        return any(actor.workspace_id == workspace_id for actor, _ in self._actors.values())
+        return not self.actors and not self.kept
 
     # workspaces and sessions
 
     async def open_workspace(self, path: Path) -> Workspace:
         """Join the workspace of a directory, by its resolved path."""
-        return await asyncio.shield(self._own(self._open_workspace(resolved_directory(path))))
+        return await asyncio.shield(self.tasks.own(self._open_workspace(resolved_directory(path))))
 
     async def delete_workspace(self, workspace_id: str) -> None:
-        await asyncio.shield(self._own(self._delete_workspace(workspace_id)))
+        await asyncio.shield(self.tasks.own(self._delete_workspace(workspace_id)))
 
     async def create_session(self, workspace_id: str, title: str = "") -> Session:
         self._check_accepting()
@@ -161,7 +148,7 @@ class Engine:
 
     async def delete_session(self, workspace_id: str, session_id: str) -> None:
         """Cancel its open runs, wait for their ends, then it is gone. Goes on when the caller leaves."""
-        await asyncio.shield(self._own(self._delete_session(workspace_id, session_id)))
+        await asyncio.shield(self.tasks.own(self._delete_session(workspace_id, session_id)))
 
     # runs
 
@@ -185,7 +172,7 @@ class Engine:
         if env is None:
             return await self.store.accept(workspace_id, run_id, submission)
         # Goes on when the caller leaves: who else would forget the variables of a run that is refused or has ended?
-        return await asyncio.shield(self._own(self._accept_with_env(workspace_id, run_id, submission, env)))
+        return await asyncio.shield(self.tasks.own(self._accept_with_env(workspace_id, run_id, submission, env)))
 
     async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
         """P6: returns, once it is durable, the runs that it covers."""
@@ -252,36 +239,12 @@ class Engine:
     def _root_of(self, workspace_id: str) -> Path:
         return Path(self.feed(workspace_id).path)
 
-    def leave_behind(self, task: asyncio.Task[object]) -> None:
-        """Keep a task that ignores its cancellation until it ends by itself; it can write nothing any more."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def end_sub_agents(self, workspace_id: str, run_id: str, patience_s: float) -> None:
-        """Stop the turns that a run delegated to, and wait until they, and so their processes, have ended."""
-        actors = [actor for actor, _ in self._actors.values() if actor.workspace_id == workspace_id]
-        if turns := [actor.end_turn() for actor in actors if actor.parent_run_id == run_id]:
-            await asyncio.wait(turns, timeout=patience_s)
-
     def cancel_soon(self, workspace_id: str, run_id: str) -> None:
-        self._own(self._cancel_if_there(workspace_id, run_id))
+        self.tasks.own(self._cancel_if_there(workspace_id, run_id))
 
     async def _cancel_if_there(self, workspace_id: str, run_id: str) -> None:
         with contextlib.suppress(NotFound):
             await persist(lambda: self.store.cancel_run(workspace_id, run_id))
-
-    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Every task has an owner: these are the engine's, and end with it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._disown)
-        return task
-
-    def _disown(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, KedgeError):  # those are for the caller, who may have left
-            log.error("a task of the engine failed", exc_info=error)
 
     def _check_accepting(self) -> None:
         if self.is_stopping:
@@ -325,7 +288,7 @@ class Engine:
         while True:
             try:
                 await self.store.retain(self.retention)
-                await self.keeper.sweep()
+                await self.keeper.sweeper.sweep()
             except KedgeError as error:
                 log.warning("retention: %s", error.message)
             await asyncio.sleep(RETENTION_EVERY_S)
@@ -349,47 +312,12 @@ class Engine:
 
     def _run_changed(self, workspace_id: str, run: Run) -> None:
         if run.state == "queued":
-            self._wake_actor(workspace_id, run.session_id, is_child=run.parent_run_id is not None)
+            self.actors.wake(workspace_id, run.session_id, is_child=run.parent_run_id is not None)
         elif run.state == "running" and run.cancel_requested:
-            self._stop_turn(run.session_id, run.run_id)
+            self.actors.stop_run(run.session_id, run.run_id)
 
     def _run_ended(self, workspace_id: str, end: RunEnd) -> None:
         key = (workspace_id, end.run_id)
         self._env.pop(key, None)
         self._ends.tell(key, end)
-        self._stop_turn(end.session_id, end.run_id)  # if it was ended from elsewhere, with its parent
-
-    def _stop_turn(self, session_id: str, run_id: str) -> None:
-        if session_id in self._actors:
-            self._actors[session_id][0].stop_run(run_id)
-
-    def _wake_actor(self, workspace_id: str, session_id: str, *, is_child: bool) -> None:
-        if session_id in self._actors:
-            self._actors[session_id][0].poke()
-        elif not self._is_leaving and (is_child or not self.is_stopping):
-            actor = SessionActor(self, workspace_id, session_id, is_child=is_child)
-            task = asyncio.get_running_loop().create_task(self._run_actor(actor))
-            self._actors[session_id] = (actor, task)
-
-    async def _run_actor(self, actor: SessionActor) -> None:
-        try:
-            await actor.work()
-        except Exception:
-            # A session must never stay busy because of our own mistake: another actor tries, up to the last attempt.
-            log.exception("the actor of session %s failed", actor.session_id)
-            self._own(self._wake_later(actor))
-        finally:
-            del self._actors[actor.session_id]
-
-    async def _wake_later(self, failed: SessionActor) -> None:
-        await asyncio.sleep(ACTOR_AGAIN_S)
-        self._wake_actor(failed.workspace_id, failed.session_id, is_child=failed.is_child)
-
-
-async def _end_tasks(tasks: set[asyncio.Task[Any]], patience_s: float) -> None:
-    """Wait for tasks that were told to end; those that do not are cancelled, and not waited for."""
-    if not tasks:
-        return
-    _, late = await asyncio.wait(tasks, timeout=patience_s)
-    for task in late:
-        task.cancel()
+        self.actors.stop_run(end.session_id, end.run_id)  # if it was ended from elsewhere, with its parent

@@ -12,19 +12,20 @@ import logging
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from kedge import failpoints
 from kedge.engine.aside import aside
 from kedge.engine.persist import persist
+from kedge.engine.sweeping import Sweeper
+from kedge.engine.tasks import Tasks
 from kedge.files.counting import counts as lines_of
-from kedge.files.planning import decode_steps
 from kedge.files.scanning import Difference
 from kedge.files.states import ABSENT, DIRECTORY, Observed, State, decode, digest_of, encode, hollow_above, observe
 from kedge.files.tracked import Uncovered
-from kedge.files.versions import DEFAULT_MAX_BYTES, Versions
+from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.messages import whole_characters
 from kedge.store.files_port import NewChange, NewWork, OpenWork
@@ -32,22 +33,13 @@ from kedge.store.port import Store
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 RECORDED_AT_ONCE = 500  # changes in one transaction: a command may change thousands
 RELEASE_S = 1.0  # to see what a cancelled command did; a large tree is looked at after the run's end (P6)
 LOOK_S = 60.0  # a file system that takes longer hangs
-SWEPT_TO = 0.9  # of the bound, so that not each new version has to make its room
 
 
 class NotKept(Exception):
     """What a file was could not be kept, so that it must not be changed."""
-
-
-class Own(Protocol):
-    """Begin something that goes on when its caller leaves."""
-
-    def __call__(self, work: Coroutine[Any, Any, T], /) -> asyncio.Task[T]: ...
 
 
 class Author(NamedTuple):
@@ -59,14 +51,14 @@ class Author(NamedTuple):
 
 
 class Keeper:
-    def __init__(self, store: Store, versions: Versions, root_of: Callable[[str], Path], own: Own) -> None:
+    def __init__(self, store: Store, versions: Versions, root_of: Callable[[str], Path], tasks: Tasks) -> None:
         self.versions = versions
+        self.sweeper = Sweeper(store, versions, tasks)
         self._store = store
         self._root_of = root_of
-        self._own = own
+        self._tasks = tasks
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._live: dict[int, Author] = {}  # work whose turn will say itself what became of it
-        self._max_bytes = DEFAULT_MAX_BYTES
 
     def alone(self, workspace_id: str) -> asyncio.Lock:
         return self._locks[workspace_id]
@@ -105,7 +97,7 @@ class Keeper:
         is_at_work: bool,
     ) -> AsyncGenerator[None]:
         """Around a command. `is_at_work`: an earlier one goes on in the background, and what changed since is its."""
-        self._max_bytes = max_bytes
+        self.sweeper.max_bytes = max_bytes
         try:
             async with self.alone(author.workspace_id):
                 await self.settle_alone(author.workspace_id)
@@ -135,7 +127,7 @@ class Keeper:
         for work in left:
             del self._live[work]
         if left:
-            await asyncio.wait({self._own(self.settle(workspace_id))}, timeout=RELEASE_S)
+            await asyncio.wait({self._tasks.own(self.settle(workspace_id))}, timeout=RELEASE_S)
 
     async def settle(self, workspace_id: str) -> None:
         async with self.alone(workspace_id):
@@ -165,27 +157,6 @@ class Keeper:
         for workspace_id in {work.workspace_id for work in await self._store.files.open_work()}:
             with contextlib.suppress(KedgeError):  # a workspace that is gone
                 await self.settle(workspace_id)
-
-    async def make_room(self) -> None:
-        """If versions take more than they may, begin to forget some."""
-        if await asyncio.to_thread(lambda: self.versions.blobs.size_bytes) > self._max_bytes:
-            self._own(self.sweep())
-
-    async def sweep(self) -> None:
-        """Forget what nothing refers to any more, and over the bound what was used longest ago."""
-        if self.versions.blobs.is_empty:
-            return
-        used: dict[str, int] = {}
-        for state, last in (await self._store.files.states_in_use()).items():
-            digest = decode(state).digest
-            used[digest] = max(last, used.get(digest, 0))
-        newest = max(used.values(), default=0)
-        used |= dict.fromkeys(await self._planned(), newest)
-        await asyncio.to_thread(self._swept, used)
-
-    async def _planned(self) -> set[str]:
-        steps = [step for _, plan in await self._store.files.plans() for step in decode_steps(plan)]
-        return {state.digest for step in steps for state in (step.now, step.then)}
 
     async def _begun(self, author: Author, work: NewWork) -> int:
         begun = await persist(lambda: self._store.files.begin_work(author.workspace_id, author.run_id, work))
@@ -223,7 +194,7 @@ class Keeper:
         root, trees = os.fsencode(author.root), self.versions.trees
         try:
             async with asyncio.timeout(LOOK_S):
-                return await aside(lambda: trees.look(root, env, self._max_bytes))
+                return await aside(lambda: trees.look(root, env, self.sweeper.max_bytes))
         except TimeoutError:
             why = f"looking at its files takes over {LOOK_S:.0f} s"
             await asyncio.to_thread(trees.give_up, root, why)
@@ -251,12 +222,6 @@ class Keeper:
             self._live.pop(work, None)
 
     # From here on in threads.
-
-    def _swept(self, used: Mapping[str, int]) -> None:
-        blobs = self.versions.blobs
-        blobs.sweep(used, int(self._max_bytes * SWEPT_TO))
-        while blobs.size_bytes > self._max_bytes and self.versions.trees.forget_oldest():
-            blobs.sweep(used, int(self._max_bytes * SWEPT_TO))
 
     def _kept_before(self, root: bytes, path: bytes, data: bytes | None) -> tuple[Observed, bytes | None]:
         """What is there, kept with what will be; and the empty directory that it will be in, if there is one."""

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kedge import failpoints
-from kedge.engine.keeping import Keeper, Own
+from kedge.engine.keeping import Keeper
 from kedge.engine.persist import persist
+from kedge.engine.tasks import Tasks
 from kedge.files import planning, restoring
 from kedge.files.planning import Plan, Wish, reversed_steps
 from kedge.files.restoring import Changed, Step
@@ -43,11 +44,11 @@ _WORDS: dict[Obstacle, str] = {
 class Rewinder:
     """What was begun goes on when the caller leaves."""
 
-    def __init__(self, store: Store, keeper: Keeper, root_of: Callable[[str], Path], own: Own) -> None:
+    def __init__(self, store: Store, keeper: Keeper, root_of: Callable[[str], Path], tasks: Tasks) -> None:
         self._store = store
         self._keeper = keeper
         self._root_of = root_of
-        self._own = own
+        self._tasks = tasks
 
     async def undo(
         self,
@@ -60,11 +61,11 @@ class Rewinder:
     ) -> Rewound:
         """Back to before a message: by default the last one that a person sent."""
         work = self._undo(workspace_id, session_id, message_id, dry_run=dry_run, force=force)
-        return await asyncio.shield(self._own(work))
+        return await asyncio.shield(self._tasks.own(work))
 
     async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool = False) -> Rewound:
         """Take back the last undo. It never overwrites: what was done since the undo is nowhere else."""
-        return await asyncio.shield(self._own(self._redo(workspace_id, session_id, dry_run=dry_run)))
+        return await asyncio.shield(self._tasks.own(self._redo(workspace_id, session_id, dry_run=dry_run)))
 
     async def fork(
         self,
@@ -78,7 +79,7 @@ class Rewinder:
     ) -> Rewound:
         """A new session that goes on after a message; with its files, those are as they were there."""
         work = self._fork(workspace_id, session_id, message_id, with_files=with_files, dry_run=dry_run, force=force)
-        return await asyncio.shield(self._own(work))
+        return await asyncio.shield(self._tasks.own(work))
 
     async def recover(self) -> None:
         """P13, for files: what a dead server began is done, or taken back where it cannot be done."""

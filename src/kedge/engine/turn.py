@@ -235,7 +235,7 @@ class TurnContext:
         keeper = self._engine.keeper
         async with keeper.watching(self._author, env, max_bytes, self._notice, is_at_work=is_at_work):
             yield
-        await keeper.make_room()
+        await keeper.sweeper.make_room()
 
     @property
     def _author(self) -> Author:

@@ -24,7 +24,7 @@ from kedge.server.operations import Call, Reply
 async def agent_state(call: Call) -> Reply:
     feed = call.engine.feed(call["workspace_id"])
     model = await call.context.agent.default_model(Path(feed.path), environment_of(call.headers))
-    is_busy = call.engine.is_busy(call["workspace_id"])
+    is_busy = call.engine.actors.is_busy(call["workspace_id"])
     return Reply(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
 
 

@@ -1,0 +1,65 @@
+"""How much the versions of files may take: what nothing refers to is forgotten, and over the bound what is oldest.
+
+Nobody waits for it, and what fails today is tried again with the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Mapping
+
+from kedge.engine.tasks import Tasks
+from kedge.files.planning import decode_steps
+from kedge.files.states import decode
+from kedge.files.versions import DEFAULT_MAX_BYTES, Versions
+from kedge.store.port import Store
+
+log = logging.getLogger(__name__)
+
+SWEPT_TO = 0.9  # of the bound, so that not each new version has to make its room
+
+
+class Sweeper:
+    def __init__(self, store: Store, versions: Versions, tasks: Tasks) -> None:
+        self.max_bytes = DEFAULT_MAX_BYTES  # what the last command was configured with
+        self._store = store
+        self._versions = versions
+        self._tasks = tasks
+
+    async def make_room(self) -> None:
+        """If versions take more than they may, begin to forget some."""
+        try:
+            size = await asyncio.to_thread(lambda: self._versions.blobs.size_bytes)
+        except sqlite3.Error as error:
+            log.warning("the size of the versions of files is not known: %s", error)
+            return
+        if size > self.max_bytes:
+            self._tasks.own(self.sweep())
+
+    async def sweep(self) -> None:
+        if self._versions.blobs.is_empty:
+            return
+        last_use = await self._last_use()
+        try:
+            await asyncio.to_thread(self._sweep, last_use)
+        except sqlite3.Error as error:
+            log.warning("old versions of files could not be forgotten: %s", error)
+
+    async def _last_use(self) -> dict[str, int]:
+        """Of every content that a record refers to; what can be redone counts as the newest."""
+        used: dict[str, int] = {}
+        for state, last in (await self._store.files.states_in_use()).items():
+            digest = decode(state).digest
+            used[digest] = max(last, used.get(digest, 0))
+        steps = [step for _, plan in await self._store.files.plans() for step in decode_steps(plan)]
+        planned = {state.digest for step in steps for state in (step.now, step.then)}
+        return used | dict.fromkeys(planned, max(used.values(), default=0))
+
+    def _sweep(self, last_use: Mapping[str, int]) -> None:
+        """In a thread."""
+        blobs, most = self._versions.blobs, int(self.max_bytes * SWEPT_TO)
+        blobs.sweep(last_use, most)
+        while blobs.size_bytes > self.max_bytes and self._versions.trees.forget_oldest():
+            blobs.sweep(last_use, most)
