@@ -71,6 +71,24 @@ async def test_a_sub_agent_uses_the_choice_of_its_parents_session(kedge: Kedge, 
     assert asked(model_server) == [("two", "low")] * 3
 
 
+async def test_an_effort_that_comes_to_nothing_is_told_once_a_run(kedge: Kedge, model_server: ModelServer) -> None:
+    call = PlannedCall("agent", {"prompt": "look around"})
+    model_server.next_plans = [Plan(tool_calls=(call,)), Plan(text="seen"), Plan(text="done")]
+    async with Pilot(kedge, model_server.base_url, tools=TOOLS) as pilot:
+        session_id = await kedge.session()
+        assert (await pilot.ask("go", session_id, options=RunOptions(effort="high"))).text == "done"
+        assert (await pilot.ask("go", session_id)).error is None
+        told = [event for event in await pilot.agent_events() if "effort" in (event.message or "")]
+    assert [event.session_id for event in told] == [session_id], (
+        "not by its sub-agent, nor where none was asked for"
+    )
+    assert told[0].type == "notice"
+    assert told[0].message == (
+        "the effort high is not passed on: openai/tester is not known to take one;"
+        ' if it does, set reasoning_effort in [providers.openai.models."tester"]'
+    )
+
+
 async def test_a_provider_that_nobody_has_is_refused_before_it_is_chosen(pilot: Pilot) -> None:
     directory = pilot.kedge.data
     for model in ("openai/anything", "ollama/x", "local/starter"):

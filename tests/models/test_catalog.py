@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import date
 
 import pytest
 
-from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
-from kedge.models import catalog, chat
+from kedge.config.schema import ModelConfig, ProviderConfig
+from kedge.models import catalog
 from kedge.models.providers import BUILT_IN
-from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
+from kedge.models.values import ModelInfo
 
 NOTHING = ProviderConfig()
 HOSTS = ("openrouter", "groq", "together", "fireworks", "cerebras")  # of others' models
 MODEL_NAME = re.compile(r"[~A-Za-z0-9][A-Za-z0-9._:@/-]*")
-
-
-def endpoint(model: str, config: ProviderConfig = NOTHING) -> Endpoint:
-    return Endpoint(provider="p", model=model, base_url="http://h", info=catalog.info(model, config))
 
 
 def test_the_catalog_has_a_date() -> None:
@@ -113,45 +108,3 @@ def test_configuration_knows_better() -> None:
     assert (changed.context_window, changed.images, changed.input_price) == (1000, False, 0.0)
     assert (changed.output_price, changed.reasoning) == (known.output_price, True)
     assert catalog.info("mine", settings) == ModelInfo(context_window=8192, tools=False, reasoning=True)
-
-
-@pytest.mark.parametrize(
-    ("model", "general", "own", "expected"),
-    [
-        ("gpt-5", None, None, None),
-        ("gpt-5", "minimal", None, "minimal"),
-        ("gpt-5", "high", "low", "low"),
-        ("gpt-5.1", "medium", None, "medium"),
-        ("gpt-4.1", "high", None, None),
-        ("tester", "high", None, None),
-        ("tester", None, "high", "high"),
-    ],
-)
-def test_an_effort_is_asked_only_of_a_model_that_takes_it(
-    model: str, general: Effort | None, own: Effort | None, expected: Effort | None
-) -> None:
-    settings = ProviderConfig(models={model: ModelConfig(reasoning_effort=own)} if own else {})
-    config = Config(reasoning_effort=general, providers={"p": settings})
-    assert catalog.effort(endpoint(model, settings), config) == expected
-
-
-@pytest.mark.parametrize(
-    ("model", "effort", "has_tools", "sent"),
-    [
-        ("gpt-5", "minimal", True, "minimal"),
-        ("gpt-5.1", "minimal", True, "low"),  # it knows no less
-        ("gpt-5.4", "high", False, "high"),
-        ("gpt-5.4", "high", True, None),
-        ("gpt-6-sol", None, True, "none"),
-        ("gpt-6-sol", "high", True, "none"),
-        ("gpt-6-sol", None, False, None),
-        ("gpt-4.1", "high", False, None),
-        ("tester", "high", True, None),
-    ],
-)
-def test_the_chat_wire_says_of_effort_what_the_model_takes(
-    model: str, effort: Effort | None, has_tools: bool, sent: str | None
-) -> None:
-    tools = [ToolSpec("look", "Looks.", {"type": "object"})] if has_tools else []
-    request = StepRequest(system="s", history=[], tools=tools, effort=effort)
-    assert json.loads(chat.prepare_request(endpoint(model), request).body).get("reasoning_effort") == sent

@@ -11,12 +11,13 @@ from pathlib import Path
 from kedge.agent import scratch
 from kedge.agent.logins import Logins
 from kedge.agent.params import spec_of
+from kedge.agent.parts import Configure, LocalOf, Parts
 from kedge.agent.retry import Retry
 from kedge.agent.shell import ShellTurn
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.system import Repositories
 from kedge.agent.titles import Titles
-from kedge.agent.turn import AgentTurn, Configure, LocalOf, Parts
+from kedge.agent.turn import AgentTurn
 from kedge.config.schema import Config
 from kedge.engine.turn import Turn
 from kedge.models.choose import Chooser

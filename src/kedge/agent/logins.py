@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
+from kedge.agent.parts import Configure
 from kedge.config.schema import Config
 from kedge.models import extensions
 from kedge.models.client import Models
@@ -25,8 +26,6 @@ from kedge.protocol.environment import WITHHELD
 from kedge.protocol.errors import Invalid, NotFound, Unavailable
 
 _NAME = re.compile(r"(?!sk[-_])[a-z][a-z0-9_.-]{0,23}")  # what looks otherwise may be a key in the wrong place
-
-Configure = Callable[[Path, Mapping[str, str]], Config]
 
 
 class Logins:

@@ -6,69 +6,34 @@ What comes next is decided by the history alone, so that a turn that was killed 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import date
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from kedge.agent import repeats
 from kedge.agent.calls import Calls, Denied
+from kedge.agent.choosing import Choosing
 from kedge.agent.keys import TurnKeys
 from kedge.agent.limits import Limits
 from kedge.agent.params import spec_of
+from kedge.agent.parts import Parts
 from kedge.agent.place import TurnPlace
 from kedge.agent.progress import Step, last_step
 from kedge.agent.results import known_files
-from kedge.agent.retry import Attempts, Retry
 from kedge.agent.schema import OutputSchema
 from kedge.agent.step import ContextFull, Steps
 from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
-from kedge.agent.system import Repositories, Role, look_around, system_prompt
-from kedge.agent.titles import Titles
+from kedge.agent.system import Role, look_around, system_prompt
 from kedge.config.rules import BadRule
-from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.models import catalog
-from kedge.models.choose import Chooser, Chosen, Local
-from kedge.models.client import Models
-from kedge.models.credentials import Credentials
-from kedge.models.errors import ModelError
-from kedge.models.values import Endpoint, StepRequest, ToolSpec
-from kedge.protocol.events import AgentEvent
+from kedge.models.effort import effort_of
+from kedge.models.values import StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message
-from kedge.tools.jobs import AllJobs
 from kedge.tools.permissions.grants import granted
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
 from kedge.tools.sandbox.sandbox import is_possible
-
-Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
-LocalOf = Callable[[Path, Mapping[str, str], Tell], Local]
-"""What the machine has for a run in a directory, with these variables; how far a fetch is, is told."""
-Configure = Callable[[Path, Mapping[str, str]], Config]
-"""What is configured in a directory for a caller with these variables; may read files."""
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What all turns of an agent share."""
-
-    models: Models
-    chooser: Chooser
-    credentials: Credentials
-    local: LocalOf
-    environ: Mapping[str, str]  # of runs that came without one of their own
-    configure: Configure
-    data_dir: Path
-    tools: Sequence[Tool]
-    jobs: AllJobs
-    retry: Retry
-    today: Callable[[], date]
-    repositories: Repositories
-    titles: Titles
 
 
 class _Hands(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +126,7 @@ class _Turn:
             history=history if self._schema is None else self._schema.with_corrections(history, self._run_id),
             tools=hands.specs,
             max_output_tokens=endpoint.info.max_output_tokens,
-            effort=catalog.effort(endpoint, hands.place.config, self._ctx.effort),
+            effort=effort_of(endpoint, hands.place.config, self._ctx.effort),
         )
 
     def _is_answer(self, step: Step, history: Sequence[Message]) -> bool:
@@ -181,10 +146,11 @@ class _Turn:
         env = parts.environ if ctx.env is None else ctx.env
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
         keys = TurnKeys(ctx, parts.chooser, parts.credentials, env, config)
-        chosen = await self._chosen(env, config, keys, is_first=len(history) == 1)
+        choosing = Choosing(parts, ctx, env, config)
+        chosen = await choosing.large(keys, is_first=len(history) == 1)
         endpoint = chosen.endpoint
         if config.agent.titles:
-            parts.titles.begin(ctx, history, lambda: _small(parts, chosen, env, config))
+            parts.titles.begin(ctx, history, lambda: choosing.small(chosen))
         place = TurnPlace(
             ctx,
             env=env,
@@ -200,6 +166,7 @@ class _Turn:
         can_hold = judge.mode != "plan" or await asyncio.to_thread(is_possible, config.sandbox)
         tools = tools_for(ctx.run.kind, ctx.run.permissions, judge.mode, parts.tools, can_hold=can_hold)
         tools = tools if has_tools else ()
+        await choosing.tell_of_effort(endpoint, has_tools=bool(tools))
         around = await look_around(parts.repositories, place.session_id, ctx.directory, env, config, parts.today())
         role = Role(
             is_sub_agent=ctx.run.kind == "agent",
@@ -219,38 +186,6 @@ class _Turn:
             limits=Limits(ctx, config, endpoint),
             keys=keys,
         )
-
-    async def _chosen(self, env: Mapping[str, str], config: Config, keys: TurnKeys, *, is_first: bool) -> Chosen:
-        attempts = Attempts(self._ctx, self._parts.retry, keys)
-        chosen: Chosen | None = None
-        while True:
-            try:
-                chosen = chosen or await self._parts.chooser.large(self._ctx.model, env, config, self._local(env))
-                endpoint = await self._parts.models.named(chosen.endpoint)
-                if is_first and chosen.is_found:
-                    await self._tell(chosen.why, {"model": endpoint.name, "is_detail": True})
-                return msgspec.structs.replace(chosen, endpoint=endpoint)
-            except ModelError as error:
-                if chosen is None:
-                    await attempts.failed(error)
-                else:  # a server that was asked for its models may refuse a key like any other
-                    endpoint = await attempts.again(error, chosen.endpoint)
-                    chosen = msgspec.structs.replace(chosen, endpoint=endpoint)
-
-    def _local(self, env: Mapping[str, str]) -> Local:
-        """What this machine has. Whoever gets it without having named it is told what it is, and why."""
-        find = self._parts.local(self._ctx.directory, env, self._tell)
-
-        async def found(name: str, /) -> Chosen:
-            chosen = await find(name)
-            if not name:
-                await self._tell(chosen.why, {"model": chosen.endpoint.name})
-            return chosen
-
-        return found
-
-    async def _tell(self, message: str, details: dict[str, Any]) -> None:
-        await self._ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=message, details=details))
 
 
 _HALF_AN_ANSWER: dict[FinishReason, str] = {
@@ -277,11 +212,6 @@ async def _judge(ctx: TurnContext, place: TurnPlace) -> Judge:
         )
     except BadRule as error:
         raise TurnFailed(str(error), "bad_config") from error
-
-
-async def _small(parts: Parts, large: Chosen, env: Mapping[str, str], config: Config) -> Endpoint | None:
-    chosen = await parts.chooser.small(large, env, config)
-    return None if chosen is None else await parts.models.named(chosen.endpoint)
 
 
 async def _output_schema(ctx: TurnContext) -> OutputSchema | None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.config.schema import Config, Effort, ProviderConfig
-from kedge.models.values import Endpoint, ModelInfo
+from kedge.config.schema import ProviderConfig
+from kedge.models.values import ModelInfo
 
 # What a vendor adds to a model's name for one edition of it.
 _EDITION = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)(-v\d+(:\d+)?)?")
@@ -59,15 +59,6 @@ def info(model: str, config: ProviderConfig, provider: str = "", own: ModelInfo 
         known |= {name: value for name, value in told.items() if value is not None}
         known["reasoning"] = known.get("reasoning", False) or settings.reasoning_effort is not None
     return ModelInfo(**known)
-
-
-def effort(endpoint: Endpoint, config: Config, wanted: Effort | None = None) -> Effort | None:
-    """How hard the model is asked to think: as the run or its session wants it, then its own setting, then the general
-    one, where it takes one at all."""
-    provider = config.providers.get(endpoint.provider)
-    settings = provider and provider.models.get(endpoint.model)
-    wanted = wanted or (settings and settings.reasoning_effort) or config.reasoning_effort
-    return wanted if endpoint.info.reasoning else None
 
 
 def _found(model: str, provider: str) -> _Model | None:

@@ -1,0 +1,61 @@
+"""How hard a model is asked to think: by whose word, in which words of the wire, and told where it is in vain."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
+from kedge.models import catalog, chat
+from kedge.models.effort import effort_of, why_not_passed_on
+from kedge.models.providers import NO_SETTINGS
+from kedge.models.values import Endpoint, StepRequest, ToolSpec
+
+
+def endpoint(model: str, config: ProviderConfig = NO_SETTINGS) -> Endpoint:
+    return Endpoint(provider="p", model=model, base_url="http://h", info=catalog.info(model, config))
+
+
+@pytest.mark.parametrize(
+    ("model", "general", "own", "expected"),
+    [
+        ("gpt-5", None, None, None),
+        ("gpt-5", "minimal", None, "minimal"),
+        ("gpt-5", "high", "low", "low"),
+        ("gpt-5.1", "medium", None, "medium"),
+        ("gpt-4.1", "high", None, None),
+        ("tester", "high", None, None),
+        ("tester", None, "high", "high"),
+    ],
+)
+def test_an_effort_is_asked_only_of_a_model_that_takes_it(
+    model: str, general: Effort | None, own: Effort | None, expected: Effort | None
+) -> None:
+    settings = ProviderConfig(models={model: ModelConfig(reasoning_effort=own)} if own else {})
+    config = Config(reasoning_effort=general, providers={"p": settings})
+    assert effort_of(endpoint(model, settings), config) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "has_tools", "sent"),
+    [
+        ("gpt-5", "minimal", True, "minimal"),
+        ("gpt-5.1", "minimal", True, "low"),  # it knows no less
+        ("gpt-5.4", "high", False, "high"),
+        ("gpt-5.4", "high", True, None),
+        ("gpt-6-sol", None, True, "none"),
+        ("gpt-6-sol", "high", True, "none"),
+        ("gpt-6-sol", None, False, None),
+        ("gpt-4.1", "high", False, None),
+        ("tester", "high", True, None),
+    ],
+)
+def test_the_chat_wire_says_of_effort_what_the_model_takes(
+    model: str, effort: Effort | None, has_tools: bool, sent: str | None
+) -> None:
+    tools = [ToolSpec("look", "Looks.", {"type": "object"})] if has_tools else []
+    request = StepRequest(system="s", history=[], tools=tools, effort=effort)
+    assert json.loads(chat.prepare_request(endpoint(model), request).body).get("reasoning_effort") == sent
+    lost = None if effort is None else why_not_passed_on(endpoint(model), effort, has_tools=has_tools)
+    assert (lost is not None) == (effort is not None and sent in (None, "none")), "it is told where it is in vain"
