@@ -23,7 +23,18 @@ from kedge.engine.sweeping import Sweeper
 from kedge.engine.tasks import Tasks
 from kedge.files.counting import counts as lines_of
 from kedge.files.scanning import Difference
-from kedge.files.states import ABSENT, DIRECTORY, Observed, State, decode, digest_of, encode, hollow_above, observe
+from kedge.files.states import (
+    ABSENT,
+    DIRECTORY,
+    UNSEEN,
+    Observed,
+    State,
+    decode,
+    digest_of,
+    encode,
+    hollow_above,
+    observe,
+)
 from kedge.files.tracked import Uncovered
 from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError
@@ -140,8 +151,14 @@ class Keeper:
             return
         root = self._root_of(workspace_id)
         for work in left:
-            if work.path is not None:
-                await self._record(work.id, root, await asyncio.to_thread(self._found, work, os.fsencode(root)))
+            if work.path is None:
+                continue
+            try:
+                found = await asyncio.to_thread(self._found, work, os.fsencode(root))
+            except sqlite3.Error as error:  # whoever comes next tries it again; nobody's command waits for that
+                log.warning("what became of %r could not be kept: %s", work.path, error)
+            else:
+                await self._record(work.id, root, found)
         commands = [work for work in left if work.path is None]
         if not commands:
             return
@@ -184,7 +201,12 @@ class Keeper:
         counts: tuple[int, int] | None,
     ) -> None:
         root = os.fsencode(author.root)
-        after = await asyncio.to_thread(self._kept_after, root, path)
+        try:
+            after = await asyncio.to_thread(self._kept_after, root, path)
+        except (OSError, sqlite3.Error) as error:
+            log.warning("what became of %r could not be kept, and is looked into later: %s", path, error)
+            del self._live[work]
+            return
         found = [Difference(path, before.state, after.state)]
         if hollow is not None:
             found.append(Difference(hollow, DIRECTORY, ABSENT))
@@ -217,7 +239,10 @@ class Keeper:
             some = changes[start : start + RECORDED_AT_ONCE]
             is_end = is_last and start + RECORDED_AT_ONCE >= len(changes)
             await persist(lambda some=some, is_end=is_end: self._store.files.record_changes(work, some, is_last=is_end))
-        await asyncio.to_thread(self.versions.trees.save, os.fsencode(root))
+        try:
+            await asyncio.to_thread(self.versions.trees.save, os.fsencode(root))
+        except sqlite3.Error as error:  # then the next look sees it again, and it is on record twice
+            log.warning("what was seen of %s could not be noted: %s", root, error)
         if is_last:
             self._live.pop(work, None)
 
@@ -241,7 +266,10 @@ class Keeper:
         assert work.path is not None
         assert work.before is not None
         before = decode(work.before)
-        now = self._kept_after(root, work.path).state
+        try:
+            now = self._kept_after(root, work.path).state
+        except OSError:
+            now = UNSEEN
         planned = now if work.after is None else decode(work.after)
         if now == before:
             return []
@@ -250,11 +278,17 @@ class Keeper:
         hollow = [] if work.hollow is None else [Difference(work.hollow, DIRECTORY, ABSENT)]
         return [Difference(work.path, before, after), *hollow]
 
+    def _lines_of(self, difference: Difference) -> tuple[int, int]:
+        try:
+            return lines_of(difference.before, difference.after, self.versions.blobs)
+        except sqlite3.Error:
+            return 0, 0  # a number for people; the change itself counts
+
     def _told(self, root: Path, found: Sequence[Difference], counts: tuple[int, int] | None) -> list[NewChange]:
         prefix = os.fsencode(root) + b"/"
         changes: list[NewChange] = []
         for each in sorted(found):
-            added, removed = counts or lines_of(each.before, each.after, self.versions.blobs)
+            added, removed = counts or self._lines_of(each)
             changes.append(
                 NewChange(
                     path=each.path,

@@ -1,0 +1,120 @@
+"""The file that keeps versions fails, or a file cannot be read: commands and runs go on, and it is mended later."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kedge.engine import engine, keeping
+from kedge.files.blobs import Blobs
+from kedge.files.states import ABSENT, UNSEEN, Observed, decode, encode
+from kedge.store.files_port import NewWork
+from tests.support.file_turn import FileTurn
+from tests.support.harness import Kedge
+from tests.support.reader import LIMIT_S
+
+
+@pytest.fixture
+def turn(kedge: Kedge) -> FileTurn:
+    turn = kedge.turns["prompt"] = FileTurn()
+    return turn
+
+
+@pytest.fixture
+def root(kedge: Kedge) -> Path:
+    return kedge.engine._root_of(kedge.workspace_id)
+
+
+async def run_well(kedge: Kedge, session_id: str, prompt: str) -> str:
+    run_id = (await kedge.send(session_id, prompt)).run_id
+    end = await kedge.end(run_id)
+    assert end.error is None
+    return run_id
+
+
+async def test_retention_goes_on_after_versions_could_not_be_swept(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn.by_tool("edit", root / "a", b"two")
+    await run_well(kedge, await kedge.session(), "edit")
+    loop, again = asyncio.get_running_loop(), asyncio.Event()
+    sweeps: list[int] = []
+
+    def sweep(_: Mapping[str, int], __: int) -> int:
+        sweeps.append(1)
+        if len(sweeps) == 1:
+            raise sqlite3.OperationalError("database or disk is full")
+        loop.call_soon_threadsafe(again.set)
+        return 0
+
+    monkeypatch.setattr(kedge.engine.keeper.versions.blobs, "sweep", sweep)
+    monkeypatch.setattr(engine, "RETENTION_EVERY_S", 0.001)
+    retaining = asyncio.create_task(kedge.engine._keep_retention())
+    async with asyncio.timeout(LIMIT_S):
+        await again.wait()
+    retaining.cancel()
+    await asyncio.wait({retaining})
+
+
+async def test_a_command_has_ended_well_also_if_nobody_knows_how_much_is_kept(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Blobs) -> int:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(Blobs, "size_bytes", property(fail))
+    turn.by_command("work", lambda: (root / "a").write_text("a"))
+    await run_well(kedge, await kedge.session(), "work")
+
+
+async def test_what_could_not_be_kept_after_an_edit_is_looked_into_later(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "a").write_text("one")
+    blobs = kedge.engine.keeper.versions.blobs
+    real = blobs.put
+    puts: list[int] = []
+
+    def put(contents: Iterable[bytes]) -> None:
+        puts.append(1)
+        if len(puts) in (2, 3):  # after the edit, and at the first look into it
+            raise sqlite3.OperationalError("database or disk is full")
+        real(contents)
+
+    monkeypatch.setattr(blobs, "put", put)
+    turn.by_tool("edit", root / "a", b"two")
+    turn.by_command("work", lambda: None)
+    session = await kedge.session()
+    await run_well(kedge, session, "edit")
+    await run_well(kedge, session, "work")
+    assert len(puts) >= 3
+    first = (await kedge.messages(session))[0]
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    assert (root / "a").read_text() == "one"
+
+
+async def test_a_file_that_can_never_be_read_again_stops_no_command(
+    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.fsencode(root / "broken")
+    real = keeping.observe
+
+    def observe(wanted: bytes, at: int | None = None) -> Observed:
+        if wanted == path:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(wanted, at)
+
+    monkeypatch.setattr(keeping, "observe", observe)
+    turn.by_command("work", lambda: (root / "a").write_text("a"))
+    session = await kedge.session()
+    run_id = await run_well(kedge, session, "look")
+    await kedge.store.files.begin_work(kedge.workspace_id, run_id, NewWork(path=path, before=encode(ABSENT)))
+    await run_well(kedge, session, "work")
+    changes = await kedge.store.files.changes(kedge.workspace_id, session)
+    assert (path, UNSEEN) in [(each.path, decode(each.after)) for each in changes]
