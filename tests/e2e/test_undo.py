@@ -95,3 +95,26 @@ def test_a_fork_has_the_conversation_and_goes_its_own_way(project: Project) -> N
     assert "Mended." in shown.out, shown
     went_on = project.run(project.prompt(text="I remember."), "-y", "-s", fork["id"])
     assert (went_on.code, went_on.out) == (0, "I remember.\n"), went_on
+
+
+def test_an_undo_names_what_it_takes_back_also_when_no_file_changes(project: Project) -> None:
+    project.run(project.prompt(text="Hello."), "-y", "Greet me.")
+    dry = session(project, "undo", "--dry-run")
+    assert dry.out.startswith("no file changes; it takes back: "), dry
+    assert "Greet me." in dry.out, dry
+    found = done(project.client.get(f"{project.workspace}/sessions"))["sessions"][0]
+    shell = f"{project.workspace}/agent/sessions/{found['id']}/shell"
+    run = done(project.client.post(shell, {"command": "echo hello"}), 202)
+    assert done(project.client.get(f"{project.workspace}/runs/{run['run_id']}?wait=30"))["state"] == "completed"
+    assert session(project, "undo", "--dry-run").out == "no file changes; it takes back: !echo hello\n"
+
+
+def test_a_run_that_was_undone_is_listed_as_such(project: Project) -> None:
+    project.run(project.prompt(text="Stays."), "-y")
+    project.run(project.prompt(text="Goes."), "-y", "-C")
+    assert session(project, "undo").code == 0
+    listed = done(project.client.get(f"{project.workspace}/runs"))["runs"]
+    assert [run.get("undone", False) for run in listed] == [False, True]
+    assert done(project.client.get(f"{project.workspace}/runs/{listed[1]['run_id']}"))["undone"]
+    assert session(project, "redo").code == 0
+    assert not any("undone" in run for run in done(project.client.get(f"{project.workspace}/runs"))["runs"])

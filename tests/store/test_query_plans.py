@@ -84,7 +84,7 @@ async def test_a_listing_by_state_and_a_story_of_one_session_read_only_what_they
         assert isinstance(kedge.store, SqliteStore)
         listings = {sql: args for sql, args in statements.items() if "ORDER BY seq" in sql and "LIMIT ?" in sql}
         plans = explain(kedge.store._db, listings)
-    steps = {sql.split(" FROM ")[1].split()[0]: steps[0] for sql, steps in plans.items()}
+    steps = {sql.split(" FROM ")[-1].split()[0]: steps[0] for sql, steps in plans.items()}
     assert steps["runs"].endswith("(workspace_id=? AND state=?)")
     assert steps["events"].endswith("(workspace_id=? AND session_id=? AND seq>?)")
 

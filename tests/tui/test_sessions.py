@@ -180,6 +180,18 @@ async def test_an_undo_by_another_client_shows_at_once(served: Home, tmp_path: P
         await hands.hides("CHANGED")
 
 
+async def test_an_undo_of_a_command_names_it_and_gives_it_back(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path) as hands:
+        await hands.submit("!echo TO-BE-UNDONE")
+        await hands.shows("! echo TO-BE-UNDONE")
+        await hands.idle()
+        await hands.submit("/undo")
+        await hands.opens("ConfirmDialog")
+        await hands.shows("“!echo TO-BE-UNDONE”", "No file changes.")
+        await hands.press("up", "enter")
+        await hands.until(lambda: hands.app.chat.editor.text == "!echo TO-BE-UNDONE", "to be sent again")
+
+
 async def test_a_fork_goes_on_in_a_copy(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands:
         await hands.submit(asking(text="BEFORE"))
@@ -223,6 +235,10 @@ async def test_a_run_that_failed_leaves_nothing_when_it_is_undone(served: Home, 
         await hands.hides("planned failure")
         await hands.shows("BEFORE")
         hands.app.chat.editor.clear()
+        session_id = hands.app.chat.session_id
+    async with kedge(tmp_path, session_id=session_id) as hands:
+        await hands.shows("BEFORE")
+        assert "planned failure" not in hands.text
         await hands.submit("/redo")
         await hands.opens("ConfirmDialog")
         await hands.press("up", "enter")

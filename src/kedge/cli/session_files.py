@@ -105,6 +105,9 @@ def _rewind(
     if options.has("dry-run"):
         if is_json:
             print_json(plan)
+        elif not plan["files"]:
+            taken = f"; it takes back: {one_line(plan['prompt'])}" if plan.get("prompt") else ""
+            print(f"no file changes{taken}")
         return
     result = client.call("POST", path, body)
     print_json(result) if is_json else print(done(result))

@@ -70,7 +70,7 @@ class ForkBody(msgspec.Struct, frozen=True, kw_only=True):
 class Rewound(Session, frozen=True, kw_only=True):
     """The session as it is afterwards, what was done to files, and what was left alone. After a fork: the new session.
 
-    `prompt` is the text of the message that was undone, or is there again.
+    `prompt` is what an undo took back, as a person types it: a command of theirs begins with `!`.
     """
 
     files: list[FileStep]

@@ -97,11 +97,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunStatus(Run, frozen=True, kw_only=True):
-    """The run with what it used so far and, when it failed, why: the answer of REST, never an event."""
+    """The run with what it used so far and, when it failed, why: the answer of REST, never an event.
+
+    `undone`: an undo took its messages out of the conversation.
+    """
 
     usage: Usage
     error: str | None = None
     code: str | None = None
+    undone: bool = False
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -41,6 +41,12 @@ _decode_usage = msgspec.json.Decoder(Usage).decode
 
 # A run's row with its prompt: what `run_of` needs.
 RUNS = "SELECT runs.*, prompts.prompt FROM runs JOIN prompts USING (workspace_id, run_id)"
+# And what `status_of` needs. An undo goes from a message to the end: of a run whose first one went, all did.
+RUN_STATUSES = (
+    "SELECT runs.*, prompts.prompt, coalesce((SELECT messages.undone FROM messages"
+    " WHERE messages.workspace_id = runs.workspace_id AND messages.run_id = runs.run_id ORDER BY messages.seq LIMIT 1"
+    "), 0) AS undone FROM runs JOIN prompts USING (workspace_id, run_id)"
+)
 
 
 def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
@@ -64,7 +70,8 @@ def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
 def status_of(row: sqlite3.Row) -> RunStatus:
     run = run_of(row)
     fields = {field: getattr(run, field) for field in run.__struct_fields__}
-    return RunStatus(**fields, usage=usage_of(row), error=row["error"], code=row["code"])
+    is_undone = row["undone"] > 0
+    return RunStatus(**fields, usage=usage_of(row), error=row["error"], code=row["code"], undone=is_undone)
 
 
 def usage_of(row: sqlite3.Row) -> Usage:

@@ -11,7 +11,7 @@ from kedge.protocol.sessions import Session, SessionDetails
 from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
-from kedge.store.sqlite.log import RUNS, RunChange, run_of, status_of, usage_of
+from kedge.store.sqlite.log import RUN_STATUSES, RUNS, RunChange, run_of, status_of, usage_of
 from kedge.store.sqlite.tx import Tx
 
 
@@ -37,7 +37,7 @@ def run_now(db: sqlite3.Connection, workspace_id: str, run_id: str) -> Run:
 
 def run_status(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunStatus:
     """The run with what it used, and why it failed."""
-    row = db.execute(f"{RUNS} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
+    row = db.execute(f"{RUN_STATUSES} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
     if row is None:
         raise NotFound("run", run_id)
     return status_of(row)

@@ -15,7 +15,7 @@ from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, Started
 from kedge.store.sqlite import ends, messages, undos
-from kedge.store.sqlite.log import RUNS, status_of
+from kedge.store.sqlite.log import RUN_STATUSES, status_of
 from kedge.store.sqlite.rows import (
     claimed_run,
     find_run,
@@ -221,7 +221,9 @@ def listing(
     wanted = {"workspace_id": workspace_id, "session_id": session_id, "state": state}
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"{column} = ?" for column in given)
-    rows = db.execute(f"{RUNS} WHERE {conditions} ORDER BY seq DESC LIMIT ?", (*given.values(), limit)).fetchall()
+    rows = db.execute(
+        f"{RUN_STATUSES} WHERE {conditions} ORDER BY seq DESC LIMIT ?", (*given.values(), limit)
+    ).fetchall()
     return [status_of(row) for row in reversed(rows)]
 
 

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
-from kedge.protocol.messages import text_of
+from kedge.protocol.messages import ShellCommand, text_of
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, Undo
 from kedge.store.sqlite import forks
@@ -171,6 +171,8 @@ def _undo_of(row: sqlite3.Row) -> Undo:
 
 
 def _prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
+    """As a person would type it again."""
     if row["role"] != "user":
         return None
-    return text_of(decode_parts(parts_of(db, [row["id"]]).get(row["id"], [])))
+    parts = decode_parts(parts_of(db, [row["id"]]).get(row["id"], []))
+    return next((f"!{part.command}" for part in parts if isinstance(part, ShellCommand)), text_of(parts))

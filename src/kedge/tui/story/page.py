@@ -82,6 +82,8 @@ class Page:
             if run.run_id in self._heard:
                 continue
             self.runs[run.run_id] = run
+            if run.undone:
+                self._undone.add(run.run_id)
             if not run.is_open and run.run_id not in self.ends:
                 is_cancelled = run.state == "cancelled"
                 self.ends[run.run_id] = RunEnd(
