@@ -167,45 +167,6 @@ def test_logs_of_a_place_without_a_server(place: Place, tmp_path: Path) -> None:
     assert "no server has run" in done.err
 
 
-NO_KEYS: dict[str, str] = dict.fromkeys(
-    ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "KEDGE_MODEL"), ""
-)
-
-
-def test_doctor_finds_what_keeps_a_run_from_working_and_starts_nothing(place: Place, tmp_path: Path) -> None:
-    kedge = Kedge(place, tmp_path)
-    done = kedge("doctor", env=NO_KEYS)
-    assert done.code == 0
-    assert "one is started when it is needed" in done.out
-    assert kedge.server_pid() is None
-    well = kedge("doctor", env={"OPENAI_API_KEY": "a-secret-key", "OPENAI_BASE_URL": ""})
-    assert well.code == 0, well
-    assert "a-secret-key" not in well.out + well.err
-    assert kedge("doctor", "--host", "tcp://127.0.0.1:1", env={"OPENAI_API_KEY": "k"}).code == 1
-    assert kedge("doctor", env={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}).code == 1
-
-
-def test_doctor_says_which_model_it_is_without_a_key_and_what_that_is_worth(place: Place, tmp_path: Path) -> None:
-    done = Kedge(place, tmp_path)("doctor", env={**NO_KEYS, "KEDGE_MODEL": "local/starter"})
-    assert done.code == 0
-    assert "ok    model local/starter inside: KEDGE_MODEL names it" in done.out
-    assert "note  the starter model (92 MB) is fetched from your package index" in done.out
-    assert "knows very little; for real work set OPENAI_API_KEY or ANTHROPIC_API_KEY" in done.out
-
-
-def test_doctor_names_the_command_that_installs_the_model_inside(place: Place, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['xllamacpp'] = None")
-    env = {**NO_KEYS, "KEDGE_MODEL": "local/starter", "PYTHONPATH": str(tmp_path)}
-    done = Kedge(place, tmp_path)("doctor", env=env)
-    assert done.code == 1
-    assert "FAIL  no model: set OPENAI_API_KEY" in done.out
-    assert "pip install 'kedge[local]'" in done.out
-
-
-def test_doctor_sees_a_running_server(kedge: Kedge) -> None:
-    assert "ok    server " in kedge("doctor", env={"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ""}).out
-
-
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("run", "serve", "story")])
 def test_every_command_explains_itself(kedge: Kedge, name: str) -> None:
     done = kedge(name, "--help")
@@ -243,28 +204,3 @@ def test_a_table_is_shown_on_a_terminal_that_does_not_say_how_wide_it_is(kedge: 
     finally:
         os.close(ours)
         os.close(theirs)
-
-
-def test_doctor_sees_a_damaged_database(place: Place, tmp_path: Path) -> None:
-    place.data_dir.mkdir()
-    (place.data_dir / "kedge.db").write_bytes(b"this is no database" * 100)
-    done = Kedge(place, tmp_path)("doctor", env={"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ""})
-    assert done.code == 1
-    assert "kedge.db is damaged" in done.out
-
-
-def test_doctor_knows_the_configuration_and_what_of_it_does_not_count(place: Place, tmp_path: Path) -> None:
-    kedge = Kedge(place, tmp_path)
-    workspace = tmp_path / "project"
-    workspace.mkdir()
-    (workspace / "kedge.toml").write_text(
-        'model = "mine/large"\n[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n'
-    )
-    done = kedge("doctor", "-c", str(workspace), env=NO_KEYS)
-    assert "model mine/large: the configuration names it, but no key" in done.out
-    assert "kedge.toml:3: providers.mine.base_url is ignored" in done.out
-    (workspace / "kedge.toml").write_text("modle = 1\n")
-    done = kedge("doctor", "-c", str(workspace), env=NO_KEYS)
-    assert done.code == 1
-    assert "FAIL  the configuration cannot be used" in done.out
-    assert "kedge.toml:1" in done.out

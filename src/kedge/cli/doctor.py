@@ -1,50 +1,56 @@
-"""`kedge doctor`: looks at everything that a run needs, and says how to mend what is missing. It starts nothing."""
+"""`kedge doctor`: what stands in the way of a run, each with the line that mends it. It starts no server."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 
 from kedge.cli.common import EXIT_FAILED, EXIT_OK, command, directory_of
-from kedge.cli.options import Options
-from kedge.client.endpoint import Endpoint, find
-from kedge.client.errors import ClientError, Dropped, NotAllowed
-from kedge.client.waiting import Waiter
-from kedge.client.wire import Wire
-from kedge.protocol.address import AddressError, UnixAddress, make_private_dir
-from kedge.version import VERSION
+from kedge.cli.options import Options, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kedge.cli.doctor_child import Finding
+
 HELP = """\
 usage: kedge doctor [OPTION ...]
 
-Checks the set-up and says how to mend it. Exits with 0 if nothing keeps a run from working.
+Checks the set-up and says how to mend it: the data directory and its server, the configuration, the model and its key,
+the programs and the sandbox of the tools, the terminal. Exits with 0 if nothing keeps a run from working, else with 1.
 
+The provider of the model is asked whether it takes the key, for 10 s at most; the key is shown to nobody else.
+
+      --offline           ask no provider
 """
-NO_SPACE_BYTES = 1024 * 1024  # too little for a server to start
-LOW_SPACE_BYTES = 200 * 1024 * 1024
-
-# (is it fine? None: not nice, but it works; what was found)
-Finding = tuple["bool | None", str]
+FLAGS = named("--offline")
 
 
 def run(argv: list[str]) -> int:
-    return command(argv, usage=HELP, flags={}, values={}, go=_examine)
+    return command(argv, usage=HELP, flags=FLAGS, values={}, go=_examine)
 
 
 def _examine(options: Options) -> int:
-    findings = list(_findings(options))
-    for is_fine, text in findings:
+    code = EXIT_OK
+    for is_fine, text in _findings(options):
         mark = {True: "ok  ", None: "note", False: "FAIL"}[is_fine]
-        print(f"{mark}  {text}")
-    return EXIT_FAILED if any(is_fine is False for is_fine, _ in findings) else EXIT_OK
+        print(f"{mark}  {text}", flush=True)  # some take seconds
+        if is_fine is False:
+            code = EXIT_FAILED
+    return code
 
 
 def _findings(options: Options) -> Iterator[Finding]:
+    # Here, because they need more than this command's options do: whoever asks for those may have nothing of it.
+    from kedge.cli.doctor_model import configuration, model
+    from kedge.cli.doctor_place import place
+    from kedge.cli.doctor_sandbox import sandbox
+    from kedge.cli.doctor_shell import programs, terminal
+    from kedge.client.endpoint import find
+    from kedge.protocol.address import AddressError
+    from kedge.version import VERSION
+
+    directory = directory_of(options.get("cwd"))
     yield True, f"kedge {VERSION}, Python {'.'.join(map(str, sys.version_info[:3]))}"
     try:
         endpoint = find(
@@ -53,70 +59,11 @@ def _findings(options: Options) -> Iterator[Finding]:
     except AddressError as error:
         yield False, str(error)
         return
-    yield from _data_directory(endpoint.data_dir)
-    yield from _server(endpoint)
-    directory = directory_of(options.get("cwd"))
-    # Here, because they read the configuration: whoever asks for this command's options may not have what reads it.
-    from kedge.cli.doctor_model import model
-    from kedge.cli.doctor_sandbox import sandbox
-
-    yield from model(endpoint.data_dir, directory)
-    yield from sandbox(directory)
-    if "utf" not in (sys.stdout.encoding or "").lower():
-        yield None, f"standard output is {sys.stdout.encoding}, not UTF-8; set LANG=C.UTF-8 to see every character"
-
-
-def _data_directory(path: str) -> Iterator[Finding]:
-    there = path
-    while not os.path.exists(there):
-        there = os.path.dirname(there)
-    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
-        yield False, f"the data directory {path} cannot be written; choose another with --data-dir or KEDGE_DATA_DIR"
-        return
-    free_bytes = shutil.disk_usage(there).free
-    if free_bytes < NO_SPACE_BYTES:
-        yield False, f"no room is left for the data directory {path}; make room, or choose another with --data-dir"
-        return
-    if not _is_database(os.path.join(path, "kedge.db")):
-        yield False, f"{os.path.join(path, 'kedge.db')} is damaged; restore a backup, or choose another --data-dir"
-        return
-    if free_bytes < LOW_SPACE_BYTES:
-        yield None, f"only {free_bytes >> 20} MiB are free for the data directory {path}; make room"
-    yield True, f"data directory {path}" + ("" if there == path else " (made on first use)")
-
-
-def _is_database(path: str) -> bool:
-    """Whether a file there begins as a database does; none is made on first use."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(16)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return not head or head == b"SQLite format 3\0"
-
-
-def _server(endpoint: Endpoint) -> Iterator[Finding]:
-    if endpoint.is_ours and isinstance(endpoint.address, UnixAddress):
-        try:
-            make_private_dir(os.path.dirname(endpoint.address.path))
-        except AddressError as error:
-            yield False, str(error)
-            return
-    wire = Wire(endpoint.as_found(), Waiter(), client="kedge doctor")
-    try:
-        version = wire.request("GET", "/v1/version")["version"]
-    except NotAllowed as error:
-        yield False, str(error)
-    except Dropped as error:
-        if endpoint.is_ours:
-            yield True, f"no server is running at {endpoint.address}; one is started when it is needed"
-        else:
-            yield False, f"no server answers at {endpoint.address} ({error}); start it there with 'kedge serve'"
-    except ClientError as error:
-        yield False, f"the server at {endpoint.address} answers strangely ({error}); see 'kedge logs'"
-    else:
-        yield version == VERSION or None, f"server {version} at {endpoint.address}"
-    finally:
-        wire.close()
+    yield from place(endpoint)
+    problems = list(configuration(directory))
+    yield from problems
+    if not any(is_fine is False for is_fine, _ in problems):
+        yield from model(endpoint.data_dir, directory, is_offline=options.has("offline"))
+        yield from sandbox(directory)
+    yield from programs()
+    yield from terminal()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
+from kedge.cli.doctor_child import said
 from kedge.protocol.errors import KedgeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kedge.cli.doctor import Finding
+    from kedge.cli.doctor_child import Finding
 
 PATIENCE_S = 20.0
 OF_COMMANDS = "commands are asked about, and refused by kedge run"
@@ -48,10 +48,9 @@ def _configured(directory: str) -> str | None:
 
 def _found() -> list[tuple[str, str, str]]:
     """Name, what it is, and why it cannot be used. In another process, so that nothing here is held."""
-    words = [sys.executable, "-m", "kedge.tools.sandbox"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        told = said("kedge.tools.sandbox", limit_s=PATIENCE_S)
     except (OSError, subprocess.SubprocessError) as error:
         return [("landlock", "", f"it could not be looked for ({type(error).__name__})")]
-    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    lines = [line.split("\t") for line in told.splitlines()]
     return [(line[0], line[1], line[2]) for line in lines if len(line) == 3]

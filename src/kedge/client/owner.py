@@ -16,7 +16,7 @@ class Owner:
     """Looked up while it is there: later its number may be another's."""
 
     def __init__(self, data_dir: str) -> None:
-        self._pid = _pid(data_dir)
+        self._pid = owner_pid(data_dir)
         self._fd = -1  # readable once it has ended, also if nobody has asked how
         if self._pid is not None and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
@@ -38,7 +38,8 @@ class Owner:
             self._fd = -1
 
 
-def _pid(data_dir: str) -> int | None:
+def owner_pid(data_dir: str) -> int | None:
+    """The process that took the directory last; `spawn.is_free` says whether it still has it."""
     try:
         with open(os.path.join(data_dir, OWNER_FILE), encoding="ascii", errors="replace") as file:
             word, number = file.read(100).split()

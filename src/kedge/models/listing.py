@@ -99,7 +99,7 @@ class Listing:
             url = address(provider, env)
         except ModelError as error:
             return _Offer(provider, False, error.text, models)
-        key = _where_key_is(provider, env, stored)
+        key = where_key_is(provider, env, stored)
         if url == provider.base_url and not provider.is_local:
             hint = problem or f"set {provider.key_variable}, or run: kedge login {provider.id}"
             return _Offer(provider, key is not None, key or hint, models)
@@ -183,7 +183,8 @@ def _known(provider: Provider) -> dict[str, Source]:
     return models
 
 
-def _where_key_is(provider: Provider, env: Mapping[str, str], stored: Collection[str]) -> str | None:
+def where_key_is(provider: Provider, env: Mapping[str, str], stored: Collection[str]) -> str | None:
+    """Where a provider's key comes from, in a few words; it is not looked at."""
     if provider.config.api_key:
         return f"providers.{provider.id}.api_key is set"
     if (found := key_in(provider, env)) is not None:

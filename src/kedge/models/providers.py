@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Config, ProviderConfig, WireName
-from kedge.config.vendors import ANTHROPIC_MODEL, GEMINI_MODEL, OPENAI_MODEL
 from kedge.models.errors import ConfigError
 from kedge.models.values import ModelInfo
 
@@ -57,8 +56,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return f"Provider({self.id})"  # its configuration may hold a key
 
 
-# In the order in which they are looked for. The small models write good titles. What the chat wire must do otherwise
-# for one of them is in dialects.py.
+# In the order in which they are looked for. The large models are good at code, neither the dearest nor the cheapest;
+# the small ones write good titles. What the chat wire must do otherwise for one of them is in dialects.py.
 BUILT_IN = (
     Provider(
         id="openai",
@@ -66,7 +65,7 @@ BUILT_IN = (
         wire="responses",
         wire_elsewhere="chat",
         base_url="https://api.openai.com/v1",
-        large=OPENAI_MODEL,
+        large="gpt-6.1-sol",
         small="gpt-6-luna",
     ),
     Provider(
@@ -74,7 +73,7 @@ BUILT_IN = (
         title="Anthropic",
         wire="anthropic",
         base_url="https://api.anthropic.com",
-        large=ANTHROPIC_MODEL,
+        large="claude-sonnet-5-5",
         small="claude-haiku-5-5",
     ),
     Provider(
@@ -83,7 +82,7 @@ BUILT_IN = (
         wire="gemini",
         base_url="https://generativelanguage.googleapis.com",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        large=GEMINI_MODEL,
+        large="gemini-3.8-flash",
         small="gemini-3.5-flash-lite",
     ),
     Provider(

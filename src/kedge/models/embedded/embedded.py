@@ -55,10 +55,10 @@ class Embedded:
         if name == STARTER:
             path = await self._starter.fetched(env, tell)
         else:
-            path = _path(name, directory, env)
+            path = path_of(name, directory, env)
         from kedge.models.embedded.settings import Settings, info, sizes
 
-        gguf = await asyncio.to_thread(_read, path, name)
+        gguf = await asyncio.to_thread(read_file, path, name)
         fitting = sizes(gguf)
         settings = Settings(
             path=str(path), socket="", context=fitting.context, threads=fitting.threads, max_output=fitting.max_output
@@ -109,13 +109,15 @@ class Embedded:
         raise AssertionError
 
 
-def _path(name: str, directory: Path, env: Mapping[str, str]) -> Path:
+def path_of(name: str, directory: Path, env: Mapping[str, str]) -> Path:
+    """The file that `local/NAME` means for a run of this directory and environment."""
     if name == "~" or name.startswith("~/"):
         name = env.get("HOME", os.path.expanduser("~")) + name[1:]  # noqa: PTH111
     return directory / name
 
 
-def _read(path: Path, name: str) -> Gguf:
+def read_file(path: Path, name: str) -> Gguf:
+    """What the file says about itself. Raises `ConfigError` with the line that says what is wrong with it."""
     from kedge.models.embedded.gguf import NotGguf, read
 
     try:

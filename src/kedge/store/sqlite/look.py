@@ -1,0 +1,32 @@
+"""What the next server will find in a data directory, for `kedge doctor`; nothing is touched.
+
+`python -m kedge.store.sqlite.look DATA_DIR` prints a line of JSON if there is something to say: whether it is fine, and
+a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from kedge.store.errors import StoreOpenError
+from kedge.store.sqlite.opening import DATABASE, inspect, migrations
+
+
+def finding(directory: Path) -> tuple[bool, str] | None:
+    path = directory / DATABASE
+    schema = migrations()
+    try:
+        applied = inspect(path, schema)
+    except StoreOpenError as error:
+        return False, str(error)
+    due = [migration.name for migration in schema if migration.name not in applied]
+    if not applied or not due:
+        return None
+    copy = f"{path.name}.before-{due[0]}"
+    return True, f"{path} is of an older Kedge: the next server brings it up to date, and keeps a copy ({copy})"
+
+
+if __name__ == "__main__" and (found := finding(Path(sys.argv[1]))) is not None:
+    sys.stdout.write(f"{json.dumps(found)}\n")
