@@ -16,6 +16,7 @@ from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Committed
 from kedge.store.sqlite import opening
+from kedge.store.sqlite.checkpoints import Checkpoints
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.tx import Tx
 from tests.store.stores import Place, opened, place_in
@@ -229,11 +230,11 @@ async def test_a_store_that_was_let_go_of_keeps_nobody_waiting(cranked: tuple[Pl
 async def test_a_checkpoint_that_failed_does_not_keep_the_store_from_closing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: SqliteStore) -> None:
+    def fail(_: Checkpoints) -> None:
         raise MemoryError
 
     monkeypatch.setattr(opening, "WAL_BYTES", 0)
-    monkeypatch.setattr(SqliteStore, "_move_wal", fail)
+    monkeypatch.setattr(Checkpoints, "_move_bulk", fail)
     store = SqliteStore.open(tmp_path)
     place = await place_in(store)
     await place.accept("run-1")

@@ -101,7 +101,7 @@ async def small_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGen
 
 async def test_under_a_steady_load_the_log_in_front_is_begun_anew_again_and_again(small_log: Place) -> None:
     """Writers that never pause: without a moment in which all is copied, the log would only grow."""
-    restarts = Restarts(small_log.store._wal)
+    restarts = Restarts(small_log.store._checkpoints._wal)
     sessions = [(await small_log.store.create_session(small_log.workspace_id, "busy")).id for _ in range(8)]
 
     async def write(session_id: str) -> None:
@@ -115,7 +115,7 @@ async def test_under_a_steady_load_the_log_in_front_is_begun_anew_again_and_agai
 
 async def test_text_in_flight_alone_has_the_log_in_front_begun_anew_too(small_log: Place) -> None:
     """Drafts tell no event; their commits count all the same."""
-    restarts = Restarts(small_log.store._wal)
+    restarts = Restarts(small_log.store._checkpoints._wal)
     started = await small_log.start("run-1")
     message = await small_log.store.create_message(started.claim, "assistant")
     async with asyncio.timeout(LIMIT_S):
@@ -128,14 +128,14 @@ async def test_a_checkpoint_in_the_middle_of_its_work_delays_no_commit(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    move = place.store._move_wal
+    move = place.store._checkpoints._move_bulk
 
     def stalled() -> None:
         begun.set()
         assert go_on.wait(LIMIT_S)
         move()
 
-    monkeypatch.setattr(place.store, "_move_wal", stalled)
+    monkeypatch.setattr(place.store._checkpoints, "_move_bulk", stalled)
     monkeypatch.setattr(opening, "WAL_BYTES", 0)
     await place.accept("run-0")
     assert await asyncio.to_thread(begun.wait, LIMIT_S)
@@ -149,8 +149,8 @@ async def test_an_emptied_log_in_front_holds_nothing_back(place: Place) -> None:
     for number in range(20):
         await place.accept(f"run-{number}", "x" * 10_000)
     await place.store.checkpoint()
-    assert place.store._wal.stat().st_size == 0
-    assert await place.store.size_bytes() == place.store._path.stat().st_size
+    assert place.store._checkpoints._wal.stat().st_size == 0
+    assert await place.store.size_bytes() == place.store._checkpoints._path.stat().st_size
     assert len(await place.store.runs(place.workspace_id)) == 20
 
 

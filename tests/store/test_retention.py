@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kedge import failpoints
 from kedge.protocol.errors import NotFound
 from kedge.protocol.messages import Finish, Text
 from kedge.store.port import Outcome, Retention
@@ -259,6 +260,23 @@ async def test_a_deleted_workspace_is_gone_at_once_and_its_rows_after_a_crash_to
         assert [state.workspace.id for state in await store.workspaces()] == [again.workspace.id]
     finally:
         await store.close()
+
+
+async def test_a_workspace_is_deleted_also_if_the_disk_fails_before_its_rows_are_gone(place: Place) -> None:
+    await talk(place, "run-1", "a secret answer")
+
+    def fail() -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    failpoints.arm("remove.begin", fail)
+    try:
+        await place.store.delete_workspace(place.workspace_id)
+    finally:
+        failpoints.disarm()
+    assert await place.store.workspaces() == []
+    assert words_left(place.store._db, "secret"), "there was something left to do"
+    await place.store.retain(KEEP_ALL)
+    assert rows_left(place.store._db) == {"meta", "migrations"}
 
 
 async def delete(place: Place) -> None:

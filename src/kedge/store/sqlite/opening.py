@@ -125,7 +125,7 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         path,
         "journal_mode = WAL",
         f"synchronous = {synchronous}",
-        "wal_autocheckpoint = 0",  # checkpoints run beside the commits, see store.py
+        "wal_autocheckpoint = 0",  # they run beside the commits, see checkpoints.py
         f"journal_size_limit = {WAL_BYTES}",
     )
 

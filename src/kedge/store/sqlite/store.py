@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kedge.protocol.errors import NotFound
+from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
@@ -45,6 +45,7 @@ from kedge.store.sqlite import (
     runs,
     sessions,
 )
+from kedge.store.sqlite.checkpoints import Checkpoints
 from kedge.store.sqlite.file_records import SqliteFileRecords
 from kedge.store.sqlite.opening import random_id
 from kedge.store.sqlite.readers import Readers
@@ -68,17 +69,14 @@ class SqliteStore:
         now: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
-        self._path = directory / opening.DATABASE
-        self._wal = directory / f"{opening.DATABASE}-wal"
+        path = directory / opening.DATABASE
         self._lock = lock
         self._db = db
         self._write_executor = write_executor
         self._read_executor = read_executor
         self._now = now
-        self._readers = Readers(self._path, read_executor)
-        self._checkpoint: Future[None] | None = None
-        self._checkpointed_bytes = 0
-        self._is_bulk_moved = False
+        self._readers = Readers(path, read_executor)
+        self._checkpoints = Checkpoints(path, db, write_executor, read_executor)
         self._is_closing = False
         self._histories = history.Histories()
         self._listener: OnCommit = lambda _: None
@@ -131,8 +129,9 @@ class SqliteStore:
 
     async def delete_workspace(self, workspace_id: str) -> None:
         await self._writer.write("delete_workspace", sessions.delete_workspace, workspace_id)
-        while await self._writer.write("remove", retaining.remove_workspace, workspace_id):
-            pass  # if this is cut short, the next retention goes on with it
+        with contextlib.suppress(StoreUnavailable):  # it is deleted: the next retention goes on with its rows
+            while await self._writer.write("remove", retaining.remove_workspace, workspace_id):
+                pass
 
     async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session:
         return await self._writer.write("create_session", sessions.create, workspace_id, title, parent_session_id)
@@ -302,13 +301,12 @@ class SqliteStore:
     # the file
 
     async def size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in (self._path, self._wal) if path.exists())
+        return self._checkpoints.size_bytes
 
     async def checkpoint(self) -> None:
         """Move everything into the database and empty the log in front of it."""
         await self._writer.drain()
-        await self._checkpoint_is_over()  # SQLite does not wait for another one, it does nothing
-        await asyncio.wrap_future(self._write_executor.submit(self._truncate_wal))
+        await self._checkpoints.move_all()
 
     async def close(self) -> None:
         """Write and answer what was asked before, refuse the rest. Called again, it does nothing."""
@@ -317,7 +315,7 @@ class SqliteStore:
         self._is_closing = True
         self._writer.close()
         await self._writer.drain()
-        await self._checkpoint_is_over()
+        await self._checkpoints.is_over()
         if isinstance(self._read_executor, ThreadPoolExecutor):
             await asyncio.to_thread(self._read_executor.shutdown)  # what was asked is answered: reads are short
         try:
@@ -342,46 +340,4 @@ class SqliteStore:
     def _committed(self, events: Sequence[Committed]) -> None:
         if events:
             self._listener(events)
-        self._checkpoint_if_due()
-
-    async def _checkpoint_is_over(self) -> None:
-        if self._checkpoint is not None:  # however it went: a later one does what it could not
-            await asyncio.gather(asyncio.wrap_future(self._checkpoint), return_exceptions=True)
-
-    def _checkpoint_if_due(self) -> None:
-        if self._checkpoint is not None and not self._checkpoint.done():
-            return
-        if self._is_bulk_moved:
-            self._is_bulk_moved = False
-            self._checkpoint = self._write_executor.submit(self._move_rest)
-            return
-        try:
-            size = self._wal.stat().st_size
-        except FileNotFoundError:
-            return
-        grown = size < self._checkpointed_bytes or size >= self._checkpointed_bytes + opening.WAL_BYTES // 4
-        if size > opening.WAL_BYTES and grown:
-            self._checkpointed_bytes = size
-            self._checkpoint = self._read_executor.submit(self._move_wal)
-
-    # From here on in other threads.
-
-    def _move_wal(self) -> None:
-        """Copy finished pages beside the commits."""
-        try:
-            with closing(opening.connect(self._path, "NORMAL")) as db:
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        except (sqlite3.Error, OSError):
-            return  # a full disk: the writer meets it too, and says so; a later commit tries this again
-        self._is_bulk_moved = True
-
-    def _move_rest(self) -> None:
-        """Copy the little that was committed meanwhile. Between two commits the copy is complete, and only then does
-        SQLite start the log anew: under a steady load it would grow for ever."""
-        try:
-            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        except sqlite3.Error:
-            pass  # as above
-
-    def _truncate_wal(self) -> None:
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._checkpoints.begin_if_due()
