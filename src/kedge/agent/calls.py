@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -23,7 +23,7 @@ from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
-from kedge.tools.permissions.decisions import Allow, Refuse
+from kedge.tools.permissions.decisions import Allow, Ask, Refuse
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Output, Tool, Want
 
@@ -53,15 +53,18 @@ class Denied(Exception):
     """A person said no: the turn ends here."""
 
 
+class _Leave(NamedTuple):
+    """What is known of a call that may start."""
+
+    may_run_unheld: bool = False
+    changes_nothing: bool = False  # a command that is known to be read-only
+
+
 class _Ready(NamedTuple):
     tool: Tool
     params: msgspec.Struct
+    leave: _Leave
     answer: Answer | None = None
-    may_run_unheld: bool = False
-
-
-class _Leave(NamedTuple):
-    may_run_unheld: bool = False
 
 
 class Calls:
@@ -98,23 +101,22 @@ class Calls:
             is_open = is_read_only
         return batches
 
-    def _work(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> Callable[[], Awaitable[None]]:
-        async def work() -> None:
-            ready = await self._ready(message_id, call, is_cut_off=is_cut_off)
-            writer = await self._ctx.tool(message_id, call.id, call.name)
-            if isinstance(ready, _Ready):
-                context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
-                context.may_run_unheld = ready.may_run_unheld
-                output = await _contained(call.name, lambda: self._run(ready, context))
-            else:
-                output = ready
-            await self._finish(call, writer, output)
-
-        return work
+    async def _work(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> None:
+        ready = await self._ready(message_id, call, is_cut_off=is_cut_off)
+        writer = await self._ctx.tool(message_id, call.id, call.name)
+        if isinstance(ready, _Ready):
+            context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
+            context.may_run_unheld = ready.leave.may_run_unheld
+            output = await _contained(call.name, lambda: self._run(ready, context))
+        else:
+            output = ready
+        await self._finish(call, writer, output)
 
     async def _run(self, ready: _Ready, context: CallContext) -> Output:
-        """What a tool may change without saying so is watched."""
+        """What a tool may change without saying so is watched: two looks at the whole workspace."""
         has_jobs = any(job.is_running for job in self._place.jobs.list())
+        if ready.leave.changes_nothing and not has_jobs:
+            return await ready.tool.run(context, ready.params)
         is_quiet = ready.tool.is_read_only or ready.tool.name in _SAY_WHAT_THEY_CHANGE
         if is_quiet and not (has_jobs and ready.tool.name == "job_output"):
             return await ready.tool.run(context, ready.params)
@@ -140,9 +142,9 @@ class Calls:
         if isinstance(leave, Output):
             return leave
         if tool.asks is None:
-            return _Ready(tool, given, may_run_unheld=leave.may_run_unheld)
+            return _Ready(tool, given, leave)
         answer = await self._ctx.ask_question(message_id, call.id, clean(tool.asks(given)))
-        return _Ready(tool, given, answer)
+        return _Ready(tool, given, leave, answer)
 
     async def _leave(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Leave | Output:
         """Leave for all that the call wants, or why it has none."""
@@ -156,37 +158,43 @@ class Calls:
                 continue
             if isinstance(decision, Refuse):
                 return Output(content=f"Refused: {decision.why}", is_error=True)
-            if want.unheld and self._ctx.run.permissions == "allow":
-                # Whoever allows everything counts on what is configured to hold it.
-                return Output(content=_NO_SANDBOX.format(why=want.unheld), is_error=True)
             has_waited = True
-            answer = await self._ctx.ask_permission(
-                message_id,
-                call.id,
-                tool=tool.name,
-                action=want.kind,
-                description=clean(want.description),
-                params=clean(decision.params(want.params)),
-                path=clean(want.subject) if want.kind in ("read", "write") else None,
-            )
-            if answer.action == "allow_session":
-                self._judge.grant(decision.rules)
-            if answer.action in ("allow", "allow_session"):
-                continue
-            if answer.by == "run":
-                why = "it needs a person's permission, and nobody is there to give it in this run"
-                return Output(content=f"Refused ({want.description}): {why}.", is_error=True)
-            return Output(
-                content=f"Refused by a person ({want.description}). Wait for what they say next.",
-                is_error=True,
-                metadata={DENIED: answer.by},
-            )
+            if (refusal := await self._asked_for(message_id, call, want, decision)) is not None:
+                return refusal
         if has_waited and _deeds(wants) != _deeds(await tool.wants(self._place, given)):
             # A link may lead elsewhere by now, and nobody gave leave for that.
             return Output(
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
-        return _Leave(may_run_unheld=any(want.unheld for want in wants))
+        is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, wants)
+        return _Leave(may_run_unheld=any(want.unheld for want in wants), changes_nothing=is_harmless)
+
+    async def _asked_for(self, message_id: str, call: ToolCall, want: Want, asked: Ask) -> Output | None:
+        """Ask a person for leave; None: it was given."""
+        if want.unheld and self._ctx.run.permissions == "allow":
+            # Whoever allows everything counts on what is configured to hold it.
+            return Output(content=_NO_SANDBOX.format(why=want.unheld), is_error=True)
+        answer = await self._ctx.ask_permission(
+            message_id,
+            call.id,
+            tool=call.name,
+            action=want.kind,
+            description=clean(want.description),
+            params=clean(asked.params(want.params)),
+            path=clean(want.subject) if want.kind in ("read", "write") else None,
+        )
+        if answer.action == "allow_session":
+            self._judge.grant(asked.rules)
+        if answer.action in ("allow", "allow_session"):
+            return None
+        if answer.by == "run":
+            why = "it needs a person's permission, and nobody is there to give it in this run"
+            return Output(content=f"Refused ({want.description}): {why}.", is_error=True)
+        return Output(
+            content=f"Refused by a person ({want.description}). Wait for what they say next.",
+            is_error=True,
+            metadata={DENIED: answer.by},
+        )
 
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
         output = bounded(output)
@@ -223,17 +231,13 @@ async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:
         return Output(content=f"{problem}. It may have had effects; try another way.", is_error=True)
 
 
-async def _side_by_side(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def _side_by_side(works: Sequence[Coroutine[None, None, None]]) -> None:
     if len(works) == 1:
-        await works[0]()
+        await works[0]
         return
     try:
         async with asyncio.TaskGroup() as group:
             for work in works:
-                group.create_task(_started(work))
+                group.create_task(work)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None  # the first one ended the others
-
-
-async def _started(work: Callable[[], Awaitable[None]]) -> None:
-    await work()

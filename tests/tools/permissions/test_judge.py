@@ -165,6 +165,17 @@ def test_an_allowed_command_needs_leave_for_its_files_and_its_neighbours(bench: 
     assert bench.says(judge, "cat /etc/hosts") == "allow"
 
 
+def test_what_changes_nothing_is_what_needs_no_leave_or_only_reads_elsewhere(bench: Bench) -> None:
+    strict, lax = bench.judge(), bench.judge("yolo", ["bash", "edit"])
+    for command, *_ in cases.ALL:
+        want = Want(kind="execute", subject=command.replace("SCRATCH", str(bench.scratch)), description="run it")
+        decision = strict.judge("bash", want)
+        only_reads = isinstance(decision, Ask) and all(note.startswith("reads ") for note in decision.notes)
+        expected = isinstance(decision, Allow) or only_reads
+        assert lax.changes_nothing("bash", [want]) == expected, command
+    assert not lax.changes_nothing("mcp_ls", [Want(kind="execute", subject="ls", description="not a command")])
+
+
 def test_sudo_is_allowed_only_by_its_own_name(bench: Bench) -> None:
     assert bench.says(bench.judge(allow=["bash(ls *)"]), "sudo ls") == "ask"
     assert bench.says(bench.judge(allow=["bash(sudo ls *)"]), "sudo ls") == "allow"

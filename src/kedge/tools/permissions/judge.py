@@ -86,6 +86,14 @@ class Judge:
             return Allow(why="it runs in the sandbox", by="sandbox")
         return decision
 
+    def changes_nothing(self, tool: str, wants: Sequence[Want]) -> bool:
+        """Whether a call is a command that is known to be read-only, whatever rule or mode lets it happen."""
+        if tool != "bash" or not all(want.kind == "execute" for want in wants):
+            return False
+        law = Law(self._ground, tool, "ask", (), (), ())  # without a rule, only what is harmless passes
+        found = [commands.examine(law, want.subject, self._start(want)) for want in wants]
+        return all(isinstance(each, Allow) or _only_reads(each) for each in found)
+
     def _may_pass(self, asked: Ask) -> bool:
         """What nobody may be asked about: not what might be something that a rule forbids."""
         return bool(asked.rules) or not self._deny
@@ -126,6 +134,10 @@ class Judge:
 
     def _parsed(self, text: str) -> Rule:
         return parse_rule(text, self._ground.directory, self._ground.home)
+
+
+def _only_reads(found: Refuse | list[Trouble]) -> bool:
+    return isinstance(found, list) and all(trouble.is_read for trouble in found)
 
 
 def _without_sandbox(want: Want, decision: Allow | Ask) -> Ask:

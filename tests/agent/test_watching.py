@@ -1,0 +1,65 @@
+"""Which commands the workspace is looked at for: each look at a large tree takes its time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kedge.config.schema import AgentConfig, Config
+from kedge.engine.turn import TurnContext
+from kedge.tools.registry import TOOLS
+from tests.agent.pilot import Pilot
+from tests.agent.test_tool_rounds import call, results, rounds
+from tests.support.harness import Kedge
+from tests.support.model_server import ModelServer
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[TurnContext]:
+    """One entry for each command that was watched."""
+    seen: list[TurnContext] = []
+    watching = TurnContext.watching_files
+
+    @contextlib.asynccontextmanager
+    async def counted(ctx: TurnContext, *args: Any, **kwargs: Any) -> AsyncGenerator[None]:
+        seen.append(ctx)
+        async with watching(ctx, *args, **kwargs):
+            yield
+
+    monkeypatch.setattr(TurnContext, "watching_files", counted)
+    return seen
+
+
+@pytest.fixture
+async def pilot(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]:
+    async with Pilot(kedge, model_server.base_url, tools=TOOLS) as pilot:
+        pilot.config = Config(agent=AgentConfig(titles=False))
+        yield pilot
+
+
+async def test_only_commands_that_may_change_something_are_watched(
+    pilot: Pilot, kedge: Kedge, model_server: ModelServer, watched: list[TurnContext]
+) -> None:
+    harmless = ["ls -la", "echo said | wc -c && cat /dev/null", "false"]
+    model_server.on(rounds(*([call("bash", command=command)] for command in harmless), [call("bash", command=": > x")]))
+    session = await kedge.session()
+    assert (await pilot.ask("go", session, permissions="allow")).error is None
+    assert len(watched) == 1
+    said = await results(pilot, session)
+    assert [result.content for result in said[1:]] == ["5", "[exit code 1]", "(no output)"]
+    changed = await kedge.store.files.changes(kedge.workspace_id, session)
+    assert [Path(os.fsdecode(change.path)).name for change in changed] == ["x"]
+
+
+async def test_while_a_job_works_every_command_is_watched(
+    pilot: Pilot, kedge: Kedge, model_server: ModelServer, watched: list[TurnContext]
+) -> None:
+    job = call("bash", command="mkfifo held && cat held", run_in_background=True)
+    model_server.on(rounds([job], [call("bash", command="ls")]))
+    assert (await pilot.ask("go", permissions="allow")).error is None
+    assert len(watched) == 2
