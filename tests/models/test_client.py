@@ -285,6 +285,12 @@ async def test_where_no_model_was_chosen_the_first_one_offered_is_taken(
     assert (await models.named(endpoint(model_server, "mine"))).name == "openai/mine"
 
 
+async def test_a_long_list_of_models_is_read_to_its_end(models: Models, model_server: ModelServer) -> None:
+    """A gateway's has hundreds of them, each with its description."""
+    model_server.models = tuple(f"{'maker' * 200}/model-{i}" for i in range(1_000))
+    assert await models.offered(endpoint(model_server, "")) == list(model_server.models)
+
+
 @pytest.mark.parametrize("pages", [1, 3, 1000])
 async def test_a_list_of_models_is_read_page_by_page_and_not_for_ever(models: Models, pages: int) -> None:
     asked: list[str] = []

@@ -40,7 +40,8 @@ REST_S = 5.0  # after the model said why it stopped, for the usage and the end o
 DRAIN_S = 0.1  # after the end of the stream: for that of the connection's message, so that it can be used again
 LISTING_S = 60.0  # how long a server's first model is taken to stay the same
 MAX_PAGES = 20  # of a list of models; one that has more goes round in circles
-MAX_BODY_BYTES = 256 * 1024  # of an error, or of a list of models
+MAX_ERROR_BYTES = 256 * 1024
+MAX_TOLD_BYTES = 16 * 1024 * 1024  # of a list of models: a gateway describes hundreds, with a thousand words each
 MAX_ANSWER_BYTES = 512 * 1024 * 1024  # on the wire, where a token is a few hundred bytes
 
 _CONTENT = (TextDelta, ReasoningDelta, ToolCallDelta)
@@ -137,9 +138,9 @@ class Models:
         return names
 
     async def ask(self, endpoint: Endpoint, request: HttpRequest) -> bytes:
-        """The beginning of what the server says to one request."""
+        """What the server says to one request."""
         async with self._send(endpoint, request) as answer:
-            return b"".join([chunk async for chunk in _short_body(answer)])
+            return b"".join([chunk async for chunk in _beginning(answer, MAX_TOLD_BYTES)])
 
     async def _first_model(self, endpoint: Endpoint) -> str:
         names = writers(await self.offered(endpoint))
@@ -254,18 +255,18 @@ async def _error_body(answer: Answer) -> bytes:
     """What came of it in time: the status says enough, so that a body without end, or half of one, spoils nothing."""
     body = bytearray()
     with contextlib.suppress(TimeoutError, ModelError):
-        async with asyncio.timeout(REST_S), contextlib.aclosing(_short_body(answer)) as chunks:
+        async with asyncio.timeout(REST_S), contextlib.aclosing(_beginning(answer, MAX_ERROR_BYTES)) as chunks:
             async for chunk in chunks:
                 body += chunk
     return bytes(body)
 
 
-async def _short_body(answer: Answer) -> AsyncGenerator[bytes, None]:
+async def _beginning(answer: Answer, most_bytes: int) -> AsyncGenerator[bytes, None]:
     """As much of a body as matters."""
     size = 0
     async with contextlib.aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
             yield chunk
             size += len(chunk)
-            if size > MAX_BODY_BYTES:
+            if size > most_bytes:
                 break
