@@ -118,6 +118,18 @@ async def test_a_sub_agent_is_nested_and_its_session_has_a_way_back(served: Home
         await hands.shows("│ ✓ view notes.txt", "│ CHILD-ENDS")
 
 
+async def test_a_session_has_the_beginning_of_its_first_prompt_for_a_title(served: Home, tmp_path: Path) -> None:
+    async with kedge(tmp_path, (140, 30)) as hands:
+        await hands.submit(f"Look at the anchor\n\n{asking(text='LOOKED')}")
+        await hands.shows("LOOKED")
+        assert hands.app.chat.session_id is not None
+        assert hands.app.book.sessions[hands.app.chat.session_id].title.startswith("Look at the anchor [[fake")
+        await hands.idle()
+        await hands.press("ctrl+n")
+        await hands.submit("!echo by-hand")
+        await hands.shows("by-hand", "New session")  # a command does not say what a session is about
+
+
 async def test_prompts_sent_in_one_breath_go_into_one_session_in_their_order(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands:
         for text in ("ONE", "TWO", "THREE"):
@@ -143,7 +155,7 @@ async def test_a_prompt_that_had_arrived_is_not_sent_twice_in_another_mode(serve
         (run_id,) = page.runs
         del page.runs[run_id]  # as if nothing had been told of it: neither receipt nor story
         draft = Draft(asking(text="ARRIVED"))
-        chat._unsent[run_id] = draft
+        chat.sending._unsent[run_id] = draft
         chat.choose_mode("plan")
         chat.send(draft)
         await hands.shows("It had been sent before")

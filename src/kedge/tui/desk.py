@@ -43,8 +43,8 @@ class Desk:
 
     # sessions
 
-    async def create_session(self) -> Session:
-        return await (await self._ready()).create_session()
+    async def create_session(self, title: str = "") -> Session:
+        return await (await self._ready()).create_session(title)
 
     async def sessions(self, search: str = "") -> list[Session]:
         return await (await self._ready()).sessions(search or None, limit=200)
@@ -69,8 +69,6 @@ class Desk:
         model: str | None = None,
     ) -> Receipt:
         """Sent again under the same id, it is the same run (P3)."""
-        from kedge.protocol.runs import Receipt
-
         body: dict[str, Any] = {
             "session_id": session_id,
             "prompt": prompt,
@@ -83,19 +81,15 @@ class Desk:
         }
         if model:
             body["model"] = model
-        return await self._post_run("/agent", body, Receipt)
+        return await self._post_run("/agent", body)
 
     async def shell(self, session_id: str, command: str, *, run_id: str) -> Receipt:
-        from kedge.protocol.runs import Receipt
-
         body = {"command": command, "run_id": run_id, "env": environment()}
-        return await self._post_run(f"/agent/sessions/{escape(session_id)}/shell", body, Receipt)
+        return await self._post_run(f"/agent/sessions/{escape(session_id)}/shell", body)
 
     async def summarize(self, session_id: str, *, run_id: str) -> Receipt:
-        from kedge.protocol.runs import Receipt
-
         body = {"run_id": run_id, "env": environment()}
-        return await self._post_run(f"/agent/sessions/{escape(session_id)}/summarize", body, Receipt)
+        return await self._post_run(f"/agent/sessions/{escape(session_id)}/summarize", body)
 
     async def cancel(self, session_id: str) -> list[str]:
         return await (await self._ready()).cancel(session_id=session_id)
@@ -176,10 +170,11 @@ class Desk:
 
         return (await self.call("GET", "/commands", type=UserCommands)).commands
 
-    async def _post_run(self, path: str, body: dict[str, Any], type: type[T]) -> T:
+    async def _post_run(self, path: str, body: dict[str, Any]) -> Receipt:
         from kedge.client.aio import understood
         from kedge.client.policy import Reconnect
+        from kedge.protocol.runs import Receipt
 
         client = await self._ready()
         policy = Reconnect(give_up_s=SUBMIT_S)
-        return understood(await client.wire.call("POST", client.path + path, body, policy=policy), type)
+        return understood(await client.wire.call("POST", client.path + path, body, policy=policy), Receipt)

@@ -15,26 +15,27 @@ class Key(NamedTuple):
     keys: str  # several, separated by commas
     help: str
     group: str
+    command: str = ""  # what it runs; else there is `action_NAME` of the screen
 
 
 # The editor's own keys are in `editor`; they are listed by help beside these.
 KEYS = (
-    Key("help", "f1", "help", "General"),
+    Key("help", "f1", "help", "General", "help"),
     Key("palette", "ctrl+p", "command palette", "General"),
     Key("leave", "ctrl+c,ctrl+q", "copy what is selected, or leave; runs go on", "General"),
     Key("suspend", "ctrl+z", "suspend", "General"),
     Key("escape", "escape", "twice: cancel what runs and what waits", "Runs"),
     Key("next_mode", "shift+tab", "next mode: plan, ask, auto-edit, yolo", "Runs"),
-    Key("queue", "ctrl+t", "queued prompts: edit or drop", "Runs"),
+    Key("queue", "ctrl+t", "queued prompts: edit or drop", "Runs", "queue"),
     Key("answer", "f2", "answer what is asked", "Runs"),
-    Key("models", "ctrl+o", "choose a model", "Sessions"),
-    Key("sessions", "ctrl+s", "sessions", "Sessions"),
+    Key("models", "ctrl+o", "choose a model", "Sessions", "model"),
+    Key("sessions", "ctrl+s", "sessions", "Sessions", "sessions"),
     Key("new_session", "ctrl+n", "new session", "Sessions"),
-    Key("changes", "f4", "what the session changed", "Sessions"),
+    Key("changes", "f4", "what the session changed", "Sessions", "diff"),
     Key("sidebar", "ctrl+b", "sidebar", "View"),
     Key("focus_chat", "f6", "between chat and editor", "View"),
     Key("fold_all", "f7", "fold or unfold thoughts and results", "View"),
-    Key("copy_answer", "f8", "copy the last answer", "View"),
+    Key("copy_answer", "f8", "copy the last answer", "View", "copy"),
     Key("page_up", "pageup", "scroll up", "View"),
     Key("page_down", "pagedown", "scroll down", "View"),
     Key("chat_home", "ctrl+home", "to the beginning", "View"),
@@ -50,6 +51,10 @@ def shown(keys: Iterable[str]) -> str:
 def bindings() -> list[Binding]:
     """For the main screen. The id is what `[tui.keys]` names."""
     return [
-        Binding(key.keys, f"screen.{key.action}", key.help, id=key.action, show=False, priority=key.action != "escape")
+        Binding(key.keys, f"screen.{_does(key)}", key.help, id=key.action, show=False, priority=key.action != "escape")
         for key in KEYS
     ]
+
+
+def _does(key: Key) -> str:
+    return f"run_command({key.command!r})" if key.command else key.action

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from functools import partial
@@ -14,7 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
 
-from kedge.client.errors import ClientError, Refused
+from kedge.client.errors import ClientError
 from kedge.tui.asking import Asking
 from kedge.tui.chat.clean import clean_line
 from kedge.tui.chat.transcript import Transcript
@@ -25,6 +24,7 @@ from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.memory import Memory, state_directory
 from kedge.tui.keys import KEYS, bindings, shown
 from kedge.tui.link import Link
+from kedge.tui.sending import Sending
 from kedge.tui.sidebar import Sidebar
 from kedge.tui.status import Activity, Banner, Doing, Queue, StatusLine
 from kedge.tui.story.blocks import Call, Thoughts
@@ -57,8 +57,7 @@ class ChatScreen(Screen[None]):
         self.window: int | None = None  # of its context, in tokens
         self.commands = Commands(self)
         self.asking = Asking(self)
-        self._turn = asyncio.Lock()  # prompts are sent in the order of Enter, and into one session
-        self._unsent: dict[str, Draft] = {}  # sent, and nobody knows yet whether it arrived: by run
+        self.sending = Sending(self)
         self._escaped_at = float("-inf")
         self._hint = ""
         self._is_frame_due = False
@@ -141,7 +140,7 @@ class ChatScreen(Screen[None]):
             self.query_one(Sidebar).draw(session.title if session else "", model, page, self.window, place)
         self.asking.sync(requests)
         self.kedge.show_state(page)
-        self._settle()
+        self.sending.settle()
 
     def _welcome(self, *, is_wanted: bool) -> None:
         welcome = self.query_one(Welcome)
@@ -195,69 +194,8 @@ class ChatScreen(Screen[None]):
             return
         self.send(draft)
 
-    @work(group="send")
-    async def send(self, draft: Draft) -> None:
-        """The editor is free again at the receipt; what was refused, or did not arrive, is back in it."""
-        from kedge.client.sync import new_run_id
-
-        again = next((run_id for run_id, sent in self._unsent.items() if sent == draft), None)
-        run_id = again or new_run_id()
-        self._unsent[run_id] = draft
-        is_typed = draft in self.editor.sending  # else it is the text of a command
-        self.link.retry()
-        try:
-            async with self._turn:
-                await self._hand_in(draft, run_id)
-        except Refused as error:
-            if error.code == "run_id_conflict":  # it had arrived, before mode or session were changed
-                self._arrived(run_id)
-                self.hint("It had been sent before")
-                return
-            self._unsent.pop(run_id, None)
-            self._put_back(draft, is_typed=is_typed)
-            self.hint(f"Not sent: {error}")
-            return
-        except ClientError as error:
-            if run_id in self._unsent:
-                self._put_back(draft, is_typed=is_typed)
-                self.hint(f"Not sent: {error}; Enter tries again")
-            return
-        self._arrived(run_id)
-        self._hint = ""
-        self.transcript.scroll_end(animate=False)
-
-    async def _hand_in(self, draft: Draft, run_id: str) -> None:
-        if self.session_id is None:
-            session_id = (await self.desk.create_session()).id
-            await self.link.open_page(session_id)
-            self.session_id = session_id
-        if draft.kind == "shell":
-            await self.desk.shell(self.session_id, draft.text, run_id=run_id)
-            return
-        await self.desk.submit(
-            self.session_id,
-            draft.text,
-            run_id=run_id,
-            attachments=draft.attachments,
-            mode=self.mode,
-            model=self.kedge.launch.model,
-        )
-
-    def _arrived(self, run_id: str) -> None:
-        if (draft := self._unsent.pop(run_id, None)) is not None:
-            self.editor.accepted(draft)
-
-    def _put_back(self, draft: Draft, *, is_typed: bool) -> None:
-        if is_typed:
-            self.editor.refused(draft)
-        else:
-            self.editor.put_back(draft.text)
-
-    def _settle(self) -> None:
-        """A prompt whose receipt was lost, and which the story tells of, did arrive."""
-        told = self.page.runs if self.page else {}
-        for run_id in [each for each in self._unsent if each in self.book.runs or each in told]:
-            self._arrived(run_id)
+    def send(self, draft: Draft) -> None:
+        self.run_worker(self.sending.send(draft), group="send")
 
     # keys
 
@@ -337,26 +275,11 @@ class ChatScreen(Screen[None]):
         for kind in (Thoughts, Call):
             self.transcript.toggle_all(kind)
 
-    def action_copy_answer(self) -> None:
-        self.commands.run("/copy")
-
-    def action_help(self) -> None:
-        self.commands.run("/help")
-
     def action_palette(self) -> None:
         self.commands.open_palette()
 
-    def action_models(self) -> None:
-        self.commands.run("/model")
-
-    def action_sessions(self) -> None:
-        self.commands.run("/sessions")
-
-    def action_changes(self) -> None:
-        self.commands.run("/diff")
-
-    def action_queue(self) -> None:
-        self.commands.run("/queue")
+    def action_run_command(self, name: str) -> None:
+        self.commands.run(f"/{name}")
 
     @on(PromptEditor.Told)
     def _told(self, event: PromptEditor.Told) -> None:
