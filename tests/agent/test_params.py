@@ -1,16 +1,22 @@
-"""Wrong input of a tool: the error teaches what to send, also inside of lists."""
+"""The input of a tool as models write it: what is clear is taken, and an error teaches what to send instead."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kedge.agent.params import decoded
+from kedge.tools.bash import BASH
 from kedge.tools.errors import ToolError
+from kedge.tools.ls import LS
 from kedge.tools.multiedit import MULTIEDIT
 from kedge.tools.port import Tool
 from kedge.tools.question import QUESTION
 from kedge.tools.todos import TODOS
+from kedge.tools.view import VIEW
+from kedge.tools.write import WRITE
 
+TODO = '{"todos": [{"content": "a", "status": "pending"}]}'
 EDITS = (
     "Each of `edits` is an object that takes `old_string` (string, required), `new_string` (string, required),"
     " `replace_all` (boolean, optional)."
@@ -47,3 +53,32 @@ def test_what_was_expected_inside_of_a_list_is_named(tool: Tool, given: str, wor
         decoded(tool, given)
     for each in words:
         assert each in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "same"),
+    [
+        (VIEW, '{"path": "a", "offset": "3", "limit": null}', '{"path": "a", "offset": 3}'),
+        (VIEW, '"{\\"path\\": \\"a\\"}"', '{"path": "a"}'),
+        (LS, "null", "{}"),
+        (TODOS, '{"todos": "[{\\"content\\": \\"a\\", \\"status\\": \\"pending\\"}]"}', TODO),
+        (TODOS, '{"todos": ["{\\"content\\": \\"a\\", \\"status\\": \\"pending\\"}"]}', TODO),
+        (QUESTION, '{"questions": [{"question": "a", "options": null}]}', '{"questions": [{"question": "a"}]}'),
+        (WRITE, '{"path": "a", "content": "[1]"}', '{"path": "a", "content": "[1]"}'),
+        (BASH, '{"command": "{}", "timeout": null}', '{"command": "{}"}'),
+    ],
+)
+def test_what_is_clear_is_taken_for_what_it_means(tool: Tool, given: str, same: str) -> None:
+    assert decoded(tool, given) == msgspec.json.decode(same, type=tool.params)
+
+
+@pytest.mark.parametrize("given", ['{"path": null}', "{}", '{"path": ["a"]}', '{"path": {}}', "[]", "1"])
+def test_what_is_missing_is_not_made_up(given: str) -> None:
+    with pytest.raises(ToolError, match=r"It takes `path` \(string, required\)"):
+        decoded(VIEW, given)
+
+
+@pytest.mark.parametrize("todos", ["a", "[1", "{}", "1", "null"])
+def test_a_text_that_is_no_list_stays_a_mistake(todos: str) -> None:
+    with pytest.raises(ToolError, match="Expected `array`"):
+        decoded(TODOS, msgspec.json.encode({"todos": todos}).decode())

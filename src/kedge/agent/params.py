@@ -32,8 +32,9 @@ def input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def decoded(tool: Tool, text: str) -> msgspec.Struct:
-    """Raises `ToolError`. Numbers and booleans in quotes are taken for what they mean."""
-    given = _json(tool, text)
+    """Raises `ToolError`. What some models write otherwise is taken for what they mean: numbers and booleans in quotes,
+    null for what is left out, a list or an object as its JSON."""
+    given = _meant(_json(tool, text), spec_of(tool).input_schema)
     try:
         return msgspec.convert(given, tool.params, strict=False)
     except msgspec.ValidationError as error:
@@ -56,12 +57,34 @@ def _json(tool: Tool, text: str) -> dict[str, Any]:
         given: Any = msgspec.json.decode(text.strip() or "{}")
         if isinstance(given, str):  # encoded twice, as some models do
             given = msgspec.json.decode(given)
+        if given is None:
+            given = {}
     except (msgspec.DecodeError, UnicodeError) as error:
         problem = f"The input of `{tool.name}` is not valid JSON: {error}. Was it cut off?"
         raise ToolError(f"{problem} {_help(tool)}") from error
     if not isinstance(given, dict):
         raise ToolError(f"The input of `{tool.name}` must be a JSON object. {_help(tool)}")
     return cast("dict[str, Any]", given)
+
+
+def _meant(given: Any, schema: Mapping[str, Any]) -> Any:
+    kind = {"array": list[Any], "object": dict[str, Any]}.get(schema.get("type", ""))
+    if isinstance(given, str) and kind is not None:
+        try:
+            given = msgspec.json.decode(given, type=kind)
+        except (msgspec.MsgspecError, UnicodeError):
+            return given
+    match given:
+        case {**fields}:
+            properties: dict[str, Any] = schema.get("properties", {})
+            left_out = {name for name, value in fields.items() if value is None} - set(schema.get("required", ()))
+            return {
+                name: _meant(value, properties.get(name, {})) for name, value in fields.items() if name not in left_out
+            }
+        case [*items]:
+            return [_meant(item, schema.get("items", {})) for item in items]
+        case _:
+            return given
 
 
 def _help(tool: Tool, given: Any = None, error: str = "") -> str:
