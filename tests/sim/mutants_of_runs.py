@@ -18,7 +18,7 @@ from kedge.engine.waiters import Slot
 from kedge.protocol.requests import Answer, AnswerReceipt, RequestKind
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Outcome, Started
-from kedge.store.sqlite import ends, messages, requests, rows, runs
+from kedge.store.sqlite import ends, prompts, requests, rows, runs
 from kedge.store.sqlite.tx import Tx
 
 
@@ -178,7 +178,7 @@ def steer_joins_whatever_runs_also_after_its_cancel() -> Generator[None]:
                         *(row["run_id"], run_id),
                     )
                     runs.tell_run(tx, workspace_id, run_id, "updated")
-                    messages.write_user_message(tx, rows.get_run(tx.db, workspace_id, run_id))
+                    prompts.write_user_message(tx, rows.get_run(tx.db, workspace_id, run_id))
         return receipt
 
     with patch.object(runs, "accept", accept_and_join):

@@ -22,8 +22,8 @@ from kedge.files import planning, restoring
 from kedge.files.planning import Plan, Wish, reversed_steps
 from kedge.files.restoring import Changed, Step
 from kedge.files.states import State, decode, observe_below
-from kedge.protocol.errors import Conflict, NotFound, SessionBusy, Unavailable
-from kedge.protocol.files import FilesConflict, FileStep, Obstacle, Rewound
+from kedge.protocol.errors import NotFound, SessionBusy, Unavailable
+from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
 from kedge.protocol.messages import whole_characters
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, KeptChange, Undo
@@ -121,9 +121,9 @@ class Rewinder:
         if not with_files:
             cut = await files.cut_after(workspace_id, session_id, message_id)
             if dry_run:
-                return await self._rewound(await self._store.session(workspace_id, session_id), None, [], is_dry=True)
+                return _rewound(await self._store.session(workspace_id, session_id), None, [], is_dry=True)
             session = await files.fork(workspace_id, session_id, cut.message_id)
-            return await self._rewound(session, None, [])
+            return _rewound(session, None, [])
         async with self._keeper.alone(workspace_id):
             await self._check_idle(workspace_id, session_id)
             await self._keeper.settle_alone(workspace_id)
@@ -136,17 +136,17 @@ class Rewinder:
             await self._keeper.settle_alone(workspace_id)
             undo = await self._store.files.last_undo(workspace_id, session_id)
             if undo is None:
-                raise Conflict("nothing_to_redo", "nothing was undone in this session since its last prompt")
+                raise NothingToRedo
             wishes = [Wish(step.path, step.then, step.now) for step in planning.decode_steps(undo.plan)]
             plan = await self._planned(workspace_id, wishes, keeps=False)
             told = self._told(workspace_id, plan)
             if dry_run:
-                return await self._rewound(await self._store.session(workspace_id, session_id), None, told, is_dry=True)
+                return _rewound(await self._store.session(workspace_id, session_id), None, told, is_dry=True)
             if plan.has_obstacles:
                 raise FilesConflict(_refusal(told, "put them elsewhere, then redo"), told)
             await persist(lambda: self._store.files.begin_redo(workspace_id, session_id, undo.id))
             session = await self._carried_out(workspace_id, undo.id, plan.to_do(), undo.plan)
-            return await self._rewound(session, None, told)
+            return _rewound(session, None, told)
 
     async def _back(
         self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, *, dry_run: bool, force: bool
@@ -161,14 +161,14 @@ class Rewinder:
         ]
         if dry_run:
             session = await self._store.session(workspace_id, session_id)
-            return await self._rewound(session, cut.prompt, told, notes, is_dry=True)
+            return _rewound(session, cut.prompt, told, notes, is_dry=True)
         if plan.has_obstacles and not force:
             raise FilesConflict(_refusal(told, "force overwrites what was changed, and leaves the rest alone"), told)
         steps = plan.to_do()
         encoded = planning.encode_steps(steps)
         undo_id = await persist(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
         session = await self._carried_out(workspace_id, undo_id, steps, encoded)
-        return await self._rewound(session, cut.prompt, told, notes)
+        return _rewound(session, cut.prompt, told, notes)
 
     async def _carried_out(self, workspace_id: str, undo_id: int, steps: Sequence[Step], plan: bytes) -> Session:
         failpoints.hit("undo.begun")
@@ -233,17 +233,12 @@ class Rewinder:
             if obstacle or not planning.is_hollow(step.now, step.then)
         ]
 
-    async def _rewound(
-        self,
-        session: Session,
-        prompt: str | None,
-        files: list[FileStep],
-        notes: Sequence[str] = (),
-        *,
-        is_dry: bool = False,
-    ) -> Rewound:
-        fields = {name: getattr(session, name) for name in Session.__struct_fields__}
-        return Rewound(**fields, files=files, notes=list(notes), dry_run=is_dry, prompt=prompt)
+
+def _rewound(
+    session: Session, prompt: str | None, files: list[FileStep], notes: Sequence[str] = (), *, is_dry: bool = False
+) -> Rewound:
+    fields = {name: getattr(session, name) for name in Session.__struct_fields__}  # it may have others
+    return Rewound(**fields, files=files, notes=list(notes), dry_run=is_dry, prompt=prompt)
 
 
 def _states(change: KeptChange) -> tuple[bytes, State, State]:

@@ -79,6 +79,11 @@ class Rewound(Session, frozen=True, kw_only=True):
     prompt: str | None = None
 
 
+class NothingToRedo(Conflict):
+    def __init__(self) -> None:
+        super().__init__("nothing_to_redo", "nothing was undone in this session since its last prompt")
+
+
 class FilesConflictBody(ErrorBody, frozen=True):
     files: tuple[FileStep, ...] = ()
 

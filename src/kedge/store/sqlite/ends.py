@@ -13,7 +13,7 @@ from kedge.protocol.messages import Finish, ShellCommand, answer_of
 from kedge.protocol.runs import RunEnd
 from kedge.protocol.usage import Usage
 from kedge.store.port import Outcome
-from kedge.store.sqlite import messages, requests
+from kedge.store.sqlite import messages, prompts, requests
 from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
 from kedge.store.sqlite.rows import add_usage, find_run, get_run, joined_runs, open_children, tell_run
 from kedge.store.sqlite.tx import Tx
@@ -39,7 +39,7 @@ def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
     requests.resolve_open(tx, host["workspace_id"], host["run_id"])
     message_id = _make_whole(tx, host, outcome)
     tx.execute("DELETE FROM processes WHERE workspace_id = ? AND run_id = ?", host["workspace_id"], host["run_id"])
-    text = _text(tx, message_id)
+    text = _text(tx.db, message_id)
     failpoints.hit("end.whole")
     for row in [host, *joined]:
         # Usage is the host's: a sum over runs counts nothing twice.
@@ -50,13 +50,13 @@ def end_unstarted(tx: Tx, row: sqlite3.Row, *, keeps_messages: bool) -> None:
     """End a queued run as cancelled. Its messages are for people: the model never sees them."""
     message_id = None
     if keeps_messages:
-        messages.write_user_message(tx, row, hidden=True)
+        prompts.write_user_message(tx, row, hidden=True)
         closing = messages.add(
             tx, row["workspace_id"], row["session_id"], row["run_id"], "assistant", [Finish("canceled")], hidden=True
         )
         message_id = closing.id
     else:
-        messages.drop_attachments(tx, row)
+        prompts.drop_attachments(tx, row)
     _end(tx, row, Outcome("cancelled"), message_id, "", Usage())
 
 
@@ -114,12 +114,11 @@ def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | N
     row = get_run(db, workspace_id, run_id)
     if row["state"] in ("queued", "running"):
         return None
-    parts = parts_of(db, [row["message_id"]]).get(row["message_id"], []) if row["message_id"] else []
     return RunEnd(
         session_id=row["session_id"],
         run_id=run_id,
         message_id=row["message_id"],
-        text=answer_of(decode_parts(parts)),
+        text=_text(db, row["message_id"]),
         usage=usage_of(row),
         error=row["error"],
         code=row["code"],
@@ -172,13 +171,13 @@ def _ended_command(tx: Tx, host: sqlite3.Row) -> str | None:
     """The message of a person's command that came to its end: no assistant says more about it."""
     if host["kind"] != "shell" or host["user_message_id"] is None:
         return None
-    parts = decode_parts(parts_of(tx.db, [host["user_message_id"]]).get(host["user_message_id"], []))
+    parts = decode_parts(parts_of(tx.db, host["user_message_id"]))
     has_ended = any(isinstance(part, ShellCommand) and part.exit_code is not None for part in parts)
     return host["user_message_id"] if has_ended else None
 
 
-def _text(tx: Tx, message_id: str | None) -> str:
-    return "" if message_id is None else answer_of(decode_parts(parts_of(tx.db, [message_id]).get(message_id, [])))
+def _text(db: sqlite3.Connection, message_id: str | None) -> str:
+    return "" if message_id is None else answer_of(decode_parts(parts_of(db, message_id)))
 
 
 def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, text: str, usage: Usage) -> None:

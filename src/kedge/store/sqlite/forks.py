@@ -81,7 +81,7 @@ class _Copy:
         )
         made = tx.one("SELECT * FROM messages WHERE id = ?", copied)
         assert made is not None
-        parts = parts_of(tx.db, [copied]).get(copied, [])
+        parts = parts_of(tx.db, copied)
         told = raw_message_of(made, parts)
         tx.append(
             "message",

@@ -10,7 +10,7 @@ import sqlite3
 from typing import NamedTuple
 
 from kedge.protocol.messages import Message
-from kedge.store.sqlite.log import decode_parts, message_of, parts_of
+from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of
 
 # The sessions at work now, as stored bytes; one that is larger than this is read again for each turn.
 REMEMBERED_BYTES = 4 * 1024 * 1024
@@ -63,7 +63,7 @@ def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Know
         " ORDER BY seq",
         (session_id, workspace_id, known.seq, start),
     ).fetchall()
-    parts = parts_of(db, [row["id"] for row in rows])
+    parts = all_parts_of(db, [row["id"] for row in rows])
     messages = [message_of(row, decode_parts(parts.get(row["id"], []))) for row in rows]
     finished = next((i for i, row in enumerate(rows) if row["reason"] is None), len(rows))
     if finished:

@@ -68,10 +68,9 @@ def run_of(row: sqlite3.Row, change: RunChange | None = None) -> Run:
 
 
 def status_of(row: sqlite3.Row) -> RunStatus:
-    run = run_of(row)
-    fields = {field: getattr(run, field) for field in run.__struct_fields__}
+    run = msgspec.structs.asdict(run_of(row))
     is_undone = row["undone"] > 0
-    return RunStatus(**fields, usage=usage_of(row), error=row["error"], code=row["code"], undone=is_undone)
+    return RunStatus(**run, usage=usage_of(row), error=row["error"], code=row["code"], undone=is_undone)
 
 
 def usage_of(row: sqlite3.Row) -> Usage:
@@ -99,7 +98,13 @@ def decode_parts(parts: Iterable[bytes]) -> list[Part]:
     return [_decode_part(part) for part in parts]
 
 
-def parts_of(db: sqlite3.Connection, message_ids: Iterable[str]) -> dict[str, list[bytes]]:
+def parts_of(db: sqlite3.Connection, message_id: str) -> list[bytes]:
+    """The finished parts of a message, encoded."""
+    return all_parts_of(db, [message_id]).get(message_id, [])
+
+
+def all_parts_of(db: sqlite3.Connection, message_ids: Iterable[str]) -> dict[str, list[bytes]]:
+    """Those of many; a message without any is not in it."""
     found: dict[str, list[bytes]] = {}
     for row in _select_in(
         db, f"SELECT message_id, body FROM parts WHERE message_id IN {_IDS} ORDER BY message_id, idx", message_ids
@@ -181,7 +186,7 @@ class _Payloads:
             row["id"]: row["body"]
             for row in _select_in(db, f"SELECT id, body FROM requests WHERE id IN {_IDS}", requests)
         }
-        self._parts = parts_of(db, messages | (subjects.get("run_complete", set()) - {None}))
+        self._parts = all_parts_of(db, messages | (subjects.get("run_complete", set()) - {None}))
 
     def of(self, row: sqlite3.Row) -> bytes:
         subject, body = row["subject"], row["body"]

@@ -5,36 +5,25 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-import msgspec
-
-from kedge.protocol.bounds import IMAGE_TYPES
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import AgentEvent, encode
 from kedge.protocol.messages import (
-    File,
     Finish,
     FinishReason,
-    Image,
     Message,
     Part,
     RawMessage,
     Role,
     ShellCommand,
-    Text,
     ToolCall,
     ToolResult,
     with_text,
 )
-from kedge.protocol.runs import Attachment
 from kedge.protocol.usage import Usage
 from kedge.store.port import Claim, Draft, MessagePage
-from kedge.store.sqlite.log import decode_parts, message_of, parts_of, raw_message_of
-from kedge.store.sqlite.rows import add_usage, claimed_run, get_session
+from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts_of, raw_message_of
+from kedge.store.sqlite.rows import add_usage, claimed_run, get_session, prompt_of
 from kedge.store.sqlite.tx import Tx
-
-NEVER_BEGAN = "[Cancelled before it began.]"
-
-_decode_attachments = msgspec.msgpack.Decoder(tuple[Attachment, ...]).decode
 
 
 def create(
@@ -93,61 +82,6 @@ def add(
     return shown
 
 
-def write_user_message(tx: Tx, row: sqlite3.Row, *, hidden: bool = False) -> None:
-    """The prompt becomes a message when its run starts, joins, or is cancelled before that (P7); once."""
-    if row["user_message_id"] is not None:
-        return
-    key = (row["workspace_id"], row["run_id"])
-    given = tx.one("SELECT prompt, attachments FROM prompts WHERE workspace_id = ? AND run_id = ?", *key)
-    assert given is not None, f"run {row['run_id']} has no prompt"
-    if row["kind"] == "shell":
-        _write_command(tx, row, given["prompt"], hidden=hidden)
-        return
-    parts: list[Part] = [Text(given["prompt"])] if given["prompt"] else []
-    if given["attachments"]:
-        parts += [_attached(attachment) for attachment in _decode_attachments(given["attachments"])]
-        drop_attachments(tx, row)
-    if parts:
-        _add_user(tx, row, parts, hidden=hidden)
-
-
-def _write_command(tx: Tx, row: sqlite3.Row, command: str, *, hidden: bool) -> None:
-    """Open until the command has ended; whole, if it never began."""
-    if hidden:
-        _add_user(tx, row, [ShellCommand(command, NEVER_BEGAN, None)], hidden=True)
-    else:
-        _add_user(tx, row, [], command=command)
-
-
-def _add_user(
-    tx: Tx, row: sqlite3.Row, parts: Sequence[Part], *, hidden: bool = False, command: str | None = None
-) -> None:
-    ids = (row["workspace_id"], row["session_id"], row["run_id"])
-    message = add(tx, *ids, "user", parts, hidden=hidden, command=command)
-    tx.execute(
-        "UPDATE runs SET user_message_id = ? WHERE workspace_id = ? AND run_id = ?",
-        *(message.id, row["workspace_id"], row["run_id"]),
-    )
-
-
-def open_command(tx: Tx, run: sqlite3.Row) -> RawMessage | None:
-    """The message of a run's command that was not begun before: None after a restart, since it may have run (P13)."""
-    found = tx.one(
-        "SELECT messages.*, prompts.prompt FROM runs JOIN messages ON messages.id = runs.user_message_id"
-        " JOIN prompts USING (workspace_id, run_id)"
-        " WHERE runs.workspace_id = ? AND runs.run_id = ? AND kind = 'shell' AND reason IS NULL",
-        *(run["workspace_id"], run["run_id"]),
-    )
-    return None if found is None else raw_message_of(found, [encode(ShellCommand(found["prompt"], "", None))])
-
-
-def drop_attachments(tx: Tx, row: sqlite3.Row) -> None:
-    tx.execute(
-        "UPDATE prompts SET attachments = NULL WHERE workspace_id = ? AND run_id = ? AND attachments IS NOT NULL",
-        *(row["workspace_id"], row["run_id"]),
-    )
-
-
 def append_drafts(tx: Tx, claim: Claim, drafts: Sequence[Draft]) -> None:
     """Keep text in flight. A cancelled turn may still do this, so that what people saw is kept."""
     claimed_run(tx, claim, even_cancelled=True)
@@ -176,7 +110,7 @@ def grow(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) -> None:
     if reason is not None:
         tx.execute("UPDATE messages SET reason = ? WHERE id = ?", reason, message_id)
     row = _row(tx, message_id)
-    raw = parts_of(tx.db, [message_id]).get(message_id, [])
+    raw = parts_of(tx.db, message_id)
     shown = raw_message_of(row, raw)
     tx.append(
         "message",
@@ -198,7 +132,7 @@ def close_open(tx: Tx, workspace_id: str, run_id: str, reason: FinishReason, why
         workspace_id,
         run_id,
     ):
-        stored = len(parts_of(tx.db, [row["id"]]).get(row["id"], []))
+        stored = len(parts_of(tx.db, row["id"]))
         folded = _fold_drafts(tx, row["id"])
         if row["role"] == "tool":
             output = "".join(part.content for part in folded if isinstance(part, ToolResult))
@@ -207,7 +141,7 @@ def close_open(tx: Tx, workspace_id: str, run_id: str, reason: FinishReason, why
         elif row["role"] == "user":
             output = "".join(part.output for part in folded if isinstance(part, ShellCommand))
             note = f"{output.rstrip()}\n[{tool_note}]" if output.strip() else f"[{tool_note}]"
-            grow(tx, row["id"], stored, [ShellCommand(_prompt_of(tx.db, row), note, None)])
+            grow(tx, row["id"], stored, [ShellCommand(prompt_of(tx.db, row), note, None)])
         else:
             grow(tx, row["id"], stored, [*folded, Finish(reason, why)])
 
@@ -227,7 +161,7 @@ def answer_open_calls(tx: Tx, workspace_id: str, run_id: str, note: str) -> None
         *(workspace_id, run_id),
     )
     for row in callers:
-        for part in decode_parts(parts_of(tx.db, [row["id"]]).get(row["id"], [])):
+        for part in decode_parts(parts_of(tx.db, row["id"])):
             if isinstance(part, ToolCall) and (row["id"], part.id) not in answered:
                 result = ToolResult(part.id, part.name, note, True)
                 call = (row["id"], part.id, part.name)
@@ -276,7 +210,7 @@ def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str 
 
 
 def _decoded(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
-    parts = parts_of(db, [row["id"] for row in rows])
+    parts = all_parts_of(db, [row["id"] for row in rows])
     return [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening(db, row)) for row in rows]
 
 
@@ -286,16 +220,9 @@ def _opening(db: sqlite3.Connection, row: sqlite3.Row) -> list[Part]:
         case "tool":
             return [ToolResult(row["call_id"], row["call_name"], "", False)]
         case "user":
-            return [ShellCommand(_prompt_of(db, row), "", None)]
+            return [ShellCommand(prompt_of(db, row), "", None)]
         case _:
             return []
-
-
-def _prompt_of(db: sqlite3.Connection, message: sqlite3.Row) -> str:
-    found = db.execute(
-        "SELECT prompt FROM prompts WHERE workspace_id = ? AND run_id = ?", (message["workspace_id"], message["run_id"])
-    ).fetchone()
-    return found["prompt"]
 
 
 def _row(tx: Tx, message_id: str) -> sqlite3.Row:
@@ -334,9 +261,3 @@ def _fold_drafts(tx: Tx, message_id: str) -> list[Part]:
             heads[row["part"]] = decode_parts([row["head"]])[0]
         texts.setdefault(row["part"], []).append(row["text"].decode())
     return [with_text(heads[part], "".join(texts[part])) for part in sorted(texts)]
-
-
-def _attached(attachment: Attachment) -> Part:
-    if attachment.mime_type in IMAGE_TYPES:
-        return Image(attachment.mime_type, attachment.content)
-    return File(attachment.file_name, attachment.mime_type, attachment.content)

@@ -124,8 +124,9 @@ def grants(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[P
         "  UNION SELECT s.id FROM family JOIN sessions s ON s.parent_session_id = family.id)"
         " SELECT r.body FROM family JOIN runs ON runs.session_id = family.id"
         " JOIN requests r ON r.workspace_id = ?1 AND r.asker_run_id = runs.run_id"
-        " WHERE r.kind = 'permission' AND instr(CAST(r.answer AS TEXT), ?3) > 0 ORDER BY r.seq",
-        (workspace_id, session_id, '"action":"allow_session"'),  # as msgspec writes it; quotes in a name are escaped
+        " WHERE r.kind = 'permission' AND json_extract(CAST(r.answer AS TEXT), '$.action') = 'allow_session'"
+        " ORDER BY r.seq",
+        (workspace_id, session_id),
     ).fetchall()
     return [msgspec.json.decode(row["body"], type=PermissionRequest) for row in rows]
 

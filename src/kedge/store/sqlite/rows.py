@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
+
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import Change, encode
 from kedge.protocol.runs import Run, RunStatus
@@ -29,18 +31,27 @@ def get_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.R
 
 def run_now(db: sqlite3.Connection, workspace_id: str, run_id: str) -> Run:
     """The run as clients see it."""
-    row = db.execute(f"{RUNS} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
-    if row is None:
-        raise NotFound("run", run_id)
-    return run_of(row)
+    return run_of(_one_run(db, RUNS, workspace_id, run_id))
 
 
 def run_status(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunStatus:
     """The run with what it used, and why it failed."""
-    row = db.execute(f"{RUN_STATUSES} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
+    return status_of(_one_run(db, RUN_STATUSES, workspace_id, run_id))
+
+
+def _one_run(db: sqlite3.Connection, select: str, workspace_id: str, run_id: str) -> sqlite3.Row:
+    row = db.execute(f"{select} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
     if row is None:
         raise NotFound("run", run_id)
-    return status_of(row)
+    return row
+
+
+def prompt_of(db: sqlite3.Connection, message: sqlite3.Row) -> str:
+    """What the run of a message was asked."""
+    (prompt,) = db.execute(
+        "SELECT prompt FROM prompts WHERE workspace_id = ? AND run_id = ?", (message["workspace_id"], message["run_id"])
+    ).fetchone()
+    return prompt
 
 
 def claimed_run(tx: Tx, claim: Claim, *, even_cancelled: bool = False) -> sqlite3.Row:
@@ -125,6 +136,4 @@ def get_session(db: sqlite3.Connection, workspace_id: str, session_id: str) -> S
     ).fetchone()
     if row is None:
         raise NotFound("session", session_id)
-    session = session_of(row)
-    fields = {field: getattr(session, field) for field in session.__struct_fields__}
-    return SessionDetails(**fields, usage=usage_of(row))
+    return SessionDetails(**msgspec.structs.asdict(session_of(row)), usage=usage_of(row))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, S
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, Started
-from kedge.store.sqlite import ends, messages, undos
+from kedge.store.sqlite import ends, prompts, undos
 from kedge.store.sqlite.log import RUN_STATUSES, status_of
 from kedge.store.sqlite.rows import (
     claimed_run,
@@ -93,14 +92,14 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
         *(workspace_id, row["run_id"]),
     )
     run = tell_run(tx, workspace_id, row["run_id"], "updated")
-    messages.write_user_message(tx, row)
+    prompts.write_user_message(tx, row)
     claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
     joined = [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)]
     encoded = _options(tx, row)
     options = _decode_options(encoded) if encoded else RunOptions()
     session = tx.one("SELECT model, effort FROM sessions WHERE id = ?", session_id)
     model, effort = (None, None) if session is None else (session["model"], session["effort"])
-    command = messages.open_command(tx, row)
+    command = prompts.open_command(tx, row)
     return Started(claim, run, joined, options, run.model or model, options.effort or effort, command)
 
 
@@ -119,7 +118,7 @@ def join(tx: Tx, claim: Claim) -> list[Run]:
             *(claim.run_id, claim.workspace_id, row["run_id"]),
         )
         joined.append(tell_run(tx, claim.workspace_id, row["run_id"], "updated"))
-        messages.write_user_message(tx, row)
+        prompts.write_user_message(tx, row)
     return joined
 
 
@@ -199,12 +198,11 @@ def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
 
 def status(db: sqlite3.Connection, workspace_id: str, session_id: str) -> SessionStatus:
     session = get_session(db, workspace_id, session_id)
-    fields: dict[str, Any] = {field: getattr(session, field) for field in session.__struct_fields__}
     rows = open_runs(db, session_id)
     runs = [run_now(db, workspace_id, row["run_id"]) for row in rows]
     active = next((run for run in runs if run.state == "running" and run.merged_into is None), None)
     queue = [run for run in runs if run.state == "queued"]
-    return SessionStatus(**fields, is_busy=bool(runs), active=active, queue=queue)
+    return SessionStatus(**msgspec.structs.asdict(session), is_busy=bool(runs), active=active, queue=queue)
 
 
 def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:

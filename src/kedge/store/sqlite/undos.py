@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
+from kedge.protocol.files import NothingToRedo
 from kedge.protocol.messages import ShellCommand, text_of
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, Undo
@@ -72,7 +73,7 @@ def begin_redo(tx: Tx, workspace_id: str, session_id: str, undo_id: int) -> None
     _check_idle(tx, workspace_id, session_id)
     undo = last(tx.db, workspace_id, session_id)
     if undo is None or undo.id != undo_id:
-        raise nothing_to_redo()
+        raise NothingToRedo
     tx.execute("UPDATE undos SET state = 'redoing' WHERE id = ?", undo_id)
 
 
@@ -138,10 +139,6 @@ def plans(db: sqlite3.Connection) -> Sequence[tuple[int, bytes]]:
     return [(row["id"], row["plan"]) for row in db.execute("SELECT id, plan FROM undos WHERE state != 'dropped'")]
 
 
-def nothing_to_redo() -> Conflict:
-    return Conflict("nothing_to_redo", "nothing was undone in this session since its last prompt")
-
-
 def _rewrite(tx: Tx, workspace_id: str, session_id: str) -> Session:
     tx.execute(
         "UPDATE sessions SET rewritten = rewritten + 1, updated_at = ?, undone_from = (SELECT message_id FROM undos"
@@ -174,5 +171,5 @@ def _prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
     """As a person would type it again."""
     if row["role"] != "user":
         return None
-    parts = decode_parts(parts_of(db, [row["id"]]).get(row["id"], []))
+    parts = decode_parts(parts_of(db, row["id"]))
     return next((f"!{part.command}" for part in parts if isinstance(part, ShellCommand)), text_of(parts))
