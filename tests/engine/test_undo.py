@@ -480,6 +480,33 @@ async def test_a_prompt_waits_for_nothing_but_is_refused_while_files_are_restore
     await do(kedge, session, "now")
 
 
+async def test_a_server_that_stops_lets_an_undo_come_to_its_end(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+    (root / "a").write_text("one")
+    turn.by_tool("edit", root / "a", b"two")
+    session = await kedge.session()
+    await do(kedge, session, "edit")
+    loop, begun, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hold() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        assert go.wait(30)
+
+    failpoints.arm("undo.written", hold)
+    undoing = asyncio.create_task(kedge.engine.rewinder.undo(kedge.workspace_id, session))
+    await begun.wait()
+    assert not kedge.engine.is_idle
+    stopping = asyncio.create_task(kedge.shutdown(grace_s=20))
+    await asyncio.sleep(0)  # it stops now
+    assert kedge.engine.is_stopping
+    go.set()
+    assert (await undoing).prompt == "edit"
+    await stopping
+    failpoints.disarm()
+    await kedge.start()
+    assert (root / "a").read_text() == "one"
+    assert await said(kedge, session) == []
+
+
 async def test_a_directory_that_a_person_emptied_is_empty_again_after_a_redo(
     kedge: Kedge, turn: FileTurn, root: Path
 ) -> None:

@@ -101,14 +101,15 @@ class Engine:
             await self.store.close()
 
     async def stop(self, grace_s: float = SHUTDOWN_S) -> None:
-        """P15: accept nothing more, give turns a while, leave the rest to the next server. Called again: at once."""
+        """P15: accept nothing more, give what is at work a while, leave the rest to the next server. Called again: at
+        once."""
         if self._hurry is not None:
             if not self._hurry.done():
                 self._hurry.set_result(None)
             return
         self._hurry = asyncio.get_running_loop().create_future()
         self.is_stopping = True
-        if (working := self.actors.tasks) and grace_s > 0:
+        if (working := {*self.actors.tasks, *self.rewinder.at_work}) and grace_s > 0:
             ended = asyncio.ensure_future(asyncio.wait(working))
             await asyncio.wait({ended, self._hurry}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
@@ -122,8 +123,8 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no run is open, and nothing that one started is still at work."""
-        return not self.actors and not self.kept
+        """Whether no run is open, nothing that one started is still at work, and none is being undone."""
+        return not self.actors and not self.kept and not self.rewinder.at_work
 
     # workspaces and sessions
 

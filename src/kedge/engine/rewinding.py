@@ -11,8 +11,9 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from kedge import failpoints
 from kedge.engine.keeping import Keeper
@@ -49,6 +50,7 @@ class Rewinder:
         self._keeper = keeper
         self._root_of = root_of
         self._tasks = tasks
+        self.at_work: set[asyncio.Task[Rewound]] = set()
 
     async def undo(
         self,
@@ -60,12 +62,11 @@ class Rewinder:
         force: bool = False,
     ) -> Rewound:
         """Back to before a message: by default the last one that a person sent."""
-        work = self._undo(workspace_id, session_id, message_id, dry_run=dry_run, force=force)
-        return await asyncio.shield(self._tasks.own(work))
+        return await self._begun(self._undo(workspace_id, session_id, message_id, dry_run=dry_run, force=force))
 
     async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool = False) -> Rewound:
         """Take back the last undo. It never overwrites: what was done since the undo is nowhere else."""
-        return await asyncio.shield(self._tasks.own(self._redo(workspace_id, session_id, dry_run=dry_run)))
+        return await self._begun(self._redo(workspace_id, session_id, dry_run=dry_run))
 
     async def fork(
         self,
@@ -79,7 +80,13 @@ class Rewinder:
     ) -> Rewound:
         """A new session that goes on after a message; with its files, those are as they were there."""
         work = self._fork(workspace_id, session_id, message_id, with_files=with_files, dry_run=dry_run, force=force)
-        return await asyncio.shield(self._tasks.own(work))
+        return await self._begun(work)
+
+    def _begun(self, work: Coroutine[Any, Any, Rewound]) -> asyncio.Future[Rewound]:
+        task = self._tasks.own(work)
+        self.at_work.add(task)
+        task.add_done_callback(self.at_work.discard)
+        return asyncio.shield(task)
 
     async def recover(self) -> None:
         """P13, for files: what a dead server began is done, or taken back where it cannot be done."""
