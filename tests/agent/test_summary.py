@@ -11,7 +11,7 @@ from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
 from kedge.models.history import Abilities, valid_history
 from kedge.models.values import ModelInfo
 from kedge.protocol.events import AgentEvent
-from kedge.protocol.messages import Finish, Message, Part, Role, Text, ToolResult, text_of
+from kedge.protocol.messages import File, Finish, Message, Part, Role, Text, ToolResult, text_of
 from kedge.protocol.runs import RunOptions
 from kedge.protocol.usage import Usage
 from kedge.tools.port import Output, ToolContext
@@ -69,6 +69,9 @@ def answer(prompt_tokens: int, output_tokens: int = 0) -> Message:
         ([answer(849, 1)], True),
         ([answer(800, 10), message("tool", ToolResult("c", "view", "x" * 160, False))], True),
         ([answer(800, 10), message("tool", ToolResult("c", "view", "x" * 156, False))], False),
+        ([answer(800, 10), message("user", File("a.txt", "text/plain", b"x" * 160))], True),
+        ([answer(800, 10), message("user", File("a.pdf", "application/pdf", b"x" * 160))], False),  # mostly pictures
+        ([answer(800, 10), message("user", File("a.zip", "application/zip", b"x" * 10_000))], False),  # only named
         ([answer(999), message("assistant", Text("s"), Finish("end_turn"), summary=True), answer(10)], False),
     ],
 )

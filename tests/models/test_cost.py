@@ -53,8 +53,8 @@ def test_a_cost_that_the_provider_tells_is_taken() -> None:
 
 @pytest.mark.parametrize("report", [None, UsageReport(), UsageReport(input_tokens=0, output_tokens=0)])
 def test_what_nobody_counted_is_estimated_and_marked(report: UsageReport | None) -> None:
-    usage = usage_of(report, PRICES, 4000, 41, images=2)
-    assert usage == Usage(3000, 11, 0, 0, usage.cost, True)
+    usage = usage_of(report, PRICES, 4000, 41)
+    assert usage == Usage(1000, 11, 0, 0, usage.cost, True)
     assert usage.cost == pytest.approx(cost_of(usage, PRICES))
     assert usage.cost > 0
 

@@ -9,16 +9,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kedge.agent.sizes import size_of, size_of_part
 from kedge.protocol.messages import File, Image, Message, Part, Reasoning, ShellCommand, Text, ToolCall, ToolResult
 
-IMAGE_CHARS = 4_000  # what an image takes, in characters of text
 LEAST_CHARS = 200  # of a result: less says nothing
 MARK_CHARS = 50  # of what stands where something was cut
-
-
-def size_of(history: Sequence[Message]) -> int:
-    """In characters, about."""
-    return sum(_size(part) for message in history for part in message.parts)
 
 
 def shrunk(history: Sequence[Message], max_chars: int) -> list[Message]:
@@ -94,7 +89,7 @@ def _cut(part: Part, most: int) -> Part:
             return Text(cut_text(part.text, most))
         case ShellCommand() if len(part.output) > most:
             return msgspec.structs.replace(part, output=cut_text(part.output, most))
-        case File() if len(part.data) > most:
+        case File() if size_of_part(part) > most:
             return Text(f"[the file {part.name} was attached here: {len(part.data)} bytes]")
         case ToolCall() if len(part.input) > most:
             return msgspec.structs.replace(part, input=msgspec.json.encode({"cut": part.input[:most]}).decode())
@@ -102,21 +97,3 @@ def _cut(part: Part, most: int) -> Part:
             return Reasoning("")  # without its signature it goes to nobody
         case _:
             return part
-
-
-def _size(part: Part) -> int:
-    match part:
-        case Text() | Reasoning():
-            return len(part.text)
-        case ToolCall():
-            return len(part.input)
-        case ToolResult():
-            return len(part.content)
-        case ShellCommand():
-            return len(part.command) + len(part.output)
-        case Image():
-            return IMAGE_CHARS
-        case File():
-            return len(part.data)
-        case _:
-            return 0

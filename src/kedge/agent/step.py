@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 
-import msgspec
-
 from kedge.agent.answer import Answer
 from kedge.agent.retry import Attempts, Keys, Retry
+from kedge.agent.sizes import size_of_request
 from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.cost import usage_of
 from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest
-from kedge.protocol.messages import FinishReason, Image, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.messages import FinishReason
 from kedge.protocol.usage import Usage
 
 _TOLD: dict[FinishReason, str] = {
@@ -74,29 +73,9 @@ class Steps:
 
     def _used(self, answer: Answer, request: StepRequest) -> Usage:
         """Counted by us only where the provider does not."""
-        chars, images = (0, 0) if _is_told(answer) else _size(request)
-        return usage_of(answer.usage, self.endpoint.info, chars, answer.length, images=images)
+        chars = 0 if _is_told(answer) else size_of_request(request)
+        return usage_of(answer.usage, self.endpoint.info, chars, answer.length)
 
 
 def _is_told(answer: Answer) -> bool:
     return answer.usage is not None and bool(answer.usage.input_tokens or answer.usage.cache_read_tokens)
-
-
-def _size(request: StepRequest) -> tuple[int, int]:
-    """The characters and the images that the model reads."""
-    chars = len(request.system) + (len(msgspec.json.encode(request.tools)) if request.tools else 0)
-    images = 0
-    for message in request.history:
-        for part in message.parts:
-            match part:
-                case Text(text) | Reasoning(text):
-                    chars += len(text)
-                case ToolCall():
-                    chars += len(part.name) + len(part.input)
-                case ToolResult():
-                    chars += len(part.content)
-                case Image():
-                    images += 1
-                case _:
-                    pass
-    return chars, images

@@ -16,7 +16,8 @@ import msgspec
 
 from kedge.agent.answer import Answer
 from kedge.agent.retry import Attempts, Keys, Retry
-from kedge.agent.shrinking import cut_text, shrunk, size_of
+from kedge.agent.shrinking import cut_text, shrunk
+from kedge.agent.sizes import size_of, size_of_request
 from kedge.config.schema import AgentConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
@@ -163,8 +164,7 @@ class _Writing:
             return True
 
     def _usage(self, answer: Answer, request: StepRequest) -> Usage:
-        chars = len(request.system) + size_of(request.history)
-        return usage_of(answer.usage, self._endpoint.info, chars, answer.length)
+        return usage_of(answer.usage, self._endpoint.info, size_of_request(request), answer.length)
 
 
 def _tries(request: StepRequest, info: ModelInfo, *, is_whole_refused: bool) -> list[StepRequest]:

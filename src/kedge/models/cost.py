@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kedge.models.values import ModelInfo, UsageReport
 from kedge.protocol.usage import Usage
 
 CHARS_PER_TOKEN = 4  # of English and of code; about right is enough for a guess that is marked as one
-IMAGE_TOKENS = 1000  # a screenshot, scaled down as the vendors do
 _MILLION = 1_000_000
 
 
-def usage_of(
-    report: UsageReport | None, info: ModelInfo, prompt_chars: int, output_chars: int, *, images: int = 0
-) -> Usage:
+def usage_of(report: UsageReport | None, info: ModelInfo, prompt_chars: int, output_chars: int) -> Usage:
     """What a step used. What the provider does not tell is estimated, and then the whole is marked so.
 
     A cost of 0.0 means that the price is not known, or that there is none; only the tokens can be estimated.
@@ -23,21 +22,13 @@ def usage_of(
     cached = told.cache_read_tokens is not None or told.cache_write_tokens is not None
     is_input_told = told.input_tokens is not None or cached
     usage = Usage(
-        input_tokens=told.input_tokens or 0 if is_input_told else estimated_tokens(prompt_chars, images),
+        input_tokens=told.input_tokens or 0 if is_input_told else estimated_tokens(prompt_chars),
         output_tokens=estimated_tokens(output_chars) if told.output_tokens is None else told.output_tokens,
         cache_read_tokens=told.cache_read_tokens or 0,
         cache_write_tokens=told.cache_write_tokens or 0,
         estimated=not is_input_told or told.output_tokens is None,
     )
-    cost = cost_of(usage, info) if told.cost is None else told.cost
-    return Usage(
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        cost,
-        usage.estimated,
-    )
+    return msgspec.structs.replace(usage, cost=cost_of(usage, info) if told.cost is None else told.cost)
 
 
 def cost_of(usage: Usage, info: ModelInfo) -> float:
@@ -54,6 +45,6 @@ def cost_of(usage: Usage, info: ModelInfo) -> float:
     return (reading + writing) / _MILLION
 
 
-def estimated_tokens(chars: int, images: int = 0) -> int:
+def estimated_tokens(chars: int) -> int:
     """Rounded up: something was said."""
-    return -(-chars // CHARS_PER_TOKEN) + images * IMAGE_TOKENS
+    return -(-chars // CHARS_PER_TOKEN)
