@@ -52,6 +52,7 @@ class Command:
         self._child, self._record, self._output, self._pipe = started
         self._began = time.monotonic()
         self._ended: float | None = None
+        self._ending = asyncio.Lock()  # held while it is ended: whoever still dies then is not left
         self._tasks = [asyncio.create_task(self._work())]
         if timeout_s is not None:
             self._tasks.append(asyncio.create_task(self._end_after(timeout_s)))
@@ -102,7 +103,8 @@ class Command:
 
     async def end(self) -> list[str]:
         """End all of it; returns who could not be ended."""
-        self.survivors = await self._record.end()
+        async with self._ending:
+            self.survivors = await self._record.end()
         return self.survivors
 
     async def abandon(self) -> None:
@@ -116,7 +118,8 @@ class Command:
         try:
             self.exit_code = await self._child.wait()
             await asyncio.wait({pump}, timeout=DRAIN_S)
-            self.left = await self._who_is_left(is_silent=pump.done())
+            async with self._ending:
+                self.left = await self._who_is_left(is_silent=pump.done())
             self._ended = time.monotonic()
             self.exited.set()
             await self._wait_for_the_rest(pump)
