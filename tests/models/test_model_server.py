@@ -119,3 +119,14 @@ def test_a_title_is_asked_for_beside_the_rest(model_control: ModelControl) -> No
     assert talk(model_control, "/v1/chat/completions", ask_title, tools=[{}]) == ["first"]
     assert model_control.stats()["count"] == 1
     assert len(model_control.stats()["title_calls"]) == 1
+
+
+def test_a_plan_is_chosen_by_what_the_conversation_holds_anywhere(model_control: ModelControl) -> None:
+    model_control.on({"text": "asked"}, body="Read it.")
+    model_control.on({"text": "read"}, {"text": "read"}, body="word-4711")
+    prompt = [{"role": "user", "content": "Read it."}, {"role": "user", "content": "And be kind."}]
+    result = [{"role": "assistant", "content": "a"}, {"role": "tool", "tool_call_id": "mine", "content": "word-4711"}]
+    assert talk(model_control, "/v1/chat/completions", prompt) == ["asked"]
+    assert talk(model_control, "/v1/chat/completions", [*prompt, *result]) == ["read"]
+    assert talk(model_control, "/v1/chat/completions", [*prompt, *result, *prompt]) == ["read"]
+    assert talk(model_control, "/v1/chat/completions", prompt[1:]) == ["FAKE-ANSWER-OK"]

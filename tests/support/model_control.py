@@ -47,9 +47,9 @@ class ModelControl:
         """A plan for each of the next calls; after them the usual one."""
         self._ask("POST", "plan", plans)
 
-    def on(self, *plans: Mapping[str, Any], system: str = "", prompt: str = "") -> None:
+    def on(self, *plans: Mapping[str, Any], system: str = "", prompt: str = "", body: str = "") -> None:
         """Plans by the conversation: one for each step of a prompt. See `model_script.Rule`."""
-        self._ask("POST", "on", {"plans": plans, "system": system, "prompt": prompt})
+        self._ask("POST", "on", {"plans": plans, "system": system, "prompt": prompt, "body": body})
 
     def titles(self, **fields: Any) -> None:
         """The plan for calls that are to name a session; they are counted apart (`title_calls` of the stats)."""

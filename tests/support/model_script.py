@@ -4,6 +4,7 @@ killed and resumed goes on as if nothing had happened."""
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,16 +18,20 @@ _TITLE = re.compile(r"\btitles?\b", re.I)
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Plans for the calls whose system prompt and last prompt hold these words (none: any). The first plan is for the
-    step that has no answer since the last prompt, the next for the one that has one, and so on."""
+    """Plans for the calls whose system prompt and last prompt hold these words (none: any), and whose body holds
+    `body` somewhere, for clients that say more than the prompt in the user's name. The first plan is for the step that
+    has no answer since the last prompt, the next for the one that has one, and so on."""
 
     plans: tuple[Plan, ...]
     system: str = ""
     prompt: str = ""
+    body: str = ""
 
-    def plan(self, system: str, prompt: str, steps: int) -> Plan | None:
+    def plan(self, system: str, prompt: str, steps: int, body: Json) -> Plan | None:
         is_meant = self.system.lower() in system.lower() and self.prompt.lower() in prompt.lower()
-        return self.plans[steps] if is_meant and steps < len(self.plans) else None
+        if not is_meant or steps >= len(self.plans) or (self.body and self.body not in json.dumps(body)):
+            return None
+        return self.plans[steps]
 
 
 class Script:
@@ -37,16 +42,16 @@ class Script:
         self.titles = Plan(text="A scripted title")
         self.failures: Counter[str] = Counter()
 
-    def on(self, plans: Sequence[Mapping[str, Any] | Plan], system: str = "", prompt: str = "") -> None:
+    def on(self, plans: Sequence[Mapping[str, Any] | Plan], system: str = "", prompt: str = "", body: str = "") -> None:
         made = [each if isinstance(each, Plan) else Plan().changed(each) for each in plans]
-        self.rules.insert(0, Rule(tuple(made), system, prompt))
+        self.rules.insert(0, Rule(tuple(made), system, prompt, body))
 
     def plan_of(self, wire: Wire, body: Json) -> Plan:
         if is_title(wire, body):
             return self.titles
         prompt = wire.last_prompt(body)
         steps = wire.steps(body)
-        told = (rule.plan(wire.system(body), prompt, steps) for rule in self.rules)
+        told = (rule.plan(wire.system(body), prompt, steps, body) for rule in self.rules)
         if (plan := next((plan for plan in told if plan is not None), None)) is None:
             plan = self._usual(prompt, steps)
         if plan.echo:

@@ -6,7 +6,7 @@ It plays plans (see `model_plan`; `model_script` says which) and remembers its c
     GET  /_fake/stats                          its calls, with their headers and bodies
     GET  /_fake/wait?calls=&done=&gone=&held=  the same, once so many calls came, ended, were left, or wait at a gate
     POST /_fake/plan      {field: value}       change the plan; a list of such: one plan for each next call
-    POST /_fake/on        {plans, system, prompt}  plans by the conversation, see `model_script.Rule`
+    POST /_fake/on        {plans, system, prompt, body}  plans by the conversation, see `model_script.Rule`
     POST /_fake/titles    {field: value}       change the plan for calls that are to name a session
     POST /_fake/door      {field: value}       whose keys are taken, see `model_door.Door`
     POST /_fake/release   {"gate": name}       let calls pass
@@ -70,12 +70,19 @@ class Call:
 class ModelServer(Script):
     """Use as `async with ModelServer(…) as models`: it lives on the loop of whoever enters."""
 
-    def __init__(self, plan: Plan | None = None, *, port: int = 0, models: tuple[str, ...] = ("fake-model",)) -> None:
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        port: int = 0,
+        models: tuple[str, ...] = ("fake-model",),
+        kept_calls: int = KEPT_CALLS,
+    ) -> None:
         super().__init__(plan or Plan())
         self.models = models
         self.port = port
-        self.calls: deque[Call] = deque(maxlen=KEPT_CALLS)
-        self.title_calls: deque[Call] = deque(maxlen=KEPT_CALLS)
+        self.calls: deque[Call] = deque(maxlen=kept_calls)
+        self.title_calls: deque[Call] = deque(maxlen=kept_calls)
         self.count = 0  # of the calls that name no session
         self.listings = 0
         self.door = Door()
@@ -366,7 +373,7 @@ async def serve(options: argparse.Namespace) -> None:
             over.set()
         loop.call_later(0.2, watch)
 
-    async with ModelServer(plan, port=options.port) as models:
+    async with ModelServer(plan, port=options.port, kept_calls=options.kept_calls) as models:
         watch()
         print(models.port, flush=True)
         await over.wait()
@@ -377,6 +384,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--plan", default="{}", help="fields of the plan, as JSON")
     parser.add_argument("--lifetime-s", type=float, default=LIFETIME_S)
+    parser.add_argument("--kept-calls", type=int, default=KEPT_CALLS, help="how many calls it remembers")
     asyncio.run(serve(parser.parse_args(argv)))
 
 
