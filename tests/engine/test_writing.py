@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.engine.writing import Desk, PartWriter
+from kedge.engine.desk import Desk
+from kedge.engine.writing import PartWriter
 from kedge.feed.feed import Feed
 from kedge.feed.pieces import chunks_of
 from kedge.protocol.errors import StoreUnavailable

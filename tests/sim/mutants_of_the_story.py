@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import msgspec
 
-from kedge.engine import writing
-from kedge.engine.writing import Desk
+from kedge.engine import desk
+from kedge.engine.desk import Desk
 from kedge.feed.feed import Feed, Feeds
 from kedge.feed.live import Live
 from kedge.feed.ring import Ring
@@ -199,7 +199,7 @@ def request_is_forgotten_at_a_restart() -> Generator[None]:
 
 @contextmanager
 def drafts_are_not_saved_while_a_part_grows() -> Generator[None]:
-    with patch.object(writing, "DRAFT_S", 1e9):
+    with patch.object(desk, "DRAFT_S", 1e9):
         yield
 
 

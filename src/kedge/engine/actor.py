@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kedge import failpoints
 from kedge.engine import processes
+from kedge.engine.desk import Desk
 from kedge.engine.errors import TurnFailed
 from kedge.engine.persist import persist
 from kedge.engine.turn import Turn, TurnContext
 from kedge.engine.waiters import Slot
-from kedge.engine.writing import Desk
 from kedge.protocol.errors import KedgeError
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Outcome, Started

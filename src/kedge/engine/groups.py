@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from kedge.engine import cgroups, processes
+from kedge.engine.desk import Desk
 from kedge.engine.persist import persist
-from kedge.engine.writing import Desk
 from kedge.store.port import LeftProcess
 
 if TYPE_CHECKING:

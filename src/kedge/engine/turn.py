@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from kedge.engine import processes
+from kedge.engine.desk import Desk
 from kedge.engine.groups import ProcessGroup
 from kedge.engine.keeping import Author
 from kedge.engine.persist import persist
 from kedge.engine.waiters import Slot
-from kedge.engine.writing import Desk, MessageWriter, ShellWriter, ToolWriter
+from kedge.engine.writing import MessageWriter, ShellWriter, ToolWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from kedge.engine.desk import Desk
 from kedge.engine.persist import persist
-from kedge.feed.feed import Feed
-from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import (
     Delta,
     DeltaKind,
@@ -29,68 +27,7 @@ from kedge.protocol.messages import (
     with_text,
 )
 from kedge.protocol.usage import Usage
-from kedge.store.errors import ClaimLost
-from kedge.store.port import Claim, Draft, Store
-
-DRAFT_S = 0.25  # what a crash may lose of text in flight
-
-
-class Desk:
-    """What the writers of one turn share: the claim, the feed, and drafts on their way to the store."""
-
-    def __init__(self, store: Store, feed: Feed, claim: Claim) -> None:
-        self.store = store
-        self.feed = feed
-        self.claim = claim
-        self.is_revoked = False
-        self._unsaved: list[Draft] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._saving: asyncio.Task[None] | None = None
-        self._one_by_one = asyncio.Lock()  # what is saved later comes later in the text
-
-    def check(self) -> None:
-        if self.is_revoked:
-            raise ClaimLost(self.claim.run_id)
-
-    def keep(self, draft: Draft) -> None:
-        self._unsaved.append(draft)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(DRAFT_S, self._save_soon)
-
-    def forget(self, message_id: str, below: int) -> None:
-        """Parts that are committed need no draft."""
-        self._unsaved = [draft for draft in self._unsaved if draft.message_id != message_id or draft.part >= below]
-
-    async def save(self) -> None:
-        """Hand everything in flight to the store; what it cannot take now is kept for later."""
-        async with self._one_by_one:
-            drafts, self._unsaved = self._unsaved, []
-            if not drafts:
-                return
-            try:
-                await self.store.append_drafts(self.claim, _merged(drafts))
-            except StoreUnavailable:
-                self._unsaved = drafts + self._unsaved
-                raise
-            except ClaimLost:
-                pass  # the run ended meanwhile, with what was saved before
-
-    async def close(self) -> None:
-        """The turn is over: it writes no more, and what people saw of it is saved. To be called until it succeeds."""
-        self.is_revoked = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._saving is not None:
-            await self._saving
-        await self.save()
-
-    def _save_soon(self) -> None:
-        self._timer = None
-        self._saving = asyncio.get_running_loop().create_task(self._save_if_possible())
-
-    async def _save_if_possible(self) -> None:
-        with contextlib.suppress(StoreUnavailable):
-            await self.save()
+from kedge.store.port import Draft
 
 
 class PartWriter:
@@ -207,18 +144,31 @@ class MessageWriter:
         self._desk.forget(self.id, self._committed)  # not before: what could not be stored is still a draft
 
 
-class ToolWriter:
-    """The message of one tool call's result: it is there while the call runs, and its output can be watched."""
+class _OutputWriter:
+    """A message of one streamed part: it is there from the first moment, and its output can be watched."""
 
-    def __init__(self, desk: Desk, message: RawMessage, head: ToolResult) -> None:
+    def __init__(self, desk: Desk, message: RawMessage, head: Part) -> None:
         self.id = message.id
         self._desk = desk
-        self._head = head
-        self._images: tuple[Image, ...] = ()
+        self._beside: tuple[Part, ...] = ()  # what comes with the part, in the same event
         self._part = PartWriter(desk, message, 0, head, self._commit)
 
     def write(self, text: str) -> None:
         self._part.write(text)
+
+    async def _commit(self) -> None:
+        assert self._part.final is not None
+        parts = [self._part.final, *self._beside]
+        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, parts))
+        self._desk.forget(self.id, 1)
+
+
+class ToolWriter(_OutputWriter):
+    """The result of one tool call."""
+
+    def __init__(self, desk: Desk, message: RawMessage, head: ToolResult) -> None:
+        super().__init__(desk, message, head)
+        self._head = head
 
     async def finish(
         self,
@@ -229,39 +179,21 @@ class ToolWriter:
         images: Sequence[Image] = (),
     ) -> None:
         """The result and the images that belong to it are one event."""
-        self._images = tuple(images)
+        self._beside = tuple(images)
         result = msgspec.structs.replace(self._head, content=content, is_error=is_error, metadata=metadata)
         await self._part.finish(result)
 
-    async def _commit(self) -> None:
-        result = self._part.final
-        assert result is not None
-        parts: list[Part] = [result, *self._images]
-        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, parts))
-        self._desk.forget(self.id, 1)
 
-
-class ShellWriter:
-    """The message of a person's own command: it is there from the run's start, and its output can be watched."""
+class ShellWriter(_OutputWriter):
+    """A person's own command, from its run's start on."""
 
     def __init__(self, desk: Desk, message: RawMessage, head: ShellCommand) -> None:
-        self.id = message.id
-        self._desk = desk
+        super().__init__(desk, message, head)
         self._head = head
-        self._part = PartWriter(desk, message, 0, head, self._commit)
-
-    def write(self, text: str) -> None:
-        self._part.write(text)
 
     async def finish(self, output: str, exit_code: int) -> None:
         output = whole_characters(output)
         await self._part.finish(msgspec.structs.replace(self._head, output=output, exit_code=exit_code))
-
-    async def _commit(self) -> None:
-        command = self._part.final
-        assert command is not None
-        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, [command]))
-        self._desk.forget(self.id, 1)
 
 
 def _kind_of(head: Part) -> DeltaKind:
@@ -302,13 +234,3 @@ def _head_of(part: Part) -> Part:
             return with_text(part, "")
         case _:
             return part
-
-
-def _merged(drafts: list[Draft]) -> list[Draft]:
-    """One row for each part and flush, however many pieces came."""
-    merged: dict[tuple[str, int], list[Draft]] = {}
-    for draft in drafts:
-        merged.setdefault((draft.message_id, draft.part), []).append(draft)
-    return [
-        msgspec.structs.replace(pieces[0], text="".join(piece.text for piece in pieces)) for pieces in merged.values()
-    ]
