@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kedge.config.schema import Config, ProviderConfig
@@ -19,6 +22,15 @@ from kedge.models.providers import (
 )
 
 SECRET = "planted-key-4711"
+PAGE = Path(__file__).parents[2] / "docs" / "providers.md"
+
+
+def test_the_page_has_a_row_for_each_with_its_address_and_its_variables() -> None:
+    rows = {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", PAGE.read_text(), re.MULTILINE)}
+    for provider in BUILT_IN:
+        assert provider.url_variable in rows[provider.id]
+        assert provider.base_url is None or f"`{provider.base_url}`" in rows[provider.id]
+        assert provider.is_local or provider.key_variable in rows[provider.id]
 
 
 def configured(**settings: ProviderConfig) -> dict[str, Provider]:

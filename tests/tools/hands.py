@@ -14,15 +14,12 @@ from kedge.config.schema import Config
 from kedge.engine import cgroups, processes
 from kedge.protocol.requests import Answer
 from kedge.store.port import LeftProcess
-from kedge.tools.bash import BASH
-from kedge.tools.job_kill import JOB_KILL
-from kedge.tools.job_output import JOB_OUTPUT
+from kedge.tools import registry
 from kedge.tools.jobs import Jobs
 from kedge.tools.port import Output, Tool, Want
 from kedge.tools.sandbox.sandbox import Sandbox
-from kedge.tools.view import VIEW
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in (BASH, JOB_KILL, JOB_OUTPUT, VIEW)}
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in registry.TOOLS}
 
 
 class Group:
