@@ -16,11 +16,11 @@ from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.searching import (
     MAX_RESULTS,
     Start,
-    is_shown,
     narrowed,
     newest,
     patterns_of,
     readable,
+    shown,
     start_of,
     wants_to_read,
 )
@@ -60,20 +60,20 @@ async def wants(place: Place, params: GrepParams) -> Sequence[Want]:
 
 
 async def run(ctx: ToolContext, params: GrepParams) -> Output:
-    start = start_of(ctx, params.path)
+    start = await start_of(ctx, params.path)
     try:
         found, is_complete = await _found(ctx, start, params)
     except ripgrep.Refused as error:
         raise ToolError(_taught(str(error), params)) from error
-    found = {name: lines for name, lines in found.items() if is_shown(ctx, start, name)}
+    found = {name: found[name] for name in await shown(ctx, start, found)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
         return Output(content="No matches.", metadata={"matches": 0})
     names = await asyncio.to_thread(newest, start.base, found, MAX_RESULTS)
     lines, in_files = "line" if count == 1 else "lines", "file" if len(found) == 1 else "files"
     total = f"{count if is_complete else f'over {count}'} matching {lines} in {len(found)} {in_files}"
-    shown = (_files_only if params.files_only else _with_lines)(start, ctx, names, found)
-    return Output(content="\n".join([f"{total}.", "", *shown]), metadata={"matches": count})
+    told = (_files_only if params.files_only else _with_lines)(start, ctx, names, found)
+    return Output(content="\n".join([f"{total}.", "", *told]), metadata={"matches": count})
 
 
 def _taught(refusal: str, params: GrepParams) -> str:

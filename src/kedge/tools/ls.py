@@ -38,7 +38,7 @@ async def wants(place: Place, params: LsParams) -> Sequence[Want]:
 
 
 async def run(ctx: ToolContext, params: LsParams) -> Output:
-    start = start_of(ctx, params.path)
+    start = await start_of(ctx, params.path)
     if not start.path.is_dir():
         raise ToolError(f"{start.shown} is not a directory; use view to read it.")
     names = await files(ctx, start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import os
 from collections.abc import Iterable
@@ -30,7 +31,12 @@ class Start(NamedTuple):
         return self.base / self.below
 
 
-def start_of(place: Place, given: str) -> Start:
+async def start_of(place: Place, given: str) -> Start:
+    """Off the loop: a path may lead to a slow disk."""
+    return await asyncio.to_thread(_start_of, place, given)
+
+
+def _start_of(place: Place, given: str) -> Start:
     path = resolve(place, given)
     shown = shown_path(place, path)
     if not path.exists():
@@ -43,7 +49,7 @@ def start_of(place: Place, given: str) -> Start:
 
 async def wants_to_read(place: Place, given: str) -> list[Want]:
     """Told wherever it is: what is free to read is the judge's to say."""
-    start = start_of(place, given)
+    start = await start_of(place, given)
     return [Want(kind="read", subject=str(start.path), description=f"search in {start.path}")]
 
 
@@ -59,7 +65,7 @@ async def files(place: Place, start: Start, pattern: str | None = None) -> list[
             async for records in search:
                 names = [os.fsdecode(record).removeprefix("./") for record in records]
                 found += names if matches is None else [name for name in names if matches(name)]
-    return [name for name in found if is_shown(place, start, name)] if place.hidden else found
+    return await shown(place, start, found)
 
 
 def patterns_of(start: Start, given: str) -> list[str]:
@@ -90,8 +96,14 @@ def _from_start(start: Start, pattern: str) -> str:
     return "/" + ("/".join(rest) or "**")
 
 
+async def shown(place: Place, start: Start, names: Iterable[str]) -> list[str]:
+    """What a rule forbids to read is not found either. Off the loop: of maybe fifty thousand, each is resolved."""
+    if place.hidden is None:
+        return list(names)
+    return await asyncio.to_thread(lambda: [name for name in names if is_shown(place, start, name)])
+
+
 def is_shown(place: Place, start: Start, name: str) -> bool:
-    """What a rule forbids to read is not found either."""
     return place.hidden is None or not place.hidden(os.path.realpath(start.base / name))
 
 
