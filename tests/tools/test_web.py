@@ -239,6 +239,27 @@ async def test_a_download_appears_whole_or_not_at_all(place: Hands, port: int, m
     assert [each.name for each in (place.directory / "deep").iterdir()] == ["large.bin"]
 
 
+async def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_nothing(
+    place: Hands, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    touch = Path.touch
+
+    def slowly(path: Path, *args: Any, **kwargs: Any) -> None:
+        begun.set()
+        assert may_go_on.wait(30)
+        touch(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "touch", slowly)
+    work = asyncio.create_task(call(DOWNLOAD, place, url=f"http://127.0.0.1:{port}/page", path="page.html"))
+    assert await asyncio.to_thread(begun.wait, 30)
+    work.cancel()
+    asyncio.get_running_loop().call_soon(may_go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert list(place.directory.iterdir()) == []
+
+
 def test_any_markup_comes_out_as_text() -> None:
     title, text = markdown_of("<p>a<ul><li>b<ol><li>c</ol></ul></b></a></pre><h9>x<![CDATA[ <title>t", "http://h/")
     assert "- b" in text

@@ -31,7 +31,7 @@ class DownloadParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 async def wants(place: Place, params: DownloadParams) -> Sequence[Want]:
     url = checked_url(params.url).geturl()
-    path = _new_file(place, params.path)
+    path = await asyncio.to_thread(_new_file, place, params.path)
     told = f"download {url} to {shown_path(place, path)}"
     return [
         Want(kind="fetch", subject=url, description=told, params={"url": url}),
@@ -40,13 +40,13 @@ async def wants(place: Place, params: DownloadParams) -> Sequence[Want]:
 
 
 async def run(ctx: ToolContext, params: DownloadParams) -> Output:
-    path = _new_file(ctx, params.path)
+    path = await asyncio.to_thread(_new_file, ctx, params.path)
     shown = shown_path(ctx, path)
     partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
     try:
-        file = await asyncio.to_thread(_open, path, partial)
         try:
-            with file:
+            await to_its_end(_make, partial)  # whoever is cancelled meanwhile has it, and takes it away
+            with await asyncio.to_thread(_opened, partial) as file:
                 size = await _fill(ctx, params, file)
             try:
                 async with ctx.changing(path):
@@ -84,10 +84,14 @@ async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int
     return size
 
 
-def _open(path: Path, partial: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return os.fdopen(os.open(partial, flags, 0o666), "wb")
+def _make(partial: Path) -> None:
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    partial.touch(exist_ok=False)
+
+
+def _opened(partial: Path) -> BinaryIO:
+    """No link that takes its place is followed."""
+    return os.fdopen(os.open(partial, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb")
 
 
 DOWNLOAD = Tool(name="download", params=DownloadParams, run=run, wants=wants)
