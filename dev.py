@@ -8,6 +8,7 @@ usage: python3 dev.py COMMAND [ARGUMENT ...]
   tests [...]  pytest alone; arguments go to it (tests/cli -k version -n0)
   fix          let ruff format and mend what it can
   sim [...]    a longer simulation; arguments go to tests.sim.explore
+  soak [...]   a mixed load on a server that is killed, then every promise checked (--minutes 1, 10 or 60; --seed N)
   bench [...]  the benchmarks named, or all of them
   venv DIR     a bare virtual environment in DIR
 
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
     if command == "venv" and len(args) == 1:
         make_venv(Path(args[0]))
         return 0
-    if command not in ("test", "check", "tests", "fix", "sim", "bench"):
+    if command not in ("test", "check", "tests", "fix", "sim", "soak", "bench"):
         print((__doc__ or "").strip())
         return 0 if command in ("-h", "--help", "help") else 2
 
@@ -69,6 +70,8 @@ def main(argv: list[str]) -> int:
         return tools.run("ruff", "check", "--fix", ".") | tools.run("ruff", "format", ".")
     if command == "sim":
         return tools.run("python", "-m", "tests.sim.explore", *args)
+    if command == "soak":
+        return tools.run("python", "-m", "tests.soak", *args)
     return tools.bench(args)
 
 

@@ -30,7 +30,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.model_anthropic import AnthropicWire
-from tests.support.model_chat import ChatWire, Json, SentFrame, Wire, encoded
+from tests.support.model_chat import ChatWire
 from tests.support.model_door import Door
 from tests.support.model_gemini import PATH as GEMINI_PATH
 from tests.support.model_gemini import GeminiWire
@@ -38,6 +38,7 @@ from tests.support.model_gemini import listing as gemini_listing
 from tests.support.model_plan import AT_ONCE, Plan
 from tests.support.model_responses import ResponsesWire
 from tests.support.model_script import Script, is_title
+from tests.support.model_wire import Json, SentFrame, Wire, encoded
 
 HOST = "127.0.0.1"
 LIMIT_S = 30.0  # of a wait; generous, because the machine may be busy

@@ -1,0 +1,1 @@
+"""The soak: a mixed load on a real server that is killed again and again, and every promise checked over all of it."""

@@ -1,0 +1,115 @@
+"""`kedge run` as scripts use it: answered, refused, failing, interrupted, out of time, left alone, and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import sys
+import time
+from random import Random
+from typing import NamedTuple
+
+from kedge.protocol.runs import OnBusy, Permissions
+from tests.soak import plans
+from tests.soak.desk import Desk
+from tests.soak.house import House
+from tests.soak.plans import Deed, Deeds, Maker
+from tests.soak.record import Asked, Body, Cancel, Command, Sent
+
+AT_ONCE = 2  # processes at a time: each costs more than the run that it sends
+ENDS_S = 180.0  # far above all that one waits for
+KNOWN_S = 30.0  # until its run is accepted
+
+
+class Case(NamedTuple):
+    make: Maker
+    args: tuple[str, ...] = ()
+    signum: signal.Signals | None = None
+    timeout_s: float | None = None
+    is_plain: bool = True
+    on_busy: OnBusy = "queue"
+
+
+CASES = [
+    Case(plans.answered),
+    Case(plans.long_answer),
+    Case(plans.slow_answer, ("--stream",), is_plain=False),
+    Case(plans.answered, ("--json",), is_plain=False),
+    Case(plans.marking, ("-y",)),
+    Case(plans.marking),  # nobody may be asked: refused
+    Case(plans.refused),
+    Case(plans.dropped),
+    Case(plans.answered, ("--on-busy", "reject"), on_busy="reject"),
+    Case(plans.slow_answer, ("--on-busy", "steer"), on_busy="steer"),
+    Case(plans.answered, ("--detach",), is_plain=False),
+    Case(plans.long_command, ("-y",), signum=signal.SIGINT),
+    Case(plans.gated, signum=signal.SIGTERM),
+    Case(plans.slow_answer, signum=signal.SIGKILL),
+    Case(plans.long_command, ("-y", "--timeout", "2"), timeout_s=2.0),
+]
+
+
+class Commands:
+    """Whatever they are, a few at a time. A dead server is waited for: the soak starts the next one itself."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._ids = itertools.count(1)
+        self.codes: list[int] = []
+
+    async def run(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> None:
+        async with self._turn:
+            await self._run(desk, deeds, rng, session_id)
+
+    async def _run(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> None:
+        case = rng.choice(CASES)
+        deed = deeds.make(case.make, rng)
+        run_id = f"{desk.record.name}-c{next(self._ids)}"
+        session_id = session_id or await desk.new_session(run_id)
+        permissions: Permissions = "allow" if "-y" in case.args else "deny"
+        desk.expect(run_id, _expected(deed, case))
+        args = ("run", *case.args, "-q", "--host", self._house.host, "--run-id", run_id, "-s", session_id, deed.prompt)
+        body = Body(session_id, deed.prompt, on_busy=case.on_busy, permissions=permissions)
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kedge", *args),
+            cwd=desk.record.path,
+            env=self._house.home.env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        talking = asyncio.ensure_future(process.communicate())
+        if case.signum is not None:
+            await desk.known(run_id, KNOWN_S)
+            with contextlib.suppress(ProcessLookupError):  # it was faster
+                process.send_signal(case.signum)
+        try:
+            out, err = await asyncio.wait_for(asyncio.shield(talking), ENDS_S)
+        except TimeoutError:
+            process.kill()
+            out, err = await talking
+        asked = Asked(began, time.monotonic(), None)
+        desk.record.sent.append(Sent(run_id, body, asked, by_command=True))
+        if case.signum in (signal.SIGINT, signal.SIGTERM) or case.timeout_s is not None:
+            desk.record.cancels.append(Cancel("command", run_id, asked))
+        assert process.returncode is not None
+        self.codes.append(process.returncode)
+        desk.record.commands.append(
+            Command(
+                *(run_id, session_id, args, process.returncode, out.decode(), err.decode()),
+                signum=case.signum,
+                timeout_s=case.timeout_s,
+                is_plain=case.is_plain,
+                is_rejecting=case.on_busy == "reject",
+            )
+        )
+
+
+def _expected(deed: Deed, case: Case) -> Deed:
+    is_ended = case.signum is not None or case.timeout_s is not None
+    is_refused = case.make is plans.marking and "-y" not in case.args  # the model may say something else then
+    return deed._replace(ending="any" if is_ended else deed.ending, answer=None if is_refused else deed.answer)

@@ -1,0 +1,233 @@
+"""One of fifty: somebody who works in a session, does everything that can be done there, and goes on in a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from kedge.protocol.runs import OnBusy
+from tests.soak.commands import Commands
+from tests.soak.desk import Desk
+from tests.soak.plans import Deed, Deeds
+from tests.soak.record import Body
+from tests.support.model_control import ModelControl
+
+MAX_OPEN = 4  # runs that a driver leaves open before it waits for one of them
+PATIENCE_S = 10.0  # for a run, before its driver ends it: it may be one that never ends by itself
+HURRY_S = 1.0  # before one that is known to wait for something is helped, or ended
+MODELS = (None, None, None, "openai/fake-model", "anthropic/fake-model", "gemini/fake-model")
+ON_BUSY: tuple[OnBusy, ...] = ("queue", "queue", "queue", "steer", "steer", "interrupt", "reject")
+
+
+@dataclasses.dataclass
+class Tally:
+    """What was done, by name."""
+
+    done: Counter[str] = dataclasses.field(default_factory=Counter[str])
+
+
+class Driver:
+    def __init__(
+        self, name: str, desk: Desk, deeds: Deeds, rng: Random, models: ModelControl, commands: Commands, tally: Tally
+    ) -> None:
+        self.name = name
+        self._desk = desk
+        self._deeds = deeds
+        self._rng = rng
+        self._models = models
+        self._commands = commands
+        self._tally = tally
+        self._session_id = ""
+        self._open: deque[tuple[str, Deed]] = deque()
+        self._last: tuple[str, Body] | None = None
+        self._commanding: asyncio.Task[None] | None = None
+        self._sessions = 0
+        self._is_over = asyncio.Event()
+        self._actions: list[tuple[Callable[[], Awaitable[None]], int]] = [
+            (self.prompt, 45),
+            (self.prompt_again, 8),
+            (self.other_body, 2),
+            (self.cancel_session, 4),
+            (self.cancel_run, 4),
+            (self.clear_queue, 2),
+            (self.cancel_idle, 2),
+            (self.undo, 5),
+            (self.fork, 2),
+            (self.summarize, 2),
+            (self.shell, 4),
+            (self.look, 5),
+            (self.nonsense, 2),
+            (self.command, 5),
+            (self.new_session, 3),
+        ]
+
+    async def work(self, actions: int, is_over: asyncio.Event) -> None:
+        """So many actions, or until it is over; then all that it sent comes to an end."""
+        self._is_over = is_over
+        self._session_id = await self._desk.new_session(self.name)
+        for _ in range(actions):
+            if is_over.is_set():
+                break
+            await self._desk.house.up.wait()
+            (act,) = self._rng.choices([act for act, _ in self._actions], [weight for _, weight in self._actions])
+            self._tally.done[act.__name__.replace("_", " ")] += 1
+            await act()
+            await self._make_room()
+        while self._open:
+            await self._wait_for_oldest()
+        if self._commanding is not None:
+            await self._commanding
+
+    # prompts
+
+    async def prompt(self) -> None:
+        deed = self._deeds.draw(self._rng)
+        self._tally.done[f"prompt: {deed.kind}"] += 1
+        body = Body(
+            session_id=self._session_id,
+            prompt=deed.prompt,
+            on_busy=self._rng.choice(ON_BUSY),
+            permissions=deed.permissions,
+            model=self._rng.choice(MODELS),
+        )
+        await self._submit(deed, body)
+
+    async def prompt_again(self) -> None:
+        """The same id with the same body, perhaps while the first is still on its way, or long after its end."""
+        if self._last is None:
+            return
+        run_id, body = self._last
+        await asyncio.gather(*(self._desk.send(run_id, body) for _ in range(self._rng.choice((1, 1, 3)))))
+
+    async def other_body(self) -> None:
+        if self._last is not None and self._last[1].prompt:
+            run_id, body = self._last
+            await self._desk.send(run_id, dataclasses.replace(body, prompt=body.prompt + " else"))
+
+    async def shell(self) -> None:
+        deed = self._deeds.shell(self._rng)
+        await self._submit(deed, Body(self._session_id, deed.prompt, "shell"))
+
+    async def summarize(self) -> None:
+        await self._submit(Deed("summarize", "", ending="any"), Body(self._session_id, "", "summarize"))
+
+    async def _submit(self, deed: Deed, body: Body) -> None:
+        run_id = self._desk.new_run_id(deed)
+        if self._rng.random() < 0.1:  # two at once: one of them is told that it came again
+            await asyncio.gather(self._desk.send(run_id, body), self._desk.send(run_id, body))
+        sent = await self._desk.send_until_answered(run_id, body)
+        self._last = (run_id, body)
+        if sent.asked.status == 202:
+            self._open.append((run_id, deed))
+
+    # cancels
+
+    async def cancel_session(self) -> None:
+        """Then, at once, a prompt that it must not touch (P6)."""
+        await self._desk.cancel_session(self._session_id)
+        if self._rng.random() < 0.5:
+            await self.prompt()
+
+    async def cancel_run(self) -> None:
+        if self._open:
+            run_id, _ = self._rng.choice(self._open)
+            await self._desk.cancel_run(run_id)
+
+    async def clear_queue(self) -> None:
+        await self._desk.clear_queue(self._session_id)
+
+    async def cancel_idle(self) -> None:
+        while self._open:
+            await self._wait_for_oldest()
+        await self._desk.cancel_session(self._session_id)
+        await self.prompt()
+
+    # the conversation
+
+    async def undo(self) -> None:
+        where = f"{self._desk.path}/sessions/{self._session_id}"
+        await self._desk.other("undo", "POST", f"{where}/undo", {})
+        if self._rng.random() < 0.5:
+            await self._desk.other("redo", "POST", f"{where}/redo", {})
+
+    async def fork(self) -> None:
+        """And sometimes goes on in the fork."""
+        where = f"{self._desk.path}/sessions/{self._session_id}/fork"
+        answer = await self._desk.other("fork", "POST", where, {})
+        if answer.status == 200 and self._rng.random() < 0.5:
+            await self._leave_session(is_deleted=False)
+            self._session_id = answer.body["id"]
+
+    async def look(self) -> None:
+        page = await self._desk.page(self._session_id)
+        if page is not None:
+            self._desk.record.pages.append(page)
+        await self._desk.other("status", "GET", f"{self._desk.path}/agent/sessions/{self._session_id}")
+
+    async def nonsense(self) -> None:
+        """What is wrong is told so, and changes nothing."""
+        where = self._desk.path
+        await self._desk.send("nonsense", Body(self._session_id, "  "))
+        await self._desk.send("nonsense", Body("nowhere", "hello"))
+        await self._desk.cancel_run("nonsense")
+        await self._desk.reply("permission", "nonsense", "allow", "a desk")
+        await self._desk.other("unknown session", "GET", f"{where}/sessions/nowhere")
+
+    async def new_session(self) -> None:
+        await self._leave_session(is_deleted=self._rng.random() < 0.6)
+        self._sessions += 1
+        self._session_id = await self._desk.new_session(f"{self.name}.{self._sessions}")
+
+    async def command(self) -> None:
+        """`kedge run`, in this session or in one of its own; its driver goes on meanwhile."""
+        if self._commanding is None or self._commanding.done():
+            rng = Random(self._rng.random())
+            session_id = self._session_id if rng.random() < 0.5 else None
+            self._commanding = asyncio.ensure_future(self._commands.run(self._desk, self._deeds, rng, session_id))
+
+    # open runs
+
+    async def _make_room(self) -> None:
+        while self._open and self._desk.has_ended(self._open[0][0]):
+            self._open.popleft()
+        while len(self._open) > self._rng.randint(0, MAX_OPEN):
+            await self._wait_for_oldest()
+
+    async def _wait_for_oldest(self) -> None:
+        """What waits for something is given it, or ended; whatever else takes too long is ended, too."""
+        run_id, deed = self._open[0]
+        patience_s = HURRY_S if deed.is_long or deed.gate else PATIENCE_S
+        while not await self._desk.ended(run_id, HURRY_S) and patience_s > HURRY_S and not self._is_over.is_set():
+            patience_s -= HURRY_S
+        if not self._desk.has_ended(run_id):
+            if deed.gate and self._rng.random() < 0.6:
+                await asyncio.to_thread(self._models.release, deed.gate)
+                self._open[0] = (run_id, deed._replace(gate=""))
+                return
+            await self._end(run_id)
+        self._open.popleft()
+
+    async def _leave_session(self, *, is_deleted: bool) -> None:
+        if is_deleted:
+            await self._desk.delete_session(self._session_id)
+        for run_id, deed in self._open:
+            if not is_deleted and (deed.gate or deed.is_long):
+                await self._end(run_id)
+        self._open.clear()
+        self._last = None if is_deleted and self._rng.random() < 0.5 else self._last
+
+    async def _end(self, run_id: str) -> None:
+        """Cancelled for sure: asked until there is an answer."""
+        while True:
+            await self._desk.house.up.wait()
+            answer = await self._desk.cancel_run(run_id)
+            if answer.status in (200, 404):
+                break
+            await asyncio.sleep(0.1)
+        deed = self._desk.record.works[run_id]
+        if deed.process and await self._desk.ended(run_id, PATIENCE_S):
+            left = await self._desk.house.gone({deed.process})
+            self._desk.record.left_after_cancel.extend(left)

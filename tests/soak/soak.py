@@ -1,0 +1,240 @@
+"""A soak from its beginning to its end: the load, the kills, the settling, and the reading of all that is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+from kedge.protocol.events import Event
+from tests.e2e.home import Home
+from tests.e2e.project import FILES
+from tests.soak import gathering, plans
+from tests.soak.commands import Commands
+from tests.soak.desk import Desk
+from tests.soak.driver import Driver, Tally
+from tests.soak.forms import SESSIONS, Form
+from tests.soak.house import House, long_processes
+from tests.soak.people import People
+from tests.soak.plans import Deeds
+from tests.soak.readers import Subscriber
+from tests.soak.record import Machine, Reading, Record
+from tests.support.model_control import ModelControl, model_process
+from tests.support.wires import access
+
+SETTLE_S = 180.0  # until nothing is busy any more; seconds are enough, the rest is a busy machine
+KEPT_CALLS = 50  # of the model server, which otherwise keeps thousands
+RESTLESS = (0.0, 0.5, 0.9)  # of the readers of each workspace, beside the one that stays
+CHANGING_S = 3.0  # how long a reader that vanishes stays
+
+
+class SoakHome(Home):
+    """Its server knows the scripted model over three wires."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        key = "key-for-tests"
+        return {**super().env, **access("anthropic", self.models, key), **access("gemini", self.models, key)}
+
+
+@dataclasses.dataclass
+class Outcome:
+    seed: int
+    records: list[Record]
+    machine: Machine
+    tally: Tally
+    took_s: float
+    people_left: int = 0
+
+
+class Place:
+    """One workspace with its readers and people."""
+
+    def __init__(self, house: House, record: Record, rng: Random) -> None:
+        self.record = record
+        self.desk = Desk(house, record)
+        self.people = People(self.desk, Random(rng.random()))
+        self.keeper = self._subscriber(house, Reading("keeper", is_faithful=True), rng, 0.0)
+        self.restless = [
+            self._subscriber(house, Reading(f"reader {i}", is_faithful=i < 3), rng, RESTLESS[i % 3]) for i in range(6)
+        ]
+        self._house = house
+        self._rng = Random(rng.random())
+
+    def _subscriber(self, house: House, reading: Reading, rng: Random, restlessness: float) -> Subscriber:
+        self.record.readings.append(reading)
+        is_keeper = reading.name == "keeper"
+        return Subscriber(
+            *(house, self.desk.path, reading, Random(rng.random())),
+            restlessness=restlessness,
+            on_event=self._saw if is_keeper else None,
+        )
+
+    def _saw(self, event: Event) -> None:
+        self.desk.saw(event)
+        self.people.saw(event)
+
+    async def passers_by(self) -> None:
+        """Readers that come, look at the whole or at one session, and vanish for good."""
+        for number in range(10**9):
+            sessions = list({sent.body.session_id for sent in self.record.sent[-50:]})
+            session_id = self._rng.choice(sessions) if sessions and self._rng.random() < 0.7 else None
+            reading = Reading(f"passer-by {number}", session_id)
+            self.record.readings.append(reading)
+            reader = Subscriber(self._house, self.desk.path, reading, Random(self._rng.random()), restlessness=0.3)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._rng.uniform(0.1, CHANGING_S)):
+                    await reader.follow()
+
+
+async def soak(form: Form, seed: int, progress: Callable[[str], None]) -> Outcome:
+    began = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="kedge-s-"))  # short: the path of a socket may have a hundred characters
+    lifetime_s = form.load_s * 2 + 1_000
+    try:
+        with model_process("--lifetime-s", str(lifetime_s), "--kept-calls", str(KEPT_CALLS)) as (models, _):
+            plans.script(models)
+            outcome = await _soak(SoakHome(directory, models), models, form, seed, progress)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    outcome.took_s = time.monotonic() - began
+    return outcome
+
+
+async def _soak(
+    home: SoakHome, models: ModelControl, form: Form, seed: int, progress: Callable[[str], None]
+) -> Outcome:
+    rng, machine, tally = Random(seed), Machine(), Tally()
+    house = House(home, machine)
+    await house.start()
+    try:
+        places = [Place(house, await _workspace(house, i), rng) for i in range(form.workspaces)]
+        async with _beside(house.watch, *_readers(places)):
+            async with _beside(*(place.passers_by for place in places)):
+                await _load(house, places, models, form, rng, tally, progress)
+            progress("settling")
+            await _settle(house, places, models)
+            await _read(house, places)
+        progress("reading the logs")
+        await house.leave()
+    except BaseException:
+        with contextlib.suppress(AssertionError):
+            await house.kill()
+        raise
+    machine.orphans = sorted(long_processes(house.mark))
+    for place in places:
+        place.record.lives = machine.lives
+        await gathering.from_database(home.data_dir, place.record)
+        gathering.marks(place.record, plans.MARKS)
+    gathering.disk(home.data_dir, machine, [place.record for place in places])
+    return Outcome(seed, [place.record for place in places], machine, tally, 0.0, sum(p.people.left for p in places))
+
+
+async def _workspace(house: House, number: int) -> Record:
+    directory = house.home.directory / f"w{number}"
+    for name, text in {**FILES, ".gitignore": "__pycache__/\nmarks/\n", "marks/all": ""}.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git = await asyncio.create_subprocess_exec("git", "init", "-q", cwd=directory)
+    assert await git.wait() == 0
+    answer = await house.wire.ask("POST", "/v1/workspaces", {"path": str(directory)})
+    assert answer.status == 200, answer
+    return Record(f"w{number}", answer.body["id"], str(directory))
+
+
+def _readers(places: list[Place]) -> list[Callable[[], Awaitable[None]]]:
+    return [reader.follow for place in places for reader in (place.keeper, *place.restless)]
+
+
+@contextlib.asynccontextmanager
+async def _beside(*works: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    """They go on while the block does; one that fails fails the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_awaited(work)) for work in works]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+async def _load(
+    house: House,
+    places: list[Place],
+    models: ModelControl,
+    form: Form,
+    rng: Random,
+    tally: Tally,
+    progress: Callable[[str], None],
+) -> None:
+    is_over, commands = asyncio.Event(), Commands(house)
+    deeds = [Deeds(place.record.name, f"{house.mark}{i}") for i, place in enumerate(places)]
+    drivers = [
+        Driver(
+            *(f"s{i}", places[i % len(places)].desk, deeds[i % len(places)], Random(rng.random())),
+            *(models, commands, tally),
+        )
+        for i in range(SESSIONS)
+    ]
+    async with asyncio.TaskGroup() as group:
+        ending = group.create_task(_end_after(form.load_s, is_over))
+        killing = group.create_task(_kill(house, form, Random(rng.random()), tally, progress))
+        working = [group.create_task(driver.work(form.actions, is_over)) for driver in drivers]
+        await asyncio.wait(working)
+        ending.cancel()
+        await killing
+
+
+async def _end_after(seconds: float, is_over: asyncio.Event) -> None:
+    await asyncio.sleep(seconds)
+    is_over.set()
+
+
+async def _kill(house: House, form: Form, rng: Random, tally: Tally, progress: Callable[[str], None]) -> None:
+    """At moments that nobody chose; each time another server goes on."""
+    ways = ["kill"] * form.kills + ["leave"] * form.leaves
+    rng.shuffle(ways)
+    moments = sorted(rng.uniform(0, form.load_s * (1 - form.quiet_share)) for _ in ways)
+    began = time.monotonic()
+    for way, moment in zip(ways, moments, strict=True):
+        await asyncio.sleep(max(rng.uniform(0, 1), began + moment - time.monotonic()))
+        progress(f"server {house.life}: {way}")
+        tally.done[f"server: {way}"] += 1
+        await (house.kill() if way == "kill" else house.leave())
+        await asyncio.sleep(rng.choice((0, 0, 0.5)))
+        await house.start()
+
+
+async def _settle(house: House, places: list[Place], models: ModelControl) -> None:
+    """Nobody sends anything any more: what waits is helped or refused, and then nothing is busy."""
+    for place in places:
+        await place.people.close()
+        for reader in place.restless:
+            reader.calm_down()
+        for gate in place.desk.gates:
+            await asyncio.to_thread(models.release, gate)
+    until = time.monotonic() + SETTLE_S
+    for place in places:
+        while True:
+            if await gathering.is_quiet(place.desk) or time.monotonic() > until:
+                break
+            await asyncio.sleep(0.2)
+
+
+async def _read(house: House, places: list[Place]) -> None:
+    """By every way there is; and the readers that stayed are given time to hear the end."""
+    for place in places:
+        await gathering.by_wire(house, place.desk)
+        head = len(place.record.log)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await asyncio.gather(*(reader.until(head) for reader in (place.keeper, *place.restless[:3])))
