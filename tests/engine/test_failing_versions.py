@@ -28,7 +28,7 @@ def turn(kedge: Kedge) -> FileTurn:
 
 @pytest.fixture
 def root(kedge: Kedge) -> Path:
-    return kedge.engine._root_of(kedge.workspace_id)
+    return kedge.engine.root_of(kedge.workspace_id)
 
 
 async def run_well(kedge: Kedge, session_id: str, prompt: str) -> str:

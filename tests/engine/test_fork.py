@@ -18,7 +18,7 @@ from tests.support.harness import Kedge
 
 @pytest.fixture
 def root(kedge: Kedge) -> Path:
-    return kedge.engine._root_of(kedge.workspace_id)
+    return kedge.engine.root_of(kedge.workspace_id)
 
 
 async def do(kedge: Kedge, session_id: str, prompt: str) -> str:

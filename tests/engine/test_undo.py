@@ -36,7 +36,7 @@ def turn(kedge: Kedge) -> FileTurn:
 
 @pytest.fixture
 def root(kedge: Kedge) -> Path:
-    return kedge.engine._root_of(kedge.workspace_id)
+    return kedge.engine.root_of(kedge.workspace_id)
 
 
 async def do(kedge: Kedge, session_id: str, prompt: str) -> RunEnd:

@@ -69,8 +69,8 @@ class Engine:
         self.tasks = Tasks()
         self.actors = Actors(self)
         self.kept = KeptGroups()
-        self.keeper = Keeper(store, versions or Versions(None), self._root_of, self.tasks)
-        self.rewinder = Rewinder(store, self.keeper, self._root_of, self.tasks)
+        self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks)
+        self.rewinder = Rewinder(self)
         self._observe = observe
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -136,7 +136,7 @@ class Engine:
         await asyncio.shield(self.tasks.own(self._delete_workspace(workspace_id)))
 
     async def create_session(self, workspace_id: str, title: str = "") -> Session:
-        self._check_accepting()
+        self.check_accepting()
         return await self.store.create_session(workspace_id, checked_title(title))
 
     async def change_session(self, workspace_id: str, session_id: str, change: SessionChange) -> Session:
@@ -163,7 +163,7 @@ class Engine:
     ) -> Receipt:
         """P1: when this returns the run is durable; when it raises a `KedgeError` there is none."""
         if submission.parent_run_id is None:  # a sub-agent belongs to a run that was accepted, and is left with it
-            self._check_accepting()
+            self.check_accepting()
         if run_id is None:
             run_id = self.new_id()
         check_run_id(run_id)
@@ -232,12 +232,16 @@ class Engine:
     ) -> AsyncGenerator[bytes]:
         return self.feeds.subscribe(self.feed(workspace_id), after=after, log_id=log_id, session_id=session_id)
 
-    # for actors and turns
+    # for actors, turns and undos
+
+    def check_accepting(self) -> None:
+        if self.is_stopping:
+            raise Unavailable("shutting_down", "the server is stopping; try again in a few seconds")
 
     def env_of(self, workspace_id: str, run_id: str) -> Mapping[str, str] | None:
         return self._env.get((workspace_id, run_id))
 
-    def _root_of(self, workspace_id: str) -> Path:
+    def root_of(self, workspace_id: str) -> Path:
         return Path(self.feed(workspace_id).path)
 
     def cancel_soon(self, workspace_id: str, run_id: str) -> None:
@@ -246,10 +250,6 @@ class Engine:
     async def _cancel_if_there(self, workspace_id: str, run_id: str) -> None:
         with contextlib.suppress(NotFound):
             await persist(lambda: self.store.cancel_run(workspace_id, run_id))
-
-    def _check_accepting(self) -> None:
-        if self.is_stopping:
-            raise Unavailable("shutting_down", "the server is stopping; try again in a few seconds")
 
     async def _accept_with_env(
         self, workspace_id: str, run_id: str, submission: Submission, env: Mapping[str, str]

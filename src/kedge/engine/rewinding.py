@@ -11,14 +11,11 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kedge import failpoints
-from kedge.engine.keeping import Keeper
 from kedge.engine.persist import persist
-from kedge.engine.tasks import Tasks
 from kedge.files import planning, restoring
 from kedge.files.planning import Plan, Wish, reversed_steps
 from kedge.files.restoring import Changed, Step
@@ -28,7 +25,9 @@ from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacl
 from kedge.protocol.messages import whole_characters
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, KeptChange, Undo
-from kedge.store.port import Store
+
+if TYPE_CHECKING:
+    from kedge.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +44,13 @@ _WORDS: dict[Obstacle, str] = {
 class Rewinder:
     """What was begun goes on when the caller leaves."""
 
-    def __init__(self, store: Store, keeper: Keeper, root_of: Callable[[str], Path], tasks: Tasks) -> None:
-        self._store = store
-        self._keeper = keeper
-        self._root_of = root_of
-        self._tasks = tasks
+    def __init__(self, engine: Engine) -> None:
         self.at_work: set[asyncio.Task[Rewound]] = set()
+        self._store = engine.store
+        self._keeper = engine.keeper
+        self._root_of = engine.root_of
+        self._tasks = engine.tasks
+        self._engine = engine
 
     async def undo(
         self,
@@ -62,10 +62,12 @@ class Rewinder:
         force: bool = False,
     ) -> Rewound:
         """Back to before a message: by default the last one that a person sent."""
+        self._check(workspace_id)
         return await self._begun(self._undo(workspace_id, session_id, message_id, dry_run=dry_run, force=force))
 
     async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool = False) -> Rewound:
         """Take back the last undo. It never overwrites: what was done since the undo is nowhere else."""
+        self._check(workspace_id)
         return await self._begun(self._redo(workspace_id, session_id, dry_run=dry_run))
 
     async def fork(
@@ -79,8 +81,13 @@ class Rewinder:
         force: bool = False,
     ) -> Rewound:
         """A new session that goes on after a message; with its files, those are as they were there."""
+        self._check(workspace_id)
         work = self._fork(workspace_id, session_id, message_id, with_files=with_files, dry_run=dry_run, force=force)
         return await self._begun(work)
+
+    def _check(self, workspace_id: str) -> None:
+        self._engine.feed(workspace_id)
+        self._engine.check_accepting()
 
     def _begun(self, work: Coroutine[Any, Any, Rewound]) -> asyncio.Future[Rewound]:
         task = self._tasks.own(work)

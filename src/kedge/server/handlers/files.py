@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kedge.engine.rewinding import Rewinder
 from kedge.protocol.files import ForkBody, RedoBody, SessionFilesQuery, UndoBody
-from kedge.server.errors import stopping
 from kedge.server.operations import Call, Reply
 
 
@@ -25,7 +23,7 @@ async def session_files(call: Call) -> Reply:
 
 async def undo_session(call: Call) -> Reply:
     body = call.body(UndoBody)
-    done = _rewinder(call).undo(
+    done = call.engine.rewinder.undo(
         call["workspace_id"], call["session_id"], body.message_id, dry_run=body.dry_run, force=body.force
     )
     return Reply(await done)
@@ -33,12 +31,12 @@ async def undo_session(call: Call) -> Reply:
 
 async def redo_session(call: Call) -> Reply:
     is_dry = call.body(RedoBody).dry_run
-    return Reply(await _rewinder(call).redo(call["workspace_id"], call["session_id"], dry_run=is_dry))
+    return Reply(await call.engine.rewinder.redo(call["workspace_id"], call["session_id"], dry_run=is_dry))
 
 
 async def fork_session(call: Call) -> Reply:
     body = call.body(ForkBody)
-    done = _rewinder(call).fork(
+    done = call.engine.rewinder.fork(
         call["workspace_id"],
         call["session_id"],
         body.message_id,
@@ -47,10 +45,3 @@ async def fork_session(call: Call) -> Reply:
         force=body.force,
     )
     return Reply(await done)
-
-
-def _rewinder(call: Call) -> Rewinder:
-    call.engine.feed(call["workspace_id"])
-    if call.engine.is_stopping:
-        raise stopping()
-    return call.engine.rewinder
