@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.model_chat import Json, SentFrame, encoded, frame_of, text_of
 from tests.support.model_plan import Plan
+from tests.support.model_wire import Json, SentFrame, encoded, frame_of, malformed_frames, text_of
 
 # The plans speak Chat's words.
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
@@ -29,7 +29,7 @@ class AnthropicWire:
 
     def frames(self, plan: Plan, model: str, call_id: str) -> Iterator[SentFrame]:
         if plan.malformed in ("empty", "done", "comments"):
-            yield from _malformed_frames(plan)
+            yield from _malformed(plan)
             return
         message: Json = {
             "id": f"msg-{call_id}",
@@ -47,12 +47,12 @@ class AnthropicWire:
             yield _event(plan, "message_unheard_of", {"delta": {"text": "not the answer"}})
         yield from _blocks(plan, call_id)
         if plan.malformed and plan.malformed not in ("no_done", "rest"):
-            yield from _malformed_frames(plan)
+            yield from _malformed(plan)
             return
         ended: Json = {"delta": {"stop_reason": _reason(plan), "stop_sequence": None}}
         yield _event(plan, "message_delta", {**ended, "usage": {"output_tokens": plan.output_count}})
         if plan.malformed == "rest":
-            yield from _malformed_frames(plan)
+            yield from _malformed(plan)
         if plan.malformed != "no_done":
             yield _event(plan, "message_stop", {})
 
@@ -124,29 +124,18 @@ def _blocks(plan: Plan, call_id: str) -> Iterator[SentFrame]:
         yield stop(index + i)
 
 
-def _malformed_frames(plan: Plan) -> Iterator[SentFrame]:
-    """As of `model_chat.malformed_frames`."""
-    match plan.malformed:
-        case "json" | "rest":
-            yield SentFrame(b'event: content_block_delta\ndata: {"type": "content_block_de\n\n')
-        case "types":
-            data = b'{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": 42}}'
-            yield SentFrame(b"event: content_block_delta\ndata: " + data + b"\n\n")
-        case "utf8":
-            data = b'{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "\xf0\x9f"}}'
-            yield SentFrame(b"event: content_block_delta\ndata: " + data + b"\n\n")
-        case "error":
-            yield _event(plan, "error", AnthropicWire().error(plan))
-        case "done":
-            yield _event(plan, "message_stop", {})
-        case "cut":
-            yield SentFrame(b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "del')
-        case "comments":
-            yield from [SentFrame(b": kept alive\n\n")] * 10
-        case "no_finish" | "empty":
-            pass
-        case unknown:
-            raise ValueError(f"no way of being malformed is called {unknown!r}")
+def _malformed(plan: Plan) -> Iterator[SentFrame]:
+    event = b"event: content_block_delta\n"
+    begun = event + b'data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "te'
+    bad = {
+        "json": begun + b"\n\n",
+        "types": begun + b'xt": 42}}\n\n',
+        "utf8": begun + b'xt": "\xf0\x9f"}}\n\n',
+        "cut": begun + b'xt": "cut',
+        "error": _event(plan, "error", AnthropicWire().error(plan)).data,
+        "done": _event(plan, "message_stop", {}).data,
+    }
+    return malformed_frames(plan, bad)
 
 
 def _event(plan: Plan, name: str, fields: Json, *, is_delta: bool = False) -> SentFrame:

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, cast
 
 from tests.support.model_plan import Plan
-
-Json = dict[str, Any]
-
-IMAGES_NOTE = "[images of the tool results above]"
-
-
-class SentFrame(NamedTuple):
-    data: bytes
-    is_delta: bool = False
-
-
-class Wire(Protocol):
-    """One way of speaking to models. Every method is pure."""
-
-    def system(self, body: Json) -> str: ...
-    def last_prompt(self, body: Json) -> str: ...
-    def steps(self, body: Json) -> int: ...  # the answers since the last prompt
-    def frames(self, plan: Plan, model: str, call_id: str) -> Iterator[SentFrame]: ...
-    def whole(self, plan: Plan, model: str, call_id: str) -> Json: ...
-    def error(self, plan: Plan) -> Json: ...
+from tests.support.model_wire import IMAGES_NOTE, Json, SentFrame, data_frame, frame_of, malformed_frames, text_of
 
 
 class ChatWire:
@@ -60,10 +39,10 @@ class ChatWire:
             if plan.unknown:
                 choice["unheard"] = body["x_new"] = {"deep": [1, None, {"text": "not the answer"}]}
                 delta["unheard"] = {"text": "not the answer"}
-            return SentFrame(_data(plan, body), is_delta)
+            return SentFrame(data_frame(plan, body), is_delta)
 
         if plan.malformed in ("empty", "done", "comments"):
-            yield from malformed_frames(plan)
+            yield from _malformed(plan)
             return
         yield chunk({"role": "assistant", "content": ""})
         if plan.reasoning:
@@ -73,14 +52,14 @@ class ChatWire:
         for pieces in _call_pieces(plan, call_id):
             yield chunk({"tool_calls": pieces}, is_delta=True)
         if plan.malformed and plan.malformed not in ("no_done", "rest"):
-            yield from malformed_frames(plan)
+            yield from _malformed(plan)
             return
         yield chunk({}, plan.reason)
         if plan.malformed == "rest":
-            yield from malformed_frames(plan)
+            yield from _malformed(plan)
         if plan.usage:
             told: Json = {"id": call_id, "object": "chat.completion.chunk", "created": 1, "model": model, "choices": []}
-            yield SentFrame(_data(plan, {**told, "usage": _usage(plan)}))
+            yield SentFrame(data_frame(plan, {**told, "usage": _usage(plan)}))
         if plan.malformed != "no_done":
             yield SentFrame(frame_of(plan, b"data: [DONE]"))
 
@@ -153,44 +132,14 @@ def _is_prompt(message: Json) -> bool:
     return message["role"] == "user" and not text_of(message["content"]).startswith(IMAGES_NOTE)
 
 
-def malformed_frames(plan: Plan) -> Iterator[SentFrame]:
-    """What comes in place of the answer's end; `empty`, `done`, `comments`: in place of all of it; `rest`: after it."""
-    match plan.malformed:
-        case "json" | "rest":
-            yield SentFrame(b'data: {"choices": [{"index": 0, "delta": {"conte\n\n')
-        case "types":
-            yield SentFrame(b'data: {"choices": [{"index": 0, "delta": {"content": 42}}]}\n\n')
-        case "utf8":
-            yield SentFrame(b'data: {"choices": [{"index": 0, "delta": {"content": "\xf0\x9f"}}]}\n\n')
-        case "error":
-            yield SentFrame(_data(plan, ChatWire().error(plan)))
-        case "done":
-            yield SentFrame(b"data: [DONE]\n\n")
-        case "cut":
-            yield SentFrame(b'data: {"choices": [{"index": 0, "delta": {"content": "cut')
-        case "comments":
-            yield from [SentFrame(b": kept alive\n\n")] * 10
-        case "no_finish" | "empty":
-            pass
-        case unknown:
-            raise ValueError(f"no way of being malformed is called {unknown!r}")
-
-
-def _data(plan: Plan, body: Json) -> bytes:
-    return frame_of(plan, b"data: " + encoded(body, raw=plan.raw))
-
-
-def encoded(body: Any, *, raw: bool = False) -> bytes:
-    return json.dumps(body, ensure_ascii=not raw, separators=(",", ":")).encode()
-
-
-def frame_of(plan: Plan, *lines: bytes) -> bytes:
-    """A frame of these lines."""
-    end = b"\r\n" if plan.crlf else b"\n"
-    return b"".join(each + end for each in [*([b": kept alive"] if plan.comments else []), *lines, b""])
-
-
-def text_of(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    return " ".join(str(part.get("text", "")) for part in cast("list[Json]", content))
+def _malformed(plan: Plan) -> Iterator[SentFrame]:
+    begun = b'data: {"choices": [{"index": 0, "delta": {"conte'
+    bad = {
+        "json": begun + b"\n\n",
+        "types": begun + b'nt": 42}}]}\n\n',
+        "utf8": begun + b'nt": "\xf0\x9f"}}]}\n\n',
+        "cut": begun + b'nt": "cut',
+        "error": data_frame(plan, ChatWire().error(plan)),
+        "done": b"data: [DONE]\n\n",
+    }
+    return malformed_frames(plan, bad)

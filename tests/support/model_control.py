@@ -13,8 +13,8 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.support.model_chat import Json
 from tests.support.model_server import HOST, LIMIT_S, ModelServer
+from tests.support.model_wire import Json
 
 STOP_S = 10.0
 

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from tests.support.model_chat import IMAGES_NOTE, Json, SentFrame, encoded, frame_of, text_of
 from tests.support.model_plan import Plan
+from tests.support.model_wire import IMAGES_NOTE, Json, SentFrame, data_frame, malformed_frames, text_of
 
 PATH = re.compile(r"/v1beta/models/(?P<model>[^/:]+):(?P<method>streamGenerateContent|generateContent)")
 
@@ -50,10 +50,10 @@ class GeminiWire:
                 body["usageMetadata"] = _usage(plan, is_whole=bool(finish))
             if plan.unknown:
                 candidate["unheard"] = body["xNew"] = {"deep": [1, None, {"text": "not the answer"}]}
-            return SentFrame(_data(plan, body), is_delta)
+            return SentFrame(data_frame(plan, body), is_delta)
 
         if plan.malformed in ("empty", "done", "comments"):
-            yield from _malformed_frames(plan)
+            yield from _malformed(plan)
             return
         if plan.unknown:
             yield chunk([{"hologram": {"text": "not the answer"}}])
@@ -65,13 +65,13 @@ class GeminiWire:
         for parts in [calls] if plan.call_style == "whole" and calls else [[call] for call in calls]:
             yield chunk(parts, is_delta=True)
         if plan.malformed and plan.malformed not in ("no_done", "rest"):
-            yield from _malformed_frames(plan)
+            yield from _malformed(plan)
             return
         # An answer without calls is signed at its end, on a part without a text.
         last = [{"text": "", "thoughtSignature": plan.signature}] if plan.signature and not calls else []
         yield chunk(last, _reason(plan))
         if plan.malformed == "rest":
-            yield from _malformed_frames(plan)
+            yield from _malformed(plan)
 
     def whole(self, plan: Plan, model: str, call_id: str) -> Json:
         parts = [{"text": "".join(plan.pieces())}, *_calls(plan, call_id)]
@@ -125,28 +125,14 @@ def _is_prompt(content: Json) -> bool:
     return content["role"] == "user" and bool(texts) and not texts[0].startswith(IMAGES_NOTE)
 
 
-def _malformed_frames(plan: Plan) -> Iterator[SentFrame]:
-    """As of `model_chat.malformed_frames`. The wire has no event for its end: `done` is that of other wires."""
-    match plan.malformed:
-        case "json" | "rest":
-            yield SentFrame(b'data: {"candidates": [{"content": {"parts": [{"te\n\n')
-        case "types":
-            yield SentFrame(b'data: {"candidates": [{"content": {"parts": [{"text": 42}]}}]}\n\n')
-        case "utf8":
-            yield SentFrame(b'data: {"candidates": [{"content": {"parts": [{"text": "\xf0\x9f"}]}}]}\n\n')
-        case "error":
-            yield SentFrame(_data(plan, GeminiWire().error(plan)))
-        case "done":
-            yield SentFrame(b"data: [DONE]\n\n")
-        case "cut":
-            yield SentFrame(b'data: {"candidates": [{"content": {"parts": [{"text": "cut')
-        case "comments":
-            yield from [SentFrame(b": kept alive\n\n")] * 10
-        case "no_finish" | "empty":
-            pass
-        case unknown:
-            raise ValueError(f"no way of being malformed is called {unknown!r}")
-
-
-def _data(plan: Plan, body: Json) -> bytes:
-    return frame_of(plan, b"data: " + encoded(body, raw=plan.raw))
+def _malformed(plan: Plan) -> Iterator[SentFrame]:
+    begun = b'data: {"candidates": [{"content": {"parts": [{"te'
+    bad = {
+        "json": begun + b"\n\n",
+        "types": begun + b'xt": 42}]}}]}\n\n',
+        "utf8": begun + b'xt": "\xf0\x9f"}]}}]}\n\n',
+        "cut": begun + b'xt": "cut',
+        "error": data_frame(plan, GeminiWire().error(plan)),
+        "done": b"data: [DONE]\n\n",  # of other wires: this one has no event for its end
+    }
+    return malformed_frames(plan, bad)

@@ -85,7 +85,7 @@ class Plan:
     retry_after: str = ""
     drop_after: int = NEVER
     hang_after: int = NEVER
-    malformed: str = ""  # see `malformed_frames` of the wire
+    malformed: str = ""  # see `malformed_frames` in model_wire.py
     times: int = 0
 
     # the bytes

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from tests.support.model_chat import Json, SentFrame, encoded, frame_of, text_of
 from tests.support.model_plan import Plan
+from tests.support.model_wire import Json, SentFrame, encoded, frame_of, malformed_frames, text_of
 
 # The plans speak Chat's words.
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -195,30 +195,24 @@ class _Sent:
         return self._event("response.output_item.done", output_index=at, item=item)
 
     def _malformed(self) -> Iterator[SentFrame]:
-        """As of `model_chat.malformed_frames`; `failed` is the other way in which this wire tells of an error."""
+        """`failed` is the other way in which this wire tells of an error."""
         plan = self._plan
-        begun = b'data: {"type":"response.output_text.delta","item_id":"m","output_index":9,"content_index":0,"delta":'
+        place = b'"item_id":"m","output_index":9,"content_index":0'
+        begun = b'data: {"type":"response.output_text.delta",' + place + b',"delta":'
         match plan.malformed:
-            case "json" | "rest":
-                yield SentFrame(begun + b"\n\n")
-            case "types":
-                yield SentFrame(begun + b"42}\n\n")
-            case "utf8":
-                yield SentFrame(begun + b'"\xf0\x9f"}\n\n')
             case "error":
                 yield self._event("error", code=plan.error, message=plan.message, param=None)
             case "failed":
                 yield self._event("response.failed", response=self.response("failed"))
-            case "done":
-                yield SentFrame(b"data: [DONE]\n\n")
-            case "cut":
-                yield SentFrame(begun)
-            case "comments":
-                yield from [SentFrame(b": kept alive\n\n")] * 10
-            case "no_finish" | "empty":
-                pass
-            case unknown:
-                raise ValueError(f"no way of being malformed is called {unknown!r}")
+            case _:
+                bad = {
+                    "json": begun + b"\n\n",
+                    "types": begun + b"42}\n\n",
+                    "utf8": begun + b'"\xf0\x9f"}\n\n',
+                    "cut": begun,
+                    "done": b"data: [DONE]\n\n",
+                }
+                yield from malformed_frames(plan, bad)
 
     def _event(self, name: str, /, *, is_delta: bool = False, **fields: Any) -> SentFrame:
         plan = self._plan

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.model_chat import Json, Wire
 from tests.support.model_plan import Plan, directive
+from tests.support.model_wire import Json, Wire
 
 _TITLE = re.compile(r"\btitles?\b", re.I)
 
