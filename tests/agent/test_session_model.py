@@ -79,9 +79,7 @@ async def test_an_effort_that_comes_to_nothing_is_told_once_a_run(kedge: Kedge, 
         assert (await pilot.ask("go", session_id, options=RunOptions(effort="high"))).text == "done"
         assert (await pilot.ask("go", session_id)).error is None
         told = [event for event in await pilot.agent_events() if "effort" in (event.message or "")]
-    assert [event.session_id for event in told] == [session_id], (
-        "not by its sub-agent, nor where none was asked for"
-    )
+    assert [event.session_id for event in told] == [session_id], "not by its sub-agent, nor where none was asked for"
     assert told[0].type == "notice"
     assert told[0].message == (
         "the effort high is not passed on: openai/tester is not known to take one;"
