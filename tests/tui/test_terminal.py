@@ -7,24 +7,28 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import pytest
 
+from kedge.client import AsyncClient
 from kedge.protocol.address import OWNER_FILE
 from tests.e2e.home import Home, asking
 from tests.tui.terminal import Terminal
 
 ESC, CTRL_C, ENTER = "\x1b", "\x03", "\r"
 EDITOR = "Ask for something"
+MODEL = "openai/fake-model"  # shown when the server is there: one that still starts would outlive its home
 TWICE = "Esc again"
 
 
 @contextlib.asynccontextmanager
-async def kedge(home: Home, directory: Path, *args: str, **terminal: object) -> AsyncGenerator[Terminal]:
+async def kedge(
+    home: Home, directory: Path, *args: str, env: Mapping[str, str] = {}, **terminal: object
+) -> AsyncGenerator[Terminal]:
     command = [sys.executable, "-m", "kedge", *args]
-    env = {**home.env, "COLUMNS": "70", "LINES": "20"}  # as some shells export them: the terminal knows better
+    env = {**home.env, "COLUMNS": "70", "LINES": "20", **env}  # as some shells export them: the terminal knows better
     async with Terminal(command, env=env, cwd=directory, **terminal) as shown:  # pyright: ignore[reportArgumentType]
         yield shown
 
@@ -60,7 +64,7 @@ async def test_a_whole_task_with_a_permission_a_diff_and_an_answer(home: Home, t
         prompt="change the notes",
     )
     async with kedge(home, tmp_path, columns=110, lines=40) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, "please change the notes")
         await terminal.shows("Allow edit?", "TWO")
         assert (tmp_path / "notes.txt").read_text() == "one\ntwo\n", "nothing is done before it is allowed"
@@ -79,7 +83,7 @@ async def test_keys_typed_ahead_approve_nothing(home: Home, tmp_path: Path) -> N
         prompt="make it",
     )
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, "make it")
         await terminal.shows("Working")
         home.models.release("ahead")
@@ -96,7 +100,7 @@ async def test_keys_typed_ahead_approve_nothing(home: Home, tmp_path: Path) -> N
 
 async def test_esc_once_cancels_nothing_and_twice_cancels(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, asking(chunks=5, gate="never", gate_after=3))
         await terminal.shows("w2")
         terminal.type(ESC)
@@ -108,7 +112,7 @@ async def test_esc_once_cancels_nothing_and_twice_cancels(home: Home, tmp_path: 
 
 async def test_prompts_wait_in_the_queue_and_can_be_dropped_and_edited(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, asking(gate="first", text="FIRST"))
         await terminal.shows("Working")
         await submit(terminal, "the second prompt")
@@ -134,7 +138,7 @@ async def test_a_server_killed_in_the_middle_of_an_answer_comes_back_and_nothing
     home: Home, tmp_path: Path
 ) -> None:
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, asking(chunks=30, gate="middle", gate_after=15, text="THE-END"))
         await terminal.shows("w14")
         terminal.type("half-typed prompt")
@@ -155,7 +159,7 @@ async def test_two_interfaces_side_by_side_show_the_same_and_one_answers_for_bot
         prompt="make both",
     )
     async with kedge(home, tmp_path) as one:
-        await one.shows(EDITOR, "openai/fake-model")
+        await one.shows(EDITOR, MODEL)
         await submit(one, "make both")
         await one.shows("Allow bash?")
         async with kedge(home, tmp_path, "--continue") as other:
@@ -169,11 +173,11 @@ async def test_two_interfaces_side_by_side_show_the_same_and_one_answers_for_bot
 
 async def test_a_resize_during_a_stream_keeps_every_word(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path, columns=80, lines=24) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, asking(chunks=40, gate="size", gate_after=20, text="LAST"))
         await terminal.shows("w19")
         terminal.resize(150, 50)
-        await terminal.shows("New session", "w19")  # the sidebar has room now
+        await terminal.shows("Used", "w19")  # the sidebar has room now
         home.models.release("size")
         await terminal.shows("LAST", "w38")
         terminal.resize(80, 24)
@@ -183,7 +187,7 @@ async def test_a_resize_during_a_stream_keeps_every_word(home: Home, tmp_path: P
 
 async def test_leaving_a_run_asks_and_says_that_it_goes_on(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, asking(gate="goes-on", text="FINISHED-ALONE"))
         await terminal.shows("Working")
         terminal.type(CTRL_C)
@@ -199,7 +203,7 @@ async def test_leaving_a_run_asks_and_says_that_it_goes_on(home: Home, tmp_path:
 
 async def test_a_run_that_fails_shows_its_error_and_the_next_prompt_works(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model")
+        await terminal.shows(EDITOR, MODEL)
         await submit(terminal, asking(status=400, error="the model is broken"))
         await terminal.shows("the model is broken")
         await submit(terminal, asking(text="WORKS-AGAIN"))
@@ -209,7 +213,7 @@ async def test_a_run_that_fails_shows_its_error_and_the_next_prompt_works(home: 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_restores_the_terminal(home: Home, tmp_path: Path, number: signal.Signals) -> None:
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR)
+        await terminal.shows(EDITOR, MODEL)
         os.kill(terminal.process.pid, number)
         assert await terminal.left() == 128 + number
         assert terminal.is_restored
@@ -217,11 +221,11 @@ async def test_a_signal_restores_the_terminal(home: Home, tmp_path: Path, number
 
 async def test_the_terminal_says_whether_it_is_light(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path, background="ffff/ffff/ffff") as light:
-        await light.shows(EDITOR)
+        await light.shows(EDITOR, MODEL)
         colours = {light.screen.buffer[y][x].bg for y in range(5) for x in range(5)}
         assert all(int(colour[:2], 16) > 128 for colour in colours if len(colour) == 6), colours
     async with kedge(home, tmp_path, background="0000/0000/0000") as dark:
-        await dark.shows(EDITOR)
+        await dark.shows(EDITOR, MODEL)
         colours = {dark.screen.buffer[y][x].bg for y in range(5) for x in range(5)}
         assert all(int(colour[:2], 16) < 128 for colour in colours if len(colour) == 6), colours
 
@@ -233,7 +237,7 @@ async def test_suspend_and_resume(home: Home, tmp_path: Path) -> None:
     async with Terminal(shell, env=env, cwd=tmp_path) as terminal:
         await terminal.shows("shell>")
         terminal.type(f"{sys.executable} -m kedge\n")
-        await terminal.shows(EDITOR)
+        await terminal.shows(EDITOR, MODEL)
         terminal.type("kept text")
         await terminal.shows("kept text")
         terminal.type("\x1a")
@@ -247,7 +251,7 @@ async def test_suspend_and_resume(home: Home, tmp_path: Path) -> None:
 
 async def test_after_ctrl_z_and_fg_all_of_the_screen_is_there_again(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path) as terminal:
-        await terminal.shows(EDITOR, "openai/fake-model", "F1 help")
+        await terminal.shows(EDITOR, MODEL, "F1 help")
         terminal.type("\x1a")  # Ctrl+Z
         await terminal.until(lambda: terminal.is_restored, "the terminal given back")
         async with asyncio.timeout(30):
@@ -255,4 +259,36 @@ async def test_after_ctrl_z_and_fg_all_of_the_screen_is_there_again(home: Home, 
         assert os.WIFSTOPPED(status)
         terminal.screen.reset()  # as it was before the program, which our emulator does not keep
         terminal.process.send_signal(signal.SIGCONT)
-        await terminal.shows(EDITOR, "openai/fake-model", "F1 help", "command palette")
+        await terminal.shows(EDITOR, MODEL, "F1 help", "command palette")
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "line"),
+    [
+        (("-s", "nosuch"), {}, "kedge: there is no session 'nosuch' in this workspace"),
+        (("-m", "bogus"), {}, "kedge: there is no model 'bogus'; it is PROVIDER/NAME"),
+        (("-m", "nobody/nothing"), {}, "kedge: there is no model 'nobody/nothing'; it is PROVIDER/NAME"),
+        (("-C", "-s", "nosuch"), {}, "kedge: --session and --continue exclude each other"),
+        ((), {"KEDGE_HOST": "nonsense"}, "kedge: "),
+        ((), {"KEDGE_DATA_DIR": "/dev/null/x"}, "kedge: cannot use the data directory /dev/null/x"),
+    ],
+)
+async def test_what_cannot_be_opened_is_a_line_and_exit_2(
+    home: Home, tmp_path: Path, args: tuple[str, ...], env: dict[str, str], line: str
+) -> None:
+    async with kedge(home, tmp_path, *args, env=env, columns=200) as terminal:
+        await terminal.until(lambda: line.encode() in terminal.heard, line)
+        assert await terminal.left() == 2
+        assert terminal.heard.count(b"kedge: ") == 1
+        assert b"Traceback" not in terminal.heard
+        assert not args or b"\x1b[?1049h" not in terminal.heard, "no picture"
+
+
+async def test_a_session_is_opened_by_the_beginning_of_its_id(home: Home, tmp_path: Path) -> None:
+    server = await asyncio.to_thread(home.serve)
+    async with await AsyncClient.connect(str(tmp_path), host=f"unix://{home.socket_path}") as client:
+        session = await client.create_session()
+        await (await client.run(asking(chunks=3), session_id=session.id)).wait()
+    async with kedge(home, tmp_path, "-s", session.id[:6], "-m", "openai/other-model") as terminal:
+        await terminal.shows("FAKE-ANSWER-OK", "openai/other-model")
+    assert await asyncio.to_thread(server.stop) == 0

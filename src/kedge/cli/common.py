@@ -54,7 +54,8 @@ def command(
         return complain(str(error), exit_code_of(error))
 
 
-def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Client:
+def connect(options: Options, *, name: str, waiter: Waiter | None = None, give_up_s: float = GIVE_UP_S) -> Client:
+    """`give_up_s`: for those who say nothing of it."""
     return Client.connect(
         directory_of(options.get("cwd")),
         host=options.get("host"),
@@ -62,7 +63,7 @@ def connect(options: Options, *, name: str, waiter: Waiter | None = None) -> Cli
         token_file=options.get("token-file"),
         name=name,
         waiter=waiter,
-        give_up_s=options.seconds("connect-timeout", GIVE_UP_S) or GIVE_UP_S,
+        give_up_s=options.seconds("connect-timeout") or give_up_s,
     )
 
 

@@ -41,7 +41,7 @@ usage: kedge [OPTION ...]                        the terminal interface
 OPTIONS = """\
 options:
   -C, --continue     go on with the session that was used last
-  -s, --session ID   open this session
+  -s, --session ID   open this session; the beginning of its ID is enough
   -m, --model NAME   the model, as PROVIDER/NAME
       --mode MODE    plan, ask, auto-edit or yolo
   -y, --yolo         ask nothing

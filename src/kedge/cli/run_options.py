@@ -56,6 +56,7 @@ FLAGS = named(
     "--no-stdin",
 )
 EFFORTS = ("minimal", "low", "medium", "high")
+MODES = ("plan", "ask", "auto-edit", "yolo")
 VALUES = named(
     "-m --model", "--effort", "-s --session", "-f --file", "--system-file", "--output-schema", "--max-steps",
     "--max-cost", "--mode", "--allow", "--deny", "-c --cwd", "--timeout", "--on-busy", "--run-id", "--host",
@@ -68,7 +69,7 @@ def parse(argv: list[str]) -> Options:
     options.seconds("timeout")
     options.seconds("connect-timeout")
     options.choice("on-busy", ("queue", "steer", "interrupt", "reject"))
-    options.choice("mode", ("plan", "ask", "auto-edit", "yolo"))
+    options.choice("mode", MODES)
     options.choice("effort", EFFORTS)
     options.whole("max-steps")
     options.dollars("max-cost")

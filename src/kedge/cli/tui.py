@@ -1,12 +1,19 @@
-"""`kedge` by itself: the terminal interface."""
+"""`kedge` by itself: the terminal interface. What is wrong with how it was called is a line, and not a picture."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from kedge.cli.common import command, directory_of
+from kedge.cli.common import command, connect, directory_of
 from kedge.cli.options import Options, UsageError, named
+from kedge.cli.run_options import MODES, as_text
+from kedge.client.endpoint import find
+from kedge.client.errors import Unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kedge.client.sync import Client
 
 HELP = """\
 usage: kedge [OPTION ...]
@@ -14,14 +21,14 @@ usage: kedge [OPTION ...]
 Opens the terminal interface in this directory. F1 shows its keys.
 
   -C, --continue          go on with the session that was used last
-  -s, --session ID        open this session
+  -s, --session ID        open this session; an ID may be cut short as long as it is unique
   -m, --model NAME        the model, as PROVIDER/NAME (KEDGE_MODEL)
       --mode MODE         plan, ask, auto-edit or yolo
   -y, --yolo              ask nothing: the same as --mode yolo
 """
 FLAGS = named("-C --continue", "-y --yolo")
 VALUES = named("-s --session", "-m --model", "--mode")
-MODES = ("plan", "ask", "auto-edit", "yolo")
+REACH_S = 1.0  # a server that is not there now: the interface waits for it, and says so
 
 
 def run(argv: list[str]) -> int:
@@ -29,26 +36,64 @@ def run(argv: list[str]) -> int:
 
 
 def _open(options: Options) -> int:
-    if options.words:
-        raise UsageError(f"unexpected {options.words[0]!r}")
-    mode = options.choice("mode", MODES)
-    if options.has("yolo") and mode not in (None, "yolo"):
-        raise UsageError(f"--yolo and --mode {mode} contradict each other")
+    mode = _mode(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the terminal interface needs a terminal; `kedge run PROMPT` does not")
     directory = directory_of(options.get("cwd"))
+    session_id = _check(options)
     from kedge.tui.app import run as run_app
     from kedge.tui.launch import Launch
 
     return run_app(
         Launch(
-            directory=os.path.abspath(directory),
-            host=options.get("host"),
+            directory=directory,
+            host=options.get("host") or os.environ.get("KEDGE_HOST"),
             data_dir=options.get("data-dir"),
             token_file=options.get("token-file"),
-            session_id=options.get("session"),
+            session_id=session_id,
             is_continued=options.has("continue"),
             model=options.get("model") or os.environ.get("KEDGE_MODEL"),
-            mode="yolo" if options.has("yolo") else mode,  # pyright: ignore[reportArgumentType] - one of MODES
+            mode=mode,  # pyright: ignore[reportArgumentType] - one of MODES
         )
     )
+
+
+def _mode(options: Options) -> str | None:
+    """And whether the words go together."""
+    if options.words:
+        raise UsageError(f"unexpected {options.words[0]!r}")
+    if options.has("session") and options.has("continue"):
+        raise UsageError("--session and --continue exclude each other")
+    mode = options.choice("mode", MODES)
+    if options.has("yolo") and mode not in (None, "yolo"):
+        raise UsageError(f"--yolo and --mode {mode} contradict each other")
+    return "yolo" if options.has("yolo") else mode
+
+
+def _check(options: Options) -> str | None:
+    """Whether what is named is there; returns the session's whole id. Who names nothing does not wait for a server."""
+    session, model = options.get("session"), options.get("model")
+    find(host=options.get("host"), data_dir=options.get("data-dir"), token_file=options.get("token-file"))
+    if session is None and model is None:
+        return None
+    try:
+        with connect(options, name="kedge", give_up_s=REACH_S) as client:
+            if model is not None:
+                _check_model(client, as_text(model))
+            return None if session is None else _session_id(client, session)
+    except Unreachable:
+        return session
+
+
+def _session_id(client: Client, given: str) -> str:
+    from kedge.cli.session import found
+
+    return found(client, [given])["id"]
+
+
+def _check_model(client: Client, model: str) -> None:
+    """As far as it can be known: which models a provider has, it alone knows."""
+    known = [each["id"] for each in client.models(os.environ)["providers"]]
+    provider, _, name = model.partition("/")
+    if not name or provider not in known:
+        raise UsageError(f"there is no model {model!r}; it is PROVIDER/NAME, and providers are {', '.join(known)}")

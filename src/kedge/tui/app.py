@@ -16,7 +16,7 @@ from textual.driver import Driver
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 
-from kedge.client.errors import ClientError
+from kedge.client.errors import ClientError, SpawnRefused
 from kedge.protocol.events import AgentEvent, ConfigChanged
 from kedge.tui import terminal
 from kedge.tui.chat.clean import clean
@@ -49,6 +49,7 @@ class KedgeApp(App[int]):
         self.link = Link(self.book, self._connect, self._changed)
         self.desk = Desk(self.link.ready)
         self.chat = ChatScreen(self.book, self.link, self.desk, mode=launch.mode)
+        self.problem: SpawnRefused | None = None  # why there is no server to look at
         self._told = told
         self._is_focused = True
         self._linking: asyncio.Task[None] | None = None
@@ -71,7 +72,11 @@ class KedgeApp(App[int]):
 
     async def _stay_linked(self) -> None:
         self._linking = asyncio.current_task()
-        await self.link.run()
+        try:
+            await self.link.run()
+        except SpawnRefused as error:
+            self.problem = error
+            self.exit()
 
     async def on_unmount(self) -> None:
         if self._linking is not None:  # its connections are closed before the loop is
@@ -353,12 +358,14 @@ class KedgeApp(App[int]):
 
 
 def run(launch: Launch) -> int:
-    """Until the user leaves; the exit code."""
+    """Until the user leaves; the exit code. Raises `SpawnRefused`: its user has to mend something first."""
     for name in ("COLUMNS", "LINES"):  # a size that a shell exported once would hide every later one
         os.environ.pop(name, None)
     told = terminal.ask(os.environ)
     app = KedgeApp(launch, told)
     code: Any = app.run()
+    if app.problem is not None:
+        raise app.problem
     if app._exception is not None:  # pyright: ignore[reportPrivateUsage] - where Textual keeps what ended it
         raise app._exception  # pyright: ignore[reportPrivateUsage]
     return code if isinstance(code, int) else app.return_code or 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kedge.client.errors import ClientError
 from kedge.tui import words
 from kedge.tui.chat.clean import clean_line
+from kedge.tui.desk import MODES
 from kedge.tui.editor.draft import Draft
 from kedge.tui.story.blocks import Block, Call
 
@@ -141,10 +142,8 @@ class Commands:
         self._screen.kedge.pick_model(name)
 
     def _mode(self, name: str) -> None:
-        from kedge.tui.screen import MODES
-
         if name in MODES:
-            self._screen.choose_mode(MODES[MODES.index(name)])
+            self._screen.choose_mode(name)
         elif name:
             self._screen.hint(f"There is no mode {name!r}; there are {', '.join(MODES)}")
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from kedge.client.caller import environment
 from kedge.client.story import escape, query
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
+MODES: tuple[Mode, ...] = get_args(Mode)  # from the one that may least
 SUBMIT_S = 15.0  # then the text goes back into the editor: somebody who waits wants to know
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed
+from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed, SpawnRefused
 from kedge.client.policy import Reconnect
 from kedge.client.story import Story
 from kedge.tui.reading import read_page, read_surroundings, read_totals, read_workspace
@@ -50,16 +50,20 @@ class Link:
         self._retry.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled, or a first server refuses to start: what is wrong then does not pass by itself."""
         policy = Reconnect(give_up_s=FOREVER_S)
+        is_first = True
         try:
             while True:
                 try:
                     if self.client is None:
                         self.client = await self._connect()
+                    is_first = False
                     self._ready.set()
                     await self._follow(self.client, policy)
                 except ClientError as error:
+                    if is_first and isinstance(error, SpawnRefused):
+                        raise
                     await self._fail(error, policy)
         finally:
             await self._stop_reading()

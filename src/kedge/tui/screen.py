@@ -18,7 +18,7 @@ from kedge.tui.asking import Asking
 from kedge.tui.chat.clean import clean_line
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
-from kedge.tui.desk import Desk, Mode
+from kedge.tui.desk import MODES, Desk, Mode
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.memory import Memory, state_directory
@@ -35,7 +35,6 @@ from kedge.tui.welcome import Welcome
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp
 
-MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")
 FRAME_S = 1 / 30
 TWICE_S = 1.5  # between the two presses of Esc: quick enough to be meant, slow enough for a far terminal
 WIDE_COLUMNS = 120  # from here on there is room for a sidebar
