@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kedge.protocol.errors import KedgeError
+from kedge.store.errors import ClaimLost
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Tasks:
     def _disown(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, KedgeError):  # those are for the caller, who may have left
+        if error is not None and not isinstance(error, KedgeError | ClaimLost):  # for the caller, who may have left
             log.error("a task of the engine failed", exc_info=error)
 
 
