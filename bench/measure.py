@@ -95,9 +95,9 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 @contextmanager
 def noise_told() -> Generator[None]:
     """Say, after the tables, how much others worked meanwhile, and whether the machine itself changed its pace."""
-    pace, busy, ours, began = yardstick_ms(), _busy_cpu_s(), _our_cpu_s(), time.monotonic()
+    pace, busy, ours, began = yardstick_ms(), busy_cpu_s(), _our_cpu_s(), time.monotonic()
     yield
-    others = (_busy_cpu_s() - busy) - (_our_cpu_s() - ours)
+    others = (busy_cpu_s() - busy) - (_our_cpu_s() - ours)
     cpus = max(0.0, others / (time.monotonic() - began))
     print(f"  noise: others used {cpus:.2f} of {os.cpu_count()} CPUs; yardstick {pace:.1f} → {yardstick_ms():.1f} ms")
 
@@ -106,9 +106,9 @@ def wait_quiet(limit_cpus: float = 0.3, patience_s: float = 120.0) -> None:
     """Wait until others use little of the machine; say so when they do not stop."""
     until = time.monotonic() + patience_s
     while True:
-        busy, began = _busy_cpu_s(), time.monotonic()
+        busy, began = busy_cpu_s(), time.monotonic()
         time.sleep(1.0)
-        cpus = (_busy_cpu_s() - busy) / (time.monotonic() - began)
+        cpus = (busy_cpu_s() - busy) / (time.monotonic() - began)
         if cpus < limit_cpus:
             return
         if time.monotonic() > until:
@@ -131,7 +131,7 @@ def _our_cpu_s() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def _busy_cpu_s() -> float:
+def busy_cpu_s() -> float:
     """CPU seconds used by everybody since boot."""
     fields = [int(value) for value in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / _TICKS_PER_S

@@ -19,6 +19,7 @@ KEDGE = Peer(
     source=None,
     executable="bin/kedge",
     run=("run", "-q", "$prompt"),
+    serve=("serve",),
     variables={"OPENAI_BASE_URL": "$url", "KEDGE_MODEL": "openai/$model", "KEDGE_DATA_DIR": "$home/data"},
     tool=Tool("view", {"path": "hello.txt"}),
 )
@@ -55,6 +56,8 @@ OPENCODE = Peer(
     source=Npm(("opencode-ai@1.18.33",)),
     executable="node_modules/opencode-linux-x64/bin/opencode",
     run=("run", "$prompt"),
+    serve=("serve", "--port", "$port"),
+    attached=("run", "--attach", "http://127.0.0.1:$port", "$prompt"),
     files={
         ".config/opencode/opencode.json": """\
 {

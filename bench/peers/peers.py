@@ -46,7 +46,7 @@ class Tool:
 @dataclass(frozen=True)
 class Peer:
     """In `files` and `variables`, `$url` is the model's address with /v1, `$origin` the same without, `$home` its
-    home, `$model` and `$key` what they say; in `run`, `$prompt` is the prompt."""
+    home, `$model` and `$key` what they say; in arguments, `$prompt` is the prompt, and `$port` its server's."""
 
     name: str
     version: str
@@ -56,6 +56,8 @@ class Peer:
     files: Mapping[str, str] = field(default_factory=dict[str, str])  # below its home
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     before: tuple[str, ...] = ()  # what starts the executable, where it is a script: $install stands for its directory
+    serve: tuple[str, ...] = ()  # arguments that start a server which one-shot runs can use; it says when it listens
+    attached: tuple[str, ...] = ()  # arguments of such a run, where they are others
     tool: Tool | None = None
     remark: str = ""
 
@@ -67,9 +69,10 @@ class Peer:
         before = [Template(word).substitute(install=install_dir) for word in self.before]
         return [*before, str(self.program(install_dir)), *args]
 
-    def one_shot(self, install_dir: Path, prompt: str) -> list[str]:
-        args = [Template(word).substitute(prompt=prompt) for word in self.run]
-        return self.command(install_dir, *args)
+    def one_shot(self, install_dir: Path, prompt: str, port: int | None = None) -> list[str]:
+        """With the port of its server, a run that uses it."""
+        words = self.attached if port and self.attached else self.run
+        return self.command(install_dir, *(Template(word).substitute(prompt=prompt, port=port) for word in words))
 
     def environment(self, home: Path, model_base_url: str) -> dict[str, str]:
         """All of it: nothing is inherited but what a program cannot do without."""

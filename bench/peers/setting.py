@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench.peers import known
 from bench.peers.peers import Peer
-
-HELLO = "hello.txt"  # the file that the model asks for
+from bench.peers.quiet import Quiet
+from tests.support.model_control import ModelControl
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Contender:
 
     @classmethod
     def ready(cls, peer: Peer, directory: Path, model_url: str) -> Contender:
+        """With its home in this directory, which is made."""
         home = directory / peer.name
         workspace = home / "workspace"
         workspace.mkdir(parents=True)
@@ -36,14 +37,16 @@ class Contender:
     def command(self, *args: str) -> list[str]:
         return self.peer.command(known.where(self.peer), *args)
 
-    def one_shot(self, prompt: str) -> list[str]:
-        return self.peer.one_shot(known.where(self.peer), prompt)
+    def one_shot(self, prompt: str, port: int | None = None) -> list[str]:
+        return self.peer.one_shot(known.where(self.peer), prompt, port)
 
 
 @dataclass(frozen=True)
 class Setting:
+    directory: Path  # for more homes; it goes away with the run
     contenders: tuple[Contender, ...]  # Kedge is the first
-    model_url: str  # with /v1
+    model: ModelControl
     model_pid: int
     rounds: int
-    patience_s: float  # how long a sample waits for a quiet machine
+    warm_up: int  # rounds before them that do not count: caches are filled, and what is done once is done
+    quiet: Quiet
