@@ -25,7 +25,7 @@ async def test_what_passes_is_waited_out_and_ends_once(pilot: Pilot, model_serve
     end = await pilot.ask("go", session)
     assert (end.text, end.error) == ("at last", None)
     assert len(model_server.calls) == 4
-    assert pilot.delays == [0.5, 1.0, 2.0]
+    assert pilot.delays == [0.5, 1.5, 4.5]
     events = await pilot.agent_events()
     assert [(event.type, event.run_id, event.session_id) for event in events] == [("retry", end.run_id, session)] * 3
     assert [event.details and event.details["attempt"] for event in events] == [2, 3, 4]

@@ -141,6 +141,6 @@ async def test_what_passes_is_waited_out_on_the_same_endpoint() -> None:
     attempts = told.attempts(renew_to_new)
     for _ in range(4):
         assert await attempts.again(BUSY, OLD) is OLD
-    assert told.delays == [3.0, 3.0, 3.0, 4.0]
+    assert told.delays == [3.0, 3.0, 4.5, 8.0]
     with pytest.raises(TurnFailed, match="after 5 attempts"):
         await attempts.again(BUSY, OLD)

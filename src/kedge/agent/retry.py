@@ -34,7 +34,8 @@ class Keys(Protocol):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """How often and how soon: about a quarter of a minute in all, which outlasts a restart and most rate limits."""
+    """How often and how soon: at once for what was a moment's, and up to a quarter of a minute in all, which outlasts a
+    restart and most overloads."""
 
     attempts: int = 5
     first_s: float = 0.5
@@ -45,8 +46,8 @@ class Retry(msgspec.Struct, frozen=True):
     random: Callable[[], float] = random.random
 
     def delay_s(self, failures: int, asked_s: float | None) -> float:
-        """Twice as long each time, half of it by chance, so that many do not come back together."""
-        backoff_s = min(self.most_s, self.first_s * 2 ** (failures - 1))
+        """Three times as long each time, half of it by chance, so that many do not come back together."""
+        backoff_s = min(self.most_s, self.first_s * 3 ** (failures - 1))
         return max(backoff_s * (0.5 + 0.5 * self.random()), asked_s or 0.0)
 
 
