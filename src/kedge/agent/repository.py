@@ -42,8 +42,10 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
                 _git(directory, told, "status", "--porcelain=v1", "--branch", "--ignore-submodules=dirty"),
                 _git(directory, told, "log", f"-{COMMITS}", "--format=%h %s", "--no-show-signature"),
             )
-    except (OSError, TimeoutError):
+    except TimeoutError:
         return "A git repository; its state could not be read in time."
+    except OSError:
+        return "A git repository; git itself cannot be run here."
     return _described(status, commits) if status is not None else None
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -18,6 +16,7 @@ from kedge.agent.answer import Answer
 from kedge.agent.retry import Attempts, Keys, Retry
 from kedge.agent.shrinking import cut_text, shrunk
 from kedge.agent.sizes import size_of, size_of_request
+from kedge.agent.system import prompt_text
 from kedge.config.schema import AgentConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
@@ -183,7 +182,7 @@ def _asking(request: StepRequest, history: Sequence[Message], info: ModelInfo) -
         session_id=last.session_id,
         run_id=last.run_id,
         role="user",
-        parts=[Text(_prompt())],
+        parts=[Text(prompt_text("summary"))],
         created_at=last.created_at,
     )
     most = min(MAX_OUTPUT_TOKENS, info.max_output_tokens or MAX_OUTPUT_TOKENS)
@@ -223,8 +222,3 @@ def _todos(history: Sequence[Message]) -> str:
 
 def _has_text(deltas: Sequence[Delta]) -> bool:
     return any(isinstance(delta, TextDelta) and delta.text.strip() for delta in deltas)
-
-
-@cache
-def _prompt() -> str:
-    return (Path(__file__).parent / "prompts" / "summary.md").read_text(encoding="utf-8").strip()

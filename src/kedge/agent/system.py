@@ -45,14 +45,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 def system_prompt(role: Role, place: Surroundings) -> str:
     if role.is_tiny:  # it would be lost in more
-        return "\n\n".join([role.own or text("tiny"), *_output(role)])
-    parts = [role.own or text("agent" if role.is_sub_agent else "work")]
+        return "\n\n".join([role.own or prompt_text("tiny"), *_output(role)])
+    parts = [role.own or prompt_text("agent" if role.is_sub_agent else "work")]
     if not role.has_tools:
-        parts.append(text("no_tools"))
+        parts.append(prompt_text("no_tools"))
     if role.mode == "plan" and not role.is_sub_agent:
-        parts.append(text("plan"))
+        parts.append(prompt_text("plan"))
     if not role.is_attended and not role.is_sub_agent:
-        parts.append(text("unattended"))
+        parts.append(prompt_text("unattended"))
     parts += [_file(each) for each in place.files]
     parts += _output(role)
     parts.append(
@@ -99,13 +99,13 @@ async def look_around(
 
 
 @cache
-def text(name: str) -> str:
+def prompt_text(name: str) -> str:
     """A prompt of ours, from its file."""
     return (Path(__file__).parent / "prompts" / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def _filled(name: str, **values: str) -> str:
-    return Template(text(name)).substitute(values)
+    return Template(prompt_text(name)).substitute(values)
 
 
 def _output(role: Role) -> list[str]:

@@ -7,10 +7,9 @@ import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
-from pathlib import Path
 
 from kedge.agent.answer import merged
+from kedge.agent.system import prompt_text
 from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.cost import usage_of
@@ -112,9 +111,4 @@ def _request(ctx: TurnContext, endpoint: Endpoint, asked: str) -> StepRequest:
         created_at=0.0,
     )
     effort = "minimal" if endpoint.info.reasoning else None
-    return StepRequest(system=_prompt(), history=[wish], max_output_tokens=MAX_OUTPUT_TOKENS, effort=effort)
-
-
-@cache
-def _prompt() -> str:
-    return (Path(__file__).parent / "prompts" / "title.md").read_text(encoding="utf-8").strip()
+    return StepRequest(system=prompt_text("title"), history=[wish], max_output_tokens=MAX_OUTPUT_TOKENS, effort=effort)

@@ -136,10 +136,11 @@ def _code_of(codes: set[str], words: str, status: int) -> Code:
     if google_details.WAIT in codes and status == 429:
         return "rate_limited"
     for code, names in _CODES.items():
-        # A server's own error may speak of anything; so may one that only asks to wait.
         if codes & names:
             return code
-        if (pattern := _WORDS.get(code)) and pattern.search(words) and (code == "quota" or status not in (429, 529)):
+        # One that only asks to wait may speak of anything.
+        is_meant = code == "quota" or status not in (429, 529)
+        if is_meant and (pattern := _WORDS.get(code)) and pattern.search(words):
             return code
     return _code_of_status(status)
 
