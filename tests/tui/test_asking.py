@@ -92,6 +92,29 @@ async def test_keys_typed_ahead_are_no_answer(served: Home, tmp_path: Path, monk
         await hands.closes()
 
 
+@pytest.mark.parametrize("kind", ["yes_no", "text"])
+async def test_keys_typed_ahead_answer_no_question(
+    served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(dialog, "QUIET_S", 1000.0)
+    question = [{"question": "Shall I?", "kind": kind}]
+    served.models.on(
+        {"tool_calls": json.dumps([{"name": "question", "input": {"questions": question}}])},
+        {"text": "THE-END"},
+        prompt=f"ask {kind} in a hurry",
+    )
+    async with kedge(tmp_path) as hands:
+        await hands.submit(f"ask {kind} in a hurry")
+        await hands.opens("QuestionDialog")
+        await hands.press(*"so", "space", "down", "enter", "ctrl+s", "ctrl+r")
+        assert hands.dialog("QuestionDialog")
+        assert [field.value for field in hands.app.screen.query(Input)] == ([""] if kind == "text" else [])
+        assert all(field.pressed_index < 0 for field in hands.app.screen.query(RadioSet))
+        monkeypatch.setattr(dialog, "QUIET_S", 0.0)
+        await hands.press("space", "ctrl+s")
+        await hands.shows("THE-END")
+
+
 async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands:
         await ask(hands, bash(served, "asked of two", "touch theirs"))

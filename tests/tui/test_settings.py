@@ -97,6 +97,38 @@ async def test_a_run_that_ends_while_nobody_looks_is_told_in_the_terminals_way(
         await hands.until(lambda: any(each.startswith(start) for each in hands.said), f"told: {hands.said}")
 
 
+ASKING = '[{"name": "bash", "input": {"command": "touch made", "description": "Make it"}}]'
+QUESTION = '[{"name": "question", "input": {"questions": [{"question": "Which one?", "kind": "text"}]}}]'
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"tool_calls": ASKING}, ": asks;Make it"),
+        ({"tool_calls": QUESTION}, ": asks;Which one?"),
+        ({"status": 400, "error": "bad_request"}, ": failed;"),
+    ],
+    ids=["leave", "question", "failure"],
+)
+async def test_a_run_that_asks_or_fails_while_nobody_looks_says_so(
+    served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], told: str
+) -> None:
+    for variable in ("TMUX", "TERM_PROGRAM", "KITTY_WINDOW_ID", "VTE_VERSION", "WT_SESSION"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TERM", "foot")
+    gate, prompt = f"unseen {told}", f"be unseen {told}"
+    served.models.on({"gate": gate, **plan}, {"text": "THE-END"}, prompt=prompt)
+    async with kedge(tmp_path) as hands:
+        await hands.submit(prompt)
+        await hands.shows("Working")
+        hands.app.post_message(events.AppBlur())
+        await hands.pilot.pause()
+        served.models.release(gate)
+        await hands.until(
+            lambda: any(each.startswith("\x1b]777;notify;") and told in each for each in hands.said), f"told {told}"
+        )
+
+
 async def ends(hands: Hands, text: str) -> None:
     await hands.submit(asking(text=text))
     await hands.shows(text)

@@ -18,9 +18,11 @@ from textual.screen import ModalScreen
 
 from kedge.client.errors import ClientError, SpawnRefused
 from kedge.protocol.events import AgentEvent, ConfigChanged
+from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.tui import terminal
 from kedge.tui.chat.clean import clean
 from kedge.tui.desk import Desk
+from kedge.tui.dialogs.dialog import Guarded
 from kedge.tui.launch import Launch
 from kedge.tui.link import Link
 from kedge.tui.screen import ChatScreen
@@ -231,8 +233,10 @@ class KedgeApp(App[int]):
             case AgentEvent():
                 if what.type == "re_authenticate" and what.session_id == self.chat.session_id:
                     self.log_in(what.provider_id or "")
-            case _:
-                self._notify("asks", getattr(what, "description", "a question"), what.session_id)
+            case PermissionRequest():
+                self._notify("asks", what.description, what.session_id)
+            case QuestionRequest():
+                self._notify("asks", str(next(iter(what.questions), {}).get("question", "")), what.session_id)
 
     def read(self, reading: Callable[[], Awaitable[None]]) -> None:
         """Beside all else."""
@@ -275,6 +279,8 @@ class KedgeApp(App[int]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key):
             self.chat.pressed(event.key)
+            if isinstance(self.screen, Guarded) and not self.screen.takes(event.key):
+                return
         await super().on_event(event)
 
     def on_app_focus(self, _: events.AppFocus) -> None:

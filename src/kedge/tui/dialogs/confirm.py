@@ -1,4 +1,4 @@
-"""A question with a few answers, none of them chosen by a key that was typed before."""
+"""A question with a few answers, of which a key typed ahead can choose the harmless one alone."""
 
 from __future__ import annotations
 

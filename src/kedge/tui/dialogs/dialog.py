@@ -1,6 +1,6 @@
 """What all dialogs share: a box with a title, closed by Esc.
 
-One that asks for leave takes no key that was typed before it was seen.
+One that opens by itself takes no key that was typed before it was seen.
 """
 
 from __future__ import annotations
@@ -50,23 +50,20 @@ class Dialog(ModalScreen[T]):
 
 
 class Guarded(Dialog[T]):
-    """Takes keys only after the keyboard was quiet: a word typed ahead is never an answer."""
+    """Takes keys only after the keyboard was quiet: a word typed ahead is never an answer, nor a part of one."""
 
     def __init__(self) -> None:
         super().__init__()
         self._last_key_at = time.monotonic()
+        self._is_awake = False
 
     def on_mount(self) -> None:
         self._last_key_at = time.monotonic()  # seen from now on
 
-    def on_key(self) -> None:
-        """One that means nothing here shows that somebody is in the middle of a word."""
-        self.is_too_early()
-
-    def is_too_early(self) -> bool:
-        """To be asked for each key: one that follows the dialog, or another key, too closely was not meant for us."""
+    def takes(self, key: str) -> bool:
+        """Asked of each key before any widget is: one that follows the dialog, or another key, too closely was not
+        meant for us. To put it off is always possible."""
         now = time.monotonic()
-        is_early = now - self._last_key_at < QUIET_S
-        if is_early:
-            self._last_key_at = now
-        return is_early
+        self._is_awake = self._is_awake or now - self._last_key_at >= QUIET_S
+        self._last_key_at = now
+        return self._is_awake or key == "escape"

@@ -49,8 +49,7 @@ class PermissionDialog(Guarded[PermissionAction]):
         self.set_focus(None)
 
     def action_give(self, action: PermissionAction) -> None:
-        if not self.is_too_early():
-            self.dismiss(action)
+        self.dismiss(action)
 
     def action_split(self) -> None:
         for view in self.query(DiffView):

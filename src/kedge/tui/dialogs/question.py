@@ -46,13 +46,10 @@ class QuestionDialog(Guarded[list[Any]]):
             self.focus_next()
 
     def action_send(self) -> None:
-        if self.is_too_early():
-            return
         self.dismiss([self._answer(number, question) for number, question in enumerate(self._questions)])
 
     def action_refuse(self) -> None:
-        if not self.is_too_early():
-            self.dismiss([])
+        self.dismiss([])
 
     def _answer(self, number: int, question: dict[str, Any]) -> Any:
         options = _options(question)
