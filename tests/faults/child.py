@@ -282,14 +282,14 @@ async def upgrade(root: Path) -> None:
     await store.close()
 
 
-def main(mode: str, root: Path) -> None:
+def main(mode: str, directory: str) -> None:
     passed: Counter[str] = Counter()
     if record := os.environ.get("KEDGE_RECORD"):
         failpoints.watch(lambda name: passed.update([name]))
-    asyncio.run({"tell": tell, "resume": resume, "upgrade": upgrade}[mode](root))
+    asyncio.run({"tell": tell, "resume": resume, "upgrade": upgrade}[mode](Path(directory)))
     if record:
         Path(record).write_text(json.dumps(passed))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(*sys.argv[1:])

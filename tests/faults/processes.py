@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parent.parent.parent
-LIMIT_S = 40.0
+from tests.faults.nursery import LIMIT_S, ROOT, nursery
+
+__all__ = ["LIMIT_S", "ROOT", "Ack", "Died", "acknowledged", "environment", "places_passed", "run_child"]
 
 
 class Ack(NamedTuple):
@@ -53,31 +52,9 @@ def run_child(
         variables["KEDGE_FAILPOINT"] = f"{name}=kill@{hit or 1}"
     # Files, not pipes: a process that the child left behind would hold a pipe open.
     out, errors = root / "acks", root / "errors"
-    with out.open("wb") as stdout, errors.open("wb") as stderr:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.child", mode, str(root)],
-            cwd=ROOT,
-            env=environment(variables),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-        )
-        try:
-            code = _wait(child, after_s)
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+    env = environment(variables)
+    code = nursery().run("tests.faults.child", mode, str(root), env=env, out=out, errors=errors, after_s=after_s)
     return Died(code, acknowledged(out.read_bytes()), errors.read_text())
-
-
-def _wait(child: subprocess.Popen[bytes], after_s: float | None) -> int:
-    if after_s is not None:
-        try:
-            return child.wait(after_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-    return child.wait(LIMIT_S)
 
 
 def acknowledged(output: bytes) -> list[Ack]:

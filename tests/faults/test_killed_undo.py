@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,13 +13,13 @@ from typing import NamedTuple
 import pytest
 
 from kedge.protocol.messages import text_of
-from tests.faults.processes import ROOT, environment
+from tests.faults.nursery import nursery
+from tests.faults.processes import environment
 from tests.faults.undoing import make_tree, work_of
 from tests.support.file_turn import FileTurn, Tree, tree_of
 from tests.support.harness import Kedge
 from tests.support.stores import STORES
 
-LIMIT_S = 40.0
 BEFORE_THE_INTENT = ("begin_undo.begin", "begin_undo.done")
 IN_THE_MIDDLE = (
     *("begin_undo.committed", "begin_undo.published", "undo.begun"),
@@ -70,16 +68,11 @@ async def made(root: Path, then: Callable[[Kedge, str], Awaitable[object]] | Non
 
 def killed(what: str, place: Place, at: str) -> None:
     name, _, hit = at.partition("@")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.undoing", what, str(place.root), place.session_id],
-        cwd=ROOT,
-        env=environment({"KEDGE_FAILPOINT": f"{name}=kill@{hit or 1}"}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, f"never came to {at}: {done.stderr.decode()}"
+    env = environment({"KEDGE_FAILPOINT": f"{name}=kill@{hit or 1}"})
+    errors = place.root / "errors"
+    args = (what, str(place.root), place.session_id)
+    code = nursery().run("tests.faults.undoing", *args, env=env, out=place.root / "out", errors=errors)
+    assert code == -signal.SIGKILL, f"never came to {at}: {errors.read_text()}"
 
 
 async def nothing(_kedge: Kedge, _session_id: str) -> None:

@@ -39,7 +39,11 @@ def work_of(root: Path) -> FileTurn:
     return turn
 
 
-async def main(what: str, directory: Path, session_id: str) -> None:
+def main(what: str, root: str, session_id: str) -> None:
+    asyncio.run(do(what, Path(root), session_id))
+
+
+async def do(what: str, directory: Path, session_id: str) -> None:
     async with Kedge(STORES[0], directory) as kedge:
         rewinder, place = kedge.engine.rewinder, (kedge.workspace_id, session_id)
         match what:
@@ -55,4 +59,4 @@ async def main(what: str, directory: Path, session_id: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    main(*sys.argv[1:])
