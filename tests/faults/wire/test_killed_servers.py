@@ -1,4 +1,4 @@
-"""Servers are killed while two hundred `kedge run` are at work: none is lost or doubled, no exit code lies (P1, P2).
+"""Servers are killed while a hundred `kedge run` are at work: none is lost or doubled, no exit code lies (P1, P2).
 
 The next server is started by whichever client needs it first.
 """
@@ -22,7 +22,7 @@ from tests.server.client import Client as Plain
 from tests.server.client import unix
 from tests.support.invariants import check_all_ended, check_log, ends_of, run_events, runs_of, state_of
 
-BATCHES = 4
+BATCHES = 2
 USERS = 5
 RUNS = 10  # of each user, one after the other
 KILLS = 12  # in a batch; more would only measure how fast servers start
