@@ -159,6 +159,7 @@ def test_logs_show_the_servers_words(kedge: Kedge) -> None:
     assert done.code == 0
     assert "listening on unix://" in done.out
     assert kedge("logs", "-n", "x").code == 2
+    assert "unknown option '--host'" in kedge("logs", "--host", "tcp://127.0.0.1:1").err, "a log is read where it is"
 
 
 def test_logs_of_a_place_without_a_server(place: Place, tmp_path: Path) -> None:

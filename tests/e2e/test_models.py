@@ -21,7 +21,7 @@ def test_the_list_is_that_of_the_shell_that_asks(kedge: Kedge, server: Server) -
     listed = kedge("models", env=SHELL)
     assert listed.code == 0, listed
     lines = listed.out.splitlines()
-    assert lines[0].split() == ["MODEL", "CONTEXT", "OUTPUT", "$", "IN", "$", "OUT", "CAN"]
+    assert lines[0].split() == ["MODEL", "ROLE", "CONTEXT", "OUTPUT", "$", "IN", "$", "OUT", "CAN"]
     (large,) = [line for line in lines if line.startswith("anthropic/claude-sonnet-5-5")]
     assert large.split()[1:] == ["large", "1M", "128k", "2", "10", "tools", "images", "reasoning"]
     assert "  anthropic  ANTHROPIC_API_KEY is set" in lines

@@ -37,13 +37,23 @@ CONNECT_HELP = """\
 
 
 def command(
-    argv: list[str], *, usage: str, flags: dict[str, str], values: dict[str, str], go: Callable[[Options], int]
+    argv: list[str],
+    *,
+    usage: str,
+    flags: dict[str, str],
+    values: dict[str, str],
+    go: Callable[[Options], int],
+    connects: bool = True,
 ) -> int:
-    """Read the options, answer `--help`, do it, and make one line of whatever goes wrong."""
+    """Read the options, answer `--help`, do it, and make one line of whatever goes wrong.
+
+    One that `connects` to a server has the options for that, too.
+    """
+    more, help_of_more = (CONNECT_VALUES, CONNECT_HELP) if connects else ({}, "")
     try:
-        options = Options(argv, flags={**flags, **named("-h --help")}, values={**values, **CONNECT_VALUES})
+        options = Options(argv, flags={**flags, **named("-h --help")}, values={**values, **more})
         if options.has("help"):
-            print(usage + CONNECT_HELP, end="")
+            print(usage + help_of_more, end="")
             return EXIT_OK
         options.seconds("connect-timeout")
         return go(options)

@@ -13,29 +13,33 @@ from kedge.protocol.address import LOG_FILE, data_dir
 HELP = """\
 usage: kedge logs [OPTION ...]
 
-Shows the end of the server's log.
+Shows the end of the server's log, on the machine that it runs on.
 
   -n, --number N          how many lines (50)
   -f, --follow            go on as the log grows
+      --data-dir DIR      whose server (KEDGE_DATA_DIR)
+  -h, --help              show this
 """
 FLAGS = named("-f --follow")
-VALUES = named("-n --number")
+VALUES = named("-n --number", "--data-dir")
+WORDS = ("--number", "--follow", "--data-dir", "--help")  # for the shell's completion
+LINES = 50
 LOOK_S = 0.25  # a log is written for people, who do not notice less
 TAIL_BYTES = 1024 * 1024
 
 
 def run(argv: list[str]) -> int:
-    return command(argv, usage=HELP, flags=FLAGS, values=VALUES, go=_show)
+    return command(argv, usage=HELP, flags=FLAGS, values=VALUES, go=_show, connects=False)
 
 
 def _show(options: Options) -> int:
-    number = options.get("number") or "50"
-    if not number.isdecimal():
-        raise UsageError(f"{number!r} is no number of lines")
+    number = options.whole("number", least=0)
+    if options.words:
+        raise UsageError(f"unexpected {options.words[0]!r}")
     path = os.path.join(data_dir(options.get("data-dir")), LOG_FILE)
     if not os.path.exists(path) and not options.has("follow"):
         return complain(f"there is no log at {path}; no server has run with this data directory", EXIT_USAGE)
-    place = _tail(path, int(number))
+    place = _tail(path, LINES if number is None else number)
     try:
         while options.has("follow"):
             time.sleep(LOOK_S)

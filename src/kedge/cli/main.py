@@ -45,7 +45,7 @@ options:
   -m, --model NAME   the model, as PROVIDER/NAME
       --mode MODE    plan, ask, auto-edit or yolo
   -y, --yolo         ask nothing
-  -c, --cwd DIR      the workspace's directory
+  -c, --cwd DIR      the workspace's directory; which server: --host, --token-file and --data-dir, as for commands
   -h, --help         show this and leave
   -V, --version      show the version and leave
       --debug        show the traceback of an error

@@ -15,7 +15,8 @@ HELP = """\
 usage: kedge models [PROVIDER] [OPTION ...]
 
 Lists the models that can be used now, by the keys that this shell or a login has, on this machine, or inside; and for
-the other providers what to do. Your keys stay in the shell: the server hears only which variables are set.
+the other providers what to do. Your keys stay in the shell: the server hears only which variables are set. Where nobody
+names a model, the one whose role is large answers, and the small one writes titles. Prices are of a million tokens.
 
   -a, --all               with the models of providers that cannot be used yet
   -n, --names             only the names, one a line
@@ -23,7 +24,7 @@ the other providers what to do. Your keys stay in the shell: the server hears on
 """
 FLAGS = named("-a --all", "-n --names", "--json")
 VALUES: dict[str, str] = {}
-HEAD = ("MODEL", "", "CONTEXT", "OUTPUT", "$ IN", "$ OUT", "CAN")
+HEAD = ("MODEL", "ROLE", "CONTEXT", "OUTPUT", "$ IN", "$ OUT", "CAN")
 
 
 def run(argv: list[str]) -> int:

@@ -33,13 +33,13 @@ class Options:
         """Every value of an option that may be given several times, in order."""
         return self._all.get(name, [])
 
-    def whole(self, name: str, least: int = 1) -> int | None:
+    def whole(self, name: str, least: int = 1, most: int = 1_000_000) -> int | None:
         """A whole number."""
         text = self._given.get(name)
         if text is None:
             return None
-        if not text.isascii() or not text.isdecimal() or not least <= int(text[:10]) <= 1_000_000:
-            raise UsageError(f"--{name} takes a whole number from {least} to 1000000, and {text!r} is none")
+        if not text.isascii() or not text.isdecimal() or not least <= int(text[:10]) <= most:
+            raise UsageError(f"--{name} takes a whole number from {least} to {most}, and {text!r} is none")
         return int(text)
 
     def dollars(self, name: str) -> float | None:

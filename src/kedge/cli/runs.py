@@ -27,22 +27,15 @@ def run(argv: list[str]) -> int:
 
 
 def _list(options: Options) -> int:
-    number = options.get("number") or "20"
-    if not number.isdecimal() or not 1 <= int(number) <= 1000:
-        raise UsageError(f"{number!r} is no number from 1 to 1000")
+    number = options.whole("number", most=1000) or 20
     state = options.choice("state", STATES)
     if options.words:
         raise UsageError(f"unexpected {options.words[0]!r}")
     with connect(options, name="kedge runs") as client:
         states = ("queued", "running") if options.has("open") else (state,)
-        found = [
-            run
-            for each in states
-            for run in client.call("GET", f"/runs{query(session_id=options.get('session'), state=each, limit=number)}")[
-                "runs"
-            ]
-        ]
-    runs = sorted(found, key=lambda run: run["seq"])[-int(number) :]
+        targets = [f"/runs{query(session_id=options.get('session'), state=each, limit=number)}" for each in states]
+        found = [run for target in targets for run in client.call("GET", target)["runs"]]
+    runs = sorted(found, key=lambda run: run["seq"])[-number:]
     if options.has("json"):
         for each in runs:
             print_json(each)

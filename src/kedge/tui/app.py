@@ -236,7 +236,8 @@ class KedgeApp(App[int]):
             case PermissionRequest():
                 self._notify("asks", what.description, what.session_id)
             case QuestionRequest():
-                self._notify("asks", str(next(iter(what.questions), {}).get("question", "")), what.session_id)
+                asked = next((str(each.get("question", "")) for each in what.questions), "")
+                self._notify("asks", asked, what.session_id)
 
     def read(self, reading: Callable[[], Awaitable[None]]) -> None:
         """Beside all else."""
