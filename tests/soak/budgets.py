@@ -64,7 +64,7 @@ def growth_bytes(samples: list[Sample]) -> int | None:
 def handles_are_bounded(machine: Machine) -> Verdict:
     samples = machine.samples
     most, threads = max(s.descriptors for s in samples), max(s.threads for s in samples)
-    rest = samples[-1].descriptors
+    rest = (machine.at_rest or samples[-1]).descriptors
     wrong = [f"{most} descriptors, over {MAX_DESCRIPTORS}"] if most > MAX_DESCRIPTORS else []
     wrong += [f"{rest} descriptors at rest"] if rest > MAX_DESCRIPTORS_AT_REST else []
     wrong += [f"{threads} threads, over {MAX_THREADS}"] if threads > MAX_THREADS else []

@@ -45,6 +45,9 @@ def p1_accepted_is_durable(facts: Facts) -> Verdict:
             may_be = any(other.asked.status in (202, None) for other in facts.tries[sent.run_id])
             if run is not None and not may_be:
                 wrong.append(f"{sent.run_id} was answered {sent.asked.status} {sent.asked.code}, and there is a run")
+    asked = [*(sent.asked for sent in facts.record.sent), *(cancel.asked for cancel in facts.record.cancels)]
+    failed = Counter(each.status for each in asked) + Counter(status for _, status in facts.record.other.elements())
+    wrong += [f"{failed[status]} answers were {status}" for status in failed if status and 503 != status >= 500]
     nobody = [id for id, run in facts.accepted.items() if id not in facts.tries and run.parent_run_id is None]
     wrong += [f"{run_id} is in the log, and nobody sent it" for run_id in nobody]
     return Verdict(f"{len(facts.accepted)} runs; {_counted(told)}", wrong)
@@ -178,7 +181,7 @@ def _check_cancel(facts: Facts, cancel: Cancel) -> list[str]:
 
 
 def _was_down(facts: Facts, cancel: Cancel, until: float) -> bool:
-    return any(life.ended >= cancel.asked.began and life.began <= until for life in facts.record.lives)
+    return any(cancel.asked.began <= life.ended <= until for life in facts.record.lives)
 
 
 def _cause(facts: Facts, run_id: str) -> str:

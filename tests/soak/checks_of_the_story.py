@@ -254,7 +254,8 @@ def _check_command(facts: Facts, command: Command) -> list[str]:
     _, end = facts.ends[command.run_id]
     match state:
         case "completed":
-            allowed = {4} if _was_refused(facts, command.run_id) else {0}
+            allowed = {4} if _was_refused(facts, {command.run_id}) else {0}
+            allowed |= {4} if _was_refused(facts, facts.mates(command.run_id)) else set()
         case "failed":
             allowed = {1}
         case _:
@@ -269,8 +270,7 @@ def _check_command(facts: Facts, command: Command) -> list[str]:
     return []
 
 
-def _was_refused(facts: Facts, run_id: str) -> bool:
-    runs = facts.mates(run_id)
+def _was_refused(facts: Facts, runs: set[str]) -> bool:
     asked = [request for request in facts.requests.values() if isinstance(request, PermissionRequest)]
     return any(
         request.run_id in runs and (told := facts.resolutions.get(request.id)) is not None and told.action == "deny"

@@ -8,6 +8,7 @@ import itertools
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from random import Random
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from tests.soak.plans import Deed, Deeds, Maker
 from tests.soak.record import Asked, Body, Cancel, Command, Sent
 
 AT_ONCE = 2  # processes at a time: each costs more than the run that it sends
-ENDS_S = 180.0  # far above all that one waits for
+HANGS = 1000  # stands for an exit code that never came
+CONNECT_S = 600  # how long it looks for a server: a busy machine may take a while to start the next one
 KNOWN_S = 30.0  # until its run is accepted
 
 
@@ -52,26 +54,57 @@ CASES = [
 
 
 class Commands:
-    """Whatever they are, a few at a time. A dead server is waited for: the soak starts the next one itself."""
+    """Whatever they are, a few at a time. A dead server is waited for, and the soak starts the next one; or one of them
+    does it, as it would for its user."""
 
     def __init__(self, house: House) -> None:
         self._house = house
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._ids = itertools.count(1)
-        self.codes: list[int] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
 
-    async def run(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> None:
+    @property
+    def is_done(self) -> bool:
+        return not self._tasks
+
+    def begin(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> asyncio.Task[None]:
+        return self._task(self._in_turn(desk, deeds, rng, session_id))
+
+    def begin_with_server(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str) -> None:
+        """One that finds no server, and starts it."""
+        self._task(self._run(Case(plans.answered), desk, deeds.make(plans.answered, rng), session_id, ()))
+
+    def stop(self) -> None:
+        """None begins any more."""
+        self._is_over = True
+
+    async def close(self) -> None:
+        """Those that still run are ended; it shows in their codes."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _in_turn(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> None:
         async with self._turn:
-            await self._run(desk, deeds, rng, session_id)
+            if self._is_over:
+                return
+            case = rng.choice(CASES)
+            session_id = session_id or await desk.new_session("for a command")
+            host = ("--host", self._house.host, "--connect-timeout", str(CONNECT_S))
+            await self._run(case, desk, deeds.make(case.make, rng), session_id, host)
 
-    async def _run(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> None:
-        case = rng.choice(CASES)
-        deed = deeds.make(case.make, rng)
+    async def _run(self, case: Case, desk: Desk, deed: Deed, session_id: str, host: tuple[str, ...]) -> None:
         run_id = f"{desk.record.name}-c{next(self._ids)}"
-        session_id = session_id or await desk.new_session(run_id)
         permissions: Permissions = "allow" if "-y" in case.args else "deny"
         desk.expect(run_id, _expected(deed, case))
-        args = ("run", *case.args, "-q", "--host", self._house.host, "--run-id", run_id, "-s", session_id, deed.prompt)
+        args = ("run", *case.args, "-q", *host, "--run-id", run_id, "-s", session_id, deed.prompt)
         body = Body(session_id, deed.prompt, on_busy=case.on_busy, permissions=permissions)
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
@@ -87,20 +120,22 @@ class Commands:
             await desk.known(run_id, KNOWN_S)
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 process.send_signal(case.signum)
+        is_hanging = False
         try:
-            out, err = await asyncio.wait_for(asyncio.shield(talking), ENDS_S)
-        except TimeoutError:
+            out, err = await asyncio.shield(talking)
+        except asyncio.CancelledError:  # by `close`, which waits for us
             process.kill()
             out, err = await talking
+            is_hanging = True
         asked = Asked(began, time.monotonic(), None)
         desk.record.sent.append(Sent(run_id, body, asked, by_command=True))
         if case.signum in (signal.SIGINT, signal.SIGTERM) or case.timeout_s is not None:
             desk.record.cancels.append(Cancel("command", run_id, asked))
-        assert process.returncode is not None
-        self.codes.append(process.returncode)
+        code = HANGS if is_hanging else process.returncode
+        assert code is not None
         desk.record.commands.append(
             Command(
-                *(run_id, session_id, args, process.returncode, out.decode(), err.decode()),
+                *(run_id, session_id, args, code, out.decode(), err.decode()),
                 signum=case.signum,
                 timeout_s=case.timeout_s,
                 is_plain=case.is_plain,

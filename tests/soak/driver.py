@@ -16,7 +16,7 @@ from tests.soak.record import Body
 from tests.support.model_control import ModelControl
 
 MAX_OPEN = 4  # runs that a driver leaves open before it waits for one of them
-PATIENCE_S = 10.0  # for a run, before its driver ends it: it may be one that never ends by itself
+PATIENCE_S = 20.0  # for a run, before its driver ends it: it may be one that never ends by itself
 HURRY_S = 1.0  # before one that is known to wait for something is helped, or ended
 MODELS = (None, None, None, "openai/fake-model", "anthropic/fake-model", "gemini/fake-model")
 ON_BUSY: tuple[OnBusy, ...] = ("queue", "queue", "queue", "steer", "steer", "interrupt", "reject")
@@ -78,8 +78,6 @@ class Driver:
             await self._make_room()
         while self._open:
             await self._wait_for_oldest()
-        if self._commanding is not None:
-            await self._commanding
 
     # prompts
 
@@ -186,7 +184,7 @@ class Driver:
         if self._commanding is None or self._commanding.done():
             rng = Random(self._rng.random())
             session_id = self._session_id if rng.random() < 0.5 else None
-            self._commanding = asyncio.ensure_future(self._commands.run(self._desk, self._deeds, rng, session_id))
+            self._commanding = self._commands.begin(self._desk, self._deeds, rng, session_id)
 
     # open runs
 
@@ -197,12 +195,14 @@ class Driver:
             await self._wait_for_oldest()
 
     async def _wait_for_oldest(self) -> None:
-        """What waits for something is given it, or ended; whatever else takes too long is ended, too."""
+        """What waits for something is given it, or ended; whatever else takes too long is ended, too. When all is over,
+        the rest is left to end by itself."""
         run_id, deed = self._open[0]
         patience_s = HURRY_S if deed.is_long or deed.gate else PATIENCE_S
         while not await self._desk.ended(run_id, HURRY_S) and patience_s > HURRY_S and not self._is_over.is_set():
             patience_s -= HURRY_S
-        if not self._desk.has_ended(run_id):
+        is_waiting = deed.is_long or deed.gate
+        if not self._desk.has_ended(run_id) and (is_waiting or not self._is_over.is_set()):
             if deed.gate and self._rng.random() < 0.6:
                 await asyncio.to_thread(self._models.release, deed.gate)
                 self._open[0] = (run_id, deed._replace(gate=""))

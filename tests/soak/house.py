@@ -7,17 +7,19 @@ import contextlib
 import os
 import secrets
 import signal
-import subprocess
 import time
 from pathlib import Path
+from typing import Literal
 
 from tests.e2e.home import Home
 from tests.server.process import Server
 from tests.soak.plans import LONG_S
 from tests.soak.record import Life, Machine, Sample
 from tests.soak.wire import Wire
+from tests.support.processes import is_alive
 
 LEAVES_S = 120.0  # until a server that was told to leave is gone: 5 s for its runs (P15), the rest is a busy machine
+STARTS_S = 120.0  # until a server is there that a command starts
 GONE_S = 20.0  # until a process that was killed is gone
 SAMPLE_S = 0.5
 
@@ -32,7 +34,8 @@ class House:
         self.wire = Wire("")
         self.life = -1
         self.mark = f"{LONG_S}.{secrets.randbelow(10**6):06}"
-        self._server: Server | None = None
+        self._server: Server | None = None  # unless a command started it
+        self._pid: int | None = None
         self._began = 0.0
         self._survivors: tuple[str, ...] = ()
 
@@ -41,66 +44,103 @@ class House:
         return f"unix://{self.wire.path}"
 
     async def start(self) -> None:
-        """The next server. What an earlier one left running must be gone when this one is ready (P13)."""
-        assert self._server is None
-        before = long_processes(self.mark)
+        """The next server."""
+        before = self._nobody_is_here()
+        server = await asyncio.to_thread(self.home.serve)
+        self.wire = Wire(server.unix.path)  # the same in each life
+        await self._is_up(server, server.process.pid, before)
+
+    async def started_by_command(self) -> None:
+        """Once the next server is there, which somebody's `kedge run` starts."""
+        before = self._nobody_is_here()
+        async with asyncio.timeout(STARTS_S):
+            while True:
+                if (await self.wire.ask("GET", "/v1/health")).status == 200:
+                    break
+                await asyncio.sleep(0.05)
+        owner = (self.home.data_dir / "kedge.lock").read_text()
+        await self._is_up(None, int(owner.split()[-1]), before)
+
+    def _nobody_is_here(self) -> set[str]:
+        assert self._pid is None
         self._began = time.monotonic()
-        self._server = await asyncio.to_thread(self.home.serve)
-        self.wire = Wire(self._server.unix.path)  # the same in each life
+        return set(long_processes(self.mark))
+
+    async def _is_up(self, server: Server | None, pid: int, before: set[str]) -> None:
+        """What an earlier server left running must be gone when this one is ready (P13)."""
+        self._server, self._pid = server, pid
         self._survivors = tuple(await self.gone(before))
         self.life += 1
         self.up.set()
 
     async def kill(self) -> None:
-        server = self._taken()
-        server.signal(signal.SIGKILL)
-        await asyncio.to_thread(server.kill)
-        self._over(server, "killed")
+        assert self._pid is not None
+        self.up.clear()
+        os.kill(self._pid, signal.SIGKILL)
+        await self._is_gone()
+        self._over("killed")
 
     async def leave(self) -> None:
         """Told to leave, it goes by itself; one that does not is ended, and its exit code tells."""
-        assert self._server is not None
-        server, told_at = self._server, time.monotonic()
-        server.signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(server.process.wait, LEAVES_S)
-        self._taken()
-        await asyncio.to_thread(server.kill)
-        self._over(server, "told to leave", told_at)
+        assert self._pid is not None
+        told_at = time.monotonic()
+        os.kill(self._pid, signal.SIGTERM)
+        await self._is_gone()
+        self.up.clear()
+        self._over("told to leave", told_at)
+
+    async def _is_gone(self) -> None:
+        assert self._pid is not None
+        until = time.monotonic() + LEAVES_S
+        while is_alive(self._pid):
+            if time.monotonic() > until:
+                os.kill(self._pid, signal.SIGKILL)
+            await asyncio.sleep(0.01)
 
     async def gone(self, numbers: set[str]) -> list[str]:
         """The processes that are still there after a while: one that was killed takes a moment to go."""
         until = time.monotonic() + GONE_S
         while True:
-            left = numbers & long_processes(self.mark)
+            left = numbers & long_processes(self.mark).keys()
             if not left or time.monotonic() > until:
                 return sorted(left)
             await asyncio.sleep(0.05)
 
+    def look(self) -> Sample:
+        assert self._pid is not None
+        return self._sample(self._pid)
+
+    def clean_up(self) -> None:
+        """After a failure: nothing of ours goes on."""
+        for pid in (*([self._pid] if self._pid is not None else []), *long_processes(self.mark).values()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     async def watch(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_S)
-            if (server := self._server) is not None and self.up.is_set():
+            if self.up.is_set():
                 with contextlib.suppress(OSError, LookupError):  # it was killed this very moment
-                    self.machine.samples.append(self._sample(server.process.pid))
+                    self.machine.samples.append(self.look())
 
-    def _taken(self) -> Server:
-        assert self._server is not None
-        self.up.clear()
-        server, self._server = self._server, None
-        return server
-
-    def _over(self, server: Server, how: str, told_at: float = 0.0) -> None:
+    def _over(self, how: Literal["killed", "told to leave"], told_at: float = 0.0) -> None:
+        """Of one that a command started nobody knows the exit code but init."""
+        ended = time.monotonic()
+        code = 0
+        if self._server is not None:
+            self._server.kill()  # it has ended; this reads its last words
+            code = self._server.process.returncode
         self.machine.lives.append(
             Life(
                 began=self._began,
-                ended=time.monotonic(),
-                how="killed" if how == "killed" else "told to leave",
-                exit_code=server.process.returncode,
+                ended=ended,
+                how=how,
+                exit_code=code,
                 survivors=self._survivors,
                 told_at=told_at,
             )
         )
+        self._server = self._pid = None
 
     def _sample(self, pid: int) -> Sample:
         process = Path(f"/proc/{pid}")
@@ -116,9 +156,9 @@ class House:
         )
 
 
-def long_processes(mark: str) -> set[str]:
-    """The numbers that living processes sleep for, of those that begin like this."""
-    found: set[str] = set()
+def long_processes(mark: str) -> dict[str, int]:
+    """The numbers that living processes sleep for, of those that begin like this, and who they are."""
+    found: dict[str, int] = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
@@ -127,5 +167,5 @@ def long_processes(mark: str) -> set[str]:
         except OSError:
             continue
         if words[0] == b"sleep" and len(words) > 1 and words[1].startswith(mark.encode()):
-            found.add(words[1].decode())
+            found[words[1].decode()] = int(entry.name)
     return found

@@ -1,4 +1,7 @@
-"""What runs are asked to do, and what the model does with it: answers, tools, waits and faults, drawn from a seed."""
+"""What runs are asked to do, and what the model does with it: answers, tools, waits and faults, drawn from a seed.
+
+All of it stands in the prompt: a server that resumes a run asks a model that still knows what to say.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,11 @@ from typing import Any, NamedTuple
 from kedge.protocol.messages import whole_characters
 from kedge.protocol.runs import Permissions
 from tests.e2e.home import asking
-from tests.e2e.project import bash, call, edit, step
+from tests.e2e.project import bash, call, edit
 from tests.soak.record import Ending
-from tests.support.model_control import ModelControl
 from tests.support.model_plan import Plan
 
 MARKS = "marks/all"  # kept out of git's sight, so that no undo brings it back
-MEND = "mend the price"
-DELEGATE = "delegate it"
-LOOK = "look around for somebody else"
 LONG_S = 3600  # of a process that lives until somebody ends it
 SOMEBODY = "SOMEBODY"  # stands for the number by which such a process is found
 EMOJI = "déjà 🦊🧵 naïve ⚓ "
@@ -64,19 +63,6 @@ class Deeds:
 
 
 Maker = Callable[[Random, str], Deed]
-
-
-def script(models: ModelControl) -> None:
-    """The stories of several steps; the others are told by their prompts."""
-    models.on(
-        step(call("view", path="shop/price.py"), call("grep", pattern="def total")),
-        step(edit('"""What all of it costs."""', '"""What all of it costs. """'), text="Perhaps so."),
-        step(edit('"""What all of it costs. """', '"""What all of it costs."""'), text="Or as it was."),
-        {"text": "Mended."},
-        prompt=MEND,
-    )
-    models.on(step(call("agent", prompt=LOOK)), {"text": "Delegated."}, prompt=DELEGATE)
-    models.on(step(call("ls", path=".")), {"text": "Looked."}, prompt=LOOK)
 
 
 def answered(rng: Random, tag: str) -> Deed:
@@ -131,12 +117,14 @@ def writing(rng: Random, tag: str) -> Deed:
     return _calling("write", tag, [call("write", path=f"notes/{rng.randint(1, 30)}.md", content=text)])
 
 
-def mending(_: Random, tag: str) -> Deed:
-    return Deed("edit", f"{MEND} {tag}", answer="Mended.")
+def mending(rng: Random, tag: str) -> Deed:
+    """There and back again: another session may have been faster, and the model is told."""
+    old, new = rng.sample(('"""What all of it costs."""', '"""What it costs."""'), 2)
+    return _calling("edit", tag, [call("view", path="shop/price.py"), edit(old, new), call("grep", pattern="costs")])
 
 
 def delegating(_: Random, tag: str) -> Deed:
-    return Deed("sub-agent", f"{DELEGATE} {tag}", answer="Delegated.")
+    return _calling("sub-agent", tag, [call("agent", prompt=f"look around for {tag}")])
 
 
 def marking(rng: Random, tag: str) -> Deed:

@@ -235,6 +235,7 @@ class Machine:
     server_log_bytes: int = 0
     content_bytes: int = 0  # of messages and prompts, each once
     events: int = 0
+    at_rest: Sample | None = None  # when nothing was busy any more
     orphans: list[str] = dataclasses.field(default_factory=list[str])  # processes that outlived the last server
     tracebacks: list[str] = dataclasses.field(default_factory=list[str])  # in the server's log
     is_database_sound: bool = True

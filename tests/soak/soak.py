@@ -31,6 +31,7 @@ from tests.support.wires import access
 SETTLE_S = 180.0  # until nothing is busy any more; seconds are enough, the rest is a busy machine
 KEPT_CALLS = 50  # of the model server, which otherwise keeps thousands
 RESTLESS = (0.0, 0.5, 0.9)  # of the readers of each workspace, beside the one that stays
+BY_COMMAND = 0.3  # of the restarts
 CHANGING_S = 3.0  # how long a reader that vanishes stays
 
 
@@ -99,7 +100,6 @@ async def soak(form: Form, seed: int, progress: Callable[[str], None]) -> Outcom
     lifetime_s = form.load_s * 2 + 1_000
     try:
         with model_process("--lifetime-s", str(lifetime_s), "--kept-calls", str(KEPT_CALLS)) as (models, _):
-            plans.script(models)
             outcome = await _soak(SoakHome(directory, models), models, form, seed, progress)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -115,17 +115,20 @@ async def _soak(
     await house.start()
     try:
         places = [Place(house, await _workspace(house, i), rng) for i in range(form.workspaces)]
+        commands = Commands(house)
         async with _beside(house.watch, *_readers(places)):
             async with _beside(*(place.passers_by for place in places)):
-                await _load(house, places, models, form, rng, tally, progress)
+                await _load(house, places, models, commands, form, rng, tally, progress)
             progress("settling")
-            await _settle(house, places, models)
+            await _settle(places, models, commands)
+            machine.at_rest = house.look()
+            await house.leave()
+            progress("reading the logs")
+            await house.start()  # nobody ever asked this one for anything: what it tells is the log and nothing else
             await _read(house, places)
-        progress("reading the logs")
         await house.leave()
     except BaseException:
-        with contextlib.suppress(AssertionError):
-            await house.kill()
+        house.clean_up()
         raise
     machine.orphans = sorted(long_processes(house.mark))
     for place in places:
@@ -171,13 +174,26 @@ async def _load(
     house: House,
     places: list[Place],
     models: ModelControl,
+    commands: Commands,
     form: Form,
     rng: Random,
     tally: Tally,
     progress: Callable[[str], None],
 ) -> None:
-    is_over, commands = asyncio.Event(), Commands(house)
+    is_over = asyncio.Event()
     deeds = [Deeds(place.record.name, f"{house.mark}{i}") for i, place in enumerate(places)]
+
+    async def start_next(rng: Random) -> None:
+        """By hand, or by the first command that finds no server."""
+        if rng.random() < BY_COMMAND:
+            place = rng.randrange(len(places))
+            session_id = sessions[place]
+            commands.begin_with_server(places[place].desk, deeds[place], Random(rng.random()), session_id)
+            await house.started_by_command()
+        else:
+            await house.start()
+
+    sessions = [await place.desk.new_session("of commands") for place in places]
     drivers = [
         Driver(
             *(f"s{i}", places[i % len(places)].desk, deeds[i % len(places)], Random(rng.random())),
@@ -187,7 +203,7 @@ async def _load(
     ]
     async with asyncio.TaskGroup() as group:
         ending = group.create_task(_end_after(form.load_s, is_over))
-        killing = group.create_task(_kill(house, form, Random(rng.random()), tally, progress))
+        killing = group.create_task(_kill(house, start_next, form, Random(rng.random()), tally, progress))
         working = [group.create_task(driver.work(form.actions, is_over)) for driver in drivers]
         await asyncio.wait(working)
         ending.cancel()
@@ -199,7 +215,14 @@ async def _end_after(seconds: float, is_over: asyncio.Event) -> None:
     is_over.set()
 
 
-async def _kill(house: House, form: Form, rng: Random, tally: Tally, progress: Callable[[str], None]) -> None:
+async def _kill(
+    house: House,
+    start_next: Callable[[Random], Awaitable[None]],
+    form: Form,
+    rng: Random,
+    tally: Tally,
+    progress: Callable[[str], None],
+) -> None:
     """At moments that nobody chose; each time another server goes on."""
     ways = ["kill"] * form.kills + ["leave"] * form.leaves
     rng.shuffle(ways)
@@ -211,11 +234,12 @@ async def _kill(house: House, form: Form, rng: Random, tally: Tally, progress: C
         tally.done[f"server: {way}"] += 1
         await (house.kill() if way == "kill" else house.leave())
         await asyncio.sleep(rng.choice((0, 0, 0.5)))
-        await house.start()
+        await start_next(rng)
 
 
-async def _settle(house: House, places: list[Place], models: ModelControl) -> None:
+async def _settle(places: list[Place], models: ModelControl, commands: Commands) -> None:
     """Nobody sends anything any more: what waits is helped or refused, and then nothing is busy."""
+    commands.stop()
     for place in places:
         await place.people.close()
         for reader in place.restless:
@@ -223,11 +247,12 @@ async def _settle(house: House, places: list[Place], models: ModelControl) -> No
         for gate in place.desk.gates:
             await asyncio.to_thread(models.release, gate)
     until = time.monotonic() + SETTLE_S
-    for place in places:
-        while True:
-            if await gathering.is_quiet(place.desk) or time.monotonic() > until:
-                break
-            await asyncio.sleep(0.2)
+    while True:
+        are_quiet = [await gathering.is_quiet(place.desk) for place in places]
+        if (all(are_quiet) and commands.is_done) or time.monotonic() > until:
+            break
+        await asyncio.sleep(0.2)
+    await commands.close()
 
 
 async def _read(house: House, places: list[Place]) -> None:

@@ -158,6 +158,10 @@ def error_with_run(record: Record) -> None:
     record.sent = [s if s.run_id != "r4" else dataclasses.replace(s, asked=Asked(1, 2, 409)) for s in record.sent]
 
 
+def answered_500(record: Record) -> None:
+    record.other["undo", 500] += 1
+
+
 def accepted_twice(record: Record) -> None:
     record.sent = [dataclasses.replace(sent, replayed=False) for sent in record.sent]
 
@@ -196,7 +200,6 @@ def cancel_did_nothing(record: Record) -> None:
 
 def cancel_took_minutes(record: Record) -> None:
     record.ends_seen["r3"] += 300
-    record.lives = []
 
 
 def process_left(record: Record) -> None:
@@ -342,7 +345,7 @@ def stalled_and_lost(record: Record) -> None:
 
 PLANTED: dict[str, list[Planted]] = {
     "p1_accepted_is_durable": [
-        *map(with_record, (run_of_nobody, receipt_without_run, error_with_run)),
+        *map(with_record, (run_of_nobody, receipt_without_run, error_with_run, answered_500)),
     ],
     "p2_every_run_ends_once": [
         *map(with_log, (doubled_end, no_end)),
