@@ -6,18 +6,18 @@ The promise: whatever bash would run is among the pieces, or there is an `Opaque
 from __future__ import annotations
 
 import re
-from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kedge.tools.permissions import expansions, wrappers
-from kedge.tools.permissions.ground import Directories, Ground, changed_directory, resolve_all
-from kedge.tools.permissions.options import names
-from kedge.tools.permissions.pieces import Command, Opaque, Piece, Touch
+from kedge.tools.permissions.ground import Directories, Ground, resolve_all
+from kedge.tools.permissions.pieces import Opaque, Piece, Touch
+from kedge.tools.permissions.simple import Scene, made
 from kedge.tools.permissions.syntax import Tree, Unreadable, parse
 from kedge.tools.permissions.variables import Names, is_secret_name, may_be_set, names_of
-from kedge.tools.permissions.words import UNKNOWN, Values, Word, words_of
+from kedge.tools.permissions.whereabouts import followed, wanders
+from kedge.tools.permissions.words import Values, Word, words_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,8 +26,6 @@ MAX_PIECES = 400
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 MAX_LOOP_VALUES = 20
 MAX_ROUNDS = 400  # of all loops and shells, which may be nested in each other
-_LOOPS = ("for_statement", "while_statement", "c_style_for_statement")
-_KEYWORDS = names("if then elif else fi for while until do done case esac select function in [[ ]] !")
 _ARRAYS = re.compile(rb"=\(|\]\+?=|\s-\w*a")
 _DUPLICATED = re.compile(r"\d+-?|-")
 
@@ -65,8 +63,7 @@ class _Reader:
         self._names: Names = names_of(tree.root, tree.source)
         self._values: dict[str, Word] = {}
         self._functions: set[str] = set()
-        # A loop or a function may change the directory for what stands before its `cd`.
-        self._directories = None if self._wanders(tree.root) else directories
+        self._directories = None if wanders(tree.root, self._words) else directories
 
     def read(self) -> list[Piece]:
         self._walk(self._root)
@@ -271,111 +268,19 @@ class _Reader:
                     if child not in late:  # those were looked at with their redirection
                         self._walk(child)
         if words:
-            self._simple(tuple(words), tuple(assigned), is_direct=True)
+            self._simple(tuple(words), tuple(assigned))
         elif assigned:
             self._opaque("it cannot be read", node)
 
-    def _simple(self, words: tuple[Word, ...], assigned: tuple[Word, ...], *, is_direct: bool) -> None:
-        self._pieces.append(self._made(words, assigned, is_direct=is_direct))
-        self._follow(words)
-
-    def _made(self, words: tuple[Word, ...], assigned: tuple[Word, ...], *, is_direct: bool) -> Piece:
-        text = " ".join(word.shown for word in words)
-        name = words[0].text
-        if name is None or words[0].is_glob:
-            return Opaque(why="which command it runs is not known", text=text)
-        if not name or re.search(r"[\s{}()]", name) or name in _KEYWORDS:
-            # `! if …` and `time { …` are read by the grammar as commands of that name.
-            return Opaque(why=f"{name!r} is no name of a command", text=text)
-        command = Command(
-            words=words,
-            assigned=assigned,
-            directories=self._directories,
-            is_function=is_direct and name in self._functions,
-        )
-        return self._wrapping(command)
-
-    def _wrapping(self, command: Command) -> Command:
-        words = command.words
-        inner: list[Piece] = []
-        is_wrapper = True
-        is_plain = all(wrappers.is_harmless_assignment(word) for word in command.assigned)
-        match wrappers.unwrap(words):
-            case None:
-                is_wrapper = False
-            case "unclear":
-                inner.append(Opaque(why=f"what {words[0].shown} runs is not known", text=command.text))
-            case wrappers.Through(through, assigned):
-                if not through:
-                    # alone: redirections of this shell, or nothing
-                    is_wrapper = words[0].text in ("exec", "time") and is_plain
-                else:
-                    inner.append(self._made(through, (*command.assigned, *assigned), is_direct=False))
-            case wrappers.Code(code, is_certain):
-                inner += self._nested(code, self._directories)
-                if not is_certain:
-                    inner.append(Opaque(why="another shell than bash reads it", text=code[:200]))
-                if not is_plain:
-                    inner.append(Opaque(why="it sets variables that the commands obey", text=command.text))
-            case wrappers.Beside(beside, code):
-                is_wrapper = False
-                if beside:
-                    inner.append(self._made(beside, (), is_direct=False))
-                if code is not None:
-                    inner += self._nested(code, None)
-        if (words[0].text or "").rpartition("/")[2] == "find":
-            rest, runs = wrappers.found_by_find(words)
-            if runs:
-                is_wrapper = True
-                inner.append(msgspec.structs.replace(command, words=rest))
-                inner += [self._made(run, (), is_direct=False) for run in runs if run]
-        is_wrapper = is_wrapper and wrappers.is_of_the_system(words[0].text or "")
-        return msgspec.structs.replace(command, inner=tuple(inner), is_wrapper=is_wrapper)
+    def _simple(self, words: tuple[Word, ...], assigned: tuple[Word, ...]) -> None:
+        scene = Scene(self._directories, self._functions, self._nested)
+        self._pieces.append(made(words, assigned, scene, is_direct=True))
+        self._directories = followed(words, self._directories)
 
     def _nested(self, code: str, directories: Directories) -> list[Piece]:
         return _pieces_of(code, self._ground, directories, self._depth + 1, self._patience)
 
-    def _follow(self, words: tuple[Word, ...]) -> None:
-        """`cd` decides what the paths after it mean."""
-        name = words[0].text
-        if name in ("command", "builtin", "time"):
-            inner = tuple(dropwhile(lambda word: (word.text or "").startswith("-"), words[1:]))
-            if inner:
-                self._follow(inner)
-        if name in ("pushd", "popd", "eval", "source", "."):
-            self._directories = None
-        if name != "cd":
-            return
-        targets = [word for word in words[1:] if word.text not in ("--", "-P", "-L")]
-        target = targets[0] if len(targets) == 1 and not targets[0].is_glob else UNKNOWN
-        if target.text in (None, "", "-") or "-P" in [word.text for word in words]:
-            self._directories = None
-        else:
-            self._directories = changed_directory(self._directories, target.text or "")
-
     # helpers
-
-    def _wanders(self, root: Node) -> bool:
-        has_function = False
-        moves: list[Node] = []
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            stack += node.children
-            has_function |= node.type == "function_definition"
-            if node.type == "command" and any(
-                word.text in ("cd", "pushd", "popd", "eval") for child in node.children for word in self._words(child)
-            ):
-                moves.append(node)
-        return any(has_function or self._is_in_loop(move) for move in moves)
-
-    def _is_in_loop(self, node: Node) -> bool:
-        parent = node.parent
-        while parent is not None:
-            if parent.type in _LOOPS:
-                return True
-            parent = parent.parent
-        return False
 
     def _words(self, node: Node) -> list[Word]:
         values: Values = self._values
