@@ -9,7 +9,7 @@ usage: python3 dev.py COMMAND [ARGUMENT ...]
   fix          let ruff format and mend what it can
   sim [...]    a longer simulation; arguments go to tests.sim.explore
   soak [...]   a mixed load on a server that is killed, then every promise checked (--minutes 1, 10 or 60; --seed N)
-  bench [...]  the benchmarks named, or all of them
+  bench [...]  the benchmarks named, or all of them; `bench peers --help` compares with others
   venv DIR     a bare virtual environment in DIR
 
 The tools live in the active virtual environment, or in .venv, which is made when there is none. They are installed
@@ -135,10 +135,12 @@ class Tools:
         return self.run("python", "-m", "pytest", *PARALLEL, *args)
 
     def bench(self, names: list[str]) -> int:
+        if names[:1] == ["peers"]:  # a package, with arguments of its own; it needs what is not installed here
+            return self.run("python", "-m", "bench.peers", *names[1:])
         known = {path.stem: path for path in sorted(Path("bench").glob("*.py")) if not path.stem.startswith("_")}
         unknown = [name for name in names if name not in known]
         if unknown:
-            return refuse(f"no benchmark {unknown[0]!r}; there are: {', '.join(known) or 'none'}")
+            return refuse(f"no benchmark {unknown[0]!r}; there are: {', '.join([*known, 'peers'])}")
         return max([self.run("python", str(known[name])) for name in names or known], default=0)
 
 

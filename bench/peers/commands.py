@@ -76,7 +76,7 @@ class Runner:
             for left_s in _until_exit(process, _WATCH_S if is_watched else LIMIT_S):
                 if is_watched:
                     members = _members(spared) | (proc.tree([server]) if server else set())
-                    peak_bytes = max(peak_bytes, proc.pss_bytes(members))
+                    peak_bytes = max(peak_bytes, proc.held_bytes(members))
                 if left_s <= 0:
                     process.kill()
             wall_s = time.perf_counter() - began

@@ -66,7 +66,12 @@ OPENCODE = Peer(
     "npm": "@ai-sdk/openai-compatible", "name": "scripted",
     "options": {"baseURL": "$url", "apiKey": "$key"}, "models": {"$model": {"name": "$model"}}}}
 }
-"""
+""",
+        # What it would fetch in the background, and fetch again in each run that is too short for that, is there.
+        ".config/opencode/package-lock.json": """\
+{"packages": {"": {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}}}
+""",
+        ".config/opencode/node_modules/.keep": "",
     },
     variables={"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
     tool=Tool("read", {"filePath": "$workspace/hello.txt"}),

@@ -26,7 +26,7 @@ CPU_COLD = Row("CPU of a one-shot run, cold", "s", "All processes, with those le
 CPU_WARM = Row("CPU of a one-shot run, warm", "s", "With the server's share")
 TOOL_COLD = Row("Run with one tool round, cold", "s", "The model asks for a file, and answers when it has seen it")
 TOOL_WARM = Row("Run with one tool round, warm", "s")
-PEAK_COLD = Row("Peak memory of a one-shot run, cold", "MiB", "PSS of all processes, looked at every few milliseconds")
+PEAK_COLD = Row("Peak memory of a one-shot run, cold", "MiB", "All processes, what they share counted once")
 PEAK_WARM = Row("Peak memory of a one-shot run, warm", "MiB", "With the server")
 
 PROMPT = "Say hello."

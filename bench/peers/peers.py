@@ -15,9 +15,7 @@ from typing import Any
 
 MODEL = "fake-model"
 KEY = "key-for-benchmarks"
-# Of our own environment; everything else is the peer's own. Some fetch a package at their first run, and try it again
-# at each if they cannot, so they are told whom to trust.
-_PASSED_ON = ("PATH", "LANG", "TERM", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+_PASSED_ON = ("PATH", "LANG", "TERM")  # of our own environment; everything else is the peer's own
 
 
 @dataclass(frozen=True)

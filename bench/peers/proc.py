@@ -33,9 +33,11 @@ def tree(roots: Collection[int], known: dict[int, int] | None = None) -> set[int
     return found
 
 
-def pss_bytes(pids: Iterable[int]) -> int:
-    """What several share counts once."""
-    return sum(map(_pss, pids))
+def held_bytes(pids: Iterable[int]) -> int:
+    """What is each one's own, and what they share once: as much as the one that shares most. PSS would give a part of
+    it to whoever else on this machine runs the same interpreter."""
+    told = [_memory(pid) for pid in pids]
+    return sum(own for own, _ in told) + max((shared for _, shared in told), default=0)
 
 
 def cpu_s(pids: Iterable[int]) -> float:
@@ -43,12 +45,16 @@ def cpu_s(pids: Iterable[int]) -> float:
     return sum(map(_cpu, pids))
 
 
-def _pss(pid: int) -> int:
+def _memory(pid: int) -> tuple[int, int]:
+    """Its own bytes, and those that it shares with anybody."""
     try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+        return 0, 0
+    kib = {words[0]: int(words[1]) for line in lines[1:] if len(words := line.split()) > 1}
+    own = kib.get("Private_Clean:", 0) + kib.get("Private_Dirty:", 0)
+    shared = kib.get("Shared_Clean:", 0) + kib.get("Shared_Dirty:", 0)
+    return own * 1024, shared * 1024
 
 
 def _cpu(pid: int) -> float:

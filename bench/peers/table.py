@@ -66,7 +66,7 @@ def _table(row: Row, cells: Sequence[Cell]) -> str:
 
 def _numbers(cell: Cell, unit: Unit, base: Cell | None) -> str:
     tried = len(cell.values) + len(cell.failures)
-    told = [cell.peer, *["-"] * 4, f"{len(cell.values)} of {tried}", "-", _remarks(cell)]
+    told = [cell.peer, *["-"] * 4, f"{len(cell.values)} of {tried}" if tried else "-", "-", _remarks(cell)]
     if cell.values:
         told[1:3] = [f"{value:.{_PLACES[unit]}f}" for value in (cell.best, cell.median)]
     if cell.values and base is not None:
