@@ -34,12 +34,9 @@ def examine(law: Law, command: str, directory: str) -> Found:
             return refused(rule, f"to run `{_shown(piece.text)}`")
     if law.mode != "plan" and (rule := law.whole_rule(law.allow, "execute")) is not None:
         return Allow(why=f"the rule {rule.text}", by="rule")
-    troubles: list[Trouble] = []
-    for piece in pieces:
-        found = _judged(law, piece)
-        if isinstance(found, Refuse):
-            return found
-        troubles += found
+    troubles = _merged([_judged(law, piece) for piece in pieces])
+    if isinstance(troubles, Refuse):
+        return troubles
     if not troubles:
         return _allowed(law, pieces)
     if law.mode == "plan" and not all(trouble.is_read for trouble in troubles):
@@ -61,7 +58,7 @@ def _judged(law: Law, piece: Piece) -> Refuse | list[Trouble]:
         case Opaque(why=why, text=text):
             return [Trouble(f"`{_shown(text)}`: {why}")]
         case Touch(kind=kind, paths=paths):
-            return _merged([law.write(path) if kind == "write" else law.read(path) for path in paths])
+            return _touched(law, kind, paths)
         case Command():
             return _judged_command(law, piece)
 
@@ -75,13 +72,7 @@ def _judged_command(law: Law, command: Command) -> Refuse | list[Trouble]:
     if command.is_function and all(is_harmless_assignment(word) for word in command.assigned):
         return []
     if command.is_wrapper:
-        found: list[Trouble] = []
-        for piece in command.inner:
-            judged = _judged(law, piece)
-            if isinstance(judged, Refuse):
-                return judged
-            found += judged
-        return found
+        return _merged([_judged(law, piece) for piece in command.inner])
     return _read_only(law, command)
 
 
@@ -116,6 +107,10 @@ def _paths(command: Command, reads: Sequence[Word]) -> list[str] | None:
     return found
 
 
+def _touched(law: Law, kind: str, paths: Sequence[str]) -> Refuse | list[Trouble]:
+    return _merged([law.write(path) if kind == "write" else law.read(path) for path in paths])
+
+
 def _merged(found: Sequence[Found]) -> Refuse | list[Trouble]:
     troubles: list[Trouble] = []
     for each in found:
@@ -134,7 +129,7 @@ def _denied(law: Law, piece: Piece) -> Rule | None:
         case Opaque():
             return None
         case Touch(kind=kind, paths=paths):
-            found = _merged([law.write(path) if kind == "write" else law.read(path) for path in paths])
+            found = _touched(law, kind, paths)
         case Command():
             for rule in _bash(law, law.deny):
                 if _match(rule, piece, is_denial=True) == "yes":

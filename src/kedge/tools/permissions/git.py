@@ -10,14 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.tools.permissions.options import Given, Options, read_options
+from kedge.tools.permissions.options import Given, Options, dashed, read_options
 from kedge.tools.permissions.special import HERE, Reads
 from kedge.tools.permissions.words import Word
-
-
-def _dashed(names: str) -> frozenset[str]:
-    return frozenset(f"--{name}" for name in names.split())
-
 
 _DIFF = (
     "patch no-patch raw patch-with-raw patch-with-stat numstat shortstat summary name-only name-status no-color"
@@ -68,9 +63,9 @@ def _sub(
         short=short,
         short_valued=valued,
         short_optional=attached,
-        long=_dashed(long),
-        long_valued=_dashed(long_valued),
-        long_optional=_dashed(optional),
+        long=dashed(long),
+        long_valued=dashed(long_valued),
+        long_optional=dashed(optional),
         is_counted=counted,
         needs_equals=True,
     )

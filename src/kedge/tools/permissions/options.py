@@ -14,6 +14,11 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def dashed(text: str) -> frozenset[str]:
+    """Long options, written without their dashes."""
+    return frozenset(f"--{name}" for name in text.split())
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a command may be given. An option that is not here makes it unknown."""
 

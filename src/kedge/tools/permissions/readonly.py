@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kedge.tools.permissions import git, special
-from kedge.tools.permissions.options import Options, names, read_options
+from kedge.tools.permissions.options import Options, dashed, names, read_options
 from kedge.tools.permissions.special import HERE, Reads
 from kedge.tools.permissions.words import Word
 
@@ -41,9 +41,6 @@ def _known(
     pattern_options: str = "",
     recursive: str = "",
 ) -> Known:
-    def dashed(names: str) -> frozenset[str]:
-        return frozenset(f"--{name}" for name in names.split())
-
     options = Options(
         short=short,
         short_valued=valued,

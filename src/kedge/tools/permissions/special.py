@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kedge.tools.permissions.options import Options, names, read_options
+from kedge.tools.permissions.options import Options, dashed, names, read_options
 from kedge.tools.permissions.variables import may_be_set
 from kedge.tools.permissions.words import Word
 
@@ -34,18 +34,16 @@ _SED = re.compile(rf"\s*{_SED_COMMAND}\s*(?:;\s*{_SED_COMMAND}\s*)*;?\s*")
 _SED_OPTIONS = Options(
     short="nErsuz",
     short_valued="e",
-    long=frozenset(
-        {"--quiet", "--silent", "--regexp-extended", "--separate", "--unbuffered", "--null-data", "--posix"}
-    ),
-    long_valued=frozenset({"--expression"}),
+    long=dashed("quiet silent regexp-extended separate unbuffered null-data posix"),
+    long_valued=dashed("expression"),
 )
 _JQ_OPTIONS = Options(
     short="rRncCMsSaje",
-    long=names(
-        "--raw-output --raw-input --null-input --compact-output --color-output --monochrome-output --slurp --sort-keys"
-        " --ascii-output --join-output --exit-status --tab --seq --stream"
+    long=dashed(
+        "raw-output raw-input null-input compact-output color-output monochrome-output slurp sort-keys"
+        " ascii-output join-output exit-status tab seq stream"
     ),
-    long_valued=frozenset({"--indent"}),
+    long_valued=dashed("indent"),
 )
 # Its own way to the environment, to modules and to files.
 _JQ_POWERS = re.compile(r"\benv\b|\bENV\b|\$__prog|\binclude\b|\bimport\b|\binput_filename\b|\bget_search_list\b")
@@ -54,9 +52,9 @@ _DATE_OPTIONS = Options(
     short="uRnj",
     short_valued="dvr",
     short_optional="I",
-    long=frozenset({"--utc", "--universal", "--rfc-email"}),
-    long_valued=frozenset({"--date", "--rfc-3339"}),
-    long_optional=frozenset({"--iso-8601"}),
+    long=dashed("utc universal rfc-email"),
+    long_valued=dashed("date rfc-3339"),
+    long_optional=dashed("iso-8601"),
 )
 
 

@@ -5,96 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 
 from kedge.tools.permissions.ground import Ground, is_secret
+from kedge.tools.permissions.options import names
 from kedge.tools.permissions.patterns import quote_path, quote_word
 from kedge.tools.permissions.pieces import Command
 from kedge.tools.permissions.rules import host_of
 
 # After these words any further ones are the same deed: building, checking, testing this project.
 _PREFIXES = frozenset(
-    tuple(line.split())
+    tuple(words.split())
     for line in (
-        *("npm test", "npm run *", "pnpm test", "pnpm run *", "yarn test", "yarn run *", "bun test", "bun run *"),
-        *("cargo build", "cargo test", "cargo check", "cargo clippy", "cargo fmt", "cargo doc"),
-        *("go build", "go test", "go vet", "go fmt", "dotnet build", "dotnet test", "mvn test", "gradle test"),
-        *("pytest", "python -m pytest", "python3 -m pytest", "uv run pytest", "poetry run pytest"),
-        *("python -m unittest", "python3 -m unittest"),
-        *(
-            "ruff check",
-            "ruff format",
-            "mypy",
-            "pyright",
-            "black",
-            "isort",
-            "tsc",
-            "eslint",
-            "prettier",
-            "jest",
-            "vitest",
-        ),
-        *("npx tsc", "npx eslint", "npx prettier", "npx jest", "npx vitest", "rspec", "phpunit", "ctest", "swift test"),
-        *("git add", "git commit"),
+        "npm test, npm run *, pnpm test, pnpm run *, yarn test, yarn run *, bun test, bun run *",
+        "cargo build, cargo test, cargo check, cargo clippy, cargo fmt, cargo doc",
+        "go build, go test, go vet, go fmt, dotnet build, dotnet test, mvn test, gradle test",
+        "pytest, python -m pytest, python3 -m pytest, uv run pytest, poetry run pytest",
+        "python -m unittest, python3 -m unittest",
+        "ruff check, ruff format, mypy, pyright, black, isort, tsc, eslint, prettier, jest, vitest",
+        "npx tsc, npx eslint, npx prettier, npx jest, npx vitest, rspec, phpunit, ctest, swift test",
+        "git add, git commit",
     )
+    for words in line.split(", ")
 )
 # They run what they are told in their words, or what comes in: each time is another deed.
-_INTERPRETERS = frozenset(
-    {
-        *(
-            "python",
-            "python2",
-            "python3",
-            "pypy",
-            "pypy3",
-            "node",
-            "nodejs",
-            "deno",
-            "bun",
-            "perl",
-            "ruby",
-            "php",
-            "lua",
-        ),
-        *("awk", "gawk", "mawk", "nawk", "sed", "tclsh", "expect", "R", "Rscript", "julia", "ghci", "scala", "groovy"),
-        *("osascript", "pwsh", "powershell", "sqlite3", "psql", "mysql", "gdb", "ed", "ex", "vi", "vim", "emacs", "m4"),
-        *("sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh", "rbash", "busybox"),
-    }
+_INTERPRETERS = names(
+    "python python2 python3 pypy pypy3 node nodejs deno bun perl ruby php lua"
+    " awk gawk mawk nawk sed tclsh expect R Rscript julia ghci scala groovy"
+    " osascript pwsh powershell sqlite3 psql mysql gdb ed ex vi vim emacs m4"
+    " sh bash dash ash ksh mksh zsh fish csh tcsh rbash busybox"
 )
-_NEVER = frozenset(
-    {
-        *(
-            "sudo",
-            "doas",
-            "su",
-            "eval",
-            "source",
-            ".",
-            "exec",
-            "env",
-            "xargs",
-            "find",
-            "parallel",
-            "ssh",
-            "watch",
-            "trap",
-        ),
-        *(
-            "script",
-            "chroot",
-            "flock",
-            "nsenter",
-            "unshare",
-            "strace",
-            "systemd-run",
-            "at",
-            "crontab",
-            "alias",
-            "enable",
-            "hash",
-            "bind",
-            "shopt",
-        ),
-        *("docker", "podman", "kubectl", "rm", "dd", "mkfs", "shutdown", "reboot", "kill", "killall", "pkill", "chmod"),
-        *("curl", "wget", "nc", "scp", "rsync", "timeout", "nice", "nohup", "setsid", "command", "builtin", "tee"),
-    }
+_NEVER = names(
+    "sudo doas su eval source . exec env xargs find parallel ssh watch trap"
+    " script chroot flock nsenter unshare strace systemd-run at crontab alias enable hash bind shopt"
+    " docker podman kubectl rm dd mkfs shutdown reboot kill killall pkill chmod"
+    " curl wget nc scp rsync timeout nice nohup setsid command builtin tee"
 )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from kedge.tools.permissions.options import Options, names, read_options
+from kedge.tools.permissions.options import Options, dashed, names, read_options
 from kedge.tools.permissions.variables import may_precede
 from kedge.tools.permissions.words import UNKNOWN, Word
 
@@ -49,8 +49,8 @@ def _spec(
     options = Options(
         short=short,
         short_valued=valued,
-        long=frozenset(f"--{name}" for name in long.split()),
-        long_valued=frozenset(f"--{name}" for name in long_valued.split()),
+        long=dashed(long),
+        long_valued=dashed(long_valued),
         is_counted=True,
         stops=True,
     )
@@ -101,21 +101,21 @@ _OF_BASH = re.compile(r"\$'|\[\[|(?<!\$)\(\(|\{[^}]*(?:,|\.\.)")
 _SHELL_OPTIONS = Options(
     short="ceuxvlnfCaBhkmpst",
     short_valued="oO",
-    long=frozenset({"--login", "--norc", "--noprofile", "--posix", "--verbose", "--restricted"}),
+    long=dashed("login norc noprofile posix verbose restricted"),
     stops=True,
 )
 _XARGS = Options(
     short="0rtxop",
     short_valued="nPLIdsE",
-    long=names("--null --no-run-if-empty --verbose --exit --open-tty --interactive"),
-    long_valued=names("--max-args --max-procs --max-lines --delimiter --max-chars --replace --eof"),
+    long=dashed("null no-run-if-empty verbose exit open-tty interactive"),
+    long_valued=dashed("max-args max-procs max-lines delimiter max-chars replace eof"),
     stops=True,
 )
 _WATCH = Options(
     short="bcdegtpwx",
     short_valued="n",
-    long=names("--differences --no-title --errexit --chgexit --color --exec --precise --beep --no-wrap"),
-    long_valued=names("--interval"),
+    long=dashed("differences no-title errexit chgexit color exec precise beep no-wrap"),
+    long_valued=dashed("interval"),
     stops=True,
 )
 _REMOTE = names("ssh su script docker podman kubectl")
@@ -244,8 +244,8 @@ def _env(rest: list[Word]) -> Wrapped:
     options = Options(
         short="i0v",
         short_valued="u",
-        long=names("--ignore-environment --null --debug"),
-        long_valued=names("--unset"),
+        long=dashed("ignore-environment null debug"),
+        long_valued=dashed("unset"),
         stops=True,
     )
     given = read_options([word for word in rest if word.text != "-"], options)
