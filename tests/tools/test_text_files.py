@@ -86,7 +86,7 @@ def test_what_is_no_text_file_is_refused_without_waiting(tmp_path: Path) -> None
     os.truncate(tmp_path / "large", MAX_EDIT_BYTES + 1)
     for name, why in [
         ("binary", "binary"),
-        ("pipe", "not a regular file"),
+        ("pipe", "is a pipe, a socket or a device"),
         ("large", "over 10 MiB"),
         (".", "is a directory"),
         ("none", "does not exist"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -72,26 +73,19 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
     hold = await _hold_or_leave(ctx)
     env = environment(ctx.env)
     command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, hold)
-    try:
+    async with _given_up_on_error(command):
         if not params.run_in_background and not await _exits(command):
             ctx.jobs.check_room()
         if command.over.is_set() or (command.exited.is_set() and not command.left):
             return _ended(command, hold)
         return _moved(await ctx.jobs.add(ctx, command, params.command, params.description), params)
-    except ToolError:
-        await command.end()  # nobody could find it again
-        await command.abandon()
-        raise
-    except BaseException:
-        await command.abandon()
-        raise
 
 
 async def attended(ctx: ToolContext, words: str) -> tuple[str, int]:
     """A person's own command, watched to its end: what it said, and its exit code as a shell tells it."""
     live = _Live(ctx.write)
     command = await Command.start(ctx, words, ctx.directory, environment(ctx.env), live.write, None)
-    try:
+    async with _given_up_on_error(command):
         await command.exited.wait()
         code = 0 if command.exit_code is None else command.exit_code
         code = code if code >= 0 else 128 - code
@@ -101,8 +95,15 @@ async def attended(ctx: ToolContext, words: str) -> tuple[str, int]:
         job = await ctx.jobs.add(ctx, command, words, "")
         note = f"still running in the background: {', '.join(command.left)}; it is job {job.id}"
         return _with_notes(command.take(), [note]), code
+
+
+@contextlib.asynccontextmanager
+async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
+    """A command that cannot become a job is ended: nobody could find it again. A cancelled one is ended for us."""
+    try:
+        yield
     except ToolError:
-        await command.end()  # nobody could find it again
+        await command.end()
         await command.abandon()
         raise
     except BaseException:

@@ -13,7 +13,6 @@ _BOMS = (  # the longer first: one of UTF-32 begins like one of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# UTF-8 with something broken in it is still UTF-8: edits see it so, too.
 _UTF8_CHARACTER = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _PDF = b"%PDF-"  # the beginning of one may look like text
 _KINDS = (
@@ -79,7 +78,12 @@ def encoding_of(head: bytes) -> Encoding:
     for bom, name in _BOMS:
         if head.startswith(bom):
             return Encoding(name)
-    return Encoding("utf-8" if _is_utf8(head) or _UTF8_CHARACTER.search(head) else "latin-1")
+    return Encoding("utf-8" if _is_utf8(head) or has_utf8(head) else "latin-1")
+
+
+def has_utf8(data: bytes) -> bool:
+    """Whether a character of UTF-8 is in there: then it is UTF-8, also with something broken in it."""
+    return _UTF8_CHARACTER.search(data) is not None
 
 
 def _is_text(head: bytes) -> bool:

@@ -75,11 +75,15 @@ class Saved:
 
 
 def _make_room(directory: Path) -> None:
-    files = sorted(directory.glob("output-*.txt"), key=lambda path: path.stat().st_mtime)
-    size = sum(path.stat().st_size for path in files)
-    for path in files:
+    """Another call of the session may do the same beside us."""
+    files: list[tuple[float, int, Path]] = []
+    for path in directory.glob("output-*.txt"):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            files.append((status.st_mtime, status.st_size, path))
+    size = sum(file_size for _, file_size, _ in files)
+    for _, file_size, path in sorted(files):
         if size <= MAX_DIRECTORY_BYTES:
             return
-        with contextlib.suppress(FileNotFoundError):
-            size -= path.stat().st_size
-            path.unlink()
+        path.unlink(missing_ok=True)
+        size -= file_size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-import re
 import stat
 from bisect import bisect_left
 from functools import cached_property
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from kedge.tools.encodings import has_utf8
 from kedge.tools.errors import ToolError
 
 # A source file of this size is generated; what the model cannot read whole it cannot edit safely either.
@@ -23,7 +23,6 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_UTF8_CHARACTER = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 
 
 class BinaryFile(Exception):
@@ -55,7 +54,7 @@ def decode(data: bytes) -> tuple[str, Encoding]:
         return data.decode(), Encoding("utf-8")
     except UnicodeDecodeError:
         pass
-    if _UTF8_CHARACTER.search(data):  # UTF-8 with something broken in it
+    if has_utf8(data):  # with something broken in it
         return data.decode("utf-8", "surrogateescape"), Encoding("utf-8", errors="surrogateescape")
     return data.decode("latin-1"), Encoding("latin-1")
 
@@ -135,7 +134,7 @@ def read(path: Path, shown: str) -> TextFile:
     except FileNotFoundError:
         raise ToolError(f"{shown} does not exist. Use write to create it.") from None
     except OSError as error:
-        raise ToolError(f"{shown} cannot be read: {error.strerror}.") from error
+        raise ToolError(f"{shown} cannot be read ({error.strerror}); check the path and its permissions.") from error
     try:
         status = os.fstat(fd)
         _check_kind(status, shown)
@@ -146,15 +145,17 @@ def read(path: Path, shown: str) -> TextFile:
     try:
         raw, encoding = decode(data)
     except BinaryFile:
-        raise ToolError(f"{shown} is a binary file and cannot be edited as text.") from None
+        raise ToolError(
+            f"{shown} is a binary file and cannot be edited as text. Use bash with a program made for it."
+        ) from None
     return TextFile(path, data, raw, encoding, status)
 
 
 def _check_kind(status: os.stat_result, shown: str) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise ToolError(f"{shown} is a directory.")
+        raise ToolError(f"{shown} is a directory. Give the path of a file; ls shows what is in there.")
     if not stat.S_ISREG(status.st_mode):
-        raise ToolError(f"{shown} is not a regular file.")
+        raise ToolError(f"{shown} is a pipe, a socket or a device, and cannot be edited. Give the path of a file.")
     if status.st_size > MAX_EDIT_BYTES:
         raise ToolError(
             f"{shown} has {status.st_size >> 20} MiB; files over {MAX_EDIT_BYTES >> 20} MiB are not edited. Use a"

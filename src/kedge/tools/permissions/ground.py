@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.paths import is_inside
+from kedge.tools.permissions.options import names
 
 MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
 MAX_LINKS = 40  # as the kernel
@@ -26,19 +27,9 @@ _PROTECTED_NAMES = frozenset(
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".zshrc", ".zshenv", ".zprofile", ".zlogin"),
     }
 )
-_SECRET_NAMES = (
-    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
-    *(
-        ".netrc",
-        ".pgpass",
-        ".npmrc",
-        ".pypirc",
-        ".git-credentials",
-        "credentials",
-        "credentials.*",
-        "shadow",
-        "*_history",
-    ),
+_SECRET_NAMES = names(
+    ".env .env.* *.pem *.key *.p12 *.pfx *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519*"
+    " .netrc .pgpass .npmrc .pypirc .git-credentials credentials credentials.* shadow *_history"
 )
 _SECRET_PARTS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".password-store", "gcloud"})
 
