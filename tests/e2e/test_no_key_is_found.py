@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from tests.client.command import Done
 from tests.e2e.home import Home
 from tests.e2e.project import Project, at_home, bash, repair, step, wire_env
 from tests.server.client import done
+from tests.support.model_control import ModelControl, model_thread
 from tests.support.wires import WAYS, WIRES
 
 KEY = "planted.key.5c1f"
@@ -34,8 +36,17 @@ SOURCES = {
 }
 
 
-# Where a key comes from is nothing that a wire knows: two of them try all places, and every one the first.
-CASES = [(wire, name) for wire in WIRES for name in (SOURCES if wire in ("chat", "anthropic") else list(SOURCES)[:1])]
+# Where a key comes from is nothing that a wire knows: each wire has it from the first place, and each other place is
+# tried with another wire.
+FIRST, *OTHERS = SOURCES
+CASES = [*((wire, FIRST) for wire in WIRES), *zip(WIRES, OTHERS, strict=False)]
+
+
+@pytest.fixture
+def models() -> Generator[ModelControl]:
+    """One for each case: all that it was asked is read at the end."""
+    with model_thread() as models:
+        yield models
 
 
 @pytest.mark.parametrize(("wire", "name"), CASES)
@@ -48,7 +59,7 @@ def test_a_planted_key_is_used_and_found_nowhere(home: Home, tmp_path: Path, wir
         env[source.variable if source.config else WAYS[wire].key_variable] = KEY
     with at_home(home, config.replace("SCRATCH", str(tmp_path))) as project:
         said = tasks(project, env, is_in_env=bool(source.variable))
-        seen = listings(project)
+        seen = listings(project, env)
         calls = project.models.stats()["calls"]
     assert [word for word in SECRETS if word in seen or word in said] == []
     mine = [call for call in calls if HEADER in str(call["headers"])]
@@ -80,7 +91,7 @@ def tasks(project: Project, env: dict[str, str], *, is_in_env: bool) -> str:
     return "".join(end.out + end.err for end in ends)
 
 
-def listings(project: Project) -> str:
+def listings(project: Project, env: dict[str, str]) -> str:
     """Whatever a client can be told."""
     client, workspace = project.client, project.workspace
     sessions = done(client.get(f"{workspace}/sessions"))["sessions"]
@@ -94,5 +105,5 @@ def listings(project: Project) -> str:
     answers = [client.get(path) for path in paths]
     assert [answer.status for answer in answers] == [200] * len(paths)
     told = b"".join(frame.raw for frame in events.frames) + b"".join(answer.body for answer in answers)
-    commands = [project.kedge("config", "show"), project.kedge("runs"), project.kedge("doctor")]
+    commands = [project.kedge(*words, env=env) for words in (("config", "show"), ("runs",), ("doctor",))]
     return told.decode() + "".join(end.out + end.err for end in commands)
