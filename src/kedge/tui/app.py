@@ -1,4 +1,4 @@
-"""The terminal interface as an application: its life, what it tells the terminal, and the model it works with."""
+"""The terminal interface as an application: its life, what it is connected with, and the model it works with."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 
 from kedge.client.errors import ClientError, SpawnRefused
-from kedge.protocol.events import AgentEvent, ConfigChanged
-from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.tui import terminal
+from kedge.tui.announcing import Announcer
 from kedge.tui.chat.clean import clean
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Guarded
+from kedge.tui.happening import react
 from kedge.tui.launch import Launch
 from kedge.tui.link import Link
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Settings
-from kedge.tui.story.book import Book, Ended, Gone, Happening, Rechosen, Resolved, Rewound
+from kedge.tui.story.book import Book
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
-    from kedge.tui.story.page import Page
 
 T = TypeVar("T")
 JOIN_S = 1.0  # of one try to join: the link tries again, and nobody who leaves waits longer for it
@@ -47,15 +46,14 @@ class KedgeApp(App[int]):
         super().__init__()
         self.launch = launch
         self.settings = Settings()
-        self.book = Book(self._happened)
+        self.book = Book(partial(react, self))
         self.link = Link(self.book, self._connect, self._changed)
         self.desk = Desk(self.link.ready)
         self.chat = ChatScreen(self.book, self.link, self.desk, mode=launch.mode)
         self.problem: SpawnRefused | None = None  # why there is no server to look at
         self._told = told
-        self._is_focused = True
+        self.announcer = Announcer(self)
         self._linking: asyncio.Task[None] | None = None
-        self._said = ("", "")  # title and progress, as they were told last
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
@@ -84,7 +82,7 @@ class KedgeApp(App[int]):
         if self._linking is not None:  # its connections are closed before the loop is
             self._linking.cancel()
             await asyncio.wait({self._linking})
-        self.say(terminal.title("") + (terminal.progress("none") if terminal.shows_progress(os.environ) else ""))
+        self.announcer.clear()
 
     @property
     def _own_theme(self) -> str:
@@ -104,7 +102,7 @@ class KedgeApp(App[int]):
             name="tui",
             give_up_s=JOIN_S,
         )
-        return AsyncClient(client.wire, client.workspace)
+        return AsyncClient(client.wire, client.workspace)  # which has as much patience as others
 
     @work(group="begin")
     async def _begin(self) -> None:
@@ -174,70 +172,20 @@ class KedgeApp(App[int]):
         except ClientError as error:
             self.chat.hint(str(error))
 
-    def pick_theme(self, name: str = "") -> None:
-        if name and name not in self.available_themes:
-            self.chat.hint(f"There is no theme {name!r}")
-        elif name:
-            self._set_theme(name)
-        else:
-            self._choose_theme()
-
     @work(group="dialog")
-    async def _choose_theme(self) -> None:
-        from kedge.tui.dialogs.palette import Palette
+    async def pick_theme(self, name: str = "") -> None:
+        from kedge.tui.themes import pick
 
-        items = [(theme, "", "") for theme in sorted(self.available_themes)]
-        if (chosen := await self.ask(Palette(items, "Theme"))) is not None:
-            self._set_theme(chosen)
+        await pick(self, name)
 
     async def ask(self, dialog: ModalScreen[T]) -> T | None:
         """What a dialog was answered; None: it was closed."""
         return await self.push_screen_wait(dialog)
 
-    @work(group="theme")
-    async def _set_theme(self, name: str) -> None:
-        self.theme = name
-        try:
-            await self.desk.set_config("tui.theme", name)
-        except ClientError as error:
-            self.chat.hint(f"It looks so until you leave; not stored: {error}")
-
     # what happens
 
     def _changed(self) -> None:
         self.chat.changed()
-
-    def _happened(self, what: Happening) -> None:
-        """Told by the story, once for each."""
-        match what:
-            case Resolved():
-                self.chat.asking.resolved(what)
-            case Ended(run, end):
-                if self.chat.session_id == end.session_id:
-                    self.read(partial(self.link.read_totals, end.session_id))
-                is_own = run is None or run.parent_run_id is None
-                if is_own and not end.cancelled:
-                    self._notify("failed" if end.error else "finished", end.error or end.text, end.session_id)
-            case Gone(session_id):
-                if session_id == self.chat.session_id:
-                    self.chat.action_new_session()
-                    self.chat.hint("The session was deleted")
-            case Rewound(session_id):
-                self.read(partial(self.link.read_page, session_id))
-                self.read(partial(self.link.read_surroundings, session_id))
-            case ConfigChanged():
-                self._reread()
-            case Rechosen(session_id):
-                if session_id == self.chat.session_id:
-                    self._reread()
-            case AgentEvent():
-                if what.type == "re_authenticate" and what.session_id == self.chat.session_id:
-                    self.log_in(what.provider_id or "")
-            case PermissionRequest():
-                self._notify("asks", what.description, what.session_id)
-            case QuestionRequest():
-                asked = next((str(each.get("question", "")) for each in what.questions), "")
-                self._notify("asks", asked, what.session_id)
 
     def read(self, reading: Callable[[], Awaitable[None]]) -> None:
         """Beside all else."""
@@ -259,23 +207,12 @@ class KedgeApp(App[int]):
             self.chat.hint(str(error))
 
     @work(group="settings", exclusive=True)
-    async def _reread(self) -> None:
+    async def reread(self) -> None:
         try:
             await self._read_settings()
             await self.choose_model()
         except ClientError:
             pass  # read again when there is a server
-
-    def _notify(self, what: str, text: str, session_id: str) -> None:
-        """For somebody who looks elsewhere: at another window, or another session."""
-        session = self.book.sessions.get(session_id)
-        title = (session.title if session else "") or "kedge"
-        if not self._is_focused:
-            self.say(terminal.notification(f"{title}: {what}", text, self.settings.notifications, os.environ))
-        elif session_id != self.chat.session_id and (
-            session is None or session.parent_session_id != self.chat.session_id
-        ):
-            self.notify(f"{title}: {what}")
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key):
@@ -285,10 +222,10 @@ class KedgeApp(App[int]):
         await super().on_event(event)
 
     def on_app_focus(self, _: events.AppFocus) -> None:
-        self._is_focused = True
+        self.announcer.is_looked_at = True
 
     def on_app_blur(self, _: events.AppBlur) -> None:
-        self._is_focused = False
+        self.announcer.is_looked_at = False
 
     def notify(
         self,
@@ -303,16 +240,6 @@ class KedgeApp(App[int]):
         super().notify(clean(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     # the terminal
-
-    def show_state(self, page: Page | None) -> None:
-        """In the title and the task bar."""
-        session = self.book.sessions.get(page.session_id) if page else None
-        is_busy = page is not None and page.is_busy
-        title = terminal.title(f"{'● ' if is_busy else ''}{(session.title if session else '') or 'kedge'}")
-        progress = terminal.progress("busy" if is_busy else "none") if terminal.shows_progress(os.environ) else ""
-        if (title, progress) != self._said:
-            self._said = (title, progress)
-            self.say(title + progress)
 
     @on(Driver.SignalResume)
     def _paint_again(self) -> None:
@@ -334,34 +261,9 @@ class KedgeApp(App[int]):
         self.leave()
 
     def leave(self) -> None:
-        """Ask when a run would be left, and say that it goes on."""
-        page = self.chat.page
-        if page is None or not page.is_busy:
-            self.exit(0)
-            return
-        from kedge.tui.dialogs.confirm import ConfirmDialog
+        from kedge.tui.leaving import leave
 
-        text = "A run is going on. It goes on without you: come back with `kedge --continue`."
-        choices = [("leave", "Leave"), ("cancel", "Cancel it and leave"), ("stay", "Stay")]
-        self.push_screen(ConfirmDialog(text, choices), self._left)
-
-    def _left(self, choice: str | None) -> None:
-        if choice == "leave":
-            self.exit(0)
-        elif choice == "cancel":
-            self._cancel_and_leave()
-        else:
-            self._changed()  # a request that was answered meanwhile is not asked again
-
-    @work(group="leave")
-    async def _cancel_and_leave(self) -> None:
-        try:
-            if self.chat.session_id is not None:
-                await self.desk.cancel(self.chat.session_id)
-        except ClientError as error:
-            self.notify(f"Not cancelled: {error}", severity="error")
-            return
-        self.exit(0)
+        leave(self)
 
 
 def run(launch: Launch) -> int:

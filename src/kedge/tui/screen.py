@@ -138,7 +138,7 @@ class ChatScreen(Screen[None]):
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(session.title if session else "", model, page, self.window, place)
         self.asking.sync(requests)
-        self.kedge.show_state(page)
+        self.kedge.announcer.show_state(page)
         self.sending.settle()
 
     def _welcome(self, *, is_wanted: bool) -> None:

@@ -1,0 +1,49 @@
+"""What is said beside the picture: the window's title, its task bar, and a word for somebody who looks elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from kedge.tui import terminal
+
+if TYPE_CHECKING:
+    from kedge.tui.app import KedgeApp
+    from kedge.tui.story.page import Page
+
+
+class Announcer:
+    def __init__(self, app: KedgeApp) -> None:
+        self._app = app
+        self._said = ("", "")  # title and progress, as they were told last
+        self.is_looked_at = True  # whether the terminal's window has the focus
+
+    def show_state(self, page: Page | None) -> None:
+        is_busy = page is not None and page.is_busy
+        name = self._title(page.session_id) if page else "kedge"
+        title = terminal.title(f"{'● ' if is_busy else ''}{name}")
+        progress = terminal.progress("busy" if is_busy else "none") if terminal.shows_progress(os.environ) else ""
+        if (title, progress) != self._said:
+            self._said = (title, progress)
+            self._app.say(title + progress)
+
+    def clear(self) -> None:
+        self._app.say(terminal.title("") + (terminal.progress("none") if terminal.shows_progress(os.environ) else ""))
+
+    def tell(self, what: str, text: str, session_id: str) -> None:
+        """For somebody who looks at another window, or at another session."""
+        head, settings = f"{self._title(session_id)}: {what}", self._app.settings
+        if not self.is_looked_at:
+            self._app.say(terminal.notification(head, text, settings.notifications, os.environ))
+        elif not self._is_shown(session_id):
+            self._app.notify(head)
+
+    def _title(self, session_id: str) -> str:
+        session = self._app.book.sessions.get(session_id)
+        return (session.title if session else "") or "kedge"
+
+    def _is_shown(self, session_id: str) -> bool:
+        """Also what a sub-agent of the session does."""
+        shown = self._app.chat.session_id
+        session = self._app.book.sessions.get(session_id)
+        return session_id == shown or (session is not None and session.parent_session_id == shown)
