@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import SuspendNotSupported
 from textual.binding import BindingType
 from textual.content import Content as Plain  # a text that is not read as markup
 from textual.message import Message
@@ -19,12 +17,11 @@ from textual.widgets import TextArea
 from kedge.protocol.bounds import check_command, check_prompt
 from kedge.protocol.errors import KedgeError
 from kedge.tui.editor import attaching, pasting
-from kedge.tui.editor.attaching import Unfit
 from kedge.tui.editor.completing import Arguments, Completer, Files
 from kedge.tui.editor.draft import Content, Draft, kind_of
 from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
-from kedge.tui.editor.killing import KillArea
 from kedge.tui.editor.memory import Memory
+from kedge.tui.editor.outside import OutsideArea
 from kedge.tui.editor.recall import Recall
 from kedge.tui.editor.wishes import Choice
 
@@ -38,7 +35,7 @@ MAX_FOUND = 50  # of the history, in a list
 PLACEHOLDER = "Ask for something · @ file · / command · ! shell"
 
 
-class PromptEditor(KillArea, inherit_bindings=False):
+class PromptEditor(OutsideArea, inherit_bindings=False):
     """`files` finds names for what is typed after an `@`; `commands` are names and a word of help.
 
     `directory` is the workspace if it is on this machine: then images that a prompt names go with it.
@@ -52,13 +49,6 @@ class PromptEditor(KillArea, inherit_bindings=False):
         def __init__(self, draft: Draft) -> None:
             super().__init__()
             self.draft = draft
-
-    class Told(Message):
-        """A line for the person: something was refused, or could not be done."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
 
     def __init__(
         self,
@@ -176,9 +166,6 @@ class PromptEditor(KillArea, inherit_bindings=False):
             return []
         return attaching.mentioned(content.text, self._directory, content.attachments)
 
-    def tell(self, text: str) -> None:
-        self.post_message(self.Told(text))
-
     # lines
 
     def action_newline(self) -> None:
@@ -281,66 +268,6 @@ class PromptEditor(KillArea, inherit_bindings=False):
     def _handled(event: events.Key) -> None:
         event.stop()
         event.prevent_default()
-
-    # pasting
-
-    async def _on_paste(self, event: events.Paste) -> None:
-        event.stop()
-        event.prevent_default()
-        self.take_paste(event.text)
-
-    def take_paste(self, text: str) -> None:
-        """Text goes in as it is, in a word if it is long; the names of dropped images become the images."""
-        text = pasting.cleaned(text)
-        try:
-            files = pasting.dropped_files(text)
-            if files and all(attaching.is_attachable(path) for path in files):
-                for path in files:
-                    self.insert_file(attaching.read(path))
-            elif pasting.is_long(text):
-                self.insert_paste(text)
-            else:
-                self.insert_text(text)
-        except Unfit as error:
-            self.tell(f"Not attached: {error}")
-
-    def action_paste(self) -> None:
-        self.run_worker(self._paste_clipboard(), group="clipboard", exclusive=True)
-
-    async def _paste_clipboard(self) -> None:
-        from kedge.tui.editor import clipboard  # imported when it is first needed: the first picture does not wait
-
-        image = await clipboard.image(os.environ)
-        try:
-            if image is not None:
-                self.insert_file(attaching.checked("clipboard.png", "image/png", image))
-            elif self.app.clipboard:
-                self.take_paste(self.app.clipboard)
-        except Unfit as error:
-            self.tell(f"Not attached: {error}")
-
-    def action_expand(self) -> None:
-        if not self.show_paste(most=pasting.ATTACH_CHARS):
-            self.tell("Nothing here was pasted that could be shown")
-
-    # elsewhere
-
-    def action_edit_outside(self) -> None:
-        """In the user's own editor, which has the terminal meanwhile; the server goes on."""
-        from kedge.tui.editor import external
-
-        text = self.content.expanded
-        try:
-            with self.app.suspend():
-                edited = external.edited(text, os.environ)
-        except SuspendNotSupported:
-            self.tell("This terminal cannot be lent to an editor")
-            return
-        if edited.problem:
-            self.tell(edited.problem)
-        elif edited.text != text:
-            self.put(Content(pasting.cleaned(edited.text)))
-        self.refresh()
 
     # keeping
 

@@ -1,0 +1,82 @@
+"""What comes into the editor from outside: pastes, dropped files, the clipboard, and the user's own editor."""
+
+from __future__ import annotations
+
+import os
+
+from textual import events
+from textual.app import SuspendNotSupported
+from textual.message import Message
+
+from kedge.tui.editor import attaching, pasting
+from kedge.tui.editor.attaching import Unfit
+from kedge.tui.editor.draft import Content
+from kedge.tui.editor.killing import KillArea
+
+
+class OutsideArea(KillArea):
+    class Told(Message):
+        """A line for the person: something was refused, or could not be done."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def tell(self, text: str) -> None:
+        self.post_message(self.Told(text))
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        self.take_paste(event.text)
+
+    def take_paste(self, text: str) -> None:
+        """Text goes in as it is, in a word if it is long; the names of dropped images become the images."""
+        text = pasting.cleaned(text)
+        try:
+            files = pasting.dropped_files(text)
+            if files and all(attaching.is_attachable(path) for path in files):
+                for path in files:
+                    self.insert_file(attaching.read(path))
+            elif pasting.is_long(text):
+                self.insert_paste(text)
+            else:
+                self.insert_text(text)
+        except Unfit as error:
+            self.tell(f"Not attached: {error}")
+
+    def action_paste(self) -> None:
+        self.run_worker(self._paste_clipboard(), group="clipboard", exclusive=True)
+
+    async def _paste_clipboard(self) -> None:
+        from kedge.tui.editor import clipboard  # imported when it is first needed: the first picture does not wait
+
+        image = await clipboard.image(os.environ)
+        try:
+            if image is not None:
+                self.insert_file(attaching.checked("clipboard.png", "image/png", image))
+            elif self.app.clipboard:
+                self.take_paste(self.app.clipboard)
+        except Unfit as error:
+            self.tell(f"Not attached: {error}")
+
+    def action_expand(self) -> None:
+        if not self.show_paste(most=pasting.ATTACH_CHARS):
+            self.tell("Nothing here was pasted that could be shown")
+
+    def action_edit_outside(self) -> None:
+        """In the user's own editor, which has the terminal meanwhile; the server goes on."""
+        from kedge.tui.editor import external
+
+        text = self.content.expanded
+        try:
+            with self.app.suspend():
+                edited = external.edited(text, os.environ)
+        except SuspendNotSupported:
+            self.tell("This terminal cannot be lent to an editor")
+            return
+        if edited.problem:
+            self.tell(edited.problem)
+        elif edited.text != text:
+            self.put(Content(pasting.cleaned(edited.text)))
+        self.refresh()
