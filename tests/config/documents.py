@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from hypothesis import strategies as st
 
-from kedge.config.keys import Path, quoted, spelled
+from kedge.config.keys import Key, quoted, spelled
 
 T = TypeVar("T")
 
@@ -45,13 +45,13 @@ class Written:
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self._draw = draw
         self._lines: list[str] = []
-        self.line_of: dict[Path, int] = {}
+        self.line_of: dict[Key, int] = {}
 
     @property
     def text(self) -> str:
         return "".join(f"{line}\n" for line in self._lines)
 
-    def table(self, path: Path, depth: int) -> None:
+    def table(self, path: Key, depth: int) -> None:
         """The entries of a table, then the tables in it, each under its header."""
         names = self._names()
         inner = names[: self._pick(list(range(len(names) + 1)))] if depth else []
@@ -62,7 +62,7 @@ class Written:
             self._noise()
             self._headed((*path, name), depth - 1)
 
-    def _headed(self, path: Path, depth: int) -> None:
+    def _headed(self, path: Key, depth: int) -> None:
         if self._pick([True, False, False]):
             for place in range(self._pick([1, 2])):
                 self._header((*path, place), "[[", "]]")
@@ -71,14 +71,14 @@ class Written:
         self._header(path, "[", "]")
         self.table(path, depth)
 
-    def _header(self, path: Path, opening: str, closing: str) -> None:
+    def _header(self, path: Key, opening: str, closing: str) -> None:
         written = self._dotted([name for name in path if isinstance(name, str)])
         if isinstance(path[-1], int):
             self._note(path[:-1])
         self._note(path)
         self._lines.append(f"{self._blank()}{opening}{written}{closing}{self._tail()}")
 
-    def _entry(self, table: Path, name: str) -> None:
+    def _entry(self, table: Key, name: str) -> None:
         style = self._pick(["plain", "plain", "dotted", "inline"])
         if style == "inline":
             names = self._names()
@@ -96,7 +96,7 @@ class Written:
         value = self._pick(VALUES)
         self._lines += f"{self._blank()}{self._dotted(rest)} = {value}{self._tail()}".split("\n")
 
-    def _note(self, path: Path) -> None:
+    def _note(self, path: Key) -> None:
         """A key stands where it is first mentioned; it is noted before its line is written."""
         self.line_of.setdefault(path, len(self._lines) + 1)
 
@@ -131,7 +131,7 @@ def documents(draw: st.DrawFn) -> Written:
     return written
 
 
-def paths_of(value: Any, path: Path = ()) -> set[Path]:
+def paths_of(value: Any, path: Key = ()) -> set[Key]:
     """Every key that tomllib found, and every element of an array."""
     inner: list[tuple[str | int, Any]] = []
     match value:

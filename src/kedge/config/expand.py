@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from kedge.config.keys import Path
+from kedge.config.keys import Key
 
 _REFERENCE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
 
@@ -32,7 +32,7 @@ def has_references(value: Any) -> bool:
             return False
 
 
-def expanded(value: Any, env: Mapping[str, str], path: Path, complain: Callable[[Path, str], None]) -> Any:
+def expanded(value: Any, env: Mapping[str, str], path: Key, complain: Callable[[Key, str], None]) -> Any:
     """The value with every text in it expanded; what cannot be is told and left as it is."""
     match value:
         case str():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-Path = tuple[str | int, ...]  # a number stands for an element of an array
+Key = tuple[str | int, ...]  # a number stands for an element of an array
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}

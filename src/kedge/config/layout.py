@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kedge.config.keys import Path, read_key, skip_blanks
+from kedge.config.keys import Key, read_key, skip_blanks
 
 
 class Entry(NamedTuple):
     """One `key = value`: where its key begins, and where its value begins and ends."""
 
-    path: Path
-    base: Path  # the table it is written in; what follows is the key as it stands there
+    path: Key
+    base: Key  # the table it is written in; what follows is the key as it stands there
     start: int
     value_start: int
     value_end: int
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    path: Path
+    path: Key
     start: int
     end: int  # behind its bracket
     is_array: bool
@@ -36,17 +36,17 @@ class Layout:
         self.text = text
         self.entries: list[Entry] = []
         self.headers: list[Header] = []
-        self._lengths: dict[Path, int] = {}  # of arrays of tables
-        self._starts: dict[Path, int] = {}
+        self._lengths: dict[Key, int] = {}  # of arrays of tables
+        self._starts: dict[Key, int] = {}
         self._read()
 
-    def line_of(self, path: Path) -> int:
+    def line_of(self, path: Key) -> int:
         """The line of a key, or of the nearest table around it; 0 for one that is not there."""
         while path and path not in self._starts:
             path = path[:-1]
         return self.text.count("\n", 0, self._starts[path]) + 1 if path else 0
 
-    def paths(self) -> list[Path]:
+    def paths(self) -> list[Key]:
         return list(self._starts)
 
     def _read(self) -> None:
@@ -57,10 +57,10 @@ class Layout:
             else:
                 at = self._read_entry(at, table, is_inline=False)
 
-    def _read_header(self, at: int) -> tuple[int, Path]:
+    def _read_header(self, at: int) -> tuple[int, Key]:
         is_array = self.text.startswith("[[", at)
         names, end = read_key(self.text, at + (2 if is_array else 1))
-        path: Path = ()
+        path: Key = ()
         for place, name in enumerate(names, 1):
             path = (*path, name)
             self._starts.setdefault(path, at)
@@ -73,9 +73,9 @@ class Layout:
         self.headers.append(Header(path, at, end, is_array))
         return end, path
 
-    def _read_entry(self, at: int, table: Path, *, is_inline: bool) -> int:
+    def _read_entry(self, at: int, table: Key, *, is_inline: bool) -> int:
         names, end = read_key(self.text, at)
-        path: Path = table
+        path: Key = table
         for name in names:
             path = (*path, name)
             self._starts.setdefault(path, at)
@@ -85,7 +85,7 @@ class Layout:
         self.entries.insert(place, Entry(path, table, at, start, end, is_inline))
         return end
 
-    def _read_value(self, at: int, path: Path) -> int:
+    def _read_value(self, at: int, path: Key) -> int:
         for mark in ('"""', "'''", '"', "'"):
             if self.text.startswith(mark, at):
                 return self._string_end(at, mark)
@@ -98,7 +98,7 @@ class Layout:
             end += 1
         return at + len(self.text[at:end].rstrip(" \t"))
 
-    def _read_array(self, at: int, path: Path) -> int:
+    def _read_array(self, at: int, path: Key) -> int:
         at, place = self._skip_space(at + 1), 0
         while not self.text.startswith("]", at):
             element = (*path, place)
@@ -109,7 +109,7 @@ class Layout:
             place += 1
         return at + 1
 
-    def _read_inline_table(self, at: int, path: Path) -> int:
+    def _read_inline_table(self, at: int, path: Key) -> int:
         at = self._skip_space(at + 1)
         while not self.text.startswith("}", at):
             at = self._skip_space(self._read_entry(at, path, is_inline=True))

@@ -19,8 +19,7 @@ from kedge.config import environment
 from kedge.config.errors import BadConfig, Problem
 from kedge.config.expand import expanded, has_references
 from kedge.config.files import Document, Files
-from kedge.config.keys import Path as Key
-from kedge.config.keys import spelled
+from kedge.config.keys import Key, spelled
 from kedge.config.places import Layer, Places, workspace_files
 from kedge.config.schema import Config
 from kedge.config.tree import problems
@@ -28,6 +27,7 @@ from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
 
 GROWING = (("permissions", "deny"), ("sandbox", "hidden"))
 OriginOf = Callable[[Key], "Origin"]
+WhyNot = Callable[[Key, Any], str | None]  # why a key with this value does not count
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -117,9 +117,10 @@ class _Merging:
             return
         values = document.values
         if not trusted:
-            values = self._without_references(document, values)
+            values = self._kept(document, values, _reference)
         values = self._checked(document, values)
-        self._add("workspace", document, self._permitted(document, values, trusted=trusted))
+        permitted = self._kept(document, values, partial(refusal, users=self._users, is_trusted=trusted))
+        self._add("workspace", document, permitted)
 
     def add_variables(self) -> None:
         found, wrong = environment.read(self._env)
@@ -144,29 +145,15 @@ class _Merging:
         self._problems += [*document.problems, *sorted(found, key=lambda each: each.line)]
         return {} if found else values
 
-    def _without_references(self, document: Document, values: dict[str, Any], path: Key = ()) -> dict[str, Any]:
+    def _kept(self, document: Document, values: dict[str, Any], why_not: WhyNot, path: Key = ()) -> dict[str, Any]:
+        """The values that count; of each other it is noted why it does not."""
         kept: dict[str, Any] = {}
         for name, value in values.items():
             key = (*path, name)
             if isinstance(value, dict) and value:
-                if inner := self._without_references(document, cast("dict[str, Any]", value), key):
+                if inner := self._kept(document, cast("dict[str, Any]", value), why_not, key):
                     kept[name] = inner
-            elif has_references(value):
-                self._ignore(document, key, REFERS)
-            else:
-                kept[name] = value
-        return kept
-
-    def _permitted(
-        self, document: Document, values: dict[str, Any], path: Key = (), *, trusted: bool
-    ) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
-        for name, value in values.items():
-            key = (*path, name)
-            if isinstance(value, dict) and value:
-                if inner := self._permitted(document, cast("dict[str, Any]", value), key, trusted=trusted):
-                    kept[name] = inner
-            elif (why := refusal(key, value, self._users, is_trusted=trusted)) is not None:
+            elif (why := why_not(key, value)) is not None:
                 self._ignore(document, key, why)
             else:
                 kept[name] = value
@@ -210,6 +197,10 @@ class _Merging:
 
 def _problem(document: Document, key: Key, why: str) -> Problem:
     return Problem(str(document.path), document.layout.line_of(key), spelled(key), why)
+
+
+def _reference(_: Key, value: Any) -> str | None:
+    return REFERS if has_references(value) else None
 
 
 def _always(origin: Origin, _: Key) -> Origin:

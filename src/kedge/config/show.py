@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from kedge.config.change import SECRET_NAME
-from kedge.config.keys import Path, parsed, spelled
+from kedge.config.keys import Key, parsed, spelled
 from kedge.config.load import Loaded, Origin
 from kedge.config.tree import Leaf, leaves
 from kedge.protocol.api import ConfigAnswer, ConfigFile, ConfigIgnored, ConfigValue
@@ -38,9 +38,9 @@ def masked(secret: str) -> str:
     return MASK + (secret[-LAST:] if len(secret) >= LONG else "")
 
 
-def _rows(loaded: Loaded) -> list[tuple[Path, ConfigValue]]:
+def _rows(loaded: Loaded) -> list[tuple[Key, ConfigValue]]:
     values = msgspec.to_builtins(loaded.config)
-    rows: list[tuple[Path, ConfigValue]] = []
+    rows: list[tuple[Key, ConfigValue]] = []
     for pattern, leaf in leaves():
         found = sorted(path for path in loaded.origins if _matches(path, pattern))
         rows += [(path, _row(path, _at(values, path, leaf), loaded.origins[path])) for path in found]
@@ -49,18 +49,18 @@ def _rows(loaded: Loaded) -> list[tuple[Path, ConfigValue]]:
     return rows
 
 
-def _matches(path: Path, pattern: tuple[str, ...]) -> bool:
+def _matches(path: Key, pattern: tuple[str, ...]) -> bool:
     """What lies deeper than the schema goes, in the body of a request, belongs to its last name."""
     return len(path) >= len(pattern) and all(a in ("*", b) for a, b in zip(pattern, path, strict=False))
 
 
-def _row(path: Path, value: Any, origin: Origin) -> ConfigValue:
+def _row(path: Key, value: Any, origin: Origin) -> ConfigValue:
     return ConfigValue(
         spelled(path), _safe(path, value, origin), origin.layer, origin.name or None, origin.line or None
     )
 
 
-def _safe(path: Path, value: Any, origin: Origin) -> Any:
+def _safe(path: Key, value: Any, origin: Origin) -> Any:
     names = [str(name) for name in path]
     is_secret = "headers" in names or names[-1] == "api_key"
     if "extra_body" in names:
@@ -81,7 +81,7 @@ def without_password(url: str) -> str:
         return re.sub(r"://.*", f"://{MASK}", url)
 
 
-def _at(values: Any, path: Path, leaf: Leaf) -> Any:
+def _at(values: Any, path: Key, leaf: Leaf) -> Any:
     for name in path:
         if name not in values:  # left out, because it is what it would be by itself
             return leaf.default

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 from msgspec import inspect
 
-from kedge.config.keys import Path, quoted, spelled
+from kedge.config.keys import Key, quoted, spelled
 from kedge.config.rules import BadRule, read_rule
 from kedge.config.schema import MODES, Config, Effort, SandboxMode, WireName
 
@@ -139,7 +139,7 @@ def find(path: Sequence[str | int]) -> Node | None:
     return node
 
 
-def problems(value: Any, node: Node | None = None, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def problems(value: Any, node: Node | None = None, path: Key = ()) -> Iterator[tuple[Key, str]]:
     """Everything in a document that the schema does not have, with its key."""
     match node or tree():
         case Leaf() as leaf:
@@ -158,7 +158,7 @@ def problems(value: Any, node: Node | None = None, path: Path = ()) -> Iterator[
                     yield (*path, name), unknown((*path, name))
 
 
-def unknown(path: Path) -> str:
+def unknown(path: Key) -> str:
     """That there is no such key, and the nearest that there is: beside it, or with its name elsewhere."""
     around, name = find(path[:-1]), str(path[-1])
     beside = list(around.fields) if isinstance(around, Table) else []

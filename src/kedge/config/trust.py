@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kedge.config.keys import Path as Key
+from kedge.config.keys import Key
 from kedge.config.schema import MODES, Config
 from kedge.config.tree import Leaf, find
 
