@@ -83,6 +83,10 @@ class Stream:
         self._frames.clear()
         return frames
 
+    def has(self, mark: bytes) -> bool:
+        """Whether it is in a frame that was not taken yet."""
+        return any(mark in frame.data for frame in self._frames)
+
     def put_back(self, frames: Iterable[Frame]) -> None:
         """What somebody read who waited for something else."""
         self._frames.extendleft(reversed(list(frames)))
