@@ -17,6 +17,7 @@ from kedge.store.sqlite.rows import get_session, tell_session
 from kedge.store.sqlite.tx import Tx
 
 SUFFIX = " (fork)"
+END = 2**62  # comes after every event
 
 
 def fork(tx: Tx, workspace_id: str, session_id: str, message_id: str) -> Session:
@@ -33,25 +34,26 @@ def fork(tx: Tx, workspace_id: str, session_id: str, message_id: str) -> Session
     )
     session = tell_session(tx, workspace_id, fork_id, "created", seq)
     copy = _Copy(tx, workspace_id, fork_id)
-    following = tx.one(
-        "SELECT min(seq) AS seq FROM messages WHERE session_id = ? AND undone = 0 AND seq > ?",
-        *(session_id, upto["seq"]),
-    )
-    end = following["seq"] if following is not None and following["seq"] is not None else 2**62
     messages = tx.all(
         "SELECT * FROM messages WHERE session_id = ? AND undone = 0 AND seq <= ? AND reason IS NOT NULL ORDER BY seq",
         *(session_id, upto["seq"]),
     )
     files = tx.all(
         f"SELECT * FROM changes WHERE session_id IN {changes.FAMILY} AND undone = 0 AND seq < ? ORDER BY id",
-        *(session_id, end),
+        *(session_id, place_after(tx.db, session_id, upto["seq"])),
     )
-    for row in sorted([*messages, *files], key=lambda row: row["seq"]):
-        if "path" in row.keys():  # noqa: SIM118 - a row is no mapping
-            copy.change(row)
-        else:
-            copy.message(row)
+    copies = [(row["seq"], copy.message, row) for row in messages] + [(row["seq"], copy.change, row) for row in files]
+    for _, add, row in sorted(copies, key=lambda each: each[0]):
+        add(row)
     return session
+
+
+def place_after(db: sqlite3.Connection, session_id: str, seq: int) -> int:
+    """Where the message after this one begins, or would."""
+    (following,) = db.execute(
+        "SELECT min(seq) FROM messages WHERE session_id = ? AND undone = 0 AND seq > ?", (session_id, seq)
+    ).fetchone()
+    return END if following is None else following
 
 
 class _Copy:

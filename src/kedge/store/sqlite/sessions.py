@@ -68,7 +68,7 @@ def create(tx: Tx, workspace_id: str, title: str, parent_session_id: str | None)
 
 
 def change(tx: Tx, workspace_id: str, session_id: str, wanted: SessionChange) -> Session:
-    """All of it or nothing; what changes nothing is told to nobody."""
+    """All of it or nothing; where nothing is wanted, nothing is told."""
     get_session(tx.db, workspace_id, session_id)
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     if given:

@@ -51,10 +51,7 @@ def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, messag
         raise Conflict("nothing_to_fork", "the session has no message yet; start a new one")
     if row["reason"] is None:
         raise Conflict("message_unfinished", f"message {row['id']} is still being written; wait for its end")
-    following = db.execute(
-        "SELECT min(seq) AS seq FROM messages WHERE session_id = ? AND undone = 0 AND seq > ?", (session_id, row["seq"])
-    ).fetchone()
-    return Cut(seq=following["seq"] or 2**62, message_id=row["id"])
+    return Cut(seq=forks.place_after(db, session_id, row["seq"]), message_id=row["id"])
 
 
 def begin(tx: Tx, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None) -> int:
@@ -79,28 +76,36 @@ def begin_redo(tx: Tx, workspace_id: str, session_id: str, undo_id: int) -> None
 
 def finish(tx: Tx, undo_id: int, plan: bytes) -> Session:
     """The files are there: what was said goes, or comes back, with them. Returns the session, or the fork."""
-    row = tx.one("SELECT * FROM undos WHERE id = ?", undo_id)
-    if row is None:
+    undo = tx.one("SELECT * FROM undos WHERE id = ?", undo_id)
+    if undo is None:
         raise NotFound("session", f"of undo {undo_id}")  # it was deleted meanwhile
-    if row["state"] == "undoing":
-        tx.execute("UPDATE undos SET state = 'undone', plan = ? WHERE id = ?", plan, undo_id)
-        if row["hides"]:
-            tx.execute(
-                "UPDATE messages SET undone = ? WHERE session_id = ? AND seq >= ? AND undone = 0",
-                *(undo_id, row["session_id"], row["cut"]),
-            )
+    if undo["state"] == "redoing":
+        _bring_back(tx, undo)
+        return _rewrite(tx, undo["workspace_id"], undo["session_id"])
+    _hide(tx, undo, plan)
+    session = _rewrite(tx, undo["workspace_id"], undo["session_id"])
+    if undo["fork_after"] is None:
+        return session
+    return forks.fork(tx, undo["workspace_id"], undo["session_id"], undo["fork_after"])
+
+
+def _hide(tx: Tx, undo: sqlite3.Row, plan: bytes) -> None:
+    tx.execute("UPDATE undos SET state = 'undone', plan = ? WHERE id = ?", plan, undo["id"])
+    if undo["hides"]:
         tx.execute(
-            f"UPDATE changes SET undone = ? WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0",
-            *(undo_id, row["session_id"], row["cut"]),
+            "UPDATE messages SET undone = ? WHERE session_id = ? AND seq >= ? AND undone = 0",
+            *(undo["id"], undo["session_id"], undo["cut"]),
         )
-    else:
-        tx.execute("UPDATE undos SET state = 'redone' WHERE id = ?", undo_id)
-        tx.execute("UPDATE messages SET undone = 0 WHERE session_id = ? AND undone = ?", row["session_id"], undo_id)
-        tx.execute("UPDATE changes SET undone = 0 WHERE undone = ? AND undone > 0", undo_id)
-    session = _rewrite(tx, row["workspace_id"], row["session_id"])
-    if row["fork_after"] is not None and row["state"] == "undoing":
-        return forks.fork(tx, row["workspace_id"], row["session_id"], row["fork_after"])
-    return session
+    tx.execute(
+        f"UPDATE changes SET undone = ? WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0",
+        *(undo["id"], undo["session_id"], undo["cut"]),
+    )
+
+
+def _bring_back(tx: Tx, undo: sqlite3.Row) -> None:
+    tx.execute("UPDATE undos SET state = 'redone' WHERE id = ?", undo["id"])
+    tx.execute("UPDATE messages SET undone = 0 WHERE session_id = ? AND undone = ?", undo["session_id"], undo["id"])
+    tx.execute("UPDATE changes SET undone = 0 WHERE undone = ? AND undone > 0", undo["id"])  # as its index has it
 
 
 def abandon(tx: Tx, undo_id: int) -> None:

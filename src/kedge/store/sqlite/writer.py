@@ -196,4 +196,4 @@ def explain(error: sqlite3.Error) -> str:
         case "SQLITE_CORRUPT" | "SQLITE_NOTADB":
             return f"the database is damaged ({error}); restore a backup"
         case _:
-            return f"the database failed ({name or type(error).__name__}: {error})"
+            return f"the database failed ({name or type(error).__name__}: {error}); try again, and check the disk"
