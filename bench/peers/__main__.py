@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from bench.measure import yardstick_ms
 from bench.peers import install, oneshot, page
@@ -20,11 +21,12 @@ from bench.peers.commands import adopt_orphans
 from bench.peers.known import KEDGE, PEERS
 from bench.peers.peers import Peer
 from bench.peers.quiet import Quiet
+from bench.peers.servers import rows
 from bench.peers.setting import Contender, Setting
 from bench.peers.table import Cell
 from tests.support.model_control import model_process
 
-ROWS = tuple(oneshot.QUESTIONS)
+ROWS = (*oneshot.QUESTIONS, *rows.QUESTIONS)
 _LIFETIME_S = 6 * 3600.0  # of a model that nobody ends
 
 
@@ -51,7 +53,7 @@ def main(argv: list[str], peers: Sequence[Peer] = PEERS) -> int:
     here = [peer for peer in wanted if install.is_installed(peer)]
     missing = [peer for peer in wanted if peer not in here]
     adopt_orphans()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is ended ends what it started
+    signal.signal(signal.SIGTERM, _leave)
     pace_ms = yardstick_ms()
     cells = measure([KEDGE, *here], options)
     text = page.report(cells, [KEDGE, *here], missing, options.rounds, (pace_ms, yardstick_ms()))
@@ -71,7 +73,10 @@ def measure(peers: Sequence[Peer], options: argparse.Namespace) -> list[Cell]:
             contenders = [Contender.ready(peer, directory, model.base_url) for peer in peers]
             quiet = Quiet(options.patience)
             setting = Setting(directory, tuple(contenders), model, process.pid, options.rounds, options.warm_up, quiet)
-            return oneshot.measure(setting, [name for name in options.rows if name in oneshot.QUESTIONS])
+            return [
+                *oneshot.measure(setting, [name for name in options.rows if name in oneshot.QUESTIONS]),
+                *rows.measure(setting, [name for name in options.rows if name in rows.QUESTIONS]),
+            ]
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -94,6 +99,11 @@ def install_all(names: Sequence[str], peers: Sequence[Peer]) -> int:
             print(error, file=sys.stderr)
             failed = 1
     return failed
+
+
+def _leave(signum: int, _: FrameType | None) -> None:
+    """Whoever is ended ends what it started."""
+    sys.exit(128 + signum)
 
 
 def _list(text: str) -> list[str]:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,18 +47,17 @@ def adopt_orphans() -> None:
 
 
 class Runner:
-    """Runs commands one at a time. `spared` are processes that belong to none of them, with all that come from them."""
+    """Runs commands one at a time. `kept` are processes that stay: the model, and the servers that commands ask."""
 
-    def __init__(self, spared: set[int]) -> None:
-        self._spared = spared
+    def __init__(self, kept: set[int]) -> None:
+        self._kept = kept
 
     def run(
         self, contender: Contender, command: list[str], server: int | None = None, *, is_watched: bool = False
     ) -> Ran:
-        """With the pid of the `server` that the command asks: its share is counted, and it stays. Looking at the memory
-        costs time, so the time of a command that was watched means nothing."""
-        spared = self._spared | ({server} if server else set())
-        beside = spared - {server}
+        """`server` is the one of the kept that this command asks: its share is counted. Looking at the memory costs
+        time, so the time of a command that was watched means nothing."""
+        beside = {pid for pid in self._kept if pid != server}
         with tempfile.TemporaryFile() as said:
             served_s, buried_s = _served_cpu_s(server), _buried_cpu_s()
             busy_s, ours_s = busy_cpu_s(), _our_cpu_s(beside)
@@ -72,16 +71,17 @@ class Runner:
                 stderr=said,
                 start_new_session=True,
             )
-            peak_bytes = 0
-            for left_s in _until_exit(process, _WATCH_S if is_watched else LIMIT_S):
-                if is_watched:
-                    members = _members(spared) | (proc.tree([server]) if server else set())
-                    peak_bytes = max(peak_bytes, proc.held_bytes(members))
-                if left_s <= 0:
-                    process.kill()
-            wall_s = time.perf_counter() - began
-            theirs_s = busy_cpu_s() - busy_s - (_our_cpu_s(beside) - ours_s)
-            _end_all(spared)
+            try:
+                peak_bytes = 0
+                for left_s in _until_exit(process, _WATCH_S if is_watched else LIMIT_S):
+                    if is_watched:
+                        peak_bytes = max(peak_bytes, proc.held_bytes(_members(beside)))
+                    if left_s <= 0:
+                        process.kill()
+                wall_s = time.perf_counter() - began
+                theirs_s = busy_cpu_s() - busy_s - (_our_cpu_s(beside) - ours_s)
+            finally:
+                _end_all(self._kept)
             cpu_s = _buried_cpu_s() - buried_s + _served_cpu_s(server) - served_s
             said.seek(0)
             output = said.read().decode(errors="replace")
@@ -89,16 +89,16 @@ class Runner:
         return Ran(code, output, wall_s, cpu_s, peak_bytes, max(0.0, (theirs_s - cpu_s) / wall_s))
 
 
-def _members(spared: set[int]) -> set[int]:
-    """What is running now of the command: everything that comes from us and is not spared."""
+def _members(beside: set[int]) -> set[int]:
+    """What comes from us, but for those and what comes from them."""
     known = proc.parents()
-    return proc.tree([os.getpid()], known) - proc.tree(spared, known) - {os.getpid()}
+    return proc.tree([os.getpid()], known) - proc.tree(beside, known) - {os.getpid()}
 
 
-def _end_all(spared: set[int]) -> None:
+def _end_all(kept: set[int]) -> None:
     until = time.monotonic() + _GRACE_S
     told: set[int] = set()
-    while left := _members(spared):
+    while left := _members(kept):
         is_late = time.monotonic() > until
         for pid in left:
             if _is_buried(pid):
@@ -110,7 +110,7 @@ def _end_all(spared: set[int]) -> None:
 
 
 @contextmanager
-def _watched_exit(process: subprocess.Popen[bytes]) -> Iterator[select.poll]:
+def _watched_exit(process: subprocess.Popen[bytes]) -> Generator[select.poll]:
     fd = os.pidfd_open(process.pid)
     try:
         poll = select.poll()

@@ -96,11 +96,9 @@ def measure(setting: Setting, names: Sequence[str]) -> list[Cell]:
         asked = sides.cold(setting)
         if any(QUESTIONS[name].warm for name in names):
             asked += sides.warm(setting, servers)
-        # Whoever is here at once comes behind the other, so that a peer's two sides are asked one after the other.
-        names_in_order = [each.name for each in setting.contenders]
-        asked.sort(key=lambda side: names_in_order.index(side.contender.name))
-        spared = {setting.model_pid, *(side.served.pid for side in asked if side.served)}
-        runner = Runner(spared)
+        order = [each.name for each in setting.contenders]
+        asked.sort(key=lambda side: order.index(side.contender.name))  # a peer's two sides, one after the other
+        runner = Runner({setting.model_pid, *(side.served.pid for side in asked if side.served)})
         return [cell for name in names for cell in _Asking(setting, runner, asked, name).cells()]
 
 

@@ -27,7 +27,7 @@ def peers() -> Generator[Path]:
 
 def compare(cache: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.bench.compare", *args],
+        [sys.executable, "-m", "tests.peers.compare", *args],
         cwd=ROOT,
         env={**os.environ, "KEDGE_PEERS": str(cache)},
         capture_output=True,

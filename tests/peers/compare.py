@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.peers import install
 from bench.peers.__main__ import main
 from bench.peers.peers import Peer, PyPI, Tool
-from tests.bench.stand_in import VERSION
+from tests.peers.stand_in import VERSION
 
 PROGRAM = Path(__file__).with_name("stand_in.py")
 
