@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kedge.client.endpoint import find
-from kedge.client.errors import Dropped, NotAllowed, Refused, Unreachable
+from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, Unreachable
 from kedge.client.following import follow
 from kedge.client.policy import Reconnect
 from kedge.client.story import Story
@@ -95,6 +95,14 @@ def test_an_error_answer_that_is_not_ours_still_has_a_line(socket_path: Path) ->
     with served(socket_path, [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\n\r\n<html>"]) as server:
         wire = wire_to(server)
         with pytest.raises(Refused, match="the server answered 502"):
+            wire.request("GET", "/")
+        wire.close()
+
+
+def test_an_answer_that_is_no_json_is_not_of_our_server(socket_path: Path) -> None:
+    with served(socket_path, [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"]) as server:
+        wire = wire_to(server)
+        with pytest.raises(NotUnderstood, match="no Kedge server; check --host"):
             wire.request("GET", "/")
         wire.close()
 

@@ -126,7 +126,7 @@ def launch(endpoint: Endpoint, waiter: Waiter) -> None:
         writing = -1
         _await_ready(reading, endpoint, waiter)
     except OSError as error:
-        raise SpawnFailed(f"cannot start a server ({error})") from error
+        raise SpawnFailed(f"cannot start a server ({error}); {endpoint.log_path} may say more") from error
     finally:
         os.close(reading)
         if writing >= 0:

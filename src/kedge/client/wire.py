@@ -1,7 +1,7 @@
 """The synchronous transport: requests and event streams over a Unix socket or TCP, with nothing but sockets.
 
-What goes wrong is `Dropped` (come back later), `NotAllowed` or `Refused`. A server of our own that is not there is
-started.
+What goes wrong is `Dropped` (come back later), `NotAllowed`, `NotUnderstood` or `Refused`. A server of our own that is
+not there is started.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from kedge.client import http1
 from kedge.client.endpoint import Endpoint
-from kedge.client.errors import Dropped, NotAllowed, Refused, SpawnFailed, Unreachable
+from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, SpawnFailed, Unreachable
 from kedge.client.policy import SILENCE_S, Reconnect
 from kedge.client.waiting import Waiter
 from kedge.protocol.address import Address, UnixAddress
@@ -208,7 +208,9 @@ def _received(sock: socket.socket, parser: http1.ResponseParser) -> bytes:
 def answer_of(status: int, body: bytes) -> Any:
     try:
         decoded: Any = json.loads(body) if body else None
-    except ValueError:
+    except ValueError as error:
+        if 200 <= status < 300:
+            raise NotUnderstood("what answers there is no Kedge server; check --host") from error
         decoded = None
     if 200 <= status < 300:
         return decoded
