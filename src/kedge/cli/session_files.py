@@ -6,6 +6,7 @@ import sys
 
 from kedge.cli.common import one_line, print_json, print_table, printable
 from kedge.cli.options import UsageError
+from kedge.client.obstacles import why
 from kedge.client.story import escape, query
 
 TYPE_CHECKING = False
@@ -30,14 +31,6 @@ conversation back to before its last prompt, redo takes that back, fork makes a 
 """
 FLAGS = ("--dry-run", "--force", "--with-files")
 VALUES = ("--message", "--run")
-
-_WHY = {
-    "changed": "was changed by somebody else since",
-    "in_the_way": "something else has its place",
-    "too_large": "was too large to keep",
-    "special": "is no ordinary file",
-    "not_kept": "is not kept any more",
-}
 
 
 def undo(client: Client, words: list[str], options: Options) -> None:
@@ -99,8 +92,8 @@ def _rewind(
     is_json = options.has("json")
     if not is_json:
         for file in plan["files"]:
-            why = f"  ({_WHY.get(file['obstacle'], file['obstacle'])})" if file.get("obstacle") else ""
-            print(f"{file['status']:<8}  {printable(file['path'])}{why}", flush=True)
+            left = f"  ({why(file['obstacle'])})" if file.get("obstacle") else ""
+            print(f"{file['status']:<8}  {printable(file['path'])}{left}", flush=True)
         _note(plan["notes"])
     if options.has("dry-run"):
         if is_json:

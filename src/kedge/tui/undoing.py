@@ -1,10 +1,11 @@
-"""Undo, redo and fork: each says first what it will touch."""
+"""Undo, redo and fork. Undo and redo say first what they will touch; a fork touches no file."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
+from kedge.client.obstacles import why
 from kedge.client.story import escape
 from kedge.protocol.files import FileStep, Rewound
 from kedge.tui.chat.clean import clean
@@ -15,13 +16,6 @@ if TYPE_CHECKING:
 
 SHOWN = 12
 _DOES = {"created": "comes back", "modified": "changes", "deleted": "goes"}
-_WHY = {
-    "changed": "was changed by somebody else since",
-    "in_the_way": "something else has its place",
-    "too_large": "was too large to keep",
-    "special": "is no ordinary file",
-    "not_kept": "is not kept any more",
-}
 
 
 def undo(screen: ChatScreen, session_id: str) -> None:
@@ -70,15 +64,15 @@ def _asked(what: str, plan: Rewound) -> ConfirmDialog:
     if len(plan.files) > SHOWN:
         lines.append(f"and {len(plan.files) - SHOWN} more files")
     lines += [clean(note) for note in plan.notes]
-    choices = [("go", f"{what.capitalize()}"), ("stay", "Leave it as it is")]
+    choices = [("go", what.capitalize()), ("stay", "Leave it as it is")]
     if what == "undo" and any(step.obstacle for step in plan.files):
         choices[0] = ("force", "Undo, and overwrite those; redo brings them back")
     return ConfirmDialog("\n".join(lines), choices, title=f"{what.capitalize()}?")
 
 
 def _line(step: FileStep) -> str:
-    why = f" ({_WHY[step.obstacle]})" if step.obstacle else ""
-    return f"{'⚠' if step.obstacle else '·'} {clean(step.path)} {_DOES[step.status]}{why}"
+    left = f" ({why(step.obstacle)})" if step.obstacle else ""
+    return f"{'⚠' if step.obstacle else '·'} {clean(step.path)} {_DOES[step.status]}{left}"
 
 
 def _count(files: list[FileStep]) -> str:
