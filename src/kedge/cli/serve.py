@@ -10,9 +10,11 @@ import os
 import threading
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from kedge.cli.arguments import Parser
 from kedge.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, one_line
+from kedge.cli.options import UsageError
 from kedge.protocol.address import LOG_FILE, Address, AddressError, UnixAddress, data_dir, default_address, parse
 
 if TYPE_CHECKING:
@@ -30,14 +32,10 @@ END_S = 2.0  # for a process that has nothing left to do
 STOP_S = 20.0  # runs get 5 s (P15), their processes 3 s, and a slow disk the rest
 
 
-class WrongUsage(Exception):
-    pass
-
-
 def run(argv: list[str]) -> int:
     try:
         options = _parser().parse_args(argv)
-    except WrongUsage as error:
+    except UsageError as error:
         complain(f"serve: {error}; 'kedge serve --help' shows its options")
         return EXIT_USAGE
     directory = data_dir(options.data_dir)
@@ -46,7 +44,7 @@ def run(argv: list[str]) -> int:
     report = Report(options.ready_fd)
     try:
         return _serve(options, directory, report)
-    except (AddressError, WrongUsage, OSError, _open_error()) as error:
+    except (AddressError, UsageError, OSError, _open_error()) as error:
         logging.getLogger(__name__).info("not started: %s", error)
         report.failed(one_line(error))
         return EXIT_USAGE
@@ -165,7 +163,7 @@ def _idle_s(options: argparse.Namespace) -> float | None:
     try:
         return _seconds(given) or None
     except argparse.ArgumentTypeError as error:
-        raise WrongUsage(f"KEDGE_IDLE_TIMEOUT: {error}") from error
+        raise UsageError(f"KEDGE_IDLE_TIMEOUT: {error}") from error
 
 
 def _seconds(text: str) -> float:
@@ -213,11 +211,6 @@ def _private(path: str, flags: int) -> int:
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     os.fchmod(fd, 0o600)  # one from before may be open to others
     return fd
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise WrongUsage(message)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,21 +10,13 @@ import io
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
 
+from kedge.cli.arguments import Parser
 from kedge.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain
+from kedge.cli.options import UsageError
 from kedge.cli.story.narrator import Narrator
 
 WORDS = ("--seed", "--dir", "--help")  # for the shell's completion
-
-
-class WrongUsage(Exception):
-    pass
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise WrongUsage(message)
 
 
 class Options(argparse.Namespace):
@@ -40,7 +32,7 @@ def run(argv: list[str]) -> int:
         options = parser.parse_args(argv, Options())
         if options.dir is not None:
             make_empty(options.dir)
-    except WrongUsage as error:
+    except UsageError as error:
         complain(f"story: {error}; 'kedge story --help' shows its options")
         return EXIT_USAGE
     show_what_can_be_shown(sys.stdout)
@@ -56,9 +48,9 @@ def make_empty(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         is_empty = next(directory.iterdir(), None) is None
     except OSError as error:
-        raise WrongUsage(f"cannot use {directory} ({error.strerror})") from error
+        raise UsageError(f"cannot use {directory} ({error.strerror})") from error
     if not is_empty:
-        raise WrongUsage(f"{directory} is not empty")
+        raise UsageError(f"{directory} is not empty")
 
 
 def show_what_can_be_shown(out: object) -> None:
