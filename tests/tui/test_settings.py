@@ -9,8 +9,11 @@ import pytest
 from textual import events
 
 from kedge.client import AsyncClient
+from kedge.tui.launch import Launch
+from kedge.tui.terminal import Told
 from tests.e2e.home import Home, asking
 from tests.tui.hands import Hands, kedge
+from tests.tui.still import Still
 
 
 @pytest.fixture
@@ -49,6 +52,22 @@ async def test_keys_of_the_configuration_are_the_keys_of_the_interface(own: Home
         await hands.shows("Ctrl+L", "Ctrl+O", "F9")
         assert "Ctrl+P " not in hands.text
     assert await asyncio.to_thread(server.stop) == 0
+
+
+async def test_a_theme_that_is_none_is_told(own: Home, tmp_path: Path) -> None:
+    configure(own, '[tui]\ntheme = "norse"\n')
+    server = await asyncio.to_thread(own.serve)
+    async with kedge(tmp_path) as hands:
+        await hands.shows("tui.theme: there is no theme 'norse'; /theme lists what there is")
+        assert hands.app.theme == "textual-dark"
+    assert await asyncio.to_thread(server.stop) == 0
+
+
+async def test_what_was_typed_before_the_first_picture_is_in_the_editor_as_text(tmp_path: Path) -> None:
+    app = Still(Launch(directory=str(tmp_path), data_dir=str(tmp_path)), Told(None, b"\x1b[Afirst\x07 words"))
+    async with app.run_test() as pilot:
+        hands = Hands(app, pilot)
+        await hands.until(lambda: app.chat.editor.text == "first words", "it is there")
 
 
 async def test_what_another_client_configures_applies_at_once_and_a_theme_is_stored(own: Home, tmp_path: Path) -> None:

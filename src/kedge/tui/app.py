@@ -22,6 +22,7 @@ from kedge.tui.announcing import Announcer
 from kedge.tui.chat.clean import clean
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Guarded
+from kedge.tui.editor.pasting import cleaned
 from kedge.tui.happening import react
 from kedge.tui.launch import Launch
 from kedge.tui.link import Link
@@ -107,7 +108,7 @@ class KedgeApp(App[int]):
     @work(group="begin")
     async def _begin(self) -> None:
         if self._told.typed:
-            self.chat.editor.insert(self._told.typed.decode(errors="ignore"))
+            self.chat.editor.insert(cleaned(self._told.typed.decode(errors="ignore")))
         try:
             await self._read_settings()
             session_id = self.launch.session_id
@@ -129,7 +130,10 @@ class KedgeApp(App[int]):
         self.set_keymap(dict(self.settings.keys))
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode
-        self.theme = self.settings.theme if self.settings.theme in self.available_themes else self._own_theme
+        theme = self.settings.theme
+        self.theme = theme if theme in self.available_themes else self._own_theme
+        if theme not in ("auto", self.theme):
+            self.chat.hint(f"tui.theme: there is no theme {theme!r}; /theme lists what there is")
         if self.settings.unknown:
             self.chat.hint(
                 f"[tui.keys] has no action {', '.join(self.settings.unknown)}; {self.chat.key('help')} lists them"

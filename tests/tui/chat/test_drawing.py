@@ -79,6 +79,8 @@ def test_a_summary_is_unfolded_to_what_it_says() -> None:
 
 def test_the_end_of_a_run_says_what_it_took() -> None:
     assert seen(END) == ["m-1 · 12.3k in · 678 out · $0.0123"]
+    small = End(key="small", reason="end_turn", model="m-1", usage=Usage(123_456, 5, cost=0.000012))
+    assert seen(small) == ["m-1 · 123k in · 5 out · $0.000012"]
     cut = End(key="x", reason="max_tokens", model=None, usage=Usage(10, 20, estimated=True))
     assert seen(cut) == ["≈10 in · 20 out · stopped: max tokens"]
 

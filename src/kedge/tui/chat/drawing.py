@@ -7,6 +7,8 @@ from collections.abc import Callable
 from rich.segment import Segment
 from rich.style import Style
 
+from kedge.protocol.money import dollars
+from kedge.tui import words
 from kedge.tui.chat import markdown
 from kedge.tui.chat.calls import Look, call_lines, diff_of, plain_call
 from kedge.tui.chat.clean import clean, clean_line
@@ -184,8 +186,8 @@ def _thoughts(block: Thoughts, look: Look, width: int, palette: Palette) -> list
     if look.is_unfolded:
         return [[Segment(head, style)]]
     text = block.text.strip()
-    words = text[text.rfind("\n") + 1 :][-2000:] if block.is_open else text[:2000].partition("\n")[0]
-    return [truncate([Segment(f"{head}  ", style), Segment(clean_line(words).replace("**", ""), palette.muted)], width)]
+    line = text[text.rfind("\n") + 1 :][-2000:] if block.is_open else text[:2000].partition("\n")[0]
+    return [truncate([Segment(f"{head}  ", style), Segment(clean_line(line).replace("**", ""), palette.muted)], width)]
 
 
 def _shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]:
@@ -212,14 +214,8 @@ def _ended(block: End) -> str:
     about = "≈" if usage.estimated else ""
     parts = [
         clean_line(block.model) if block.model else "",
-        f"{about}{_tokens(usage.prompt_tokens)} in · {_tokens(usage.output_tokens)} out",
-        f"{about}${usage.cost:.4f}" if usage.cost else "",
+        f"{about}{words.tokens(usage.prompt_tokens)} in · {words.tokens(usage.output_tokens)} out",
+        f"{about}{dollars(usage.cost)}" if usage.cost > 0 else "",
         f"stopped: {block.reason.replace('_', ' ')}" if block.reason not in (None, "end_turn", "tool_use") else "",
     ]
     return " · ".join(part for part in parts if part)
-
-
-def _tokens(count: int) -> str:
-    if count < 1000:
-        return str(count)
-    return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"

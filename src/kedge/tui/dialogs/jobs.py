@@ -37,8 +37,8 @@ class JobsDialog(Dialog[None]):
         try:
             jobs = await self._desk.jobs()
         except ClientError as error:
-            jobs = []
             self.notify(str(error), severity="error")
+            return
         found.clear_options()
         found.add_options([Option(_line(job), id=job.id, disabled=job.state == "ended") for job in jobs])
         if not jobs:
