@@ -56,8 +56,8 @@ class Process:
     def cpu_s(self) -> float:
         return proc.cpu_s(self._tree())
 
-    def pss_mib(self) -> float:
-        return proc.pss_bytes(self._tree()) / MIB
+    def held_mib(self) -> float:
+        return proc.held_bytes(self._tree()) / MIB
 
     def kill(self) -> None:
         """As the kernel does when memory is short: the server itself, at once."""

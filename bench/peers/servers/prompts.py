@@ -37,7 +37,7 @@ def opened(server: Running) -> Asked:
     for _ in range(WARM):
         play(server.adapter, warm, "Hello.")
     warm.close()
-    return Asked(server, server.adapter.open(), idle_mib=server.process.pss_mib())
+    return Asked(server, server.adapter.open(), idle_mib=server.process.held_mib())
 
 
 def ask(asked: Sequence[Asked], model: ModelControl, counts: Counts) -> None:
@@ -59,7 +59,7 @@ def cells(asked: Sequence[Asked], counts: Counts) -> list[Cell]:
     accepted = Row("Server: prompt to accepted, warm", "ms", f"All of {counts.prompts} prompts in one session")
     first_span = Row(f"Server: prompt to end, warm, prompts 1 to {counts.span}", "ms", "An instant model")
     last_span = Row(f"Server: prompt to end, warm, prompts {last + 1} to {counts.prompts}", "ms", "The same session")
-    memory = Row(f"Server: memory after {counts.prompts} prompts", "MiB", "PSS of all its processes")
+    memory = Row(f"Server: memory after {counts.prompts} prompts", "MiB", "Of all its processes")
     found: list[Cell] = []
     for each in asked:
         name = each.server.name
@@ -73,7 +73,7 @@ def cells(asked: Sequence[Asked], counts: Counts) -> list[Cell]:
             late.values = ends[last:]
             ratio = percentile(late.values, 50) / percentile(early.values, 50)
             late.words = _p99(late.values, f"{ratio:.2f} times the first {counts.span}")
-            size.values = [each.server.process.pss_mib()]
+            size.values = [each.server.process.held_mib()]
             size.words = f"{size.values[0] - each.idle_mib:+.1f} since the first {WARM}"
         elif not failures:
             late.words = size.words = f"{len(ends)} prompts took {each.spent_s:.0f} s; it was asked no more"

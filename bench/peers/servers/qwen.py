@@ -42,11 +42,11 @@ class Qwen:
         return self._desk(session_id)
 
     def join(self, session_id: str) -> Stream:
-        return self._http.events(f"/session/{session_id}/events")
+        return self._http.events(self._events(session_id))
 
     def rejoin(self, session_id: str, last: str | None) -> Rejoined:
         cursor = {"Last-Event-ID": last} if last else {}
-        return Rejoined(self._http.events(f"/session/{session_id}/events", cursor))
+        return Rejoined(self._http.events(self._events(session_id), cursor))
 
     def read(self, frame: Frame, session_id: str) -> list[Told]:
         event: Any = json.loads(frame.data)
@@ -75,6 +75,10 @@ class Qwen:
             if isinstance(told, Ended)
         ]
         return Recount(bool(asked), tuple(ends))
+
+    def _events(self, session_id: str) -> str:
+        """With the longest queue that a reader may have: whoever is further behind is thrown out."""
+        return f"/session/{session_id}/events?maxQueued=2048"
 
     def _load(self, session_id: str) -> Any:
         return self._http.call("POST", f"/session/{session_id}/load", self._session)

@@ -7,15 +7,14 @@ import time
 from bench.peers.servers.counts import Counts
 from bench.peers.servers.running import running
 from bench.peers.setting import Contender
-from bench.peers.table import Cell, Row
+from bench.peers.table import Row
 
 READY = Row("Server: ready after its start", "ms", "From spawn to the first answered request")
-IDLE = Row("Server: idle memory", "MiB", "PSS of all its processes, a few seconds after the start")
+IDLE = Row("Server: idle memory", "MiB", "Of all its processes, what they share once; a few seconds after the start")
 
 
-def measure(contender: Contender, ready: Cell, idle: Cell, counts: Counts) -> None:
-    """One round."""
+def measure(contender: Contender, counts: Counts) -> tuple[float, float]:
+    """One start: milliseconds, and MiB."""
     with running(contender) as server:
-        ready.values.append(server.ready_s * 1e3)
         time.sleep(counts.settle_s)
-        idle.values.append(server.process.pss_mib())
+        return server.ready_s * 1e3, server.process.held_mib()
