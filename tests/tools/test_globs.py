@@ -72,3 +72,18 @@ def test_a_class_never_matches_a_slash() -> None:
 )
 def test_a_loosened_pattern_has_only_stars(pattern: str, loose: str) -> None:
     assert globs.loosened(pattern) == loose
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("*a" * 30 + "b", "a" * 250),
+        ("**/a/" * 30 + "x", "a/" * 500 + "b"),
+        ("**/" * 300 + "x", "a/" * 500 + "b"),
+        ("*?[a]" * 30 + "b", "a" * 250),
+    ],
+)
+def test_no_pattern_takes_for_ever(pattern: str, name: str) -> None:
+    """It is matched in the server's own loop. A plain expression would still be at it tomorrow."""
+    assert not globs.matcher([pattern])(name)
+    assert globs.matcher([pattern])(name[:-1] + pattern[-1])

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from kedge.config.wildcards import starred
+
 Kind = Literal["read", "write", "execute", "fetch"]
 KINDS: dict[str, Kind] = {
     "bash": "execute",
@@ -105,15 +107,15 @@ def _domain(rule: str, pattern: str) -> str:
 def split_words(rule: str, pattern: str) -> tuple[tuple[WordPattern, ...], bool]:
     """The words of one simple command, and whether more may follow (a last bare `*`). Raises BadRule."""
     words: list[WordPattern] = []
-    regex: list[str] = []
+    pieces = [""]  # expressions, with a star between two of them
     bare = ""  # the word as written, to tell a bare `*`
     is_word = False
 
     def end() -> None:
-        nonlocal regex, bare, is_word
+        nonlocal pieces, bare, is_word
         if is_word:
-            words.append(WordPattern(re.compile("".join(regex), re.DOTALL), bare == "*"))
-        regex, bare, is_word = [], "", False
+            words.append(WordPattern(re.compile(starred(pieces, "."), re.DOTALL), bare == "*"))
+        pieces, bare, is_word = [""], "", False
 
     index = 0
     while index < len(pattern):
@@ -130,18 +132,21 @@ def split_words(rule: str, pattern: str) -> tuple[tuple[WordPattern, ...], bool]
                 close += 1
             if close >= len(pattern):
                 raise BadRule(rule, f"a quote ({char}) is not closed.")
-            regex.append(re.escape(text))
+            pieces[-1] += re.escape(text)
             bare, is_word, index = bare + char, True, close
         elif char == "\\":
             index += 1
             if index >= len(pattern):
                 raise BadRule(rule, "a backslash at the end has nothing to quote.")
-            regex.append(re.escape(pattern[index]))
+            pieces[-1] += re.escape(pattern[index])
             bare, is_word = bare + "\\", True
         elif char in _OPERATORS and not (char == "#" and is_word):
             raise BadRule(rule, f"a rule names one simple command by its words; quote {char!r} if a word holds it.")
         else:
-            regex.append(".*" if char == "*" else re.escape(char))
+            if char == "*":
+                pieces.append("")
+            else:
+                pieces[-1] += re.escape(char)
             bare, is_word = bare + char, True
         index += 1
     end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from kedge.config.wildcards import starred
 from kedge.tools.errors import ToolError
 
 MAX_PATTERN_CHARS = 1_000
@@ -118,33 +119,36 @@ def matcher(patterns: list[str]) -> Callable[[str], bool]:
 
 def _regex(pattern: str) -> str:
     pattern = pattern.removeprefix("./")
-    anywhere = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
+    is_anywhere = "/" not in pattern.rstrip("/")
     pattern = pattern.removeprefix("/")
-    pieces: list[str] = [anywhere]
-    i = 0
+    parts = [[""]] if not is_anywhere else [[""], [""]]  # between two of them any directories, in them stars
+    end, i = "", 0
     while i < len(pattern):
-        if pattern.startswith("**/", i) and (i == 0 or pattern[i - 1] == "/"):
-            pieces.append("(?:.*/)?")
+        is_start = i == 0 or pattern[i - 1] == "/"
+        if is_start and pattern.startswith("**/", i):
+            parts.append([""])
             i += 3
-        elif pattern[i:] == "**" and (i == 0 or pattern[i - 1] == "/"):
-            pieces.append(".*")
+        elif is_start and pattern[i:] == "**":
+            end = ".*"
             i += 2
         elif pattern[i] == "*":
-            pieces.append("[^/]*")
+            parts[-1].append("")
             i += 1
-        elif pattern[i] == "?":
-            pieces.append("[^/]")
-            i += 1
-        elif pattern[i] == "[" and (end := _class_end(pattern, i)) > 0:
-            pieces.append(_class(pattern[i + 1 : end]))
-            i = end + 1
-        elif pattern[i] == "\\" and i + 1 < len(pattern):
-            pieces.append(re.escape(pattern[i + 1]))
-            i += 2
         else:
-            pieces.append(re.escape(pattern[i]))
-            i += 1
-    return "".join(pieces)
+            piece, i = _character(pattern, i)
+            parts[-1][-1] += piece
+    return starred([starred(pieces, "[^/]") for pieces in parts], "(?:[^/]*/)") + end
+
+
+def _character(pattern: str, i: int) -> tuple[str, int]:
+    """What stands for one character there, and where the next one begins."""
+    if pattern[i] == "?":
+        return "[^/]", i + 1
+    if pattern[i] == "[" and (end := _class_end(pattern, i)) > 0:
+        return _class(pattern[i + 1 : end]), end + 1
+    if pattern[i] == "\\" and i + 1 < len(pattern):
+        return re.escape(pattern[i + 1]), i + 2
+    return re.escape(pattern[i]), i + 1
 
 
 def _class_end(pattern: str, start: int) -> int:

@@ -168,3 +168,13 @@ def test_a_path_written_into_a_rule_is_read_back_letter_for_letter(parts: list[s
     rule = parse_rule(f"view({quote_path(path)})", "/w", None)
     assert rule.matches_path(str(Path(path)))
     assert not rule.matches_path(path + "x")
+
+
+def test_no_rule_takes_for_ever(bench: Bench) -> None:
+    """A repository that nobody trusts may bring rules that forbid, and files that they are made for."""
+    stars, many = "*a" * 30 + "b", "a" * 250
+    assert parse_rule(f"bash({stars})", "/", None).matches_words([Word(many)]) == "no"
+    assert not parse_rule(f"view({stars})", str(bench.workspace), None).matches_path(f"{bench.workspace}/{many}")
+    deep = parse_rule(f"view({'**/a/' * 30}b)", str(bench.workspace), None)
+    assert not deep.matches_path(f"{bench.workspace}{'/a' * 500}")
+    assert deep.matches_path(f"{bench.workspace}{'/a' * 500}/b")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kedge.config.wildcards import starred
+
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
@@ -21,13 +23,15 @@ def quote_path(path: str) -> str:
 
 def component_regex(part: str) -> str:
     """One part of a path: `*` any characters, `?` one, a backslash makes the next literal."""
-    regex, index = "", 0
+    pieces, index = [""], 0
     while index < len(part):
         char = part[index]
-        if char == "\\" and index + 1 < len(part):
+        if char == "*":
+            pieces.append("")
+        elif char == "\\" and index + 1 < len(part):
             index += 1
-            regex += re.escape(part[index])
+            pieces[-1] += re.escape(part[index])
         else:
-            regex += {"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char))
+            pieces[-1] += "[^/]" if char == "?" else re.escape(char)
         index += 1
-    return regex
+    return starred(pieces, "[^/]")

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.rules import KINDS, BadRule, WordPattern, read_rule, wildcard_at
+from kedge.config.wildcards import starred
 from kedge.tools.permissions.patterns import component_regex
 from kedge.tools.permissions.words import Word
 from kedge.tools.port import WantKind
@@ -112,7 +113,15 @@ def path_regex(rule: str, pattern: str, directory: str, home: str | None) -> re.
     if ".." in parts[first:]:  # behind a directory whose own name has a star
         raise BadRule(rule, "`..` cannot follow a wildcard; write the path without it.")
     base = os.path.realpath("/" + "/".join(parts[:first]))
-    regex = "" if base == "/" else re.escape(base)
-    for part in parts[first:]:
-        regex += r"(?:/[^/]+)*" if part == "**" else "/" + component_regex(part)
-    return re.compile(regex or "/", re.DOTALL)
+    return re.compile(("" if base == "/" else re.escape(base)) + _below(parts[first:]) or "/", re.DOTALL)
+
+
+def _below(parts: Sequence[str]) -> str:
+    """The parts of a path with wildcards: whole ones, with any number of directories where `**` stands."""
+    pieces = [""]
+    for part in parts:
+        if part == "**":
+            pieces.append("")
+        else:
+            pieces[-1] += f"/{component_regex(part)}(?![^/])"
+    return starred(pieces, "(?:/[^/]+)")
