@@ -15,8 +15,9 @@ _LOOP = 'while read -r file; do . "$file" >"$file.out" 2>&1 </dev/null; echo $?;
 
 
 class Shell:
-    def __init__(self, directory: Path, scratch: Path, env: dict[str, str]) -> None:
+    def __init__(self, directory: Path, scratch: Path, env: dict[str, str], limit_s: float = LIMIT_S) -> None:
         self._scratch = scratch
+        self._limit_s = limit_s
         self._count = 0
         self._code = 0
         self._process = subprocess.Popen(
@@ -46,7 +47,7 @@ class Shell:
     def _run(self, file: Path) -> int | None:
         self._typed.write(f"{file}\n")
         self._typed.flush()
-        ready, _, _ = select.select([self._codes], [], [], LIMIT_S)
-        assert ready, f"not done after {LIMIT_S} s:\n{file.read_text()}"
+        ready, _, _ = select.select([self._codes], [], [], self._limit_s)
+        assert ready, f"not done after {self._limit_s} s:\n{file.read_text()}"
         line = self._codes.readline()
         return int(line) if line else None

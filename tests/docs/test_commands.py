@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Generator
@@ -9,32 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import Block, blocks
-from tests.docs.shell import Shell
+from kedge.cli.completion import own_options, words_of
+from kedge.cli.main import COMMANDS
+from kedge.protocol.address import default_address
+from tests.docs import stand_ins
+from tests.docs.pages import blocks, fenced, for_readers, read
+from tests.docs.reader import Reader
 from tests.e2e.home import Home, new_home
+from tests.models.embedded import cache
 from tests.support.model_control import ModelControl
 
-PAGES = (
-    "README.md",
-    "docs/getting-started.md",
-    "docs/scripting.md",
-    "docs/tools.md",
-    "docs/providers.md",
-    "docs/configuration.md",
-    "docs/server.md",
-    "docs/http-api.md",
-    "docs/undo.md",
-)
-# Reasons that are no excuse for a page's author: these really cannot be run here.
-REASONS = {
-    "needs a key": "and would cost money",
-    "needs a model server": "of the reader's own",
-    "installs": "into the environment of whoever runs the tests",
-    "runs all tests": "this one too",
-    "opens a port": "which another test may have",
-    "needs another machine": "",
-    "opens the interface": "which needs a terminal",
-    "is a configuration of another program": "",
+PAGES = [page for page in for_readers() if [block for block in blocks(page) if not block.is_fresh]]
+# All that is not run, and why not. Add to it only what really cannot be.
+NOT_RUN = {
+    ("README.md", "python3 dev.py test"): "runs all tests, this one too",
 }
 
 
@@ -45,40 +35,84 @@ def home(model_control: ModelControl) -> Generator[Home]:
 
 
 @pytest.fixture
-def shell(home: Home, tmp_path: Path) -> Generator[Shell]:
+def reader(
+    home: Home, model_control: ModelControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Reader]:
     workspace = tmp_path / "project"
     workspace.mkdir()
     (workspace / "build.log").write_text("error: the date has no zone\n")
-    env = {**home.env, "PATH": f"{Path(sys.executable).parent}:{home.env['PATH']}", "LANG": "C.UTF-8"}
-    shell = Shell(workspace, tmp_path, env)
-    yield shell
-    shell.close()
+    (home.directory / "src" / "project").mkdir(parents=True)
+    models = home.data_dir / "models"
+    models.mkdir(parents=True)
+    (models / "starter.gguf").symlink_to(cache.starter())
+    programs = stand_ins.make_programs(tmp_path / "programs")
+    env = {
+        **home.env,
+        **stand_ins.variables(model_control.base_url, model_control.anthropic_url),
+        "HOME": str(home.directory),
+        "PATH": f"{programs}:{Path(sys.executable).parent}:{home.env['PATH']}",
+        "LANG": "C.UTF-8",
+    }
+    monkeypatch.setenv("XDG_RUNTIME_DIR", env["XDG_RUNTIME_DIR"])
+    socket = default_address(env["KEDGE_DATA_DIR"]).path
+    reader = Reader(workspace, tmp_path, env, stand_ins.words(model_control.base_url, socket))
+    yield reader
+    reader.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_a_page_does_what_the_page_says(page: str, shell: Shell, model_control: ModelControl) -> None:
+async def test_every_command_of_a_page_does_what_the_page_says(
+    page: str, reader: Reader, model_control: ModelControl
+) -> None:
     if page == "docs/http-api.md" and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     for block in blocks(page):
-        if block.reason:
+        if block.reason or block.is_fresh:
             continue
         model_control.reset()
         model_control.plan(**block.plan)
-        play(block, shell)
+        await reader.play(block)
 
 
-def play(block: Block, shell: Shell) -> None:
-    for step in block.steps:
-        code, printed = shell.type(step)
-        told = f"{block.place}\n$ {step.command}\n{printed}[exit {code}]"
-        if step.printed is None:
-            assert code == 0, told
-        else:
-            assert step.expects().fullmatch(printed), f"{told}\nThe page says:\n{step.printed}"
+def test_what_is_not_run_is_listed_here_with_its_reason() -> None:
+    found = {
+        (page, step.command): block.reason
+        for page in for_readers()
+        for block in blocks(page)
+        for step in block.steps
+        if block.reason
+    }
+    assert found == NOT_RUN
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_has_commands_and_says_why_some_are_not_run(page: str) -> None:
-    found = blocks(page)
-    assert [block for block in found if not block.reason], f"nothing of {page} is run"
-    assert {block.reason for block in found} - {""} <= REASONS.keys()
+@pytest.mark.parametrize("page", for_readers())
+def test_no_command_hides_in_a_block_of_another_kind(page: str) -> None:
+    """`sh` and `console` are run; pictures in characters, and what Kedge prints, have no language or are `text`."""
+    hidden = [
+        line
+        for language in ("", "text", "bash", "shell")
+        for text in fenced(page, language)
+        for line in text.splitlines()
+        if re.match(r"(\$ |kedge |pip |curl |export )", line)
+    ]
+    assert hidden == []
+
+
+@pytest.mark.parametrize("page", for_readers())
+def test_a_command_in_the_text_exists_with_its_options(page: str) -> None:
+    """What stands in a sentence, as `kedge run --timeout 600`, is not run, but could be."""
+    prose = re.sub(r"^```.*?^```", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    for span in re.findall(r"`(kedge(?: [^`]+)?)`", prose):
+        words = _words(span)
+        name = next(iter(words[1:]), "")
+        known = {*words_of(name)} if name in COMMANDS else {*own_options(), "--version", "--help", "--debug"}
+        assert name in COMMANDS or not name or name.startswith("-") or name.isupper(), f"{page}: {span}"
+        options = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
+        assert options <= {*known, "--help", "--debug"}, f"{page}: {span}"
+
+
+def _words(span: str) -> list[str]:
+    try:
+        return shlex.split(span)
+    except ValueError:  # a quote that is a part of it
+        return span.split()

@@ -59,7 +59,8 @@ class Shop:
         installed = {each.name: each.version for each in metadata.distributions() if each.name != "kedge"}
         pins.write_text("".join(f"{name}=={version}\n" for name, version in sorted(installed.items())))
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-        wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"], "pip"]
+        extra = project["project"]["optional-dependencies"]["local"]  # the README installs it, too
+        wanted = [*project["project"]["dependencies"], *extra, *project["build-system"]["requires"], "pip"]
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         said(*command, "--only-binary=:all:", f"--constraint={pins}", f"--dest={self.needed}", *wanted, env=os.environ)
 
