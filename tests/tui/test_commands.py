@@ -19,7 +19,7 @@ async def answered(hands: Hands, text: str = "AN-ANSWER") -> None:
 
 async def test_commands_that_need_a_session_say_so(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands:
-        for command in ("/rename x", "/compact", "/diff", "/undo", "/redo", "/fork"):
+        for command in ("/rename x", "/compact", "/diff", "/undo", "/redo", "/fork", "/export"):
             await hands.submit(command)
             await hands.shows("There is no session yet")
             await hands.press("x", "backspace")
@@ -27,7 +27,6 @@ async def test_commands_that_need_a_session_say_so(served: Home, tmp_path: Path)
         for command, word in (
             ("/cost", "Nothing was used yet"),
             ("/copy", "no answer to copy"),
-            ("/export", "nothing to export"),
             ("/queue", "No prompt is waiting"),
             ("/nonsense", "There is no /nonsense"),
         ):
@@ -51,7 +50,10 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
         assert hands.app.clipboard == "AN-ANSWER"
         await hands.submit("/export")
         await hands.until((tmp_path / "another-title.md").exists, "written")
-        assert "AN-ANSWER" in (tmp_path / "another-title.md").read_text()
+        exported = (tmp_path / "another-title.md").read_text()
+        assert exported.startswith(
+            "# Another title\n\n## user\n\n[[fake text=AN-ANSWER]]\n\n## assistant\n\nAN-ANSWER\n"
+        )
         await hands.submit("/export")
         await hands.shows("Not written:")
         await hands.submit("/export here.md")

@@ -9,12 +9,13 @@ from kedge.cli import session_files
 from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table, printable
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.run_options import EFFORTS, as_text
-from kedge.client.story import escape, query
+from kedge.client.markdown import as_markdown
+from kedge.client.story import escape
 from kedge.client.sync import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
 HELP = """\
@@ -29,7 +30,6 @@ runs that name none (kedge run -s ID -m NAME is for one run); - as a name clears
 """
 FLAGS = named("--json", *session_files.FLAGS)
 VALUES = named("-o --output", "--effort", *session_files.VALUES)
-PAGE = 200
 
 
 def run(argv: list[str]) -> int:
@@ -128,55 +128,11 @@ def _write(
 
     if title is not None and not options.has("json"):
         write(f"# {title or session_id}\n")
-    for message in _messages(client, session_id):
+    for message in client.messages(session_id):
         if options.has("json"):
             write(json.dumps(message, ensure_ascii=False))
-        elif text := _as_markdown(message):
-            what = "summary of what came before" if message.get("summary") else message["role"]
-            write(f"## {what}\n\n{text}\n")
-
-
-def _messages(client: Client, session_id: str) -> Iterator[dict[str, Any]]:
-    after: str | None = None
-    while True:
-        page = client.call("GET", f"/sessions/{escape(session_id)}/messages{query(after=after, limit=PAGE)}")[
-            "messages"
-        ]
-        yield from page
-        if len(page) < PAGE:
-            return
-        after = page[-1]["id"]
-
-
-def _as_markdown(message: dict[str, Any]) -> str:
-    return "\n\n".join(text for part in message["parts"] if (text := _part(part)))
-
-
-def _part(part: dict[str, Any]) -> str:
-    match part["type"]:
-        case "text":
-            return part["text"]
-        case "reasoning":
-            return "\n".join(f"> {line}" for line in part["text"].splitlines())
-        case "tool_call":
-            return f"`{part['name']}` {part['input']}"
-        case "tool_result":
-            return _fenced(part["content"])
-        case "shell_command":
-            return _fenced(f"$ {part['command']}\n{part['output']}")
-        case "image" | "file":
-            return f"({part.get('name') or part['type']}, {part['mime_type']})"
-        case "finish" if part["reason"] not in ("end_turn", "tool_use"):
-            return f"*({part['reason']}{': ' + part['message'] if part.get('message') else ''})*"
-        case _:
-            return ""
-
-
-def _fenced(text: str) -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}\n{text.rstrip()}\n{fence}"
+        elif text := as_markdown(message):
+            write(text)
 
 
 def found(client: Client, words: list[str]) -> dict[str, Any]:

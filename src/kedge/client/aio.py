@@ -17,8 +17,10 @@ from kedge.client.story import Story, escape, query
 from kedge.client.sync import Client, submission
 from kedge.client.telling import LiveTeller, Speech
 from kedge.client.watching import PAGE, RunCore
+from kedge.protocol.api import Messages
 from kedge.protocol.environment import HEADER, header_of
 from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES, Event, decode_event
+from kedge.protocol.messages import Message
 from kedge.protocol.models import Offered
 from kedge.protocol.runs import Receipt, Run, RunEnd
 from kedge.protocol.sessions import Session, Workspace
@@ -99,6 +101,17 @@ class AsyncClient:
 
     async def create_session(self, title: str = "") -> Session:
         return await self.call("POST", "/sessions", {"title": title}, type=Session)
+
+    async def messages(self, session_id: str) -> list[Message]:
+        """Of a session, oldest first."""
+        found: list[Message] = []
+        while True:
+            after = found[-1].id if found else None
+            target = f"/sessions/{escape(session_id)}/messages{query(after=after, limit=PAGE)}"
+            page = (await self.call("GET", target, type=Messages)).messages
+            found += page
+            if len(page) < PAGE:
+                return found
 
     async def submit(self, prompt: str, *, session_id: str, run_id: str | None = None, **options: Any) -> Receipt:
         """Hand in a prompt; when this returns, it is durable (P1). `options` are the fields of `POST W/agent`."""

@@ -12,7 +12,7 @@ from kedge.client.policy import GIVE_UP_S, Reconnect
 from kedge.client.story import Story, escape, query
 from kedge.client.telling import LiveTeller, Speech
 from kedge.client.waiting import Waiter
-from kedge.client.watching import RunCore
+from kedge.client.watching import PAGE, RunCore
 from kedge.client.wire import Wire, connected
 from kedge.version import VERSION
 
@@ -86,6 +86,17 @@ class Client:
 
     def create_session(self, title: str = "") -> dict[str, Any]:
         return self.call("POST", "/sessions", {"title": title})
+
+    def messages(self, session_id: str) -> Iterator[dict[str, Any]]:
+        """Of a session, oldest first."""
+        after: str | None = None
+        while True:
+            target = f"/sessions/{escape(session_id)}/messages{query(after=after, limit=PAGE)}"
+            page = self.call("GET", target)["messages"]
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1]["id"]
 
     def submit(self, prompt: str, *, session_id: str, run_id: str | None = None, **options: Any) -> dict[str, Any]:
         """Hand in a prompt; when this returns, it is durable (P1). `options` are the fields of `POST W/agent`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -221,20 +222,22 @@ class Commands:
         self._screen.hint("Copied the last answer")
 
     def _export(self, name: str) -> None:
+        if session_id := self._of_session():
+            self._do(self._exported(session_id, name))
+
+    async def _exported(self, session_id: str, name: str) -> None:
         from kedge.tui.exporting import export
 
-        page = self._screen.page
-        if page is None:
-            self._screen.hint("There is nothing to export yet")
-            return
+        screen = self._screen
+        session = screen.book.sessions.get(session_id)
+        title, directory = session.title if session else "", screen.kedge.launch.directory
+        messages = await screen.desk.messages(session_id)
         try:
-            path = export(
-                page, self._screen.book.sessions.get(page.session_id), name, self._screen.kedge.launch.directory
-            )
+            path = await asyncio.to_thread(export, messages, title, name, directory)
         except (OSError, RuntimeError) as error:
-            self._screen.hint(f"Not written: {error}")
-            return
-        self._screen.notify(f"Written to {path}")
+            screen.hint(f"Not written: {error}")
+        else:
+            screen.notify(f"Written to {path}")
 
     def _theme(self, name: str) -> None:
         self._screen.kedge.pick_theme(name)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kedge.client import AsyncClient
     from kedge.protocol.api import ConfigAnswer, CredentialList, StoredCredential, UserCommand
     from kedge.protocol.jobs import Job
+    from kedge.protocol.messages import Message
     from kedge.protocol.models import Offered
     from kedge.protocol.requests import AnswerReceipt, PermissionAction
     from kedge.protocol.runs import Attachment, OnBusy, Receipt
@@ -49,6 +50,9 @@ class Desk:
 
     async def sessions(self, search: str = "") -> list[Session]:
         return await (await self._ready()).sessions(search or None, limit=200)
+
+    async def messages(self, session_id: str) -> list[Message]:
+        return await (await self._ready()).messages(session_id)
 
     async def rename(self, session_id: str, title: str) -> None:
         await self.call("PATCH", f"/sessions/{escape(session_id)}", {"title": title}, type=dict[str, Any])

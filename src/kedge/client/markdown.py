@@ -1,0 +1,41 @@
+"""A conversation as Markdown: what `kedge session export` and the interface's `/export` write."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def as_markdown(message: dict[str, Any]) -> str:
+    """Under its own heading; empty for a message that says nothing."""
+    text = "\n\n".join(text for part in message["parts"] if (text := _part(part)))
+    what = "summary of what came before" if message.get("summary") else message["role"]
+    return f"## {what}\n\n{text}\n" if text else ""
+
+
+def _part(part: dict[str, Any]) -> str:
+    match part["type"]:
+        case "text":
+            return part["text"]
+        case "reasoning":
+            return "\n".join(f"> {line}" for line in part["text"].splitlines())
+        case "tool_call":
+            return f"`{part['name']}` {part['input']}"
+        case "tool_result":
+            return _fenced(part["content"])
+        case "shell_command":
+            return _fenced(f"$ {part['command']}\n{part['output']}")
+        case "image" | "file":
+            return f"({part.get('name') or part['type']}, {part['mime_type']})"
+        case "finish" if part["reason"] not in ("end_turn", "tool_use"):
+            return f"*({part['reason']}{': ' + part['message'] if part.get('message') else ''})*"
+        case _:
+            return ""
+
+
+def _fenced(text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text.rstrip()}\n{fence}"
