@@ -29,8 +29,10 @@ _SED_SUBSTITUTION = "|".join(
     rf"s{mark}{_SED_EXPRESSION('{mark}', mark)}{mark}(?:[^{mark}\\\n]|\\[^\n])*{mark}[gpiI0-9]*"
     for mark in (re.escape(each) for each in "/|,#:@!%_")
 )
-_SED_COMMAND = rf"(?:{_SED_ADDRESS}(?:[,~+]{_SED_ADDRESS}|,[+~]\d+)?\s*!?\s*)?(?:[pdqhHgGxnN=]|{_SED_SUBSTITUTION})"
-_SED = re.compile(rf"\s*{_SED_COMMAND}\s*(?:;\s*{_SED_COMMAND}\s*)*;?\s*")
+# Blanks are never given back: twelve thousand of them took six seconds.
+_SED_ADDRESSES = rf"{_SED_ADDRESS}(?:[,~+]{_SED_ADDRESS}|,[+~]\d+)?\s*+(?:!\s*+)?"
+_SED_COMMAND = rf"(?:{_SED_ADDRESSES})?(?:[pdqhHgGxnN=]|{_SED_SUBSTITUTION})"
+_SED = re.compile(rf"\s*+{_SED_COMMAND}\s*+(?:;\s*+{_SED_COMMAND}\s*+)*+;?\s*+")
 _SED_OPTIONS = Options(
     short="nErsuz",
     short_valued="e",
