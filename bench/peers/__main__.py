@@ -22,7 +22,6 @@ from bench.peers.known import KEDGE, PEERS
 from bench.peers.peers import Peer
 from bench.peers.quiet import Quiet
 from bench.peers.servers import rows
-from bench.peers.servers import rows as server_rows
 from bench.peers.setting import Contender, Setting
 from bench.peers.table import Cell
 from tests.support.model_control import model_process

@@ -71,7 +71,7 @@ class Codex:
 
     def read(self, frame: Frame, session_id: str) -> list[Told]:
         event: Any = json.loads(frame.data)
-        told = event.get("params") or {}
+        told: Any = event.get("params") or {}
         if told.get("threadId") != session_id:
             return []
         match event["method"]:
@@ -90,6 +90,9 @@ class Codex:
         ws.close()
         asked = [turn for turn in turns if any(_is_prompt(item, prompt) for item in turn["items"])]
         return Recount(bool(asked), tuple(turn["status"] for turn in asked if turn["status"] != "inProgress"))
+
+    def close(self) -> None:
+        """Every connection is somebody else's."""
 
     def _connect(self) -> WebSocket:
         ws = WebSocket(self._where)

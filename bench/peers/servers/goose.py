@@ -83,7 +83,7 @@ class Goose:
             return [Ended(event["result"]["stopReason"])]
         if "error" in event:
             return [Ended("failed")]
-        told = event.get("params") or {}
+        told: Any = event.get("params") or {}
         if told.get("sessionId") == session_id and told["update"]["sessionUpdate"] == "agent_message_chunk":
             return [Delta(told["update"]["content"]["text"])]
         return []
@@ -95,6 +95,9 @@ class Goose:
         ws.close()
         asked = [update for update in updates if update["sessionUpdate"] == "user_message_chunk"]
         return Recount(any(update["content"].get("text") == prompt for update in asked), ())
+
+    def close(self) -> None:
+        """Every connection is somebody else's."""
 
     def _connect(self) -> WebSocket:
         ws = WebSocket(self._where, "/acp")

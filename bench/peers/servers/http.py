@@ -64,8 +64,12 @@ class Http:
         sock.sendall(request("GET", target, {**self._headers, "Accept": "text/event-stream", **headers}))
         parser = _Sse(target)
         stream = Stream(sock, parser)
-        while not parser.has_head:
-            stream.receive()
+        try:
+            while not parser.has_head:
+                stream.receive()
+        except BaseException:
+            stream.close()
+            raise
         return stream
 
     def close(self) -> None:

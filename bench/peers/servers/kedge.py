@@ -29,7 +29,11 @@ class Kedge:
         return ["serve"]
 
     def answer(self) -> None:
-        self._connect().call("GET", "/v1/health")
+        http = self._connect()
+        try:
+            http.call("GET", "/v1/health")
+        finally:
+            http.close()
 
     def open(self) -> HttpDesk:
         return self.reopen(self._http.call("POST", f"{self._path}/sessions", {})["id"])
@@ -71,6 +75,9 @@ class Kedge:
         runs = {payload["run_id"] for kind, payload in told if kind == "run" and payload["prompt"] == prompt}
         ends = [_how(payload) for kind, payload in told if kind == "run_complete" and payload["run_id"] in runs]
         return Recount(bool(runs), tuple(ends))
+
+    def close(self) -> None:
+        self._http.close()
 
     def _connect(self) -> Http:
         sockets = list((self._contender.home / "run" / "kedge").glob("*.sock"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import Any
 
 from bench.peers.peers import MODEL
@@ -38,6 +37,7 @@ class Kimi:
 
     def __init__(self, contender: Contender) -> None:
         self._where = TcpAddress("127.0.0.1", free_port())
+        self._http = Http(self._where)
         self._workspace = str(contender.workspace)
 
     def arguments(self) -> list[str]:
@@ -89,6 +89,9 @@ class Kimi:
         ended = [payload for kind, payload in told if kind == "prompt.completed" and payload["promptId"] in asked]
         return Recount(bool(asked), tuple(payload["reason"] for payload in ended))
 
+    def close(self) -> None:
+        self._http.close()
+
     def _desk(self, session_id: str, stream: WebSocket) -> HttpDesk:
         return HttpDesk(Http(self._where), session_id, stream, f"/api/v1/sessions/{session_id}/prompts", _wrapped)
 
@@ -107,10 +110,6 @@ class Kimi:
 
     def _ask(self, method: str, target: str, body: object = None) -> Any:
         return self._http.call(method, f"/api/v1/sessions{target}", body)["data"]
-
-    @cached_property
-    def _http(self) -> Http:
-        return Http(self._where)
 
 
 def _wrapped(prompt: str) -> object:

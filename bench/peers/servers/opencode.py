@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import Any
 
 from bench.peers.servers.desk import HttpDesk
@@ -24,10 +23,11 @@ class Opencode:
     end_mark = b'"type":"session.idle"'
 
     def __init__(self, _: Contender) -> None:
-        self._port = free_port()
+        self._where = TcpAddress("127.0.0.1", free_port())
+        self._http = Http(self._where)
 
     def arguments(self) -> list[str]:
-        return ["serve", "--hostname", "127.0.0.1", "--port", str(self._port)]
+        return ["serve", "--hostname", self._where.host, "--port", str(self._where.port)]
 
     def answer(self) -> None:
         self._http.call("GET", "/global/health")
@@ -37,7 +37,7 @@ class Opencode:
 
     def reopen(self, session_id: str) -> HttpDesk:
         target = f"/session/{session_id}/prompt_async"
-        return HttpDesk(Http(self._http.where), session_id, self.join(session_id), target, _wrapped)
+        return HttpDesk(Http(self._where), session_id, self.join(session_id), target, _wrapped)
 
     def join(self, session_id: str) -> Stream:
         stream = self._http.events("/event")
@@ -74,12 +74,11 @@ class Opencode:
         ends = ["failed" if "error" in info else "completed" for info in answers if "completed" in info["time"]]
         return Recount(bool(asked), tuple(ends))
 
+    def close(self) -> None:
+        self._http.close()
+
     def _messages(self, session_id: str) -> list[Any]:
         return self._http.call("GET", f"/session/{session_id}/message")
-
-    @cached_property
-    def _http(self) -> Http:
-        return Http(TcpAddress("127.0.0.1", self._port))
 
 
 def _wrapped(prompt: str) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import Any
 
 from bench.peers.servers.desk import HttpDesk
@@ -25,6 +24,7 @@ class Qwen:
 
     def __init__(self, contender: Contender) -> None:
         self._where = TcpAddress("127.0.0.1", free_port())
+        self._http = Http(self._where)
         self._session = {"cwd": str(contender.workspace)}
 
     def arguments(self) -> list[str]:
@@ -50,7 +50,7 @@ class Qwen:
 
     def read(self, frame: Frame, session_id: str) -> list[Told]:
         event: Any = json.loads(frame.data)
-        told = event.get("data") or {}
+        told: Any = event.get("data") or {}
         match event["type"]:
             case "session_update" if told["update"]["sessionUpdate"] == "agent_message_chunk":
                 text = told["update"]["content"]["text"]
@@ -76,6 +76,9 @@ class Qwen:
         ]
         return Recount(bool(asked), tuple(ends))
 
+    def close(self) -> None:
+        self._http.close()
+
     def _events(self, session_id: str) -> str:
         """With the longest queue that a reader may have: whoever is further behind is thrown out."""
         return f"/session/{session_id}/events?maxQueued=2048"
@@ -87,15 +90,12 @@ class Qwen:
         target = f"/session/{session_id}/prompt"
         return HttpDesk(Http(self._where), session_id, self.join(session_id), target, _wrapped)
 
-    @cached_property
-    def _http(self) -> Http:
-        return Http(self._where)
-
 
 def _wrapped(prompt: str) -> object:
     return {"prompt": [{"type": "text", "text": prompt}]}
 
 
 def _said(event: Any) -> str | None:
-    update = (event.get("data") or {}).get("update") or {}
+    data: Any = event.get("data") or {}
+    update: Any = data.get("update") or {}
     return update["content"]["text"] if update.get("sessionUpdate") == "user_message_chunk" else None

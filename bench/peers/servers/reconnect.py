@@ -3,6 +3,7 @@ was it told twice, and did it hear the end?"""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ ROW = Row(
     "Server: what a reader loses that was cut off in the middle of an answer",
     note="The client that asked; it was away while a quarter of the answer was told",
 )
-_END_S = 10.0  # after the model's last word, in which the end must come
+_GATE = "half"  # where the model waits for the reader to be back
+_END_S = 10.0  # in which the end must come, besides what the model takes
 
 
 @dataclass(frozen=True)
@@ -41,45 +43,46 @@ def cut_off(server: Running, model: ModelControl, counts: Counts) -> Kept:
     desk = adapter.open()
     play(adapter, desk, "Hello.")
     model.reset()
-    model.plan(chunks=total, text=TEXT, delay_ms=counts.pace_ms)
+    model.plan(chunks=total, text=TEXT, delay_ms=counts.pace_ms, gate=_GATE, gate_after=total // 2)
     desk.submit("Tell me slowly.")
-    view, last = View(), None
-    while len(view.text.split()) < total // 4:
-        last = _take(server, desk.stream, desk.session_id, view, LIMIT_S) or last
+    view = View()
+    last = _hear(server, desk.stream, desk.session_id, view, words=total // 4, limit_s=LIMIT_S)
     desk.close()
-    is_abandoned = not _goes_on(model, total // 2)
+    is_abandoned = not _goes_on(model)
     rejoined = adapter.rejoin(desk.session_id, last)
+    model.release(_GATE)
     view.adopt(rejoined.text)
-    try:
-        while not view.ends:
-            _take(server, rejoined.stream, desk.session_id, view, _END_S)
-    except (Silent, Ended):
-        pass
+    limit_s = _END_S + total * counts.pace_ms / 1e3
+    with contextlib.suppress(Silent, Ended):
+        _hear(server, rejoined.stream, desk.session_id, view, words=total + 1, limit_s=limit_s)
     rejoined.stream.close()
     missing, doubled = losses(view.text, total)
     is_whole = answer(total) in (view.text, view.final)
     return Kept(total, missing, doubled, is_abandoned, is_whole, bool(view.ends))
 
 
-def _take(server: Running, stream: Stream, session_id: str, view: View, limit_s: float) -> str | None:
-    """One frame; its mark."""
-    frame = stream.next(limit_s)
-    for told in server.adapter.read(frame, session_id):
-        view.take(told)
-    return frame.id
+def _hear(server: Running, stream: Stream, session_id: str, view: View, *, words: int, limit_s: float) -> str | None:
+    """Until the reader has so many words, or the end; the last mark that it was given."""
+    until, last = time.monotonic() + limit_s, None
+    while not view.ends and len(view.text.split()) < words:
+        frame = stream.next(until - time.monotonic())
+        for told in server.adapter.read(frame, session_id):
+            view.take(told)
+        last = frame.id or last
+    return last
 
 
-def _goes_on(model: ModelControl, count: int) -> bool:
-    """Until the model has said so much; False when nobody listens to it any more."""
+def _goes_on(model: ModelControl) -> bool:
+    """Until the model has said one half; False when nobody listens to it any more."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
         calls = model.stats()["calls"]
-        if any(call["deltas"] >= count for call in calls):
+        if any(call["held"] == _GATE for call in calls):
             return True
         if all(call["is_gone"] for call in calls):
             return False
         time.sleep(0.02)
-    raise Silent(f"the model did not say {count} words")
+    raise Silent("the model did not say one half of its answer")
 
 
 def _yes(fact: bool) -> str:

@@ -128,7 +128,7 @@ def _all_running(contenders: Sequence[Contender]) -> Generator[list[Running]]:
         yield running
     finally:
         for each in running:
-            each.process.stop()
+            each.stop()
 
 
 @contextmanager

@@ -42,6 +42,10 @@ class Running:
     process: Process
     ready_s: float
 
+    def stop(self) -> None:
+        self.adapter.close()
+        self.process.stop()
+
 
 def started(contender: Contender, adapter: Adapter) -> Running:
     process = Process(contender, list(adapter.arguments()))
@@ -58,7 +62,7 @@ def running(contender: Contender) -> Generator[Running]:
     try:
         yield server
     finally:
-        server.process.stop()
+        server.stop()
 
 
 class View:
