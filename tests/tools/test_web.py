@@ -260,6 +260,14 @@ async def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_nothin
     assert list(place.directory.iterdir()) == []
 
 
+async def test_a_page_comes_as_markdown_as_its_words_or_as_it_is(place: Hands, port: int) -> None:
+    url = f"http://127.0.0.1:{port}/page"
+    said = {form: (await call(FETCH, place, url=url, format=form)).content for form in ("markdown", "text", "html")}
+    assert f"# Hello\n\nSome **bold** text and [a link](http://127.0.0.1:{port}/other)." in said["markdown"]
+    assert said["text"] == f"{url}\n\nA page\n\nHello\n\nSome bold text and a link.\n\n- one\n- two\n\ncode  here"
+    assert said["html"] == f"{url}\n\n{PAGE.decode()}"
+
+
 def test_any_markup_comes_out_as_text() -> None:
     title, text = markdown_of("<p>a<ul><li>b<ol><li>c</ol></ul></b></a></pre><h9>x<![CDATA[ <title>t", "http://h/")
     assert "- b" in text

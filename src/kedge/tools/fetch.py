@@ -62,10 +62,11 @@ def _text(body: bytes, charset: str | None, media_type: str, url: str, wanted: s
     is_html = media_type in ("text/html", "application/xhtml+xml") or text.lstrip()[:15].lower().startswith(
         "<!doctype html"
     )
-    if wanted != "markdown" or not is_html:
+    if wanted == "html" or not is_html:
         return text
-    title, shown = markdown_of(text, url)
-    return f"# {title}\n\n{shown}" if title else shown
+    is_plain = wanted == "text"
+    title, shown = markdown_of(text, url, is_plain=is_plain)
+    return f"{'' if is_plain else '# '}{title}\n\n{shown}" if title else shown
 
 
 def _shown(place: Place, text: str) -> str:

@@ -1,4 +1,4 @@
-"""HTML as Markdown: enough of it for a model to read a page. Whatever the markup, it comes out as text."""
+"""HTML as Markdown, or as its words alone: enough for a model to read a page, and text whatever the markup."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _BLANK_LINES = re.compile(r"\n[ \t]*\n[ \t\n]*\n")
 _MAX_DEPTH = 20  # of lists; deeper ones are not indented further
 
 
-def markdown_of(html: str, base_url: str) -> tuple[str, str]:
-    """The title and the text of a page; links are made absolute."""
-    reader = _Reader(base_url)
+def markdown_of(html: str, base_url: str, *, is_plain: bool = False) -> tuple[str, str]:
+    """The title and the text of a page; links are made absolute. `is_plain`: without links and marks."""
+    reader = _Reader(base_url, is_plain)
     reader.feed(html)
     reader.finish()
     text = _BLANK_LINES.sub("\n\n", "".join(reader.pieces)).strip()
@@ -28,11 +28,12 @@ def markdown_of(html: str, base_url: str) -> tuple[str, str]:
 
 
 class _Reader(HTMLParser):
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, is_plain: bool) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
         self.title: list[str] = []
         self._base_url = base_url
+        self._is_plain = is_plain
         self._silent: list[str] = []
         self._is_title = False
         self._pre = 0
@@ -59,12 +60,14 @@ class _Reader(HTMLParser):
         fields = dict(attrs)
         match tag:
             case "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
-                self._put(f"\n\n{'#' * int(tag[1])} ")
+                self._put("\n\n")
+                self._mark(f"{'#' * int(tag[1])} ")
             case "br":
                 self._put("\n")
             case "pre":
                 self._pre += 1
-                self._put("\n\n```\n")
+                self._put("\n\n")
+                self._mark("```\n")
             case "ul" | "ol":
                 self._lists.append(1 if tag == "ol" else None)
                 self._put("\n")
@@ -75,11 +78,11 @@ class _Reader(HTMLParser):
             case "a":
                 href = fields.get("href")
                 self._links.append(href)
-                self._put("[" if href else "")
+                self._mark("[" if href else "")
             case "img":
-                self._put(f"![{fields['alt']}]" if fields.get("alt") else "")
+                self._mark(f"![{fields['alt']}]" if fields.get("alt") else "")
             case _ if tag in _MARKS and not self._pre:
-                self._put(_MARKS[tag])
+                self._mark(_MARKS[tag])
             case _ if tag in _BLOCKS:
                 self._put("\n\n")
             case _:
@@ -97,7 +100,8 @@ class _Reader(HTMLParser):
                 self._put("\n\n")
             case "pre" if self._pre:
                 self._pre -= 1
-                self._put("\n```\n\n")
+                self._mark("\n```")
+                self._put("\n\n")
             case "ul" | "ol" if self._lists:
                 self._lists.pop()
                 self._put("\n")
@@ -105,9 +109,9 @@ class _Reader(HTMLParser):
                 self._put(" | ")
             case "a" if self._links:
                 href = self._links.pop()
-                self._put(f"]({_absolute(self._base_url, href)})" if href else "")
+                self._mark(f"]({_absolute(self._base_url, href)})" if href else "")
             case _ if tag in _MARKS and not self._pre:
-                self._put(_MARKS[tag])
+                self._mark(_MARKS[tag])
             case _ if tag in _BLOCKS:
                 self._put("\n\n")
             case _:
@@ -125,6 +129,10 @@ class _Reader(HTMLParser):
     def _put(self, text: str) -> None:
         if text:
             self.pieces.append(text)
+
+    def _mark(self, text: str) -> None:
+        if not self._is_plain:
+            self._put(text)
 
     def _bullet(self) -> str:
         indent = "  " * min(_MAX_DEPTH, max(0, len(self._lists) - 1))
