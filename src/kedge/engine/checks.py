@@ -35,7 +35,7 @@ def resolved_directory(path: Path) -> str:
 def checked_title(title: str) -> str:
     check_text(title, "title")
     if len(title) > MAX_TITLE_CHARS:
-        raise Invalid("invalid_request", f"the title is over {MAX_TITLE_CHARS} characters")
+        raise Invalid("invalid_request", f"the title is over {MAX_TITLE_CHARS} characters; shorten it")
     return title
 
 

@@ -26,7 +26,7 @@ from kedge.engine.waiters import Slots, Waiters
 from kedge.feed.feed import Feed, Feeds
 from kedge.files.versions import Versions
 from kedge.protocol.bounds import check_depth, check_run_id, check_text
-from kedge.protocol.errors import KedgeError, NotFound, Unavailable
+from kedge.protocol.errors import KedgeError, NotFound, ShuttingDown
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionChange, Workspace
@@ -236,7 +236,7 @@ class Engine:
 
     def check_accepting(self) -> None:
         if self.is_stopping:
-            raise Unavailable("shutting_down", "the server is stopping; try again in a few seconds")
+            raise ShuttingDown
 
     def env_of(self, workspace_id: str, run_id: str) -> Mapping[str, str] | None:
         return self._env.get((workspace_id, run_id))

@@ -24,6 +24,7 @@ REST_S = 0.0002
 
 class Feed:
     def __init__(self, state: WorkspaceState, ring_bytes: int = RING_BYTES) -> None:
+        self.workspace = state.workspace
         self.workspace_id = state.workspace.id
         self.path = state.workspace.path
         self.log_id = state.log_id

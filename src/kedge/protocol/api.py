@@ -13,7 +13,8 @@ from kedge.protocol.runs import Attachment, Model, OnBusy, Permissions, Run, Run
 from kedge.protocol.sessions import Session, Title, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+MAX_PAGE = 1000  # rows of one answer; whoever wants more asks for the next
+Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 # What is checked below the server, by the function that every way in uses, is only described here.
 RunId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{RUN_ID}$"})]
 AbsolutePath = Annotated[str, msgspec.Meta(description="of a directory", extra_json_schema={"pattern": "^/[^\0]*$"})]
@@ -163,7 +164,7 @@ class EventsQuery(msgspec.Struct, frozen=True):
 
 class LogQuery(msgspec.Struct, frozen=True):
     after: Seq = 0
-    limit: Limit = 1000
+    limit: Limit = MAX_PAGE
 
 
 class LogAnswer(msgspec.Struct, frozen=True):
@@ -178,7 +179,7 @@ class SessionBody(msgspec.Struct, frozen=True):
 
 class SessionsQuery(msgspec.Struct, frozen=True):
     q: Query = ""
-    limit: Limit = 1000
+    limit: Limit = MAX_PAGE
 
 
 class Sessions(msgspec.Struct, frozen=True):
@@ -187,7 +188,7 @@ class Sessions(msgspec.Struct, frozen=True):
 
 class MessagesQuery(msgspec.Struct, frozen=True):
     after: str | None = None
-    limit: Limit = 1000
+    limit: Limit = MAX_PAGE
 
 
 class Messages(msgspec.Struct, frozen=True):
@@ -230,7 +231,7 @@ class ShellBody(msgspec.Struct, frozen=True, kw_only=True):
 class RunsQuery(msgspec.Struct, frozen=True):
     session_id: str | None = None
     state: RunState | None = None
-    limit: Limit = 1000
+    limit: Limit = MAX_PAGE
 
 
 class Runs(msgspec.Struct, frozen=True):

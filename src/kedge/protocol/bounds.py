@@ -45,8 +45,6 @@ MAX_DEPTH = 32
 # No `\s` and no `.`: they mean other characters to a client that takes these from the OpenAPI document.
 MODEL = r"[^/\x00-\x20\x7f]+/[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,250}"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
-
-
 MIME_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,63}/[A-Za-z0-9!#$&^_.+-]{1,63}(?:;[\x20-\x7e]{0,128})?"
 # What every model that sees reads, and how such a file begins. A picture that a provider refuses would be refused in
 # each step after it, too.
@@ -110,7 +108,7 @@ def _check_image(name: str, image: Attachment) -> None:
         why = f"{image.mime_type} is no image that models read; send {', '.join(IMAGE_TYPES)}"
         raise Invalid("invalid_attachment", f"{name}: {why}")
     if not image.content.startswith(starts) or (starts == (b"RIFF",) and image.content[8:12] != b"WEBP"):
-        raise Invalid("invalid_attachment", f"{name}: its content is not {image.mime_type}")
+        raise Invalid("invalid_attachment", f"{name}: its content is not {image.mime_type}; check the file")
     if len(image.content) > MAX_IMAGE_BYTES:
         raise TooLarge("attachment_too_large", f"{name} is over {MAX_IMAGE_BYTES / 2**20:.2f} MiB; scale it down")
 
@@ -119,7 +117,7 @@ def check_options(options: RunOptions) -> None:
     if options.system is not None:
         check_text(options.system, "system prompt")
         if len(options.system.encode()) > MAX_PROMPT_BYTES:
-            raise TooLarge("system_too_large", f"the system prompt is over {MAX_PROMPT_BYTES >> 20} MiB")
+            raise TooLarge("system_too_large", f"the system prompt is over {MAX_PROMPT_BYTES >> 20} MiB; shorten it")
     if options.output_schema is not None:
         _check_schema(options.output_schema)
     for rules, what in ((options.allow, "allow"), (options.deny, "deny")):
@@ -139,7 +137,7 @@ def _check_schema(schema: dict[str, Any]) -> None:
     except UnicodeEncodeError:
         raise Invalid("invalid_text", "the output schema holds half a surrogate pair and is not Unicode") from None
     if size > MAX_SCHEMA_BYTES:
-        raise TooLarge("schema_too_large", f"the output schema is over {MAX_SCHEMA_BYTES >> 10} KiB")
+        raise TooLarge("schema_too_large", f"the output schema is over {MAX_SCHEMA_BYTES >> 10} KiB; shorten it")
 
 
 def check_depth(value: Any, what: str, most: int = MAX_DEPTH) -> None:

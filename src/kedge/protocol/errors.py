@@ -1,13 +1,15 @@
-"""Errors that a caller can act on. Each has a stable `code`; the server gives each family its status.
+"""Errors that a caller can act on. Each has a stable `code`, a row of docs/http-api.md; each family has its status.
 
 KedgeError
-├── NotFound            workspace_not_found, session_not_found, run_not_found, request_not_found   404
-├── Conflict            run_id_conflict, session_busy, workspace_busy, not_queued                  409
-├── Invalid             empty_prompt, invalid_run_id, invalid_text, invalid_request                422
-├── TooLarge            prompt_too_large                                                           413
-├── TooMany             too_many_runs                                                              429
-└── Unavailable         shutting_down, store_unavailable                                           503
-    └── StoreUnavailable    the disk is full or failing; nothing was written
+├── NotFound                404 there is no such workspace, session, run, message, request
+├── Conflict                409 it cannot be done now, or not under this name
+│   └── SessionBusy             a run of the session is open
+├── Invalid                 422 well-formed, and wrong
+├── TooLarge                413
+├── TooMany                 429
+└── Unavailable             503 not now: nothing was done
+    ├── ShuttingDown            the server is leaving
+    └── StoreUnavailable        the disk is full or failing; nothing was written
 """
 
 from __future__ import annotations
@@ -64,6 +66,11 @@ class TooMany(KedgeError):
 
 class Unavailable(KedgeError):
     pass
+
+
+class ShuttingDown(Unavailable):
+    def __init__(self) -> None:
+        super().__init__("shutting_down", "the server is stopping; try again in a few seconds")
 
 
 class StoreUnavailable(Unavailable):

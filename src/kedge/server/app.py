@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from kedge.protocol.bounds import MAX_BODY_BYTES
-from kedge.protocol.errors import ErrorBody, Invalid, KedgeError
+from kedge.protocol.errors import ErrorBody, Invalid, KedgeError, ShuttingDown
 from kedge.protocol.events import encode
 from kedge.server.context import Context
-from kedge.server.errors import BadRequest, BodyTooLarge, NoRoute, NotAllowed, NotJson, headers_of, status_of, stopping
+from kedge.server.errors import BadRequest, BodyTooLarge, NoRoute, NotAllowed, NotJson, headers_of, status_of
 from kedge.server.operations import Call, Operation, Reply, Stream
 from kedge.version import VERSION
 
@@ -105,7 +105,7 @@ class Application:
         except asyncio.CancelledError:
             if not self._context.engine.is_stopping:
                 raise
-            return _error_reply(stopping())  # what the request waited for will not happen in this server any more
+            return _error_reply(ShuttingDown())  # what the request waited for will not happen in this server any more
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             return _encoded(Reply(ErrorBody("internal", "internal error; the server's log says more"), 500))

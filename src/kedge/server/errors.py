@@ -43,16 +43,12 @@ class BodyTooLarge(TooLarge):
     """What is still to come of the body is not read: the connection is closed."""
 
     def __init__(self) -> None:
-        super().__init__("body_too_large", f"the body is over {MAX_BODY_BYTES >> 20} MiB")
+        super().__init__("body_too_large", f"the body is over {MAX_BODY_BYTES >> 20} MiB; put what is large into files")
 
 
 class NotJson(KedgeError):
     def __init__(self) -> None:
         super().__init__("not_json", "send JSON, and say so: Content-Type: application/json")
-
-
-def stopping() -> Unavailable:
-    return Unavailable("shutting_down", "the server is stopping; try again in a few seconds")
 
 
 _STATUS: dict[type[KedgeError], int] = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from kedge.server.errors import stopping
+from kedge.protocol.errors import ShuttingDown
 
 if TYPE_CHECKING:
     from kedge.server.context import Context
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class Reply(NamedTuple):
-    """An answer: a struct to be encoded, bytes that are encoded already, or a stream of them."""
+    """An answer: a struct to be encoded, or bytes that are encoded already."""
 
     body: object
     status: int = 200
@@ -29,6 +29,8 @@ class Reply(NamedTuple):
 
 
 class Stream(NamedTuple):
+    """An answer without an end: bytes as they come."""
+
     chunks: AsyncGenerator[bytes]
     media_type: str = "text/event-stream; charset=utf-8"
 
@@ -75,7 +77,7 @@ class Call:
         try:
             await asyncio.wait({working, gone, self.context.over}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise stopping()
+                raise ShuttingDown
             return working.result()
         finally:
             working.cancel()

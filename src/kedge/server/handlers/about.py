@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedge.engine.engine import MAX_TURNS
 from kedge.protocol import bounds
-from kedge.protocol.api import MAX_WAIT_S, Bounds, ControlBody, Controlled, Health, Version
+from kedge.protocol.api import MAX_PAGE, MAX_WAIT_S, Bounds, ControlBody, Controlled, Health, Version
 from kedge.protocol.errors import Conflict
 from kedge.server.operations import Call, Reply
 from kedge.version import VERSION
@@ -33,7 +33,7 @@ async def version(call: Call) -> Reply:
                 turns=MAX_TURNS,
                 title_chars=bounds.MAX_TITLE_CHARS,
                 error_chars=bounds.MAX_ERROR_CHARS,
-                page=1000,
+                page=MAX_PAGE,
                 wait_seconds=MAX_WAIT_S,
                 log_age_seconds=retention.max_age_s,
                 log_bytes=retention.max_bytes,

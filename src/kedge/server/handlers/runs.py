@@ -17,7 +17,7 @@ from kedge.protocol.api import (
     SummarizeBody,
 )
 from kedge.protocol.environment import environment_of
-from kedge.protocol.runs import Receipt, Submission
+from kedge.protocol.runs import Submission
 from kedge.server.operations import Call, Reply
 
 
@@ -40,9 +40,9 @@ async def submit(call: Call) -> Reply:
         model=body.model,
         options=body.options,
     )
-    receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
+    reply = await _accept(call, submission, body)
     call.context.metrics.accept.observe(time.perf_counter() - began)
-    return _accepted(call, receipt)
+    return reply
 
 
 async def summarize(call: Call) -> Reply:
@@ -50,18 +50,17 @@ async def summarize(call: Call) -> Reply:
     submission = Submission(
         session_id=call["session_id"], prompt="", kind="summarize", on_busy=body.on_busy, model=body.model
     )
-    receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
-    return _accepted(call, receipt)
+    return await _accept(call, submission, body)
 
 
 async def shell(call: Call) -> Reply:
     body = call.body(ShellBody)
     submission = Submission(session_id=call["session_id"], prompt=body.command, kind="shell", on_busy=body.on_busy)
+    return await _accept(call, submission, body)
+
+
+async def _accept(call: Call, submission: Submission, body: SubmitBody | SummarizeBody | ShellBody) -> Reply:
     receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
-    return _accepted(call, receipt)
-
-
-def _accepted(call: Call, receipt: Receipt) -> Reply:
     return Reply(receipt, 202, {"location": f"/v1/workspaces/{call['workspace_id']}/runs/{receipt.run_id}"})
 
 

@@ -18,7 +18,7 @@ from kedge.protocol.api import (
     WorkspaceBody,
     Workspaces,
 )
-from kedge.protocol.errors import Invalid, NotFound
+from kedge.protocol.errors import Invalid
 from kedge.server.operations import Call, Reply, Stream
 
 
@@ -34,10 +34,7 @@ async def open_workspace(call: Call) -> Reply:
 
 
 async def get_workspace(call: Call) -> Reply:
-    for state in await call.engine.store.workspaces():
-        if state.workspace.id == call["workspace_id"]:
-            return Reply(state.workspace)
-    raise NotFound("workspace", call["workspace_id"])
+    return Reply(call.engine.feed(call["workspace_id"]).workspace)
 
 
 async def delete_workspace(call: Call) -> Reply:
