@@ -40,6 +40,9 @@ class Clients:
             "rename session": (1, self.rename_session),
             "name session": (1, self.name_session),
             "delete session": (1, self.delete_session),
+            "undo": (8, self.undo),
+            "redo": (4, self.redo),
+            "fork": (2, self.fork),
             "retention": (2, self.retain),
         }
 
@@ -143,6 +146,33 @@ class Clients:
     def delete_session(self) -> None:
         call = Call("delete", self._session())
         self._call(call, lambda e, w: e.delete_session(w, call.session_id))
+
+    # what was said, taken back
+
+    def undo(self) -> None:
+        call = Call("undo", self._session())
+        call.target = self._message(call.session_id) if self._rng.random() < 0.3 else ""
+        is_dry = self._rng.random() < 0.1
+        self._world.dies_in_an_undo |= self._rng.random() < 0.2
+        self._call(call, lambda e, w: e.rewinder.undo(w, call.session_id, call.target or None, dry_run=is_dry))
+
+    def redo(self) -> None:
+        call = Call("redo", self._session())
+        self._call(call, lambda e, w: e.rewinder.redo(w, call.session_id))
+
+    def fork(self) -> None:
+        call = Call("fork", self._session())
+        call.target = self._message(call.session_id) if self._rng.random() < 0.5 else ""
+        has_files = self._rng.random() < 0.5
+        self._call(
+            call,
+            lambda e, w: e.rewinder.fork(w, call.session_id, call.target or None, with_files=has_files, force=True),
+        )
+
+    def _message(self, session_id: str) -> str:
+        """Any of a session, also one that was undone."""
+        known = [message.id for message in self._model.messages.values() if message.session_id == session_id]
+        return self._rng.choice(known) if known else ""
 
     def retain(self) -> None:
         policy = Retention(

@@ -170,6 +170,7 @@ async def settle(world: World, clients: Clients) -> None:
     world.say("settling")
     world.disk.heal()
     world.fuse = 0
+    world.dies_in_an_undo = False
     world.model.trouble_at = max(world.model.trouble_at, world.loop.time())
     for reader in world.readers:
         reader.is_in_a_hurry = True
@@ -202,6 +203,7 @@ async def rest(world: World) -> None:
     check_all_ended(model.log)
     world.compare_with_file()
     assert not world.half_deleted(), f"deleted and still there: {world.half_deleted()}"
+    assert not world.half_undone(), f"begun to be undone, and never done: {world.half_undone()}"
     for reader in world.readers:
         assert reader.seq == len(model.log), f"{reader.name} is at {reader.seq} of {len(model.log)}"
     assert not engine.actors, f"actors are left: {list(engine.actors._at_work)}"

@@ -57,6 +57,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._numbers = count(1)
         self._selector = _Jump(self._advance)
+        self.threads: SimExecutor | None = None  # where `asyncio.to_thread` works
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -64,6 +65,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         return SimFuture(next(self._numbers), self)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        assert executor is None
+        assert self.threads is not None
+        return asyncio.wrap_future(self.threads.submit(func, *args), loop=self)
 
     def tasks(self) -> list[SimTask]:
         """All that are not done, in the order of their creation."""

@@ -13,10 +13,12 @@ from typing import Literal
 
 from kedge.protocol.errors import Conflict, KedgeError, NotFound, SessionBusy, StoreUnavailable, TooMany, Unavailable
 from kedge.protocol.events import Event
+from kedge.protocol.files import Rewound
 from kedge.protocol.messages import Message, MessageOf, Text
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunOptions, Submission
 from kedge.protocol.sessions import Session
+from tests.sim.rewinds import Rewinds
 from tests.sim.turns import expected_text, said
 from tests.support.invariants import is_finished, state_of
 
@@ -74,6 +76,9 @@ class Model:
     _created_at: dict[str, float] = field(default_factory=dict[str, float])
     _cancelled_at: dict[str, float] = field(default_factory=dict[str, float])
 
+    def __post_init__(self) -> None:
+        self.rewinds = Rewinds(self.messages, self.runs, self._is_busy, self._may_want)
+
     def tick(self) -> int:
         self._tick += 1
         return self._tick
@@ -110,6 +115,7 @@ class Model:
         self.log.append(event)
         self.frames.append(frame)
         self.tick()
+        self.rewinds.committed(event)
         match event.payload:
             case Run() as run:
                 self._run(run)
@@ -241,8 +247,9 @@ class Model:
             )
         elif isinstance(call.error, Unavailable):
             assert self.is_stopping, f"{call.kind} was refused by a server that is not stopping"
+        is_of_a_message = call.error is not None and call.error.code == "message_not_found"
         if isinstance(call.error, NotFound) and call.kind not in ("answer", "drop", "cancel_run", "wait"):
-            assert self._deletes(call.session_id), f"{call.kind}: {call.error}"
+            assert is_of_a_message or self._deletes(call.session_id), f"{call.kind}: {call.error}"
         match call.kind:
             case "accept":
                 self._receipt(call)
@@ -261,6 +268,8 @@ class Model:
                 told = (call.result.by, call.result.action)
                 assert told == (first.by, first.action), f"{call.target}: {told}, but it was {first}"
                 assert call.result.resolved == (first.by == call.by), f"{call.target} was answered twice"
+            case "fork" if isinstance(call.result, Rewound):
+                self.rewinds.forked(call.session_id, call.result.id, call.target)
             case _:
                 pass
 
@@ -285,6 +294,10 @@ class Model:
                 assert submission.on_busy == "reject", f"{call.target} did not ask to be rejected"
                 assert self.runs[error.active_run_id].session_id == call.session_id, f"busy with {error.active_run_id}"
                 assert self.ended_tick.get(error.active_run_id, NEVER) > call.began, f"{call.target}: it was idle"
+            case Conflict(code="session_busy"):
+                assert self._may_want("undo", call.session_id) or self._may_want("redo", call.session_id), (
+                    f"{call.target} is refused for an undo that nobody wanted"
+                )
             case Conflict():
                 assert any(c.submission != submission for c in others), f"{call.target} conflicts with nothing"
             case NotFound() | TooMany() | Unavailable():
@@ -312,6 +325,14 @@ class Model:
     def turn_of(self, run: Run) -> list[str]:
         host = run.merged_into or run.run_id
         return [host, *self.joined.get(host, [])]
+
+    def _is_busy(self, session_id: str) -> bool:
+        return any(session_id in self._ancestors(run.session_id) for run in self.open_runs())
+
+    def _may_want(self, kind: str, session_id: str) -> bool:
+        """Whether somebody called for it; a fork with its files is an undo of them."""
+        kinds = (kind, "fork") if kind == "undo" else (kind,)
+        return any(call.kind in kinds and call.session_id == session_id for call in self.calls)
 
     def _accepts(self, run_id: str) -> list[Call]:
         return [call for call in self.calls if call.kind == "accept" and call.target == run_id]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim import mutants_of_runs, mutants_of_the_story
+from tests.sim import mutants_of_runs, mutants_of_the_story, mutants_of_undo
 from tests.sim.explore import explore
 
-MUTANTS = {mutant.__name__: mutant for mutant in (*mutants_of_runs.MUTANTS, *mutants_of_the_story.MUTANTS)}
+MUTANTS = {
+    mutant.__name__: mutant
+    for mutants in (mutants_of_runs, mutants_of_the_story, mutants_of_undo)
+    for mutant in mutants.MUTANTS
+}
 MAX_EPISODES = 100  # most are found in the first ten
 
 pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer

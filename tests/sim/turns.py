@@ -8,7 +8,7 @@ from random import Random
 
 from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import TurnContext
-from kedge.protocol.messages import Reasoning, Text, ToolCall
+from kedge.protocol.messages import Message, Reasoning, Text, ToolCall
 from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
 
@@ -80,14 +80,22 @@ class SimTurn(ScriptedTurn):
     zombie              swallows its cancellation and tries to go on writing
     """
 
-    def __init__(self, rng: Random, returned: Callable[[str], None], wrote_late: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        returned: Callable[[str], None],
+        wrote_late: Callable[[str], None],
+        read: Callable[[str, list[Message]], None],
+    ) -> None:
         super().__init__(pause=self._pause_a_while)
         self._rng = rng
         self._returned = returned
         self._wrote_late = wrote_late
+        self._read = read
 
     async def __call__(self, ctx: TurnContext) -> None:
         await self._pause_a_while()
+        self._read(ctx.run.session_id, await ctx.history())
         await super().__call__(ctx)
         self._returned(ctx.run.run_id)
 

@@ -16,11 +16,11 @@ from kedge.engine.engine import Engine
 from kedge.engine.turn import Turn
 from kedge.feed import stream
 from kedge.feed.feed import Feeds
-from kedge.protocol.errors import StoreUnavailable
+from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import decode_event
-from kedge.protocol.messages import Part, finish_of
+from kedge.protocol.messages import Message, Part, finish_of
 from kedge.protocol.runs import RunKind
-from kedge.store.sqlite import log, opening, runs
+from kedge.store.sqlite import log, messages, opening, runs, undos
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.writer import Done
 from tests.sim.disk import Disk, DiskConnection
@@ -50,6 +50,7 @@ class World:
         self.workspace_id = ""
         self.disk = Disk()
         self.fuse = 0  # commits until a crash
+        self.dies_in_an_undo = False
         self._killed: asyncio.Future[None] = self.loop.create_future()
         self._directory = directory
         self._failure: BaseException | None = None
@@ -118,8 +119,10 @@ class World:
         self.model.booted()
         self._killed = self.loop.create_future()
         self.fuse = 0
+        self.dies_in_an_undo = False
         self._writes = SimExecutor(self.loop, self._delay, lanes=1, on_ran=self._group_ran)
         self._reads = SimExecutor(self.loop, self._delay, lanes=4, before=self._before_read)
+        self._threads = self.loop.threads = SimExecutor(self.loop, self._delay, lanes=4)
         self.store = SqliteStore.open(
             self._directory,
             write_executor=self._writes,
@@ -128,7 +131,7 @@ class World:
             new_id=self.new_id,
         )
         self.store._writer._db = DiskConnection(self.store._db, self.disk)  # type: ignore[assignment]
-        turn = SimTurn(self.rng, self.model.returned.add, self._wrote_late)
+        turn = SimTurn(self.rng, self.model.returned.add, self._wrote_late, self._read)
         turns: dict[RunKind, Turn] = {"prompt": turn, "shell": turn, "agent": turn, "summarize": turn.summarize}
         self.engine = Engine(self.store, turns, new_id=self.new_id, max_turns=MAX_TURNS)
         self.engine.feeds = Feeds(self.store, ring_bytes=self._ring_bytes)
@@ -152,6 +155,7 @@ class World:
             self.model.trouble_at = self.loop.time()
         self._writes.die()
         self._reads.die()
+        self._threads.die()
 
     async def crash(self) -> None:
         self.say("crash")
@@ -205,11 +209,22 @@ class World:
         rows = self._audit.execute("SELECT id FROM sessions WHERE deleting = 1 AND deleted_seq IS NULL").fetchall()
         return [row[0] for row in rows]
 
+    def half_undone(self) -> list[str]:
+        assert self._audit is not None
+        return [undo.session_id for undo in undos.unfinished(self._audit)]
+
     def compare_with_file(self) -> None:
-        """What was committed is in the file, byte for byte, and nothing else is."""
+        """What was committed is in the file, byte for byte, and nothing else is; what was undone nobody is shown."""
         if not self.workspace_id:
             return
         assert self._audit is not None
+        for session_id in self.model.sessions.keys() - self.model.deleted:
+            try:
+                page = messages.page(self._audit, self.workspace_id, session_id, None, 10_000)
+            except NotFound:
+                continue  # it is being deleted
+            shown, wanted = [message.id for message in page.messages], self.model.rewinds.visible(session_id)
+            assert shown == wanted, f"{session_id} shows {shown}, not {wanted}"
         upto, found = self.floor(), list[bytes]()
         while (page := log.read_page(self._audit, self.workspace_id, upto, 10_000)) and upto < page.head:
             found += [event.frame for event in page.events]
@@ -232,6 +247,7 @@ class World:
                     for event in done.events:
                         self.say(f"    {event.seq:4} {_line(event.frame)}")
                         self.model.committed(decode_event(_data(event.frame)), event.frame)
+                    self.model.rewinds.transaction_over()
                     if isinstance(done.error, StoreUnavailable):
                         self.model.trouble_at = self.loop.time()
         except AssertionError as error:
@@ -241,6 +257,9 @@ class World:
             if self.fuse == 0:
                 self.say("killed right after the commit")
                 self.kill()
+        elif self.dies_in_an_undo and self.half_undone():
+            self.say("killed in the middle of an undo")
+            self.kill()
 
     # when something is wrong
 
@@ -248,6 +267,12 @@ class World:
         if self._failure is None:
             self._failure = error
             self.say(f"VIOLATION: {type(error).__name__}: {error}")
+
+    def _read(self, session_id: str, history: list[Message]) -> None:
+        """What a turn was given to read."""
+        hidden = {message.id for message in history} - set(self.model.rewinds.visible(session_id))
+        if hidden:
+            self._fail(AssertionError(f"a turn in {session_id} reads what was undone: {sorted(hidden)}"))
 
     def _wrote_late(self, run_id: str) -> None:
         self._fail(AssertionError(f"the turn of {run_id} could write after it was told to stop"))
@@ -323,7 +348,20 @@ def _data(frame: bytes) -> bytes:
 def _line(frame: bytes) -> str:
     """An event, short enough for a trace."""
     event = decode_event(_data(frame))
-    names = ("run_id", "id", "state", "role", "attempt", "cancel_requested", "merged_into", "on_busy", "text", "error")
+    names = (
+        "run_id",
+        "id",
+        "state",
+        "role",
+        "attempt",
+        "cancel_requested",
+        "merged_into",
+        "on_busy",
+        "text",
+        "error",
+        "undone_from",
+        "title",
+    )
     values = [(name, getattr(event.payload, name, None)) for name in names]
     known = [f"{name}={value}" for name, value in values if value not in (None, "", False)]
     parts: list[Part] = getattr(event.payload, "parts", [])
