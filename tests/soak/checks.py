@@ -150,9 +150,16 @@ def p6_cancel_hits_what_was_before_it(facts: Facts) -> Verdict:
             wrong += _check_cancel(facts, cancel)
     cancelled = [run_id for run_id, state in facts.states.items() if state == "cancelled"]
     wrong += [f"{run_id} is cancelled, and nobody asked for it" for run_id in cancelled if not _cause(facts, run_id)]
+    waited = [
+        facts.record.ends_seen[run_id] - cancel.asked.ended
+        for cancel in facts.record.cancels
+        for run_id in cancel.cancelled
+        if run_id in facts.record.ends_seen and not _was_down(facts, cancel, facts.record.ends_seen[run_id])
+    ]
+    slowest = f"the slowest end came {max(waited, default=0.0):.1f} s after its cancel"
     idle = sum(c.scope == "session" and c.asked.status == 200 and not c.cancelled for c in facts.record.cancels)
     wrong += [f"process {number} outlived its cancelled run" for number in facts.record.left_after_cancel]
-    return Verdict(f"{confirmed} cancels, {idle} of them idle; {len(cancelled)} cancelled runs", wrong)
+    return Verdict(f"{confirmed} cancels, {idle} of them idle; {len(cancelled)} cancelled runs; {slowest}", wrong)
 
 
 def _check_cancel(facts: Facts, cancel: Cancel) -> list[str]:

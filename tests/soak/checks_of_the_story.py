@@ -136,7 +136,8 @@ def p13_crashes_are_decided(facts: Facts) -> Verdict:
         if run.attempt > min(MAX_ATTEMPTS, 1 + crashes):
             wrong.append(f"{run_id} was started {run.attempt} times, with {crashes} crashes")
         _, end = facts.ends.get(run_id, (0, None))
-        is_worn_out = has_stopped if run.kind == "shell" else run.attempt == MAX_ATTEMPTS  # a command is not repeated
+        attempts = max(facts.newest[mate].attempt for mate in facts.mates(run_id))  # one that joined has no own ones
+        is_worn_out = has_stopped if run.kind == "shell" else attempts == MAX_ATTEMPTS  # a command is not repeated
         if end is not None and end.code == "interrupted" and not is_worn_out:
             wrong.append(f"{run_id} was given up after {run.attempt} attempts")
     interrupted = 0
