@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "story": ("kedge.cli.story", "play a story with a crash in it, and check that nothing was lost"),
 }
 
+NO_TERMINAL = "the terminal interface needs a terminal; `kedge run PROMPT` does not"
+
 USAGE = """\
 usage: kedge [OPTION ...]                        the terminal interface
        kedge [--debug] COMMAND [ARGUMENT ...]
@@ -89,7 +91,7 @@ def dispatch(args: list[str]) -> int:
         case [name, *_] if not name.startswith("-"):
             return refuse(f"unknown command {name!r}")
         case [] if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            print(help_text(), end="", file=sys.stderr)
+            print(f"{help_text()}\nkedge: {NO_TERMINAL}", file=sys.stderr)
             return EXIT_USAGE
         case _:
             from kedge.cli.tui import run
@@ -105,8 +107,6 @@ def take_debug(args: list[str]) -> tuple[list[str], bool]:
 
 
 def help_text() -> str:
-    if not COMMANDS:
-        return f"{USAGE}\n{OPTIONS}"
     width = max(map(len, COMMANDS))
     commands = "".join(f"  {name:{width}}  {text}\n" for name, (_, text) in COMMANDS.items())
     return f"{USAGE}\ncommands:\n{commands}\n{OPTIONS}"

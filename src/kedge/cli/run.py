@@ -41,7 +41,6 @@ EXIT_TIME_UP = 124
 EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
 
 USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
-LATEST = 50  # sessions that are asked for first; children of one may come before it
 CANCEL_S = 10.0  # the end of a cancelled run is written within 5 s (P6)
 
 
@@ -98,9 +97,8 @@ class Command:
             return self._detach(client, body) if self._options.has("detach") else self._follow(client, body)
         except Refused:
             if self._made_session and not self._is_accepted:
-                client.call(
-                    "DELETE", f"/sessions/{escape(self._made_session)}"
-                )  # a refused submit leaves no trace (P3)
+                # A refused submit leaves no trace (P3).
+                client.call("DELETE", f"/sessions/{escape(self._made_session)}")
             raise
 
     def _detach(self, client: Client, body: dict[str, Any]) -> int:
@@ -134,11 +132,8 @@ class Command:
             return session_id
         if (run_id := self._options.get("run-id")) and (session_id := _session_of(client, run_id)):
             return session_id
-        if self._options.has("continue"):
-            for limit in (LATEST, None):
-                for session in client.sessions(limit=limit):
-                    if not session.get("parent_session_id"):
-                        return session["id"]
+        if self._options.has("continue") and (session := client.latest_session()) is not None:
+            return session["id"]
         made: str = client.create_session(provisional_title(prompt))["id"]
         self._made_session = made
         return made

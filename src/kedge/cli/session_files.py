@@ -116,10 +116,9 @@ def _session(client: Client, words: list[str]) -> str:
 
     if words:
         return found(client, words)["id"]
-    for session in client.sessions():
-        if not session.get("parent_session_id"):
-            return session["id"]
-    raise UsageError("there is no session in this workspace yet")
+    if (session := client.latest_session()) is not None:
+        return session["id"]
+    raise UsageError("there is no session in this workspace yet; 'kedge run PROMPT' begins one")
 
 
 ACTIONS = {"undo": undo, "redo": redo, "fork": fork, "files": files, "diff": diff}

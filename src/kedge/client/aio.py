@@ -14,7 +14,7 @@ from kedge.client.aiowire import AsyncWire
 from kedge.client.errors import NotUnderstood
 from kedge.client.policy import GIVE_UP_S, Reconnect
 from kedge.client.story import Story, escape, query
-from kedge.client.sync import Client, submission
+from kedge.client.sync import LATEST, Client, submission
 from kedge.client.telling import LiveTeller, Speech
 from kedge.client.watching import PAGE, RunCore
 from kedge.protocol.api import Messages
@@ -98,6 +98,14 @@ class AsyncClient:
         """Newest activity first."""
         target = f"/sessions{query(q=search, limit=limit)}"
         return (await self.call("GET", target, type=dict[str, list[Session]]))["sessions"]
+
+    async def latest_session(self) -> Session | None:
+        """The one that was used last, and is not a sub-agent's."""
+        for limit in (LATEST, None):
+            for session in await self.sessions(limit=limit):
+                if session.parent_session_id is None:
+                    return session
+        return None
 
     async def create_session(self, title: str = "") -> Session:
         return await self.call("POST", "/sessions", {"title": title}, type=Session)

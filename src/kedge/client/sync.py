@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from kedge.client.story import Event
 
+LATEST = 50  # sessions that are looked at first for the one used last; sub-agents' may come before it
+
 
 class Client:
     """A workspace on a server. Not for several threads at once: give each its own."""
@@ -83,6 +85,14 @@ class Client:
     def sessions(self, search: str | None = None, *, limit: int | None = None) -> list[dict[str, Any]]:
         """Newest activity first."""
         return self.call("GET", f"/sessions{query(q=search, limit=limit)}")["sessions"]
+
+    def latest_session(self) -> dict[str, Any] | None:
+        """The one that was used last, and is not a sub-agent's."""
+        for limit in (LATEST, None):
+            for session in self.sessions(limit=limit):
+                if not session.get("parent_session_id"):
+                    return session
+        return None
 
     def create_session(self, title: str = "") -> dict[str, Any]:
         return self.call("POST", "/sessions", {"title": title})

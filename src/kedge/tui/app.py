@@ -113,8 +113,8 @@ class KedgeApp(App[int]):
             await self._read_settings()
             session_id = self.launch.session_id
             if session_id is None and self.launch.is_continued:
-                found = [each for each in await self.desk.sessions() if each.parent_session_id is None]
-                session_id = found[0].id if found else None
+                latest = await self.desk.latest_session()
+                session_id = latest.id if latest else None
             if session_id is not None:
                 self.chat.open_session(session_id)
             if not await self.choose_model():

@@ -51,6 +51,9 @@ class Desk:
     async def sessions(self, search: str = "") -> list[Session]:
         return await (await self._ready()).sessions(search or None, limit=200)
 
+    async def latest_session(self) -> Session | None:
+        return await (await self._ready()).latest_session()
+
     async def messages(self, session_id: str) -> list[Message]:
         return await (await self._ready()).messages(session_id)
 
