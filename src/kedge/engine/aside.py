@@ -16,22 +16,18 @@ async def aside(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     told: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
-        if told.done():
-            return
-        if error is not None:
-            told.set_exception(error)
-        else:
-            told.set_result(result)  # pyright: ignore[reportArgumentType]
+    def tell(settle: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: None if told.done() else settle())
 
     def run() -> None:
-        result, failure = None, None
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(tell, result, failure)
+            tell(lambda: told.set_exception(failure))
+        else:
+            tell(lambda: told.set_result(result))
 
     threading.Thread(target=run, name="aside", daemon=True).start()
     return await told
