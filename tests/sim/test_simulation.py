@@ -92,7 +92,7 @@ def played_elsewhere(seed: int, hash_seed: str) -> str:
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
-        timeout=50,
+        timeout=80,
         check=True,
     )
     return result.stdout.decode()
