@@ -98,9 +98,25 @@ def test_the_interface_says_why_it_does_not_open(args: list[str], why: str) -> N
     assert (result.returncode, result.stdout, result.stderr) == (2, "", f"kedge: {why}; 'kedge --help' explains\n")
 
 
-def test_without_a_command_there_is_the_help() -> None:
+def test_without_a_command_and_a_terminal_there_is_the_help() -> None:
     result = kedge()
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", cli.help_text())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"{cli.help_text()}\nkedge: {cli.NO_TERMINAL}\n"
+
+
+@pytest.mark.parametrize("args", [["--host", "tcp://127.0.0.1:1", "runs", "-n", "1"], ["-y", "run", "hello"]])
+def test_a_command_behind_its_options_is_told_where_they_stand(args: list[str]) -> None:
+    result = kedge(*args)
+    name = next(word for word in args if word in cli.COMMANDS)
+    told = f"kedge: the options of a command stand after it: kedge {name} OPTION …\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", told)
+
+
+def test_what_an_option_names_is_no_command(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    result = kedge("-c", str(tmp_path / "runs"), "--mode", "odd")
+    assert "none of plan" in result.stderr
+    assert "stand after" not in kedge("-c", "runs", "--mode", "odd").stderr
 
 
 def test_a_command_gets_its_arguments_and_gives_the_exit_code(command: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,8 @@ def test_leaving_attach_does_not_stop_the_run(kedge: Kedge) -> None:
 
 def test_attach_names_a_run_that_is_not_there(kedge: Kedge) -> None:
     done = kedge("attach", "nobody")
-    assert (done.code, done.out, done.err) == (2, "", "kedge: there is no run 'nobody' here\n")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("kedge: there is no run 'nobody' in this workspace; 'kedge runs' lists them")
     assert kedge("attach").code == 2
 
 

@@ -129,7 +129,8 @@ async def test_a_second_process_is_refused_and_told_who_the_owner_is(tmp_path: P
         with pytest.raises(StoreInUse) as refused:
             SqliteStore.open(tmp_path)
         assert str(refused.value) == (
-            f"{tmp_path} is in use by process {child.pid}; stop it, or choose another data directory"
+            f"{tmp_path} is in use by process {child.pid};"
+            " stop it (kedge serve --stop), or choose another data directory"
         )
         assert refused.value.owner == f"process {child.pid}"
         child.kill()

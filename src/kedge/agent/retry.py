@@ -90,7 +90,8 @@ class Attempts:
         if asked_s is not None and asked_s > self._retry.most_asked_s:
             raise TurnFailed(f"{error.text}; try again in {asked_s:.0f} s", error.code) from error
         if self._failures >= self._retry.attempts:
-            raise TurnFailed(f"{error.text} (after {self._failures} attempts)", error.code) from error
+            more = "; 'kedge doctor' looks for the reason" if error.code == "unreachable" else ""
+            raise TurnFailed(f"{error.text} (after {self._failures} attempts){more}", error.code) from error
         delay_s = self._retry.delay_s(self._failures, asked_s)
         await self._tell(error, delay_s)
         await self._retry.sleep(delay_s)

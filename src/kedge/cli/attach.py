@@ -6,6 +6,7 @@ from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, command, comp
 from kedge.cli.console import Console, Stopped, is_terminal, open_standard_streams
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.printing import JsonPrinter, TextPrinter
+from kedge.client.errors import Refused
 from kedge.client.following import RunFollower
 from kedge.client.story import escape
 from kedge.client.sync import Client
@@ -39,7 +40,7 @@ def _attach(options: Options) -> int:
     run_id = options.words[0]
     try:
         with connect(options, name="kedge attach", waiter=console) as client:
-            follower = Attached(client, client.call("GET", f"/runs/{escape(run_id)}"))
+            follower = Attached(client, _run(client, run_id))
             end = _follow(options, console, follower)
     except Stopped as stop:
         console.hide()
@@ -69,6 +70,15 @@ def _follow(options: Options, console: Console, follower: Attached) -> dict[str,
     printer.finish(view.end)
     console.flush()
     return view.end
+
+
+def _run(client: Client, run_id: str) -> dict[str, Any]:
+    try:
+        return client.call("GET", f"/runs/{escape(run_id)}")
+    except Refused as error:
+        if error.code != "run_not_found":
+            raise
+        raise UsageError(f"there is no run {run_id!r} in this workspace; 'kedge runs' lists them") from error
 
 
 class Attached(RunFollower):

@@ -52,7 +52,9 @@ def _cancel_named(client: Client, name: str) -> list[str]:
     except Refused as error:
         if error.code != "session_not_found":
             raise
-        raise UsageError(f"there is no run and no session {name!r} in this workspace") from error
+        raise UsageError(
+            f"there is no run and no session {name!r} in this workspace; 'kedge runs' lists them"
+        ) from error
 
 
 def _busy_session(client: Client) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from kedge.cli.common import command, connect, directory_of
+from kedge.cli.common import CONNECT_VALUES, EXIT_USAGE, command, complain, connect, directory_of
+from kedge.cli.main import COMMANDS, NO_TERMINAL
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.run_options import MODES, as_text
 from kedge.client.endpoint import find
@@ -32,13 +33,26 @@ REACH_S = 1.0  # a server that is not there now: the interface waits for it, and
 
 
 def run(argv: list[str]) -> int:
+    if (name := _late_command(argv)) is not None:
+        return complain(f"the options of a command stand after it: kedge {name} OPTION …", EXIT_USAGE)
     return command(argv, usage=HELP, flags=FLAGS, values=VALUES, go=_open)
+
+
+def _late_command(argv: list[str]) -> str | None:
+    """A command behind options that it may well have: `kedge --host … runs`."""
+    words = iter(argv)
+    for word in words:
+        if word in VALUES or word in CONNECT_VALUES:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word if word in COMMANDS else None
+    return None
 
 
 def _open(options: Options) -> int:
     mode = _mode(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the terminal interface needs a terminal; `kedge run PROMPT` does not")
+        raise UsageError(NO_TERMINAL)
     directory = directory_of(options.get("cwd"))
     session_id = _check(options)
     from kedge.tui.app import run as run_app

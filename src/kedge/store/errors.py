@@ -16,7 +16,9 @@ class StoreOpenError(Exception):
 
 class StoreInUse(StoreOpenError):
     def __init__(self, directory: str, owner: str) -> None:
-        super().__init__(f"{directory} is in use by {owner}; stop it, or choose another data directory")
+        super().__init__(
+            f"{directory} is in use by {owner}; stop it (kedge serve --stop), or choose another data directory"
+        )
         self.owner = owner
 
 
