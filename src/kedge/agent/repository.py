@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kedge.agent.context import levels
-from kedge.files.environment import absolute_path, is_possible
+from kedge.files.environment import absolute_path, possible
 
 LIMIT_S = 1.0  # a repository that takes longer is described by what it is: there
 MAX_CHANGES = 20
@@ -33,7 +33,7 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
     """A few lines for the model; None where there is no repository."""
     if not await asyncio.to_thread(_is_repository, directory):
         return None
-    clean = {name: value for name, value in env.items() if name not in _OURS and is_possible(name, value)}
+    clean = {name: value for name, value in possible(env).items() if name not in _OURS}
     told = {**clean, **_ALONE, "LC_ALL": "C", "PATH": absolute_path(clean, os.defpath)}
     try:
         async with asyncio.timeout(LIMIT_S):

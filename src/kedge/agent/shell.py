@@ -12,6 +12,7 @@ from kedge.agent.place import CallContext, TurnPlace
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
+from kedge.files.environment import possible
 from kedge.tools import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.jobs import AllJobs
@@ -36,7 +37,7 @@ class ShellTurn:
             )
         place = TurnPlace(
             ctx,
-            env=self._environ if ctx.env is None else ctx.env,
+            env=possible(self._environ if ctx.env is None else ctx.env),
             config=Config(),  # nothing that is configured stands between a person and their own command
             data_dir=self._data_dir,
             jobs=self._jobs.of(ctx.workspace_id),

@@ -27,6 +27,7 @@ from kedge.agent.system import Role, look_around, system_prompt
 from kedge.config.rules import BadRule
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
+from kedge.files.environment import possible
 from kedge.models.effort import effort_of
 from kedge.models.values import StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message
@@ -143,7 +144,7 @@ class _Turn:
 
     async def _made_ready(self, history: list[Message]) -> _Hands:
         parts, ctx = self._parts, self._ctx
-        env = parts.environ if ctx.env is None else ctx.env
+        env = possible(parts.environ if ctx.env is None else ctx.env)
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
         keys = TurnKeys(ctx, parts.chooser, parts.credentials, env, config)
         choosing = Choosing(parts, ctx, env, config)

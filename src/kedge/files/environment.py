@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
+def possible(env: Mapping[str, str]) -> dict[str, str]:
+    """Those that can be, before anything is started with them."""
+    return {name: value for name, value in env.items() if is_possible(name, value)}
+
+
 def is_possible(name: str, value: str) -> bool:
     if not name or "=" in name or "\0" in name or "\0" in value:
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kedge.files.environment import is_possible
+from kedge.files.environment import possible
 
 # Programs that would wait for a key, a text or a password get no chance; colours and redrawing are noise to a model.
 _NOBODY_IS_THERE = {
@@ -43,5 +43,5 @@ _NEVER = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT", "FORCE_COLOR", "CLICOLOR_F
 
 def environment(caller: Mapping[str, str]) -> dict[str, str]:
     """What no process can be given is left out, like a value with a NUL in it."""
-    kept = {name: value for name, value in caller.items() if name not in _NEVER and is_possible(name, value)}
+    kept = {name: value for name, value in possible(caller).items() if name not in _NEVER}
     return {**_UNLESS_SET, **kept, **_NOBODY_IS_THERE}
