@@ -95,6 +95,10 @@ def fenced(page: str, language: str) -> list[str]:
     return ["".join(f"{line}\n" for line in body) for _, found, body, _ in _fences(page) if found == language]
 
 
+def languages(page: str) -> set[str]:
+    return {language for _, language, _, _ in _fences(page)}
+
+
 def _fences(page: str) -> list[tuple[int, str, list[str], list[str]]]:
     found: list[tuple[int, str, list[str], list[str]]] = []
     lines = read(page).splitlines()

@@ -15,7 +15,7 @@ from kedge.cli.completion import own_options, words_of
 from kedge.cli.main import COMMANDS
 from kedge.protocol.address import default_address
 from tests.docs import stand_ins
-from tests.docs.pages import blocks, fenced, for_readers, read
+from tests.docs.pages import LANGUAGES, blocks, fenced, for_readers, languages, read
 from tests.docs.reader import Reader
 from tests.e2e.home import Home, new_home
 from tests.models.embedded import cache
@@ -83,6 +83,19 @@ def test_what_is_not_run_is_listed_here_with_its_reason() -> None:
         if block.reason
     }
     assert found == NOT_RUN
+
+
+def test_every_kind_of_block_is_read_by_some_test() -> None:
+    """Configuration is loaded (`test_settings`), examples are run, the story is compared with what it prints."""
+    found = {(language, page) for page in for_readers() for language in languages(page) if language not in LANGUAGES}
+    elsewhere = {each for each in found if each[0] not in ("", "toml")}
+    assert elsewhere == {
+        ("python", "docs/client.md"),  # tests/client/test_docs.py
+        ("python", "docs/providers-extending.md"),  # test_fresh.py, tests/e2e/test_packages.py
+        ("ini", "docs/providers-extending.md"),
+        ("yaml", "docs/ci.md"),  # test_ci.py
+        ("text", "docs/story.md"),  # tests/cli/test_story.py
+    }
 
 
 @pytest.mark.parametrize("page", for_readers())
