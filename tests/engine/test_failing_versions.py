@@ -15,34 +15,17 @@ from kedge.engine import engine, keeping
 from kedge.files.blobs import Blobs
 from kedge.files.states import ABSENT, UNSEEN, Observed, decode, encode
 from kedge.store.files_port import NewWork
+from tests.engine.undoing import do
 from tests.support.file_turn import FileTurn
 from tests.support.harness import Kedge
 from tests.support.reader import LIMIT_S
-
-
-@pytest.fixture
-def turn(kedge: Kedge) -> FileTurn:
-    turn = kedge.turns["prompt"] = FileTurn()
-    return turn
-
-
-@pytest.fixture
-def root(kedge: Kedge) -> Path:
-    return kedge.engine.root_of(kedge.workspace_id)
-
-
-async def run_well(kedge: Kedge, session_id: str, prompt: str) -> str:
-    run_id = (await kedge.send(session_id, prompt)).run_id
-    end = await kedge.end(run_id)
-    assert end.error is None
-    return run_id
 
 
 async def test_retention_goes_on_after_versions_could_not_be_swept(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn.by_tool("edit", root / "a", b"two")
-    await run_well(kedge, await kedge.session(), "edit")
+    await do(kedge, await kedge.session(), "edit")
     loop, again = asyncio.get_running_loop(), asyncio.Event()
     sweeps: list[int] = []
 
@@ -70,7 +53,7 @@ async def test_a_command_has_ended_well_also_if_nobody_knows_how_much_is_kept(
 
     monkeypatch.setattr(Blobs, "size_bytes", property(fail))
     turn.by_command("work", lambda: (root / "a").write_text("a"))
-    await run_well(kedge, await kedge.session(), "work")
+    await do(kedge, await kedge.session(), "work")
 
 
 async def test_what_could_not_be_kept_after_an_edit_is_looked_into_later(
@@ -91,8 +74,8 @@ async def test_what_could_not_be_kept_after_an_edit_is_looked_into_later(
     turn.by_tool("edit", root / "a", b"two")
     turn.by_command("work", lambda: None)
     session = await kedge.session()
-    await run_well(kedge, session, "edit")
-    await run_well(kedge, session, "work")
+    await do(kedge, session, "edit")
+    await do(kedge, session, "work")
     assert len(puts) >= 3
     first = (await kedge.messages(session))[0]
     await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
@@ -113,8 +96,8 @@ async def test_a_file_that_can_never_be_read_again_stops_no_command(
     monkeypatch.setattr(keeping, "observe", observe)
     turn.by_command("work", lambda: (root / "a").write_text("a"))
     session = await kedge.session()
-    run_id = await run_well(kedge, session, "look")
+    run_id = (await do(kedge, session, "look")).run_id
     await kedge.store.files.begin_work(kedge.workspace_id, run_id, NewWork(path=path, before=encode(ABSENT)))
-    await run_well(kedge, session, "work")
+    await do(kedge, session, "work")
     changes = await kedge.store.files.changes(kedge.workspace_id, session)
     assert (path, UNSEEN) in [(each.path, decode(each.after)) for each in changes]

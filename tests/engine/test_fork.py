@@ -12,19 +12,9 @@ from kedge.protocol.errors import Conflict
 from kedge.protocol.files import FilesConflict
 from kedge.protocol.messages import Message, ToolCall, text_of
 from kedge.protocol.usage import Usage
+from tests.engine.undoing import do
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
-
-
-@pytest.fixture
-def root(kedge: Kedge) -> Path:
-    return kedge.engine.root_of(kedge.workspace_id)
-
-
-async def do(kedge: Kedge, session_id: str, prompt: str) -> str:
-    end = await kedge.end((await kedge.send(session_id, prompt)).run_id)
-    assert end.error is None, end.error
-    return end.run_id
 
 
 async def tool_round(ctx: TurnContext) -> None:
