@@ -35,6 +35,10 @@ class Http:
 
     def call(self, method: str, target: str, body: object = None) -> Any:
         """One request; the answer's JSON, or None where it has no body."""
+        return self.exchange(method, target, body)[0]
+
+    def exchange(self, method: str, target: str, body: object = None) -> tuple[Any, dict[str, str]]:
+        """The same, with the headers of the answer."""
         sock = self._kept() or connected(self.where)
         self._sock = None  # and only again if all goes well
         sock.settimeout(LIMIT_S)
@@ -55,7 +59,7 @@ class Http:
             sock.close()
         if parser.status >= 300:
             raise Refused(parser.status, target, told)
-        return json.loads(told) if told else None
+        return json.loads(told) if told else None, parser.headers
 
     def events(self, target: str, headers: Mapping[str, str] = _NONE) -> Stream:
         """An event stream, once its head is there."""
