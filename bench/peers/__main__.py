@@ -49,6 +49,11 @@ def main(argv: list[str], peers: Sequence[Peer] = PEERS) -> int:
         if name not in ROWS:
             parser.error(f"no row {name!r}; there are: {', '.join(ROWS)}")
 
+    try:
+        if options.write:
+            page.around(options.write)  # now, and not after an hour
+    except page.NoMarks as error:
+        parser.error(str(error))
     wanted = [known[name] for name in options.only] or list(peers)
     here = [peer for peer in wanted if install.is_installed(peer)]
     missing = [peer for peer in wanted if peer not in here]
@@ -111,7 +116,4 @@ def _list(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except page.NoMarks as error:
-        sys.exit(str(error))
+    sys.exit(main(sys.argv[1:]))

@@ -37,11 +37,16 @@ def report(
 
 
 def write(page: Path, text: str) -> None:
-    old = page.read_text()
+    before, after = around(page)
+    page.write_text(f"{before}\n\n{text.strip()}\n\n{after}")
+
+
+def around(page: Path) -> tuple[str, str]:
+    """What stands before the tables and after them, with the marks."""
+    old = page.read_text() if page.exists() else ""
     if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
         raise NoMarks(f"{page} has no place for the tables: it needs one line {BEGIN!r} and, below it, one {END!r}")
-    before, after = old[: old.index(BEGIN) + len(BEGIN)], old[old.index(END) :]
-    page.write_text(f"{before}\n\n{text.strip()}\n\n{after}")
+    return old[: old.index(BEGIN) + len(BEGIN)], old[old.index(END) :]
 
 
 def _processor() -> str:

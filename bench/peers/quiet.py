@@ -16,14 +16,14 @@ class Quiet:
     """All samples together wait for no longer than `patience_s`."""
 
     def __init__(self, patience_s: float) -> None:
-        self.left_s = patience_s
+        self._left_s = patience_s
 
     def wait(self) -> None:
         began = time.monotonic()
-        until = began + min(self.left_s, _EACH_S)
+        until = began + min(self._left_s, _EACH_S)
         while (now := time.monotonic()) < until:
             busy_s = busy_cpu_s()
             time.sleep(_WINDOW_S)
             if (busy_cpu_s() - busy_s) / (time.monotonic() - now) < _LIMIT_CPUS:
                 break
-        self.left_s -= max(0.0, time.monotonic() - began - _WINDOW_S)
+        self._left_s -= max(0.0, time.monotonic() - began - _WINDOW_S)

@@ -50,13 +50,3 @@ class Setting:
     rounds: int
     warm_up: int  # rounds before them that do not count: caches are filled, and what is done once is done
     quiet: Quiet
-
-    @property
-    def model_url(self) -> str:
-        """With /v1."""
-        return self.model.base_url
-
-    @property
-    def patience_s(self) -> float:
-        """How long one may still wait for a quiet machine."""
-        return self.quiet.left_s
