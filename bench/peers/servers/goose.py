@@ -56,9 +56,8 @@ class Goose:
         self._where = TcpAddress("127.0.0.1", free_port())
         self._session = {"cwd": str(contender.workspace), "mcpServers": list[object]()}
         self._serials = count(1)
-        self._connections: dict[
-            str, dict[str, str]
-        ] = {}  # by their sessions: a client that comes back says which it had
+        # By their sessions: a client that comes back says which one it had.
+        self._connections: dict[str, dict[str, str]] = {}
 
     def arguments(self) -> list[str]:
         return ["serve", "--port", str(self._where.port), "--dangerously-unauthenticated"]

@@ -1,4 +1,7 @@
-"""`opencode serve`: HTTP with one event stream for everything; its documents are at /doc of the server itself."""
+"""`opencode serve`: HTTP with one event stream for everything, as its SDK uses it; its documents are at /doc.
+
+The routes below /api of the same server have stored events and a cursor, but no prompt sent there reached the model.
+"""
 
 from __future__ import annotations
 
