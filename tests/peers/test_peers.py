@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import page
+from bench.peers.known import PEERS
 from bench.peers.table import Cell, Row, tables
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,12 @@ def test_a_page_without_a_place_for_the_tables_is_refused_before_anything_is_mea
     assert done.returncode == 2
     assert f"{told_in} has no place for the tables" in done.stderr
     assert told_in.read_text() == f"{page.END}\n{page.BEGIN}\n"
+
+
+def test_the_page_has_every_peer_with_its_version() -> None:
+    told = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert [peer.name for peer in PEERS if f"| {peer.name} | {peer.version} |" not in told] == []
+    page.around(ROOT / "docs" / "benchmarks.md")  # and a place for the tables
 
 
 def test_a_ratio_is_to_kedge_and_a_peer_without_samples_has_none() -> None:
