@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 
+from kedge import failpoints
+from kedge.engine import engine
 from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Unavailable
 from kedge.store.errors import StoreInUse
@@ -36,6 +39,33 @@ async def test_nothing_is_accepted_any_more(kedge: Kedge) -> None:
     await shutdown
     await kedge.start()
     assert [run.run_id for run in await kedge.store.runs(kedge.workspace_id)] == ["r"]
+
+
+@pytest.mark.parametrize("env", [None, {"CALLER": "somebody"}], ids=["without_env", "with_env"])
+async def test_what_is_being_written_when_the_server_stops_is_acknowledged(
+    kedge: Kedge, env: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error answer means that there is no run (P1)."""
+    monkeypatch.setattr(engine, "LEAVE_S", LIMIT_S)
+    session_id = await kedge.session()
+    loop, written, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hold() -> None:
+        loop.call_soon_threadsafe(written.set)
+        assert go.wait(LIMIT_S)
+
+    failpoints.arm("accept.done", hold)
+    sending = asyncio.create_task(kedge.send(session_id, "say hello", "r", env=env))
+    await written.wait()
+    shutdown = await stopping(kedge, grace_s=0)
+    for _ in range(100):  # whatever the server does at once, it does now
+        await asyncio.sleep(0)
+    go.set()
+    assert (await sending).run_id == "r"
+    await shutdown
+    failpoints.disarm()
+    await kedge.start()
+    assert (await kedge.end("r")).text == "hello"
 
 
 async def test_run_that_ends_within_the_grace_is_completed_and_the_queue_waits_for_the_next_server(

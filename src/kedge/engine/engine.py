@@ -67,6 +67,7 @@ class Engine:
         self.new_id = new_id
         self.retention = retention or Retention()
         self.tasks = Tasks()
+        self._accepting = Tasks()  # their callers are told what came of it, also by a server that stops (P1)
         self.actors = Actors(self)
         self.kept = KeptGroups()
         self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks)
@@ -117,6 +118,7 @@ class Engine:
             self.actors.leave(patience_s=self.term_s + self.kill_s + LEAVE_S),
             self.kept.end(self.term_s, self.kill_s),
         )
+        await self._accepting.finish(patience_s=LEAVE_S)
         await self.tasks.end(patience_s=LEAVE_S)
         self.feeds.close()
         self.keeper.versions.close()
@@ -173,7 +175,7 @@ class Engine:
         if env is None:
             return await self.store.accept(workspace_id, run_id, submission)
         # Goes on when the caller leaves: who else would forget the variables of a run that is refused or has ended?
-        return await asyncio.shield(self.tasks.own(self._accept_with_env(workspace_id, run_id, submission, env)))
+        return await asyncio.shield(self._accepting.own(self._accept_with_env(workspace_id, run_id, submission, env)))
 
     async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
         """P6: returns, once it is durable, the runs that it covers."""

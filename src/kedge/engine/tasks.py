@@ -31,10 +31,14 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def finish(self, patience_s: float) -> None:
+        """Let them come to their end, for a while."""
+        await wait_for_end(set(self._tasks), patience_s)
+
     async def end(self, patience_s: float) -> None:
         for task in self._tasks:
             task.cancel()
-        await wait_for_end(set(self._tasks), patience_s)
+        await self.finish(patience_s)
 
     def _disown(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -44,7 +48,7 @@ class Tasks:
 
 
 async def wait_for_end(tasks: set[asyncio.Task[Any]], patience_s: float) -> None:
-    """Wait for tasks that were told to end; those that do not are cancelled, and not waited for."""
+    """Wait for tasks that are about to end; those that do not are cancelled, and not waited for."""
     if not tasks:
         return
     _, late = await asyncio.wait(tasks, timeout=patience_s)
