@@ -25,14 +25,16 @@ from kedge.agent.step import ContextFull, Steps
 from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
 from kedge.agent.system import Role, look_around, system_prompt
 from kedge.config.rules import BadRule
+from kedge.config.schema import Mode
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import possible
 from kedge.models.effort import effort_of
-from kedge.models.values import StepRequest, ToolSpec
+from kedge.models.values import ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message
 from kedge.tools.permissions.grants import granted
 from kedge.tools.permissions.judge import Judge
+from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
 from kedge.tools.sandbox.sandbox import is_possible
 
@@ -163,23 +165,10 @@ class _Turn:
         judge = await _judge(ctx, place)
         place.hidden = judge.hidden
         place.sandbox = msgspec.structs.replace(place.sandbox, is_planning=judge.mode == "plan")
-        has_tools = endpoint.info.tools and not endpoint.info.is_tiny
-        can_hold = judge.mode != "plan" or await asyncio.to_thread(is_possible, config.sandbox)
-        tools = tools_for(ctx.run.kind, ctx.run.permissions, judge.mode, parts.tools, can_hold=can_hold)
-        tools = tools if has_tools else ()
+        tools = await self._tools(place, endpoint.info, judge.mode)
         await choosing.tell_of_effort(endpoint, has_tools=bool(tools))
-        around = await look_around(parts.repositories, place.session_id, ctx.directory, env, config, parts.today())
-        role = Role(
-            is_sub_agent=ctx.run.kind == "agent",
-            is_tiny=endpoint.info.is_tiny,
-            has_tools=bool(tools),
-            mode=judge.mode,
-            is_attended=ctx.run.permissions == "ask",
-            own=ctx.options.system,
-            output_schema=self._schema and self._schema.told,
-        )
         return _Hands(
-            system=system_prompt(role, around),
+            system=await self._system(place, endpoint.info, judge.mode, has_tools=bool(tools)),
             specs=[spec_of(tool) for tool in tools],
             place=place,
             calls=Calls(ctx, place, {tool.name: tool for tool in tools}, judge),
@@ -187,6 +176,29 @@ class _Turn:
             limits=Limits(ctx, config, endpoint),
             keys=keys,
         )
+
+    async def _tools(self, place: TurnPlace, info: ModelInfo, mode: Mode) -> Sequence[Tool]:
+        if not info.tools or info.is_tiny:
+            return ()
+        run = self._ctx.run
+        can_hold = mode != "plan" or await asyncio.to_thread(is_possible, place.config.sandbox)
+        return tools_for(run.kind, run.permissions, mode, self._parts.tools, can_hold=can_hold)
+
+    async def _system(self, place: TurnPlace, info: ModelInfo, mode: Mode, *, has_tools: bool) -> str:
+        ctx, parts = self._ctx, self._parts
+        around = await look_around(
+            parts.repositories, place.session_id, place.directory, place.env, place.config, parts.today()
+        )
+        role = Role(
+            is_sub_agent=ctx.run.kind == "agent",
+            is_tiny=info.is_tiny,
+            has_tools=has_tools,
+            mode=mode,
+            is_attended=ctx.run.permissions == "ask",
+            own=ctx.options.system,
+            output_schema=self._schema and self._schema.told,
+        )
+        return system_prompt(role, around)
 
 
 _HALF_AN_ANSWER: dict[FinishReason, str] = {
