@@ -296,7 +296,7 @@ def cut(stream: bytes, edges: list[int]) -> list[bytes]:
 
 @wires
 @given(plan=PLANS, data=st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 def test_any_stream_is_understood_as_the_vendor_does(wire: WireName, plan: Plan, data: st.DataObject) -> None:
     stream = stream_of(wire, plan)
     chunks = cut(stream, data.draw(cuts(len(stream))))

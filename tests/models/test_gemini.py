@@ -271,7 +271,7 @@ def test_ten_requests_begin_with_the_bytes_of_the_one_before(model: str) -> None
 
 @models
 @given(history=histories())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_any_history_is_accepted_and_sent_as_if_nothing_were_remembered(model: str, history: list[Message]) -> None:
     endpoint, said = at(model), Said()
     for end in (len(history) // 2, len(history)):

@@ -226,7 +226,7 @@ def says_something(found: Heard) -> bool:
 
 
 @given(stream=streams(), data=st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 def test_any_stream_is_understood_as_the_vendor_does_and_goes_back_as_it_came(
     stream: bytes, data: st.DataObject
 ) -> None:
@@ -302,7 +302,7 @@ def parsed(body: Json) -> Json:
 
 
 @given(history=histories())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 def test_a_request_is_the_one_that_the_vendor_sends_for_the_same(history: list[Message]) -> None:
     ours = our_request(history)
     body = json.loads(ours.body)

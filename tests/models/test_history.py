@@ -81,7 +81,7 @@ def sent(wire: WireName, history: list[Message], *, images: bool = True, tools: 
 
 @wires
 @given(history=histories(), images=st.booleans(), tools=st.booleans(), own=st.booleans())
-@settings(max_examples=500)
+@settings(max_examples=150)
 def test_any_history_is_accepted(wire: WireName, history: list[Message], images: bool, tools: bool, own: bool) -> None:
     if encoded := sent(wire, history, images=images, tools=tools, own=own):
         CHECKS[wire](encoded, has_tools=tools, sees=images)
@@ -91,7 +91,7 @@ def test_any_history_is_accepted(wire: WireName, history: list[Message], images:
 
 @wires
 @given(before=histories(), after=histories())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_what_was_sent_before_a_prompt_stays_as_it_is(
     wire: WireName, before: list[Message], after: list[Message]
 ) -> None:

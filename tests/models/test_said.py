@@ -144,7 +144,7 @@ PLAIN = [ask(0), answer(0), answer(1), *step(0), *step(1)]
 
 @pytest.mark.parametrize("name", list(WIRES))
 @given(history=histories(24) | st.lists(st.sampled_from(PLAIN), max_size=12), data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_history_is_sent_as_if_nothing_were_remembered(
     name: WireName, history: list[Message], data: st.DataObject
 ) -> None:
