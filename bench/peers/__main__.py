@@ -33,7 +33,11 @@ _LIFETIME_S = 6 * 3600.0  # of a model that nobody ends
 def main(argv: list[str], peers: Sequence[Peer] = PEERS) -> int:
     if argv[:1] == ["install"]:
         return install_all(argv[1:], peers)
-    parser = argparse.ArgumentParser(prog="dev.py bench peers", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="dev.py bench peers",
+        description=(__doc__ or "").partition("\n")[0],
+        epilog=f"`dev.py bench peers install [NAME ...]` installs them into {install.cache()}.",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="of each row")
     parser.add_argument("--warm-up", type=int, default=1, help="rounds before them that do not count")
     parser.add_argument("--only", type=_list, default=[], help="these peers, of those that are installed")
