@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -205,7 +206,7 @@ class Keeper:
             after = await asyncio.to_thread(self._kept_after, root, path)
         except (OSError, sqlite3.Error) as error:
             log.warning("what became of %r could not be kept, and is looked into later: %s", path, error)
-            del self._live[work]
+            self._live.pop(work, None)  # its turn may have been left behind
             return
         found = [Difference(path, before.state, after.state)]
         if hollow is not None:
@@ -235,10 +236,12 @@ class Keeper:
         counts: tuple[int, int] | None = None,
     ) -> None:
         changes = await asyncio.to_thread(self._told, root, found, counts) if found else []
-        for start in range(0, len(changes) or int(is_last), RECORDED_AT_ONCE):
-            some = changes[start : start + RECORDED_AT_ONCE]
-            is_end = is_last and start + RECORDED_AT_ONCE >= len(changes)
-            await persist(lambda some=some, is_end=is_end: self._store.files.record_changes(work, some, is_last=is_end))
+        bites = [changes[start : start + RECORDED_AT_ONCE] for start in range(0, len(changes), RECORDED_AT_ONCE)]
+        if is_last and not bites:
+            bites = [[]]  # that nothing changed ends the work, too
+        for place, bite in enumerate(bites, 1):
+            is_end = is_last and place == len(bites)
+            await persist(partial(self._store.files.record_changes, work, bite, is_last=is_end))
         try:
             await asyncio.to_thread(self.versions.trees.save, os.fsencode(root))
         except sqlite3.Error as error:  # then the next look sees it again, and it is on record twice
