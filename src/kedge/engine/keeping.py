@@ -238,7 +238,7 @@ class Keeper:
         changes = await asyncio.to_thread(self._told, root, found, counts) if found else []
         bites = [changes[start : start + RECORDED_AT_ONCE] for start in range(0, len(changes), RECORDED_AT_ONCE)]
         if is_last and not bites:
-            bites = [[]]  # that nothing changed ends the work, too
+            bites.append([])  # that nothing changed ends the work, too
         for place, bite in enumerate(bites, 1):
             is_end = is_last and place == len(bites)
             await persist(partial(self._store.files.record_changes, work, bite, is_last=is_end))
