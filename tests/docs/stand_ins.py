@@ -26,12 +26,17 @@ _SOME_SESSION = (
 )
 
 
-def words(model_url: str, socket: str) -> dict[str, str]:
+def words(model_url: str, anthropic_url: str, socket: str) -> dict[str, str]:
     """What stands in the pages, and what is typed instead."""
+    anthropic = f"ANTHROPIC_BASE_URL={anthropic_url} ANTHROPIC_API_KEY={KEY}"
     return {
         "_API_KEY=…": f"_API_KEY={KEY}",
         "http://127.0.0.1:8000/v1": model_url,
         "https://my-resource.openai.azure.com": model_url,
+        # Servers that the pages do not name. No variable for all of a page: `kedge models` would ask them all.
+        "kedge run -m ollama/": f"OLLAMA_BASE_URL={model_url} kedge run -m ollama/",
+        "kedge -m anthropic/": f"{anthropic} kedge -m anthropic/",
+        "kedge login anthropic": f"{anthropic} kedge login anthropic",
         # Any file would do, but this one is asked for its likeliest words, and so comes to an end each time.
         "local/~/models/qwen2.5-coder-7b-instruct-q4_k_m.gguf": "local/starter",
         "/run/user/1000/kedge/NAME.sock": socket,
@@ -39,11 +44,6 @@ def words(model_url: str, socket: str) -> dict[str, str]:
         "-s SESSION": f"-s {_SOME_SESSION}",
         "kedge COMMAND": "kedge runs",
     }
-
-
-def variables(model_url: str, anthropic_url: str) -> dict[str, str]:
-    """Servers of the reader's own, which the pages do not name."""
-    return {"OLLAMA_BASE_URL": model_url, "ANTHROPIC_BASE_URL": anthropic_url, "ANTHROPIC_API_KEY": KEY}
 
 
 def make_programs(directory: Path) -> Path:

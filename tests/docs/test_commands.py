@@ -48,14 +48,15 @@ def reader(
     programs = stand_ins.make_programs(tmp_path / "programs")
     env = {
         **home.env,
-        **stand_ins.variables(model_control.base_url, model_control.anthropic_url),
         "HOME": str(home.directory),
         "PATH": f"{programs}:{Path(sys.executable).parent}:{home.env['PATH']}",
         "LANG": "C.UTF-8",
     }
     monkeypatch.setenv("XDG_RUNTIME_DIR", env["XDG_RUNTIME_DIR"])
     socket = default_address(env["KEDGE_DATA_DIR"]).path
-    reader = Reader(workspace, tmp_path, env, stand_ins.words(model_control.base_url, socket))
+    reader = Reader(
+        workspace, tmp_path, env, stand_ins.words(model_control.base_url, model_control.anthropic_url, socket)
+    )
     yield reader
     reader.close()
 

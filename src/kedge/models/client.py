@@ -29,6 +29,7 @@ from kedge.models.values import (
     TextDelta,
     ToolCallDelta,
 )
+from kedge.models.way import ANY_WAY, Way
 from kedge.models.wires import WIRES, Stream, Wire
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ class Models:
         self._stale = StaleThoughts()
         self._listings: dict[bytes, tuple[float, str]] = {}  # by what the server is asked with
 
-    async def warm_up(self) -> None:
+    async def warm_up(self, way: Way = ANY_WAY) -> None:
         """Load the HTTP client ahead of the first call, in a thread: it takes a tenth of a second."""
         with contextlib.suppress(ModelError):  # the first call tells
-            await (await self._transport()).warm_up()
+            await (await self._transport()).warm_up(way)
 
     async def named(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint with its model: where none was chosen, the first one that the server offers."""

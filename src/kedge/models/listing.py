@@ -116,6 +116,7 @@ class Listing:
             endpoint = endpoint_of(provider, "", keyless)
             own_key = None if provider.config.api_key_command else await self._credentials.key(provider, keyless)
             own_key = None if own_key == WITHHELD else own_key  # the configuration refers to a variable of the shell
+            await self._models.warm_up(endpoint.way)  # what we take to begin is not the server's
             async with asyncio.timeout(ASK_S):
                 names = await self._models.offered(msgspec.structs.replace(endpoint, api_key=own_key))
         except TimeoutError:

@@ -18,11 +18,10 @@ import msgspec
 
 from kedge.models.errors import ConfigError, Transient
 from kedge.models.values import HttpRequest
-from kedge.models.way import Way, is_loopback
+from kedge.models.way import ANY_WAY, Way, is_loopback
 
 KEEP_IDLE = 20  # connections kept for the next step; a handshake costs more than they do
 KEEP_IDLE_S = 60.0
-ANY_WAY = Way()
 VARIABLES = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
 MAX_WAYS = 16  # clients with a proxy or certificates of their own; each holds some hundred KB
 
@@ -59,9 +58,9 @@ class Transport:
         logging.getLogger("httpx2").setLevel(logging.WARNING)
         self._clients: dict[Way, _Client] = {}  # the one that was asked for last comes last
 
-    async def warm_up(self) -> None:
-        """Have the client that most runs use."""
-        await self._known(ANY_WAY)
+    async def warm_up(self, way: Way = ANY_WAY) -> None:
+        """Have the client for that way; without one, that which most runs use."""
+        await self._known(way)
 
     @contextlib.asynccontextmanager
     async def send(self, request: HttpRequest, way: Way = ANY_WAY) -> AsyncGenerator[Answer, None]:

@@ -31,6 +31,9 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         )  # its URL may hold a password
 
 
+ANY_WAY = Way()
+
+
 def way_to(url: str, env: Mapping[str, str], ca_file: str | None = None) -> Way:
     """How the run with this environment reaches that address; `ca_file` is configured for it."""
     ca = Way(
