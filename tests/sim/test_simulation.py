@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from random import SystemRandom
 import pytest
 
 from tests.sim.explore import STEPS, command, explore
+from tests.sim.world import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
 EPISODES = 10  # in one test: a few seconds, so that a hang shows long before the time limit
@@ -30,9 +32,15 @@ CORNERS = (
 pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer
 
 
+@functools.cache
+def episode(seed: int) -> tuple[list[str], Violation | None]:
+    """Played once, and looked at by several tests."""
+    return explore(seed)
+
+
 def hold(seeds: range) -> None:
     for seed in seeds:
-        trace, failure = explore(seed)
+        trace, failure = episode(seed)
         if failure is not None:
             print(*trace, sep="\n")
             pytest.fail(f"seed {seed}: {failure}\nto play it again: {command(seed, STEPS)}")
@@ -62,7 +70,7 @@ def test_episodes_come_to_every_corner() -> None:
     """What is never reached is never tested: each of these happens in some of the known episodes."""
     missing = set(CORNERS)
     for seed in range(1, MAX_EPISODES + 1):
-        told = "\n".join(explore(seed)[0])
+        told = "\n".join(episode(seed)[0])
         missing = {corner for corner in missing if corner not in told}
         if not missing:
             return
@@ -78,11 +86,11 @@ def test_a_seed_plays_the_same_episode_in_every_process() -> None:
 
 def test_a_seed_plays_the_same_episode_twice_in_one_process() -> None:
     for seed in (2, 3, 5):
-        assert explore(seed)[0] == explore(seed)[0]
+        assert explore(seed)[0] == episode(seed)[0]
 
 
 def test_episodes_of_two_seeds_differ() -> None:
-    assert explore(1)[0] != explore(2)[0]
+    assert episode(1)[0] != episode(2)[0]
 
 
 def played_elsewhere(seed: int, hash_seed: str) -> str:
