@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bench.peers.servers.port import Adapter
@@ -44,18 +45,20 @@ def losses(text: str, deltas: int) -> tuple[int, int]:
 def show(server: Running, model: ModelControl, readers: int, deltas: int) -> Shown:
     adapter = server.adapter
     model.reset()
-    desk = adapter.open()
-    play(adapter, desk, "Hello.")  # some cannot be joined before
-    streams = [desk.stream, *(adapter.join(desk.session_id) for _ in range(readers - 1))]
-    model.plan(chunks=deltas, text=TEXT)
-    cpu_s, began = server.process.cpu_s(), time.monotonic()
-    desk.submit("Tell me all.")
-    thrown_out = _hear(adapter, streams)
-    wall_s, cpu_s = time.monotonic() - began, server.process.cpu_s() - cpu_s
-    lost = [losses(_heard(adapter, stream, desk.session_id), deltas) for stream in streams]
-    for stream in streams:
-        stream.close()
-    desk.close()
+    with ExitStack() as opened:
+        desk = adapter.open()
+        opened.callback(desk.close)
+        play(adapter, desk, "Hello.")  # some cannot be joined before
+        streams = [desk.stream]
+        while len(streams) < readers:
+            streams.append(adapter.join(desk.session_id))
+            opened.callback(streams[-1].close)
+        model.plan(chunks=deltas, text=TEXT)
+        cpu_s, began = server.process.cpu_s(), time.monotonic()
+        desk.submit("Tell me all.")
+        thrown_out = _hear(adapter, streams)
+        wall_s, cpu_s = time.monotonic() - began, server.process.cpu_s() - cpu_s
+        lost = [losses(_heard(adapter, stream, desk.session_id), deltas) for stream in streams]
     return Shown(cpu_s, wall_s, max(missing for missing, _ in lost), max(doubled for _, doubled in lost), thrown_out)
 
 
