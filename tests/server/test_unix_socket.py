@@ -14,7 +14,7 @@ import pytest
 from kedge.protocol.address import AddressError, parse
 from tests.server.client import Client
 from tests.server.conftest import Start
-from tests.server.process import Place
+from tests.server.process import Place, Server
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -164,6 +164,17 @@ def test_a_path_too_long_for_a_socket_is_refused(place: Place) -> None:
     why = place.refused("--host", f"unix://{path}")
     assert "too long" in why
     assert "--host" in why
+
+
+def test_a_runtime_directory_too_deep_for_a_socket_is_passed_over(place: Place, tmp_path: Path) -> None:
+    env = {"XDG_RUNTIME_DIR": str(tmp_path / ("x" * 100))}
+    server = Server(place, place.popen(env=env))
+    try:
+        assert server.unix.path.startswith(f"/tmp/kedge-{os.getuid()}/")
+        assert mode_of(Path(server.unix.path)) == 0o600
+        assert mode_of(Path(server.unix.path).parent) == 0o700
+    finally:
+        assert server.stop() == 0
 
 
 def test_what_is_no_address_is_refused(place: Place) -> None:

@@ -10,6 +10,7 @@ import stat
 
 TOKEN_FILE = "token"
 LOG_FILE = "server.log"
+MAX_SOCKET_PATH = 103  # bytes: macOS has room for 104 with the last one, a NUL; Linux for 108
 OWNER_FILE = "kedge.lock"  # locked by the server that owns the data directory
 
 
@@ -67,6 +68,10 @@ def parse(host: str) -> Address:
     """The address that `--host` or KEDGE_HOST names."""
     scheme, separator, rest = host.partition("://")
     if separator and scheme == "unix" and rest.startswith("/"):
+        if len(os.fsencode(rest)) > MAX_SOCKET_PATH:
+            raise AddressError(
+                f"{rest} is too long for a socket: it may have {MAX_SOCKET_PATH} bytes; choose another --host"
+            )
         return UnixAddress(rest)
     if separator and scheme == "tcp":
         name, colon, port = rest.rpartition(":")
@@ -77,14 +82,23 @@ def parse(host: str) -> Address:
 
 def default_address(directory: str) -> UnixAddress:
     """Two data directories are two sockets."""
-    return UnixAddress(os.path.join(runtime_dir(), f"{_digest(directory)}.sock"))
+    return UnixAddress(os.path.join(runtime_dir(), _socket_name(directory)))
 
 
 def runtime_dir() -> str:
     """A directory of ours for sockets; made by `make_private_dir`."""
+    own_name = f"kedge-{os.getuid()}"
     if base := os.environ.get("XDG_RUNTIME_DIR"):
-        return os.path.join(base, "kedge")
-    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"kedge-{os.getuid()}")
+        path = os.path.join(base, "kedge")
+    else:
+        path = os.path.join(os.environ.get("TMPDIR") or "/tmp", own_name)
+    if len(os.fsencode(os.path.join(path, _socket_name("")))) > MAX_SOCKET_PATH:
+        return os.path.join("/tmp", own_name)  # so deep, as a build's TMPDIR may be, no socket can be bound
+    return path
+
+
+def _socket_name(directory: str) -> str:
+    return f"{_digest(directory)}.sock"
 
 
 def make_private_dir(path: str) -> None:
