@@ -18,6 +18,7 @@ from kedge.tools import registry
 from kedge.tools.jobs import Jobs
 from kedge.tools.port import Output, Tool, Want
 from kedge.tools.sandbox.sandbox import Sandbox
+from tests.support.reaping import reaped
 
 TOOLS: dict[str, Tool] = {tool.name: tool for tool in registry.TOOLS}
 
@@ -120,6 +121,7 @@ class Hands:
         """As the engine does when a turn or the server ends."""
         await processes.end_groups([*self.of_turn, *self.kept], term_s=0.2)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await asyncio.gather(*(job.command.over.wait() for job in self.jobs.list()))
         await self.jobs.close()
+        await reaped()
