@@ -15,6 +15,7 @@ from pathlib import Path
 from kedge.agent.context import levels
 from kedge.files.environment import absolute_path, possible
 
+GONE_S = 0.5  # for a git that was killed to be gone
 LIMIT_S = 1.0  # a repository that takes longer is described by what it is: there
 MAX_CHANGES = 20
 COMMITS = 5
@@ -106,6 +107,9 @@ async def _git(directory: Path, env: Mapping[str, str], *args: str) -> str | Non
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            with contextlib.suppress(TimeoutError):  # of one that not even that ends
+                async with asyncio.timeout(GONE_S):
+                    await process.wait()
     return output.decode("utf-8", "replace") if code == 0 or is_cut else None
 
 
