@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kedge.cli.doctor_child import Finding
     from kedge.config.load import Loaded
 
-PATIENCE_S = 45.0  # a busy machine takes seconds to begin; then a key is looked up (10 s) and tried (10 s)
+PATIENCE_S = 60.0  # a busy machine takes seconds to begin; then a key is looked up (10 s) and tried (10 s)
 
 
 def configuration(directory: str) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NO_SPACE_BYTES = 1024 * 1024  # too little for a server to start
 LOW_SPACE_BYTES = 200 * 1024 * 1024
-ANSWER_S = 10.0  # a server that takes longer to say its version hangs
+ANSWER_S = 25.0  # as long as other commands wait: a machine may be busy, and its server no less alive
 PATIENCE_S = 30.0
 
 

@@ -92,6 +92,7 @@ class Trial:
         try:
             async with asyncio.timeout(KEY_S):
                 chosen = (await self._chooser.large(None, self._env, self._config)).endpoint
+            await self._models.warm_up(chosen.way)  # what we take to begin is not the provider's
             if chosen.api_key is not None:
                 await check_key(self._models, chosen, CHECK_S)
                 return True, f"{chosen.host} takes the key"
