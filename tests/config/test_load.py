@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -335,3 +337,41 @@ def test_a_permission_rule_that_cannot_be_read_is_a_problem_with_its_place(home:
     told = [each.message for each in caught.value.problems]
     assert told[0].startswith('the rule "bash(x" cannot be used: write `tool` or `tool(pattern)`')
     assert told[1].startswith('the rule "fetch(example.com)" cannot be used: write `fetch(domain:example.com)`')
+
+
+FIRST_USE = """
+import threading
+from pathlib import Path
+
+import msgspec._utils
+
+from kedge.config.load import Loader
+from kedge.config.schema import Config
+
+def learn(*_):
+    raise AssertionError("a struct is learned at its first use")
+
+knows, msgspec._utils._forward_ref = msgspec._utils._forward_ref, learn
+msgspec.convert({"agent": {"titles": False}}, Config)
+msgspec._utils._forward_ref = knows
+ready = threading.Barrier(8)
+
+def load():
+    ready.wait()
+    assert not Loader().load(Path("/"), {"KEDGE_AGENT__TITLES": "false"}).config.agent.titles
+    whole.append(1)
+
+whole = []
+threads = [threading.Thread(target=load) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(whole))
+"""
+
+
+def test_threads_that_load_first_at_the_same_time_find_the_schema_learned() -> None:
+    """msgspec crashes the process when one thread uses a struct that another is just learning."""
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "8"), done.stderr[-2000:]

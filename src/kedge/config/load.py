@@ -25,6 +25,10 @@ from kedge.config.schema import Config
 from kedge.config.tree import problems
 from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
 
+# msgspec learns what a struct is made of at its first use, and a thread that comes while another is at it reads what is
+# not there yet, and takes the process with it. Here one thread is at it: the one that imports this.
+msgspec.json.Decoder(Config)
+
 GROWING = (("permissions", "deny"), ("sandbox", "hidden"))
 OriginOf = Callable[[Key], "Origin"]
 WhyNot = Callable[[Key, Any], str | None]  # why a key with this value does not count

@@ -30,9 +30,12 @@ class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hosts: dict[str, dict[str, _Model]]
 
 
+_decode_catalog = msgspec.json.Decoder(_Catalog).decode  # made once: two threads may ask first (see `config.load`)
+
+
 @cache
 def _catalog() -> _Catalog:
-    return msgspec.json.decode((Path(__file__).parent / "catalog.json").read_bytes(), type=_Catalog)
+    return _decode_catalog((Path(__file__).parent / "catalog.json").read_bytes())
 
 
 def catalog_date() -> str:

@@ -42,6 +42,9 @@ class _Document(msgspec.Struct):
     version: int = VERSION
 
 
+_decode_document = msgspec.json.Decoder(_Document).decode  # made once: two threads may read first (see `config.load`)
+
+
 class KeyFile:
     """Everything here blocks: call it in a thread."""
 
@@ -81,7 +84,7 @@ class KeyFile:
 
     def _decoded(self, content: bytes) -> _Document:
         try:
-            document = msgspec.json.decode(content, type=_Document)
+            document = _decode_document(content)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             # Not even the complaint is passed on: it may quote what it stumbled over.
             problem = f"{self.path} is damaged; mend it, or remove it and store the keys again"

@@ -23,10 +23,12 @@ from kedge.store.sqlite.tx import Tx
 
 Request = PermissionRequest | QuestionRequest
 
-_TYPES: dict[RequestKind, type[Request]] = {"permission": PermissionRequest, "question": QuestionRequest}
 _ASKED: dict[RequestKind, LogType] = {"permission": "permission_request", "question": "question_request"}
 _RESOLVED: dict[RequestKind, LogType] = {"permission": "permission_notification", "question": "question_notification"}
+# Made once: several threads may read the first one (see `config.load`).
 _decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_permission = msgspec.json.Decoder(PermissionRequest).decode
+_decode_question = msgspec.json.Decoder(QuestionRequest).decode
 
 
 def ask(
@@ -86,7 +88,7 @@ def give_answer(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, g
         first = _decode_answer(row["answer"])
         return AnswerReceipt(resolved=False, by=first.by, action=first.action)
     if kind == "question" and given.answers is not None:
-        asked = len(msgspec.json.decode(row["body"], type=QuestionRequest).questions)
+        asked = len(_decode_question(row["body"]).questions)
         if len(given.answers) != asked:
             counts = f"questions: {asked}, answers: {len(given.answers)}"
             raise Invalid("invalid_answers", f"{counts}; send one answer for each question")
@@ -109,7 +111,7 @@ def pending(db: sqlite3.Connection, workspace_id: str, kind: RequestKind | None 
         " ORDER BY seq",
         (workspace_id, kind),
     ).fetchall()
-    return [msgspec.json.decode(row["body"], type=_TYPES[row["kind"]]) for row in rows]
+    return [_decode(row["kind"], row["body"]) for row in rows]
 
 
 def grants(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[PermissionRequest]:
@@ -128,13 +130,17 @@ def grants(db: sqlite3.Connection, workspace_id: str, session_id: str) -> list[P
         " ORDER BY r.seq",
         (workspace_id, session_id),
     ).fetchall()
-    return [msgspec.json.decode(row["body"], type=PermissionRequest) for row in rows]
+    return [_decode_permission(row["body"]) for row in rows]
+
+
+def _decode(kind: RequestKind, body: bytes) -> Request:
+    return _decode_permission(body) if kind == "permission" else _decode_question(body)
 
 
 def _resolve(tx: Tx, row: sqlite3.Row, given: Answer) -> None:
     kind: RequestKind = row["kind"]
     tx.execute("UPDATE requests SET answer = ? WHERE id = ?", encode(given), row["id"])
-    request = msgspec.json.decode(row["body"], type=_TYPES[kind])
+    request = _decode(kind, row["body"])
     told = RequestResolution(
         id=request.id,
         session_id=request.session_id,
