@@ -114,6 +114,13 @@ def disk(data_dir: Path, machine: Machine, records: list[Record]) -> None:
         machine.tracebacks += [line for line in path.read_text().splitlines() if line.startswith("Traceback")]
 
 
+def crashes(said: Path) -> list[str]:
+    """The stacks of a server whose interpreter crashed, as far as they help."""
+    _, found, stacks = said.read_text(errors="replace").partition("Fatal Python error")
+    return [f"{found}{stacks[:STACKS_CHARS]}"] if found else []
+
+
+STACKS_CHARS = 4_000
 NAMES = ("kedge.db", "versions.db", "server.log")
 
 

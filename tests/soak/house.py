@@ -24,6 +24,7 @@ LEAVES_S = 120.0  # until a server that was told to leave is gone: 5 s for its r
 STARTS_S = 120.0  # until a server is there that a command starts
 GONE_S = 20.0  # until a process that was killed is gone
 SAMPLE_S = 0.5
+STDERR = "stderr"
 
 
 class House:
@@ -61,13 +62,13 @@ class House:
 
     def _serve(self) -> Server | None:
         """What it says goes into a file: a pipe that nobody reads would hold it up once it is full."""
-        path = self.home.directory / "stderr"
+        path = self.home.directory / STDERR
         with path.open("ab") as said:
             where = said.tell()
             process = subprocess.Popen(
                 [sys.executable, "-m", "kedge", "serve"],
                 cwd=ROOT,
-                env=self.home.env,
+                env={**self.home.env, "PYTHONFAULTHANDLER": "1"},  # a crash of the interpreter leaves its stacks
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=said,

@@ -20,7 +20,7 @@ from tests.soak.commands import Commands
 from tests.soak.desk import Desk
 from tests.soak.driver import Driver, Tally
 from tests.soak.forms import SESSIONS, Form
-from tests.soak.house import House, long_processes
+from tests.soak.house import STDERR, House, long_processes
 from tests.soak.people import People
 from tests.soak.plans import Deeds
 from tests.soak.readers import Subscriber
@@ -136,6 +136,7 @@ async def _soak(
         await gathering.from_database(home.data_dir, place.record)
         gathering.marks(place.record, plans.MARKS)
     gathering.disk(home.data_dir, machine, [place.record for place in places])
+    machine.tracebacks += gathering.crashes(home.directory / STDERR)
     return Outcome(seed, [place.record for place in places], machine, tally, 0.0, sum(p.people.left for p in places))
 
 
