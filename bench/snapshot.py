@@ -17,6 +17,7 @@ from pathlib import Path
 from measure import Samples, noise_told, print_latencies, print_table, wait_quiet
 
 from kedge.engine.keeping import Author, Keeper
+from kedge.engine.tasks import Tasks
 from kedge.files.versions import Versions
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore
@@ -104,7 +105,7 @@ async def edits(directory: Path, rounds: int) -> None:
     await store.accept(workspace.id, "run", Submission(session_id=session.id, prompt="edit"))
     await store.start(workspace.id, session.id)
     versions = Versions(data)
-    keeper = Keeper(store, versions, lambda _: root, asyncio.ensure_future)
+    keeper = Keeper(store, versions, lambda _: root, Tasks())
     author, path = Author(workspace.id, "run", root), root / "file"
     path.write_bytes(b"begin")
     plain, kept = Samples("replace"), Samples("replace, version kept")

@@ -52,17 +52,17 @@ def index_of(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> dic
     lines = (said or b"").split(b"\n")
     if len(lines) < 3 or lines[0] != b"sha1":
         return {}
-    index = os.path.join(root, lines[1])  # noqa: PTH118 - a path is bytes here
+    index = os.path.join(root, lines[1])
     if _git(root, env, "config", "--get-regexp", r"^core\.(autocrlf|eol|attributesfile|trustctime|checkstat)$"):
         return {}
-    attributes = [os.path.join(root, path) for path in paths if path.rpartition(b"/")[2] == b".gitattributes"]  # noqa: PTH118
-    above = [os.path.join(root, *[b".."] * up, b".gitattributes") for up in range(1, lines[2].count(b"/") + 1)]  # noqa: PTH118
-    beside = os.path.join(os.path.dirname(index), b"info", b"attributes")  # noqa: PTH118, PTH120
+    attributes = [os.path.join(root, path) for path in paths if path.rpartition(b"/")[2] == b".gitattributes"]
+    above = [os.path.join(root, *[b".."] * up, b".gitattributes") for up in range(1, lines[2].count(b"/") + 1)]
+    beside = os.path.join(os.path.dirname(index), b"info", b"attributes")
     home = os.fsencode(env.get("XDG_CONFIG_HOME") or f"{env.get('HOME', '')}/.config")
     if any(_converts(path) for path in [*attributes, *above, beside, home + b"/git/attributes", b"/etc/gitattributes"]):
         return {}
     try:
-        with open(index, "rb") as file:  # noqa: PTH123
+        with open(index, "rb") as file:
             return _parsed(file.read(), os.fstat(file.fileno()).st_mtime_ns, lines[2])
     except (OSError, struct.error, IndexError, ValueError):
         return {}
@@ -101,7 +101,7 @@ def ignored(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> set[
 
 def _converts(path: bytes) -> bool:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             lines = [line for line in file.read().splitlines() if not line.lstrip().startswith(b"#")]
     except FileNotFoundError:
         return False

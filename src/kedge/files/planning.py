@@ -3,8 +3,6 @@
 A file goes back only from the state that our own change left it in. Any other is somebody's work.
 """
 
-# ruff: noqa: PTH112, PTH114, PTH118, PTH120
-# A path is bytes here, as the file system has it.
 from __future__ import annotations
 
 import os

@@ -3,8 +3,6 @@
 A step first looks whether the path still is what it was when the plan was made: what somebody changed since is theirs.
 """
 
-# ruff: noqa: PTH112, PTH119, PTH120
-# A path is bytes here, as the file system has it.
 from __future__ import annotations
 
 import contextlib

@@ -85,7 +85,7 @@ def observe(path: bytes, at: int | None = None) -> Observed:
 def observe_below(root: bytes, path: bytes) -> Observed:
     """As `observe`, but a link in the place of a directory leads nowhere: what is behind it is not this path."""
     with directory_of(root, path) as at:
-        return Observed(ABSENT) if at is None else observe(os.path.basename(path), at)  # noqa: PTH119
+        return Observed(ABSENT) if at is None else observe(os.path.basename(path), at)
 
 
 @contextlib.contextmanager
@@ -118,9 +118,9 @@ def directory_of(root: bytes, path: bytes, *, makes: bool = False) -> Generator[
 
 def hollow_above(root: bytes, path: bytes) -> bytes | None:
     """The empty directory that a new file will be in, if there is one; never the root itself."""
-    parent = os.path.dirname(path)  # noqa: PTH120
+    parent = os.path.dirname(path)
     while not os.path.lexists(parent):
-        parent = os.path.dirname(parent)  # noqa: PTH120
+        parent = os.path.dirname(parent)
     return parent if parent != root and observe(parent).state == DIRECTORY else None
 
 

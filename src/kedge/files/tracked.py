@@ -78,7 +78,7 @@ def tracked(root: bytes, env: Mapping[str, str]) -> Listing:
     # No repository, no git, or a place that an outer repository ignores.
     program = ripgrep()
     options = [] if listed is None else ["--no-ignore-parent"]
-    if os.path.isfile(root + b"/" + KEDGEIGNORE):  # noqa: PTH113 - a path is bytes here
+    if os.path.isfile(root + b"/" + KEDGEIGNORE):
         options += ["--ignore-file", os.fsdecode(KEDGEIGNORE)]
     found = None if program is None else _listed([program, *_RIPGREP, *options], root, clean, is_found=(0, 1))
     if found is None:
