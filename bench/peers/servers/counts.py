@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Counts:
     prompts: int = 500  # in one session
     span: int = 100  # prompts that are compared: the first so many, and the last
-    block: int = 25  # prompts of one server before it is the next one's turn
+    block: int = 50  # prompts of one server before it is the next one's turn
     prompts_s: float = 300.0  # that a peer may take for them in all; some would take half an hour
     deltas: int = 2_000  # of one answer
     readers: tuple[int, ...] = (1, 10, 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -70,14 +71,22 @@ class Kedge:
                 return []
 
     def recount(self, session_id: str, prompt: str) -> Recount:
-        log: Any = self._http.call("GET", f"{self._path}/log?after=0&limit=1000")["events"]
-        told = [(event["type"], event["payload"].get("payload", {})) for event in log]
+        told = [(event["type"], event["payload"].get("payload", {})) for event in self._log()]
         runs = {payload["run_id"] for kind, payload in told if kind == "run" and payload["prompt"] == prompt}
         ends = [_how(payload) for kind, payload in told if kind == "run_complete" and payload["run_id"] in runs]
         return Recount(bool(runs), tuple(ends))
 
     def close(self) -> None:
         self._http.close()
+
+    def _log(self) -> Iterator[Any]:
+        """All of it: earlier prompts may have filled many pages."""
+        after, head = 0, 1
+        while after < head:
+            page = self._http.call("GET", f"{self._path}/log?after={after}")
+            yield from page["events"]
+            head = page["head"]
+            after = page["events"][-1]["seq"] if page["events"] else head
 
     def _connect(self) -> Http:
         sockets = list((self._contender.home / "run" / "kedge").glob("*.sock"))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from bench.measure import percentile
 from bench.peers.servers.counts import Counts
-from bench.peers.servers.port import Desk
 from bench.peers.servers.running import Played, Running, play
 from bench.peers.table import Cell, Row
 from tests.support.model_control import ModelControl
@@ -22,7 +21,7 @@ class Asked:
     """A server with the one session of all its prompts."""
 
     server: Running
-    desk: Desk
+    session_id: str
     played: list[Played] = field(default_factory=list[Played])
     spent_s: float = 0.0
     idle_mib: float = 0.0
@@ -33,11 +32,13 @@ class Asked:
 
 
 def opened(server: Running) -> Asked:
-    warm = server.adapter.open()
-    for _ in range(WARM):
-        play(server.adapter, warm, "Hello.")
-    warm.close()
-    return Asked(server, server.adapter.open(), idle_mib=server.process.held_mib())
+    """Both sessions have run once: before that, some cannot be come back to."""
+    for count in (WARM, 1):
+        desk = server.adapter.open()
+        for _ in range(count):
+            play(server.adapter, desk, "Hello.")
+        desk.close()
+    return Asked(server, desk.session_id, idle_mib=server.process.held_mib())
 
 
 def ask(asked: Sequence[Asked], model: ModelControl, counts: Counts) -> None:
@@ -45,13 +46,23 @@ def ask(asked: Sequence[Asked], model: ModelControl, counts: Counts) -> None:
     while left := [each for each in asked if not each.is_over(counts)]:
         for each in left:
             model.reset()  # what the model keeps must not be what makes the later ones slow
-            began = time.monotonic()
             try:
-                for _ in range(min(counts.block, counts.prompts - len(each.played))):
-                    each.played.append(play(each.server.adapter, each.desk, "Hello."))
+                _ask_block(each, min(counts.block, counts.prompts - len(each.played)))
             except Exception as error:  # noqa: BLE001 - whatever a peer does, the others go on
                 each.failure = f"prompt {len(each.played) + 1}: {error}"
-            each.spent_s += time.monotonic() - began
+
+
+def _ask_block(each: Asked, prompts: int) -> None:
+    """With a client that has just come to the session: some throw out one that was silent while others were asked."""
+    adapter = each.server.adapter
+    desk = adapter.reopen(each.session_id)
+    began = time.monotonic()
+    try:
+        for _ in range(prompts):
+            each.played.append(play(adapter, desk, "Hello."))
+    finally:
+        each.spent_s += time.monotonic() - began
+        desk.close()
 
 
 def cells(asked: Sequence[Asked], counts: Counts) -> list[Cell]:

@@ -50,10 +50,7 @@ def _prompts(contenders: Sequence[Contender], setting: Setting, counts: Counts) 
             failed += [cell] if cell.failures else []
         setting.quiet.wait()
         prompts.ask(asked, setting.model, counts)
-        found = prompts.cells(asked, counts)
-        for each in asked:
-            each.desk.close()
-    return [*failed, *found]
+        return [*failed, *prompts.cells(asked, counts)]
 
 
 def _fan_outs(contenders: Sequence[Contender], setting: Setting, counts: Counts) -> list[Cell]:
