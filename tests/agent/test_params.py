@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import msgspec
 import pytest
 
-from kedge.agent.params import decoded
+from kedge.agent.params import decoded, input_schema
 from kedge.tools.bash import BASH
 from kedge.tools.errors import ToolError
 from kedge.tools.ls import LS
@@ -82,3 +85,26 @@ def test_what_is_missing_is_not_made_up(given: str) -> None:
 def test_a_text_that_is_no_list_stays_a_mistake(todos: str) -> None:
     with pytest.raises(ToolError, match="Expected `array`"):
         decoded(TODOS, msgspec.json.encode({"todos": todos}).decode())
+
+
+def test_one_thread_at_a_time_learns_what_a_tool_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """msgspec crashes the process when one thread uses a struct that another is just learning."""
+    both_inside = threading.Barrier(2)
+    met: list[bool] = []
+    schema = msgspec.json.schema
+
+    def slow_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
+        try:
+            both_inside.wait(0.5)
+            met.append(True)
+        except threading.BrokenBarrierError:
+            met.append(False)
+        return schema(params)
+
+    monkeypatch.setattr(msgspec.json, "schema", slow_schema)
+    threads = [threading.Thread(target=input_schema, args=(VIEW.params,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert met == [False, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, cast
@@ -16,6 +17,9 @@ from kedge.tools.port import Tool
 
 _MAX_SHOWN = 200  # characters of a model's own words that are repeated to it
 _PLACE = re.compile(r" - at `\$([^`]*)`")  # as msgspec says where the mistake is: `$.todos[0].status`
+# msgspec learns a struct at its first use, and crashes whoever uses it meanwhile. The server warms up in a thread, and
+# `decoded` asks for the schema first: one at a time, a struct is known before it is used.
+_learning = threading.Lock()
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 
 
@@ -27,7 +31,8 @@ def spec_of(tool: Tool) -> ToolSpec:
 
 def input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON schema of a tool's parameters, with nothing referred to: some servers do not follow references."""
-    schema = msgspec.json.schema(params)
+    with _learning:
+        schema = msgspec.json.schema(params)
     return _inlined({"$ref": schema["$ref"]}, schema.get("$defs", {}))
 
 
