@@ -25,6 +25,11 @@ STARTS_S = 120.0  # until a server is there that a command starts
 GONE_S = 20.0  # until a process that was killed is gone
 SAMPLE_S = 0.5
 STDERR = "stderr"
+LAST_WORDS_CHARS = 10_000  # the stacks of its threads, if the interpreter crashed
+
+
+class ServerDied(AssertionError):
+    """Nobody killed it: there is no story to go on with."""
 
 
 class House:
@@ -39,6 +44,7 @@ class House:
         self.mark = f"{LONG_S}.{secrets.randbelow(10**6):06}"
         self._server: Server | None = None  # unless a command started it
         self._pid: int | None = None
+        self._is_leaving = False
         self._began = 0.0
         self._survivors: tuple[str, ...] = ()
 
@@ -114,9 +120,11 @@ class House:
         """Told to leave, it goes by itself; one that does not is ended, and its exit code tells."""
         assert self._pid is not None
         told_at = time.monotonic()
+        self._is_leaving = True
         os.kill(self._pid, signal.SIGTERM)
         await self._is_gone()
         self.up.clear()
+        self._is_leaving = False
         self._over("told to leave", told_at)
 
     async def _is_gone(self) -> None:
@@ -149,9 +157,16 @@ class House:
     async def watch(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_S)
-            if self.up.is_set():
-                with contextlib.suppress(OSError, LookupError):  # it was killed this very moment
-                    self.machine.samples.append(self.look())
+            if not self.up.is_set() or self._pid is None:
+                continue
+            if not self._is_leaving and not is_alive(self._pid):
+                raise ServerDied(f"server {self.life} died by itself: {self._last_words()}")
+            with contextlib.suppress(OSError, LookupError):  # it was killed this very moment
+                self.machine.samples.append(self.look())
+
+    def _last_words(self) -> str:
+        said = self.home.directory / STDERR
+        return said.read_text(errors="replace")[-LAST_WORDS_CHARS:] if said.exists() else ""
 
     def _over(self, how: Literal["killed", "told to leave"], told_at: float = 0.0) -> None:
         """Of one that a command started nobody knows the exit code but init."""
