@@ -210,8 +210,8 @@ def reads(words: Sequence[Word]) -> Reads | None:
         return None
     if any(word.text is None or word.is_glob for word in given.rest):
         return None
-    if sub.needs and any(word.text == "--" for word in words):
-        return None  # git would take it for the value of --contains, and what follows for options
+    if (sub.needs or sub.first) and any(word.text == "--" for word in words):
+        return None  # the value of --contains, and what follows are options; `git stash -- list` stashes a file
     # Where there is no repository, `git diff a b` compares files, and follows links on the way to them.
     elsewhere = [word for word in given.rest if words[0].text == "diff" or _may_leave(word.text or "")]
     if any(_may_leave(word.text or "") for word in elsewhere) and where is not HERE:

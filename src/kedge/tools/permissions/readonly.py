@@ -243,10 +243,12 @@ _SPECIAL: dict[str, Special] = {
     **dict.fromkeys(("exit", "return", "break", "continue", "shift", "wait"), special.number),
     "set": special.shell_options,
 }
+# Not here: cargo, rustc, rustup, yarn, pnpm and pytest. They are what the files of a repository choose, or load those.
 _VERSIONED = names(
-    "python python3 node npm pnpm yarn deno bun ruby gem perl php java javac gcc g++ clang cc make cmake cargo rustc"
-    " rustup docker kubectl uv pip pip3 pytest ruff mypy pyright tsc eslint bash zsh terraform helm gh"
+    "python python3 node npm deno bun ruby gem perl php java javac gcc g++ clang cc make cmake"
+    " docker kubectl uv pip pip3 ruff mypy pyright tsc eslint bash zsh terraform helm gh"
 )
+_VERSIONED_SHORTLY = names("python python3 pip pip3 uv ruff mypy")  # zsh -V runs what comes in
 
 
 def reads_of(words: Sequence[Word]) -> Reads | None:
@@ -261,7 +263,9 @@ def reads_of(words: Sequence[Word]) -> Reads | None:
     if known := TABLE.get(name):
         return _from_table(known, words[1:])
     arguments = [word.text for word in words[1:]]
-    if (name in _VERSIONED and arguments in (["--version"], ["-V"])) or [name, *arguments] in (
+    if (name in _VERSIONED and arguments == ["--version"]) or (name in _VERSIONED_SHORTLY and arguments == ["-V"]):
+        return ()
+    if [name, *arguments] in (
         ["node", "-v"],
         ["npm", "-v"],
         ["go", "version"],
