@@ -68,6 +68,34 @@ async def test_what_is_being_written_when_the_server_stops_is_acknowledged(
     assert (await kedge.end("r")).text == "hello"
 
 
+@pytest.mark.parametrize("env", [None, {"CALLER": "somebody"}], ids=["without_env", "with_env"])
+async def test_what_a_slow_disk_still_writes_when_the_server_stops_is_not_refused(
+    kedge: Kedge, env: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written whoever waits: until then nobody knows what came of it (P1)."""
+    monkeypatch.setattr(engine, "LEAVE_S", 0.0)
+    session_id = await kedge.session()
+    loop, written, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hold() -> None:
+        loop.call_soon_threadsafe(written.set)
+        assert go.wait(LIMIT_S)
+
+    failpoints.arm("accept.done", hold)
+    sending = asyncio.create_task(kedge.send(session_id, "say hello", "r", env=env))
+    await written.wait()
+    await kedge.engine.stop(grace_s=0)
+    for _ in range(100):  # whoever was told something hears it now
+        await asyncio.sleep(0)
+    assert not sending.done()
+    go.set()
+    await kedge.shutdown()
+    assert (await sending).run_id == "r"
+    failpoints.disarm()
+    await kedge.start()
+    assert (await kedge.end("r")).text == "hello"
+
+
 async def test_run_that_ends_within_the_grace_is_completed_and_the_queue_waits_for_the_next_server(
     kedge: Kedge,
 ) -> None:

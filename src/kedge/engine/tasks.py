@@ -32,13 +32,14 @@ class Tasks:
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self, patience_s: float) -> None:
-        """Let them come to their end, for a while."""
-        await wait_for_end(set(self._tasks), patience_s)
+        """Let them come to their end, for a while; then they go on unwatched."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience_s)
 
     async def end(self, patience_s: float) -> None:
         for task in self._tasks:
             task.cancel()
-        await self.finish(patience_s)
+        await wait_for_end(set(self._tasks), patience_s)
 
     def _disown(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
