@@ -87,6 +87,12 @@ def test_a_text_that_is_no_list_stays_a_mistake(todos: str) -> None:
         decoded(TODOS, msgspec.json.encode({"todos": todos}).decode())
 
 
+@pytest.mark.parametrize("depth", [500, 5_000])
+def test_what_is_nested_too_deeply_is_a_mistake_of_the_call(depth: int) -> None:
+    with pytest.raises(ToolError, match="nested too deeply"):
+        decoded(VIEW, '{"path": ' + "[" * depth + "]" * depth + "}")
+
+
 def test_one_thread_at_a_time_learns_what_a_tool_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """msgspec crashes the process when one thread uses a struct that another is just learning."""
     both_inside = threading.Barrier(2)

@@ -178,6 +178,12 @@ def test_calls_without_ids_get_some_that_were_never_used() -> None:
     assert again[0][0] not in ("", "call_0", *ids)
 
 
+def test_a_call_that_is_nested_too_deeply_ends_no_stream() -> None:
+    deep = '{"path": ' + "[" * 5_000 + "]" * 5_000 + "}"
+    pieces = [{"index": 0, "function": {"name": "view", "arguments": text}} for text in (deep, "{}")]
+    assert read(*pieces)[-1] == StepEnd("tool_use")
+
+
 @pytest.mark.parametrize(
     ("finish", "reason"),
     [("stop", "tool_use"), ("eos", "tool_use"), ("length", "max_tokens"), ("content_filter", "content_filter")],

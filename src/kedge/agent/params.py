@@ -39,7 +39,10 @@ def input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
 def decoded(tool: Tool, text: str) -> msgspec.Struct:
     """Raises `ToolError`. What some models write otherwise is taken for what they mean: numbers and booleans in quotes,
     null for what is left out, a list or an object as its JSON."""
-    given = _meant(_json(tool, text), spec_of(tool).input_schema)
+    try:
+        given = _meant(_json(tool, text), spec_of(tool).input_schema)
+    except RecursionError as error:
+        raise ToolError(f"The input of `{tool.name}` is nested too deeply. {_help(tool)}") from error
     try:
         return msgspec.convert(given, tool.params, strict=False)
     except msgspec.ValidationError as error:

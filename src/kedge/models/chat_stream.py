@@ -92,7 +92,7 @@ class _Open:
             return False  # the usual case, without reading all of it again for each piece
         try:
             msgspec.json.decode("".join(self.input))
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return False
         return True
 
