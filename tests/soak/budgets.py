@@ -30,7 +30,7 @@ MAX_WAL_BYTES = 64 * MIB
 # P12: at most four times the content. A row of an event, a run or a message costs the same however short its words are,
 # and the words of this load are short.
 CONTENT_TIMES = 4
-EVENT_BYTES = 1_500
+EVENT_BYTES = 500
 EMPTY_BYTES = 2 * MIB
 # Four files of 5 MiB, the log's own bound; a line may be over.
 MAX_SERVER_LOG_BYTES = 21 * MIB

@@ -149,7 +149,7 @@ def long_command(rng: Random, tag: str) -> Deed:
 
 
 def in_background(_: Random, tag: str) -> Deed:
-    return _calling("job", tag, [bash(f"sleep {SOMEBODY}", run_in_background=True)])
+    return _calling("job", tag, [bash(f"timeout 30 sleep {SOMEBODY}", run_in_background=True)])
 
 
 def gated(rng: Random, tag: str) -> Deed:
