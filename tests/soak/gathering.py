@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -111,7 +112,16 @@ def disk(data_dir: Path, machine: Machine, records: list[Record]) -> None:
     with contextlib.closing(sqlite3.connect(data_dir / "kedge.db")) as db:
         machine.is_database_sound = db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     for path in data_dir.glob("server.log*"):
-        machine.tracebacks += [line for line in path.read_text().splitlines() if line.startswith("Traceback")]
+        machine.tracebacks += tracebacks(path.read_text())
+
+
+def tracebacks(log: str) -> list[str]:
+    """What was logged with a traceback, whole: it cannot be looked up any more."""
+    entries = _ENTRY.split(log)
+    return [entry[-STACKS_CHARS:] for entry in entries if "\nTraceback" in entry]
+
+
+_ENTRY = re.compile(r"^(?=\d{4}-\d\d-\d\d )", re.MULTILINE)
 
 
 def crashes(said: Path) -> list[str]:
