@@ -11,15 +11,21 @@ from typing import Any
 
 import pytest
 
+from kedge.client.aio import AsyncClient
+from kedge.client.aiowire import AsyncWire
 from kedge.client.endpoint import find
-from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, Unreachable
+from kedge.client.errors import Dropped, InDoubt, NotAllowed, NotUnderstood, Refused, Unreachable
 from kedge.client.following import follow
 from kedge.client.policy import Reconnect
 from kedge.client.story import Story
+from kedge.client.sync import Client
 from kedge.client.waiting import Waiter
 from kedge.client.wire import Wire
+from kedge.protocol.sessions import Workspace
 from tests.client.byteserver import Act, ByteServer, chunked, json_answer, stream_head
 from tests.client.timeline import Timeline
+
+STOPPING = json_answer({"code": "shutting_down", "message": "stopping"}, "503 Service Unavailable")
 
 
 @pytest.fixture
@@ -137,12 +143,31 @@ def test_a_server_that_says_nothing_is_a_drop(socket_path: Path) -> None:
 
 
 def test_a_call_is_repeated_until_it_is_answered(socket_path: Path) -> None:
-    stopping = json_answer({"code": "shutting_down", "message": "stopping"}, "503 Service Unavailable")
-    with served(socket_path, [b""], [json_answer(1)[:9]], [stopping, json_answer({"yes": True})]) as server:
+    with served(socket_path, [b""], [json_answer(1)[:9]], [STOPPING, json_answer({"yes": True})]) as server:
         wire = wire_to(server)
         assert wire.call("POST", "/v1/x", {"run_id": "r"}, policy=Reconnect()) == {"yes": True}
         wire.close()
     assert len(set(server.requests)) == 1, "the same request each time"
+
+
+@pytest.mark.parametrize("answer", [b"", json_answer(1)[:9], STOPPING], ids=["nothing", "half", "stopping"])
+def test_what_must_not_arrive_twice_is_sent_once(socket_path: Path, answer: bytes) -> None:
+    """The second of two undos would take back another prompt."""
+    with served(socket_path, [answer]) as server:
+        client = Client(wire_to(server), {"id": "w"})
+        with pytest.raises(InDoubt, match="look before you try it again"):
+            client.call_once("POST", "/sessions/s/undo", {})
+        client.close()
+    assert len(server.requests) == 1
+
+
+async def test_it_is_sent_once_without_blocking_too(socket_path: Path) -> None:
+    with served(socket_path, [b""]) as server:
+        wire = AsyncWire(find(host=server.host), client="tests")
+        async with AsyncClient(wire, Workspace("w", "/w", 0.0)) as client:
+            with pytest.raises(InDoubt):
+                await client.call_once("POST", "/sessions/s/undo", {}, type=dict)
+    assert len(server.requests) == 1
 
 
 def test_a_server_that_is_not_there_is_given_up_after_a_while(socket_path: Path) -> None:

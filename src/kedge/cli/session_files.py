@@ -102,7 +102,7 @@ def _rewind(
             taken = f"; it takes back: {one_line(plan['prompt'])}" if plan.get("prompt") else ""
             print(f"no file changes{taken}")
         return
-    result = client.call("POST", path, body)
+    result = client.call_once("POST", path, body)
     print_json(result) if is_json else print(done(result))
 
 

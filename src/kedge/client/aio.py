@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from kedge.client.aiowire import AsyncWire
-from kedge.client.errors import NotUnderstood
+from kedge.client.errors import Dropped, InDoubt, NotUnderstood
 from kedge.client.policy import GIVE_UP_S, Reconnect
 from kedge.client.story import Story, escape, query
 from kedge.client.sync import LATEST, Client, submission
@@ -84,6 +84,13 @@ class AsyncClient:
     async def call(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """A request below this workspace, like `call("GET", "/agent", type=AgentState)`."""
         return understood(await self.wire.call(method, self.path + path, body, policy=self.policy()), type)
+
+    async def call_once(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
+        """As `call`, for what must not arrive twice, like an undo. Raises `InDoubt`."""
+        try:
+            return understood(await self.wire.request(method, self.path + path, body), type)
+        except Dropped as error:
+            raise InDoubt(error) from error
 
     async def models(self, env: Mapping[str, str] | None = None) -> Offered:
         """Which models there are for a shell with these variables, or for the server's own; keys do not leave it."""

@@ -2,6 +2,7 @@
 
 ClientError
 ├── Dropped         the connection broke or fell silent; coming back may help
+├── InDoubt         it broke during something that must not be done twice
 ├── Unreachable     nothing answered for as long as we were ready to wait
 ├── SpawnFailed     a server could not be started
 │   └── SpawnRefused    for a reason that its user can mend: the data directory, the file in it
@@ -19,6 +20,11 @@ class ClientError(Exception):
 
 class Dropped(ClientError):
     pass
+
+
+class InDoubt(ClientError):
+    def __init__(self, error: Dropped) -> None:
+        super().__init__(f"{error}; whether it was done is not known: look before you try it again")
 
 
 class Unreachable(ClientError):

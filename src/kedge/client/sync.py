@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Iterator, Mapping
 
 from kedge.client.endpoint import find
-from kedge.client.errors import Dropped, Refused
+from kedge.client.errors import Dropped, InDoubt, Refused
 from kedge.client.following import RunFollower, follow
 from kedge.client.policy import GIVE_UP_S, Reconnect
 from kedge.client.story import Story, escape, query
@@ -71,6 +71,13 @@ class Client:
     def call(self, method: str, path: str, body: object = None) -> Any:
         """A request below this workspace, like `call("GET", "/agent")`."""
         return self.wire.call(method, self.path + path, body, policy=self.policy())
+
+    def call_once(self, method: str, path: str, body: object = None) -> Any:
+        """As `call`, for what must not arrive twice, like an undo. Raises `InDoubt`."""
+        try:
+            return self.wire.request(method, self.path + path, body)
+        except Dropped as error:
+            raise InDoubt(error) from error
 
     def models(self, env: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Which models there are for a shell with these variables, or for the server's own; keys do not leave it."""

@@ -36,6 +36,10 @@ class Desk:
         """A request below this workspace."""
         return await (await self._ready()).call(method, path, body, type=type)
 
+    async def call_once(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
+        """As `call`, for what must not arrive twice."""
+        return await (await self._ready()).call_once(method, path, body, type=type)
+
     async def call_server(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """A request of the server itself, like `/v1/version`."""
         from kedge.client.aio import understood

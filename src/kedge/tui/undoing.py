@@ -38,7 +38,7 @@ async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
         if choice not in ("go", "force"):
             return
         body: dict[str, Any] = {"force": True} if choice == "force" else {}
-        done = await screen.desk.call("POST", target, body, type=Rewound)
+        done = await screen.desk.call_once("POST", target, body, type=Rewound)
     except ClientError as error:
         screen.hint(str(error))
         return
@@ -50,7 +50,7 @@ async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
 
 async def _fork(screen: ChatScreen, session_id: str) -> None:
     try:
-        done = await screen.desk.call("POST", f"/sessions/{escape(session_id)}/fork", {}, type=Rewound)
+        done = await screen.desk.call_once("POST", f"/sessions/{escape(session_id)}/fork", {}, type=Rewound)
     except ClientError as error:
         screen.hint(str(error))
         return
