@@ -122,9 +122,10 @@ async def _first_seen(terminal: Terminal, texts: list[str]) -> str | None:
 
 
 async def _leave(terminal: Terminal) -> None:
-    """As people do: they press it, and again if nothing comes of it."""
+    """As people do: they press it, and again if nothing comes of it. One that is about to end would be killed by it."""
     for _ in range(int(LIMIT_S / AGAIN_S)):
-        terminal.type("\x03")
+        if terminal.is_raw:
+            terminal.type("\x03")
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(terminal.process.wait, AGAIN_S)
             return

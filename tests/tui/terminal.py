@@ -131,6 +131,11 @@ class Terminal:
             and self.heard.rfind(b"\x1b[?25h") > self.heard.rfind(b"\x1b[?25l")
         )
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether the program takes every key as it is; else the terminal makes a signal of Ctrl+C."""
+        return not termios.tcgetattr(self._slave)[3] & termios.ISIG
+
     def _read(self) -> None:
         try:
             data = os.read(self._master, 65536)

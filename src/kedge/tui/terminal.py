@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 Notify = Literal["auto", "bell", "off"]
-ASK_S = 0.2  # terminals answer within a millisecond, far ones within fifty
+ASK_S = 2.0  # far or busy terminals take long; an answer that nobody waits for any more would be typed into the editor
 _BACKGROUND = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F/]+)(?:\x07|\x1b\\)")
 _ATTRIBUTES = re.compile(rb"\x1b\[\?[0-9;]*c")
 
