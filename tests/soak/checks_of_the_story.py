@@ -246,6 +246,7 @@ def _check_command(facts: Facts, command: Command) -> list[str]:
         # No run: rejected because the session was busy, or its session was deleted before, or it was ended before.
         allowed = {4} if command.is_rejecting else set[int]()
         allowed |= {2} if command.session_id in facts.deleted else set()
+        allowed |= {4} if "files are being restored" in command.err else set()  # an undo is at work there
         allowed |= {128 + command.signum} if command.signum is not None else set()
         allowed |= {124} if command.timeout_s is not None else set()
         return [] if command.code in allowed else [f"{what} without a run: {command.err[-200:]!r}"]

@@ -238,6 +238,7 @@ class Machine:
     at_rest: Sample | None = None  # when nothing was busy any more
     orphans: list[str] = dataclasses.field(default_factory=list[str])  # processes that outlived the last server
     tracebacks: list[str] = dataclasses.field(default_factory=list[str])  # in the server's log
+    crashes: list[str] = dataclasses.field(default_factory=list[str])  # stacks of an interpreter
     is_database_sound: bool = True
 
 

@@ -136,7 +136,7 @@ async def _soak(
         await gathering.from_database(home.data_dir, place.record)
         gathering.marks(place.record, plans.MARKS)
     gathering.disk(home.data_dir, machine, [place.record for place in places])
-    machine.tracebacks += gathering.crashes(home.directory / STDERR)
+    machine.crashes = gathering.crashes(home.directory / STDERR)
     return Outcome(seed, [place.record for place in places], machine, tally, 0.0, sum(p.people.left for p in places))
 
 

@@ -452,15 +452,15 @@ def leaves_a_process(costs: Machine) -> None:
     costs.orphans = ["3600.1"]
 
 
-def has_an_error(costs: Machine) -> None:
-    costs.tracebacks = ["Traceback (most recent call last):"]
+def crashed(costs: Machine) -> None:
+    costs.crashes = ["Fatal Python error: Segmentation fault"]
 
 
 OVER: dict[str, list[Callable[[Machine], None]]] = {
     "memory_is_bounded": [grows, costs_memory],
     "handles_are_bounded": [keeps_descriptors, keeps_threads],
     "disk_is_bounded": [fills_the_disk, keeps_its_journal, talks_too_much, is_damaged],
-    "nothing_is_left": [leaves_a_process, has_an_error],
+    "nothing_is_left": [leaves_a_process, crashed],
 }
 
 
