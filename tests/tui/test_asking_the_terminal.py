@@ -15,6 +15,7 @@ from tests.tui.terminal import DA1
 
 WHITE = b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\"
 LIMIT_S = 30.0
+Lists = tuple[list[int], list[int], list[int]]
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_an_answer_is_waited_for_and_what_was_typed_is_the_rest(
     now = 0.0
     answers = [b"hel" + WHITE + b"lo" + DA1]
 
-    def wait(reading: list[int], writing: list[int], failing: list[int], left_s: float) -> object:
+    def wait(reading: list[int], writing: list[int], failing: list[int], left_s: float) -> Lists:
         """It takes that long, as this clock has it."""
         nonlocal now
         now += late_s
