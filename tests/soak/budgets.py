@@ -88,8 +88,8 @@ def disk_is_bounded(machine: Machine) -> Verdict:
 
 
 def nothing_is_left(machine: Machine) -> Verdict:
-    """No process outlives the last server, and no interpreter crashed. What was logged with a traceback breaks no promise
-    by itself; it is shown, because somebody should look at it."""
+    """No process outlives the last server, and no interpreter crashed. What was logged with a traceback breaks no
+    promise by itself; it is shown, because somebody should look at it."""
     wrong = [f"process {each} outlived the last server" for each in machine.orphans]
     wrong += [f"a server crashed: {stacks}" for stacks in machine.crashes]
     logged = "".join(f"\n{entry}" for entry in machine.tracebacks)
