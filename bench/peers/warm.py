@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Generator
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from string import Template
 
+from bench.peers.servers.ports import free_port
 from bench.peers.setting import Contender
 
 LIMIT_S = 60.0
@@ -28,7 +28,7 @@ class Served:
 
 @contextmanager
 def serving(contender: Contender) -> Generator[Served]:
-    port = _free_port()
+    port = free_port()
     words = [Template(word).substitute(port=port) for word in contender.peer.serve]
     log = contender.home / "server.log"
     with log.open("wb") as said:
@@ -60,9 +60,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
