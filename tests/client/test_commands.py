@@ -140,6 +140,14 @@ def test_session_list_show_rename_export_and_delete(kedge: Kedge, tmp_path: Path
     assert kedge("session", "list").out == ""
 
 
+def test_titles_keep_the_spaces_and_joiners_of_every_script_and_lose_what_drives_a_terminal(kedge: Kedge) -> None:
+    kedge.run("say hello")
+    session = lines(kedge("session", "list", "--json").out)[0]["id"]
+    kedge("session", "rename", session, "Pourquoi\u00a0? \U0001f3f4\u200d\u2620 \u0645\u06cc\u200c\x1b[2J\u202e")
+    (_, row) = kedge("session", "list").out.splitlines()
+    assert row.endswith("Pourquoi ? \U0001f3f4\u200d\u2620 \u0645\u06cc\u200c\ufffd[2J\ufffd")
+
+
 @pytest.mark.parametrize(
     "args", [[], ["odd"], ["show"], ["show", "nobody"], ["rename", "nobody", "x"], ["export", "a", "b"]]
 )

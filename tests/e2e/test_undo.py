@@ -67,6 +67,12 @@ def test_a_whole_task_is_undone_redone_and_shown(project: Project) -> None:
     assert tree_of(project.directory) == after
 
 
+def test_a_diff_in_a_file_has_the_characters_that_the_file_has(project: Project) -> None:
+    line = "Pourquoi\u00a0? \u3000\u200d\u00ad"
+    assert project.run(project.prompt(step(call("write", path="odd.txt", content=f"{line}\n"))), "-y").code == 0
+    assert session(project, "diff").out.endswith(f"+{line}\n")
+
+
 def test_what_a_person_changed_since_is_named_and_kept(project: Project) -> None:
     project.run(project.prompt(*WORK, text="Mended."), "-y")
     (project.directory / "shop/price.py").write_text("by hand\n")

@@ -25,6 +25,9 @@ EXIT_UNREACHABLE = 3
 EXIT_REFUSED = 4
 EXIT_CANCELLED = 130
 
+# What Python does not call printable, and people write: spaces of every width, and the joiners of scripts and emoji.
+_HARMLESS = frozenset("\n\t\u00a0\u1680\u202f\u205f\u3000\u200c\u200d") | {chr(code) for code in range(0x2000, 0x200B)}
+
 CONNECT_VALUES = named("-c --cwd", "--host", "--token-file", "--data-dir", "--connect-timeout")
 CONNECT_HELP = """\
   -c, --cwd DIR           the workspace's directory (the current one)
@@ -125,7 +128,7 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
 
 def printable(text: str) -> str:
     """What others wrote must not drive this terminal: control characters are shown as a mark."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+    return "".join(char if char.isprintable() or char in _HARMLESS else "\ufffd" for char in text)
 
 
 def one_line(text: str, length: int = 120) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from kedge.cli.common import one_line, print_json, print_table, printable
@@ -68,8 +69,9 @@ def diff(client: Client, words: list[str], options: Options) -> None:
     if options.has("json"):
         print_json(found)
         return
+    shown = printable if os.isatty(1) else str  # a patch in a file is what the file has
     for file in found["files"]:
-        print(printable(file.get("diff") or f"{file['path']}: too much to show\n"), end="")
+        print(shown(file.get("diff") or f"{file['path']}: too much to show\n"), end="")
     _note(found["notes"])
 
 
