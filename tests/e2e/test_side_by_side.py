@@ -45,6 +45,15 @@ def delegated(project: Project, *gates: str) -> tuple[str, list[str]]:
     return project.prompt(step(*(call("agent", prompt=each) for each in children)), text="Both told."), children
 
 
+def test_sessions_of_sub_agents_are_listed_only_when_all_are_asked_for(project: Project) -> None:
+    child = project.prompt(text="I looked.", words="look into it")
+    assert project.run(project.prompt(step(call("agent", prompt=child, title="A look")), text="Told."), "-y").code == 0
+    own, *rest = project.kedge("session", "list", "--json").out.splitlines()
+    assert (rest, "parent_session_id" in own) == ([], False)
+    assert "A look" not in project.kedge("session", "list").out
+    assert "A look" in project.kedge("session", "list", "--all").out
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_sub_agents_of_a_step_work_at_the_same_time_and_their_cost_counts(home: Home, wire: WireName) -> None:
     with at_home(

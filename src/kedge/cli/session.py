@@ -26,9 +26,10 @@ runs that name none (kedge run -s ID -m NAME is for one run); - as a name clears
 
       --effort EFFORT     model: minimal, low, medium or high, how much it thinks first; - clears it
   -o, --output FILE       export into this file instead of standard output
+      --all               list: also those of sub-agents
       --json              as the server has it: one session or message a line
 """
-FLAGS = named("--json", *session_files.FLAGS)
+FLAGS = named("--all", "--json", *session_files.FLAGS)
 VALUES = named("-o --output", "--effort", *session_files.VALUES)
 
 
@@ -47,7 +48,8 @@ def _dispatch(options: Options) -> int:
 
 
 def _list(client: Client, words: list[str], options: Options) -> None:
-    sessions = client.sessions(" ".join(words) or None)
+    listed = client.sessions(" ".join(words) or None)
+    sessions = [each for each in listed if options.has("all") or not each.get("parent_session_id")]
     if options.has("json"):
         for each in sessions:
             print_json(each)
