@@ -243,3 +243,17 @@ async def test_a_run_that_failed_leaves_nothing_when_it_is_undone(served: Home, 
         await hands.opens("ConfirmDialog")
         await hands.press("up", "enter")
         await hands.shows("BEFORE", "▌ fail me", "planned failure")
+
+
+async def test_another_session_that_asks_is_named_with_what_it_asks_before_the_first_prompt_too(
+    served: Home, tmp_path: Path
+) -> None:
+    prompt = "make it elsewhere"
+    call = {"name": "bash", "input": {"command": "touch made", "description": "Make it"}}
+    served.models.on({"tool_calls": json.dumps([call])}, {"text": "THE-END"}, prompt=prompt)
+    async with kedge(tmp_path) as hands, await AsyncClient.connect(str(tmp_path)) as other:
+        elsewhere = await other.create_session("Elsewhere [/here]")
+        await other.submit(prompt, session_id=elsewhere.id, permissions="ask")
+        await hands.until(lambda: "Elsewhere [/here]: asks\nMake it" in hands.told, "who asks, and what")
+        await hands.shows("Elsewhere [/here]: asks", "Make it")
+        await other.cancel(session_id=elsewhere.id)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from kedge.tui import terminal
+from kedge.tui import terminal, words
 
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp
     from kedge.tui.story.page import Page
+
+TOLD_CELLS = 100  # of what is asked or was said; the session has the rest
 
 
 class Announcer:
@@ -36,7 +38,7 @@ class Announcer:
         if not self.is_looked_at:
             self._app.say(terminal.notification(head, text, settings.notifications, os.environ))
         elif not self._is_shown(session_id):
-            self._app.notify(head)
+            self._app.notify("\n".join(filter(None, [head, words.one_line(text, TOLD_CELLS)])))
 
     def _title(self, session_id: str) -> str:
         session = self._app.book.sessions.get(session_id)
@@ -46,4 +48,5 @@ class Announcer:
         """Also what a sub-agent of the session does."""
         shown = self._app.chat.session_id
         session = self._app.book.sessions.get(session_id)
-        return session_id == shown or (session is not None and session.parent_session_id == shown)
+        is_child = session is not None and session.parent_session_id is not None and session.parent_session_id == shown
+        return session_id == shown or is_child
