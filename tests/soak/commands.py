@@ -22,7 +22,7 @@ from tests.soak.record import Asked, Body, Cancel, Command, Sent
 AT_ONCE = 2  # processes at a time: each costs more than the run that it sends
 HANGS = 1000  # stands for an exit code that never came
 CONNECT_S = 600  # how long it looks for a server: a busy machine may take a while to start the next one
-KNOWN_S = 30.0  # until its run is accepted
+KNOWN_S = 90.0  # until its run is accepted
 
 
 class Case(NamedTuple):

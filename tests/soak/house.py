@@ -22,7 +22,7 @@ from tests.support.processes import is_alive
 
 LEAVES_S = 120.0  # until a server that was told to leave is gone: 5 s for its runs (P15), the rest is a busy machine
 STARTS_S = 120.0  # until a server is there that a command starts
-GONE_S = 20.0  # until a process that was killed is gone
+GONE_S = 60.0  # until a process that was killed is gone
 SAMPLE_S = 0.5
 STDERR = "stderr"
 LAST_WORDS_CHARS = 10_000  # the stacks of its threads, if the interpreter crashed

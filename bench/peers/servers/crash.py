@@ -21,7 +21,7 @@ ROW = Row(
 _FIRST, _SECOND, _THIRD = "Tell me one.", "Tell me two.", "Tell me three."
 _ANSWER = "to-three"
 _GATE = "killed"
-_ORPHANS_S = 3.0  # for children to notice that their parent is dead
+_ORPHANS_S = 15.0  # for children to notice that their parent is dead
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ ROW = Row(
     note="The client that asked; it was away while a quarter of the answer was told",
 )
 _GATE = "half"  # where the model waits for the reader to be back
-_END_S = 10.0  # in which the end must come, besides what the model takes
+_END_S = 30.0  # in which the end must come, besides what the model takes
 
 
 @dataclass(frozen=True)
