@@ -79,11 +79,10 @@ class Terminal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        asyncio.get_running_loop().remove_reader(self._master)
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(LIMIT_S)
-        os.close(self._master)
+        self.close()
         os.close(self._slave)
         if error is not None:
             print("\n".join(["the screen at the end:", *self.screen.display]))
@@ -97,6 +96,13 @@ class Terminal:
         self.screen.resize(lines, columns)
         self._size(columns, lines)
         os.killpg(self.process.pid, signal.SIGWINCH)
+
+    def close(self) -> None:
+        """The window."""
+        if self._is_open:
+            self._is_open = False
+            asyncio.get_running_loop().remove_reader(self._master)
+            os.close(self._master)
 
     # what a person sees
 

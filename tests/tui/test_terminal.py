@@ -219,6 +219,13 @@ async def test_a_signal_restores_the_terminal(home: Home, tmp_path: Path, number
         assert terminal.is_restored
 
 
+async def test_a_window_that_is_closed_takes_the_interface_with_it(home: Home, tmp_path: Path) -> None:
+    async with kedge(home, tmp_path) as terminal:
+        await terminal.shows(EDITOR, MODEL)
+        terminal.close()
+        assert await terminal.left() == 128 + signal.SIGHUP
+
+
 async def test_the_terminal_says_whether_it_is_light(home: Home, tmp_path: Path) -> None:
     async with kedge(home, tmp_path, background="ffff/ffff/ffff") as light:
         await light.shows(EDITOR, MODEL)

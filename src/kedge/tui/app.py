@@ -22,6 +22,7 @@ from kedge.tui.announcing import Announcer
 from kedge.tui.chat.clean import clean
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Guarded
+from kedge.tui.driver import TerminalDriver
 from kedge.tui.editor.pasting import cleaned
 from kedge.tui.happening import react
 from kedge.tui.launch import Launch
@@ -58,6 +59,9 @@ class KedgeApp(App[int]):
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
+
+    def get_driver_class(self) -> type[Driver]:
+        return TerminalDriver
 
     def on_mount(self) -> None:
         self.theme = self._own_theme
