@@ -45,7 +45,7 @@ class KedgeApp(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(self, launch: Launch, told: terminal.Told = terminal.SILENT) -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self.launch = launch
         self.settings = Settings()
         self.book = Book(partial(react, self))
@@ -59,9 +59,6 @@ class KedgeApp(App[int]):
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
-
-    def get_driver_class(self) -> type[Driver]:
-        return TerminalDriver
 
     def on_mount(self) -> None:
         self.theme = self._own_theme
