@@ -40,12 +40,14 @@ def main(argv: list[str], peers: Sequence[Peer] = PEERS) -> int:
     )
     parser.add_argument("--rounds", type=int, default=5, help="of each row")
     parser.add_argument("--warm-up", type=int, default=1, help="rounds before them that do not count")
-    parser.add_argument("--only", type=_list, default=[], help="these peers, of those that are installed")
+    parser.add_argument(
+        "--only", type=_list, default=[], help="these, of those that are installed; Kedge is always there"
+    )
     parser.add_argument("--rows", type=_list, default=list(ROWS), help=f"of: {', '.join(ROWS)}")
     parser.add_argument("--patience", type=float, default=600.0, help="seconds to wait for a quiet machine, altogether")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page, too")
     options = parser.parse_args(argv)
-    known = {peer.name: peer for peer in peers}
+    known = {peer.name: peer for peer in (KEDGE, *peers)}
     for name in options.only:
         if name not in known:
             parser.error(f"no peer {name!r}; there are: {', '.join(known)}")
@@ -58,7 +60,7 @@ def main(argv: list[str], peers: Sequence[Peer] = PEERS) -> int:
             page.around(options.write)  # now, and not after an hour
     except page.NoMarks as error:
         parser.error(str(error))
-    wanted = [known[name] for name in options.only] or list(peers)
+    wanted = [known[name] for name in options.only if name != KEDGE.name] if options.only else list(peers)
     here = [peer for peer in wanted if install.is_installed(peer)]
     missing = [peer for peer in wanted if peer not in here]
     adopt_orphans()
@@ -91,7 +93,7 @@ def measure(peers: Sequence[Peer], options: argparse.Namespace) -> list[Cell]:
 
 
 def install_all(names: Sequence[str], peers: Sequence[Peer]) -> int:
-    known = {peer.name: peer for peer in peers}
+    known = {peer.name: peer for peer in (KEDGE, *peers)}
     failed = 0
     for name in names or known:
         if name not in known:

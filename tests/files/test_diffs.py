@@ -46,3 +46,9 @@ def test_a_change_in_a_file_of_100_000_lines_costs_only_the_change() -> None:
     made = diff(before, "".join(lines), "f")
     assert (made.added, made.removed) == (1, 1)
     assert "@@ -69998,7 +69998,7 @@" in made.text
+
+
+def test_only_what_ends_a_line_for_an_editor_ends_one() -> None:
+    shown = diff("one\x0c\u2028\x85\nsame\r\n", "two\x0c\u2028\x85\nsame\r\n", "file")
+    assert (shown.added, shown.removed) == (1, 1)
+    assert "@@ -1,2 +1,2 @@" in shown.text

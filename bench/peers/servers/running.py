@@ -29,7 +29,7 @@ ADAPTERS: dict[str, Callable[[Contender], Adapter]] = {
 
 # Why the others are not here.
 NO_SERVER = {
-    "kimi-cli": "its server went on as kimi-code's",
+    "kimi-cli": "not asked: kimi-code follows it",
     "mistral-vibe": "no such thing: vibe-acp and vibe-app-server serve the one process that started them, over stdio",
     "aider": "no such thing",
 }

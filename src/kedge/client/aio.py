@@ -135,7 +135,7 @@ class AsyncClient:
     async def run(
         self, prompt: str, *, session_id: str | None = None, run_id: str | None = None, **options: Any
     ) -> AsyncRunning:
-        """Submit a prompt, in a new session if none is named; iterate over the result for its text."""
+        """A prompt, in a new session if none is named. It is sent when its text or its end is first asked for."""
         session_id = session_id or (await self.create_session()).id
         core = RunCore(self.path, submission(prompt, session_id, run_id, options))
         return AsyncRunning(self.wire, core, self.policy())

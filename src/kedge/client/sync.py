@@ -120,7 +120,7 @@ class Client:
         return self.call("POST", "/agent", submission(prompt, session_id, run_id, options))
 
     def run(self, prompt: str, *, session_id: str | None = None, run_id: str | None = None, **options: Any) -> Running:
-        """Submit a prompt, in a new session if none is named; iterate over the result for its text."""
+        """A prompt, in a new session if none is named. It is sent when its text or its end is first asked for."""
         body = submission(prompt, session_id or self.create_session()["id"], run_id, options)
         return Running(RunFollower(self.wire, RunCore(self.path, body), self.policy()))
 

@@ -21,7 +21,7 @@ class Diff(NamedTuple):
 
 def diff(before: str, after: str, name: str) -> Diff:
     """A unified diff. The lines that both begin and end with are left out first, so that a large file costs little."""
-    old, new = before.splitlines(), after.splitlines()
+    old, new = _lines(before), _lines(after)
     head = _same_at_start(old, new)
     tail = min(_same_at_start(old[::-1], new[::-1]), len(old) - head, len(new) - head)
     context = 3
@@ -38,6 +38,12 @@ def diff(before: str, after: str, name: str) -> Diff:
     if len(text) > MAX_DIFF_CHARS:
         text = text[: text.rfind("\n", 0, MAX_DIFF_CHARS) + 1] + "(cut)\n"
     return Diff(text, added, removed)
+
+
+def _lines(text: str) -> list[str]:
+    """As files and editors count them: a form feed or a Unicode separator, where `str.splitlines` parts, ends none."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def _same_at_start(old: list[str], new: list[str]) -> int:
