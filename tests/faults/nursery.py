@@ -2,7 +2,7 @@
 
 What is forked is a process like any other, with a memory and a death of its own; only its imports were done before.
 Speaks JSON, a line each: what to run comes in, `{"pid"}` and, when it is over, `{"code"}` go out; then, when a line was
-read, its number may be used again.
+read, its number may be used again, which `{"reaped"}` tells: until then it counts as a living owner of its directory.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Nursery:
                 raise
         finally:
             self._say({})
+            assert self._hear(LIMIT_S)["reaped"] == pid
         return ended["code"]
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -86,6 +87,7 @@ def main(asked: IO[bytes]) -> None:
         tell(code=over.si_status if over.si_code == os.CLD_EXITED else -over.si_status)
         asked.readline()
         os.waitpid(pid, 0)
+        tell(reaped=pid)
 
 
 def tell(**message: int) -> None:
