@@ -62,15 +62,7 @@ class Runner:
             served_s, buried_s = _served_cpu_s(server), _buried_cpu_s()
             busy_s, ours_s = busy_cpu_s(), _our_cpu_s(beside)
             began = time.perf_counter()
-            process = subprocess.Popen(
-                command,
-                env=contender.env,
-                cwd=contender.workspace,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
+            process = contender.start(command, said)
             try:
                 peak_bytes = 0
                 for left_s in _until_exit(process, _WATCH_S if is_watched else LIMIT_S):

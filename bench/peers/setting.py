@@ -3,8 +3,10 @@ work in that were made for this run."""
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from bench.peers import known
 from bench.peers.peers import Peer
@@ -36,6 +38,18 @@ class Contender:
 
     def command(self, *args: str) -> list[str]:
         return self.peer.command(known.where(self.peer), *args)
+
+    def start(self, command: list[str], said: IO[bytes]) -> subprocess.Popen[bytes]:
+        """At home, in a process group of its own; all that it says is kept."""
+        return subprocess.Popen(
+            command,
+            env=self.env,
+            cwd=self.workspace,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
 
     def one_shot(self, prompt: str, port: int | None = None) -> list[str]:
         return self.peer.one_shot(known.where(self.peer), prompt, port)

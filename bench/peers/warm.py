@@ -32,15 +32,7 @@ def serving(contender: Contender) -> Generator[Served]:
     words = [Template(word).substitute(port=port) for word in contender.peer.serve]
     log = contender.home / "server.log"
     with log.open("wb") as said:
-        process = subprocess.Popen(
-            contender.command(*words),
-            env=contender.env,
-            cwd=contender.workspace,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+        process = contender.start(contender.command(*words), said)
     try:
         until = time.monotonic() + LIMIT_S
         while _READY not in log.read_bytes():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.client.command import Done
+from tests.client.command import Done, Kedge
+from tests.e2e.home import Home, asking
 from tests.e2e.project import Project, bash, call, step
 from tests.server.client import done
 from tests.server.process import Server
@@ -124,3 +126,19 @@ def test_a_run_that_was_undone_is_listed_as_such(project: Project) -> None:
     assert done(project.client.get(f"{project.workspace}/runs/{listed[1]['run_id']}"))["undone"]
     assert session(project, "redo").code == 0
     assert not any("undone" in run for run in done(project.client.get(f"{project.workspace}/runs"))["runs"])
+
+
+def test_an_undo_whose_server_dies_when_it_is_done_takes_back_nothing_more(home: Home, tmp_path: Path) -> None:
+    """Sent again to the next server, it would take back another prompt."""
+    server = Server(home, home.popen("serve", env={"KEDGE_FAILPOINT": "finish_undo.published=kill"}, module="kedge"))
+    kedge = Kedge(home, tmp_path)
+    for name in ("first", "second"):
+        assert kedge.run("-q", *(["-C"] if name == "second" else []), asking(text=name)).code == 0
+    undone = kedge("session", "undo")
+    assert server.left() == -signal.SIGKILL
+    assert undone.code == 3, undone
+    assert "look before you try it again" in undone.err
+    session_id = json.loads(kedge("session", "list", "--json").out.splitlines()[0])["id"]
+    shown = kedge("session", "show", session_id).out
+    assert asking(text="first") in shown
+    assert asking(text="second") not in shown

@@ -29,15 +29,7 @@ class Process:
         self._seen: dict[int, str] = {}  # everybody that was ever in the tree, with the moment of its birth
         with self._log.open("wb") as log:
             self._began = time.monotonic()
-            self._main = subprocess.Popen(
-                contender.command(*arguments),
-                env=contender.env,
-                cwd=contender.workspace,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._main = contender.start(contender.command(*arguments), log)
 
     def await_ready(self, line: str, answer: Callable[[], None]) -> float:
         """Seconds from the start to the first answered request."""
