@@ -99,6 +99,13 @@ class PermissionsConfig(_Table, frozen=True, kw_only=True):
     deny: Annotated[
         tuple[str, ...], Meta(description="what is never done; every layer adds to it", extra={**ANYONE, **RULES})
     ] = ()
+    unapproved: Annotated[
+        Literal["sandbox", "ask"],
+        Meta(
+            description="what a command that only seems to read does: run in a read-only sandbox, or ask",
+            extra=STRICTER,
+        ),
+    ] = "sandbox"
 
 
 class SandboxConfig(_Table, frozen=True, kw_only=True):

@@ -64,6 +64,9 @@ def _widens(key: Key, value: Any, users: Config) -> str | None:
         case ("permissions", "mode"):
             is_wider = MODES.index(value) > MODES.index(users.permissions.mode)
             return f'is laxer than "{users.permissions.mode}", which {NOT_TRUSTED}' if is_wider else None
+        case ("permissions", "unapproved"):
+            is_wider = value != "ask" and users.permissions.unapproved == "ask"
+            return f"asks less, which {NOT_TRUSTED}" if is_wider else None
         case ("sandbox", "mode"):
             # Which one is better is not for a repository to say: it may only ask for one where there is none.
             is_other = users.sandbox.mode not in ("off", value)

@@ -33,6 +33,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     description: str  # one line for the person who is asked
     params: dict[str, Any] = {}  # what a client shows beside it, like the diff
     is_free: bool = False  # it is held by a sandbox, and configured not to be asked about
+    can_sandbox: bool = False  # of a command: the read-only sandbox can be had for it
+    unsandboxed: bool = False  # of a command: the model wants it to run without the read-only sandbox
     unheld: str = ""  # why the sandbox that it should run in cannot be had: then a person decides, whatever the mode
 
 

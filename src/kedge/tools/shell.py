@@ -56,7 +56,7 @@ async def start(
         said, saying = _pipe(ends)
         gate, opener = _pipe(ends)
         try:
-            child = await _started((_shell(env), "-c", command), gate, saying, directory, env, hold)
+            child = await _started((find_shell(env, directory), "-c", command), gate, saying, directory, env, hold)
         except CannotHold as error:
             raise ToolError(f"The command was not run: its sandbox could not be made ({error.why}).") from error
         except OSError as error:
@@ -117,5 +117,5 @@ async def _reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]
     return reader, pipe
 
 
-def _shell(env: Mapping[str, str]) -> str:
+def find_shell(env: Mapping[str, str], directory: Path) -> str:
     return shutil.which("bash", path=env.get("PATH")) or _SH

@@ -4,9 +4,9 @@ judge for it with whatever rules a test wants."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kedge.config.schema import Mode, PermissionsConfig
 from kedge.protocol.runs import Permissions, RunOptions
@@ -53,9 +53,11 @@ class Bench:
         permissions: Permissions = "ask",
         is_skipped: bool = False,
         hook: Hook | None = None,
+        unapproved: Literal["sandbox", "ask"] = "sandbox",
+        env: Mapping[str, str] | None = None,
     ) -> Judge:
         return Judge(
-            PermissionsConfig(mode=mode, allow=tuple(allow), deny=tuple(deny)),
+            PermissionsConfig(mode=mode, allow=tuple(allow), deny=tuple(deny), unapproved=unapproved),
             RunOptions(),
             permissions,
             directory=self.workspace,
@@ -64,14 +66,25 @@ class Bench:
             grants=grants,
             is_skipped=is_skipped,
             hook=hook,
+            env=env,
         )
 
     def says(self, judge: Judge, command: str, **params: Any) -> str:
         return said(self.decides(judge, command, **params))
 
-    def decides(self, judge: Judge, command: str, **params: Any) -> Decision:
+    def decides(
+        self, judge: Judge, command: str, *, has_sandbox: bool = True, unsandboxed: bool = False, **params: Any
+    ) -> Decision:
         command = command.replace("SCRATCH", str(self.scratch))
-        return judge.judge("bash", Want(kind="execute", subject=command, description="run it", params=params))
+        want = Want(
+            kind="execute",
+            subject=command,
+            description="run it",
+            params=params,
+            can_sandbox=has_sandbox,
+            unsandboxed=unsandboxed,
+        )
+        return judge.judge("bash", want)
 
     def path(self, judge: Judge, tool: str, kind: WantKind, path: Path | str) -> str:
         return said(judge.judge(tool, Want(kind=kind, subject=str(path), description="touch it")))

@@ -1,23 +1,40 @@
-"""What the judge says: let it happen, ask a person, or refuse."""
+"""The decision about a call: allow it, ask the user, or refuse it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
+MAX_LABEL_CHARS = 200
+
+# How an allowed command runs: as the user's own commands do; in the read-only sandbox; or, where there is no sandbox, in
+# an environment without secrets and without anything that changes what the command means.
+RunAs = Literal["approved", "sandboxed", "unapproved"]
+
 
 class Allow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
-    by: Literal["yolo", "rule", "hook", "grant", "mode", "sandbox", "habit"] = "habit"  # habit: it needs nobody's leave
+    by: Literal["yolo", "rule", "hook", "grant", "mode", "sandbox", "default"] = "default"  # default: needs no approval
+    run_as: RunAs = "approved"
+    readable: tuple[str, ...] = ()  # paths outside the workspace that a sandboxed command may read
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """A person decides. `rules` are what "allow for this session" remembers; without any, it allows this once."""
+    """The user decides. `rules` are what "allow for this session" remembers; without any, it allows this once."""
 
     label: str  # what is in question, in one line
-    notes: tuple[str, ...] = ()  # one for each thing that was not let through
+    notes: tuple[str, ...] = ()  # one for each thing that was not allowed
     rules: tuple[str, ...] = ()
+    is_doubtful: bool = False  # a deny rule may forbid it
+
+    @classmethod
+    def of(cls, notes: Iterable[str], rules: Iterable[str] = (), *, is_doubtful: bool = False) -> Ask:
+        each = tuple(dict.fromkeys(notes))
+        return cls(
+            label=shorten("; ".join(each)), notes=each, rules=tuple(dict.fromkeys(rules)), is_doubtful=is_doubtful
+        )
 
     def params(self, shown: dict[str, Any]) -> dict[str, Any]:
         """The parameters of the request: what the tool shows, and what `grants.granted` reads back after the answer."""
@@ -25,10 +42,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule's or a mode's no: an error result that the model may work around."""
+    """Denied by a rule or by the mode: an error result that the model may work around."""
 
     why: str  # for the model: what refused, and what it may do instead
     rule: str | None = None
 
 
 Decision = Allow | Ask | Refuse
+
+
+def shorten(label: str) -> str:
+    return label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.paths import is_inside
-from kedge.tools.permissions.options import names
 
 MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
 MAX_LINKS = 40  # as the kernel
@@ -27,11 +26,15 @@ _PROTECTED_NAMES = frozenset(
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".zshrc", ".zshenv", ".zprofile", ".zlogin"),
     }
 )
-_SECRET_NAMES = names(
-    ".env .env.* *.pem *.key *.p12 *.pfx *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519*"
-    " .netrc .pgpass .npmrc .pypirc .git-credentials credentials credentials.* shadow *_history"
+_SECRET_NAMES = frozenset(
+    (
+        ".env .env.* *.pem *.key *.p12 *.pfx *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519*"
+        " .netrc .pgpass .npmrc .pypirc .git-credentials credentials credentials.* shadow *_history"
+    ).split()
 )
 _SECRET_PARTS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".password-store", "gcloud"})
+
+_SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/store/")
 
 Directories = frozenset[str] | None  # where a command may be; None: not known
 
@@ -53,6 +56,13 @@ class Ground(msgspec.Struct, frozen=True):
     def is_protected(self, path: str) -> bool:
         where = Path(path.casefold())  # on a file system that takes .GIT for .git
         return where.name in _PROTECTED_NAMES or not _PROTECTED_PARTS.isdisjoint(where.parts)
+
+    def is_system(self, path: str) -> bool:
+        """Whether it is among the programs and libraries of the machine, which every command may read."""
+        return path.startswith(_SYSTEM) and not is_secret(path) and not self._is_home(path)
+
+    def _is_home(self, path: str) -> bool:
+        return self.home is not None and is_inside(Path(path), Path(self.home))
 
     def is_in_workspace(self, path: str) -> bool:
         return is_inside(Path(path), Path(self.directory))
@@ -99,7 +109,7 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
     return tuple(sorted(found))
 
 
-def changed_directory(directories: Directories, text: str) -> Directories:
+def change_directory(directories: Directories, text: str) -> Directories:
     """Where the shell may be after `cd text`: still here, if it fails, or there. None when `..` and links disagree."""
     if directories is None:
         return None

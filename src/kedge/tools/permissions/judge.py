@@ -1,33 +1,34 @@
-"""The judge: says of each thing that a call wants whether it may be done, a person is asked, or it is refused.
+"""The judge: decides of each thing that a call wants whether it is allowed, the user is asked, or it is refused.
 
-The order: yolo, deny rules, allow rules, a hook, the session's grants, what is harmless, and then a person. The mode
-`plan` comes before all of it: it lets nothing be changed, whoever would allow it.
+The order: yolo, deny rules, allow rules, a hook, the session's grants, what needs no approval, and then the user. The
+mode `plan` comes before all of it: it lets nothing be changed, whoever would allow it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kedge.config.rules import BadRule
 from kedge.config.schema import Mode, PermissionsConfig
 from kedge.protocol.runs import Permissions, RunOptions
-from kedge.tools.permissions import commands
+from kedge.tools.permissions.check import Shell, check_command, only_reads
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
 from kedge.tools.permissions.ground import Ground
-from kedge.tools.permissions.law import PLANNING, Found, Law, Trouble
+from kedge.tools.permissions.policy import PLANNING, Found, Policy
+from kedge.tools.permissions.programs import Programs
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Want
+from kedge.tools.shell import find_shell
 
-# Says what a user's own program decided: nothing, to leave it to the others.
+# What a user's own program decided; None leaves it to the others.
 Hook = Callable[[str, Want], Allow | Refuse | None]
-
-MAX_LABEL_CHARS = 200
 
 
 def effective_mode(configured: Mode, chosen: Mode | None, permissions: Permissions, *, is_skipped: bool) -> Mode:
-    """The run's own mode, else the configured one. Whoever skips permissions does not skip `plan`: it is a promise."""
+    """The run's own mode, else the configured one. Skipping permissions does not skip `plan`, which is a promise."""
     mode = chosen or configured
     if mode != "plan" and (permissions == "allow" or is_skipped):
         return "yolo"
@@ -35,7 +36,7 @@ def effective_mode(configured: Mode, chosen: Mode | None, permissions: Permissio
 
 
 class Judge:
-    """One for each run. Raises BadRule when it is made of a rule that cannot be read."""
+    """One for each run. Raises BadRule for a rule that cannot be read."""
 
     def __init__(
         self,
@@ -49,115 +50,114 @@ class Judge:
         grants: Sequence[str] = (),
         is_skipped: bool = False,
         hook: Hook | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.mode: Mode = effective_mode(config.mode, options.mode, permissions, is_skipped=is_skipped)
         self._ground = Ground(os.path.realpath(directory), None if scratch is None else os.path.realpath(scratch), home)
-        self._deny = [self._parsed(rule) for rule in (*config.deny, *options.deny)]
-        self._allow = [self._parsed(rule) for rule in (*config.allow, *options.allow)]
+        self._deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
+        self._allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
         self._grants: list[Rule] = []
         self._hook = hook
+        self._uses_sandbox = config.unapproved == "sandbox"
+        self._env = os.environ if env is None else env
         self.grant(grants)
 
     def grant(self, rules: Sequence[str]) -> None:
-        """Remember what a person just allowed for the session. One that cannot be read any more is forgotten."""
+        """Remember what the user just allowed for the session. A rule that cannot be read any more is dropped."""
         for rule in rules:
             try:
-                self._grants.append(self._parsed(rule))
+                self._grants.append(self._parse(rule))
             except BadRule:
                 continue
 
     @property
     def hidden(self) -> Callable[[str], bool] | None:
-        """Of a resolved path: whether a rule forbids to read it. None where no rule forbids any."""
+        """Tells of a resolved path whether a rule forbids to read it. None where no rule forbids any."""
         if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self._deny):
             return None
-        law = Law(self._ground, "view", self.mode, self._deny, (), ())
-        return lambda path: isinstance(law.read(path), Refuse)
+        policy = Policy(self._ground, "view", self.mode, self._deny, (), ())
+        return lambda path: isinstance(policy.check_read(path), Refuse)
 
     def judge(self, tool: str, want: Want) -> Decision:
-        decision = self._judged(tool, want)
+        decision = self._judge(tool, want)
         if isinstance(decision, Refuse):
+            return decision
+        if isinstance(decision, Allow) and decision.run_as == "sandboxed":
             return decision
         if want.unheld and self.mode == "plan":
             return Refuse(why=f"{PLANNING}, and there is no sandbox that would see to it: {want.unheld}.")
         if want.unheld:
             return _without_sandbox(want, decision)
-        if want.is_free and isinstance(decision, Ask) and self._may_pass(decision):
+        if want.is_free and isinstance(decision, Ask) and not decision.is_doubtful:
             return Allow(why="it runs in the sandbox", by="sandbox")
         return decision
 
     def changes_nothing(self, tool: str, wants: Sequence[Want]) -> bool:
-        """Whether a call is a command that is known to be read-only, whatever rule or mode lets it happen."""
+        """Whether a call is a command that certainly only reads, whatever rule or mode allows it."""
         if tool != "bash" or not all(want.kind == "execute" for want in wants):
             return False
-        law = Law(self._ground, tool, "ask", (), (), ())  # without a rule, only what is harmless passes
-        found = [commands.examine(law, want.subject, self._start(want)) for want in wants]
-        return all(isinstance(each, Allow) or _only_reads(each) for each in found)
+        policy = Policy(self._ground, tool, "ask", (), (), ())
+        return all(only_reads(policy, want.subject, self._start(want), self._shell(want)) for want in wants)
 
-    def _may_pass(self, asked: Ask) -> bool:
-        """What nobody may be asked about: not what might be something that a rule forbids."""
-        return bool(asked.rules) or not self._deny
-
-    def _judged(self, tool: str, want: Want) -> Decision:
+    def _judge(self, tool: str, want: Want) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
-        law = Law(self._ground, tool, self.mode, self._deny, self._allow, self._grants)
+        policy = Policy(self._ground, tool, self.mode, self._deny, self._allow, self._grants)
         if want.kind == "execute" and tool == "bash":
-            found = commands.examine(law, want.subject, self._start(want))
+            decision = check_command(
+                policy, want.subject, self._start(want), self._shell(want), unsandboxed=want.unsandboxed
+            )
         else:
-            found = self._examine(law, want)
-        if isinstance(found, Refuse):
-            return found
-        if self._hook is not None and not (isinstance(found, Allow) and found.by == "rule"):
-            said = self._hook(tool, want)
-            if isinstance(said, Refuse) or (said is not None and self.mode != "plan"):
-                return said
-        if isinstance(found, Allow):
-            return found
-        return _asked(want, found)
+            decision = _decide(self._check(policy, want), want)
+        if isinstance(decision, Refuse):
+            return decision
+        if self._hook is not None and not (isinstance(decision, Allow) and decision.by == "rule"):
+            hooked = self._hook(tool, want)
+            if isinstance(hooked, Refuse) or (hooked is not None and self.mode != "plan"):
+                return hooked
+        return decision
 
-    def _examine(self, law: Law, want: Want) -> Found:
+    def _check(self, policy: Policy, want: Want) -> Found:
         match want.kind:
             case "read":
-                return law.read(want.subject)
+                return policy.check_read(want.subject)
             case "write":
-                return law.write(want.subject)
+                return policy.check_write(want.subject)
             case "fetch":
-                return law.fetch(want.subject)
+                return policy.check_fetch(want.subject)
             case "execute":
-                return law.tool()
+                return policy.check_tool()
+
+    def _shell(self, want: Want) -> Shell:
+        has_sandbox = want.can_sandbox and (self._uses_sandbox or self.mode == "plan")
+        return Shell(self._programs, is_bash=self._has_bash, has_sandbox=has_sandbox)
+
+    @functools.cached_property
+    def _programs(self) -> Programs:
+        return Programs.of(self._env, self._ground.directory, self._ground.scratch)
+
+    @functools.cached_property
+    def _has_bash(self) -> bool:
+        return find_shell(self._env, Path(self._ground.directory)).endswith("bash")
 
     def _start(self, want: Want) -> str:
-        """Where a command starts: a directory of the workspace, which the tool shows with it."""
+        """The directory that a command starts in, which the tool shows with it."""
         given: object = want.params.get("working_dir")
         return os.path.realpath(Path(self._ground.directory, given if isinstance(given, str) else "."))
 
-    def _parsed(self, text: str) -> Rule:
+    def _parse(self, text: str) -> Rule:
         return parse_rule(text, self._ground.directory, self._ground.home)
 
 
-def _only_reads(found: Refuse | list[Trouble]) -> bool:
-    return isinstance(found, list) and all(trouble.is_read for trouble in found)
+def _decide(found: Found, want: Want) -> Decision:
+    if not isinstance(found, list):
+        return found
+    rules = [reason.rule for reason in found if reason.rule is not None]
+    asked = Ask.of([reason.note for reason in found], rules if len(rules) == len(found) else ())
+    return asked if asked.label else Ask.of([want.description])
 
 
 def _without_sandbox(want: Want, decision: Allow | Ask) -> Ask:
-    """A sandbox was wanted for it: also who allows everything else is asked, and each time."""
+    """A sandbox is configured and cannot be had: the user is asked each time, whatever else would allow it."""
     note = f"it would run without the sandbox: {want.unheld}"
-    notes = (note, *(decision.notes if isinstance(decision, Ask) else ()))
-    return Ask(label=_short("; ".join(notes)), notes=notes)
-
-
-def _asked(want: Want, troubles: list[Trouble]) -> Ask:
-    """One question for all that is in the way. It can be remembered only if all of it can."""
-    notes = tuple(dict.fromkeys(trouble.note for trouble in troubles))
-    rules: dict[str, None] = {}
-    for trouble in troubles:
-        if trouble.rule is None:
-            rules = {}
-            break
-        rules[trouble.rule] = None
-    return Ask(label=_short("; ".join(notes)) or want.description, notes=notes, rules=tuple(rules))
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"
+    return Ask.of([note, *(decision.notes if isinstance(decision, Ask) else ())])

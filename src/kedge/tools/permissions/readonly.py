@@ -1,295 +1,250 @@
-"""Commands that are known to change nothing: which they are, with which options, and what they read.
+"""Commands that only read: two lists, an exact one and a loose one.
 
-Only what is listed is known. An option that is missing here costs a question, one too many could cost a file: so
-nothing is here that writes, runs another program, follows links out of a directory, or shows the environment.
+`exact_reads` is for commands that may run without a sandbox: only options that are known to be harmless, and only
+words that are paths or plain text. `loose_reads` is for commands that run in the read-only sandbox: it leaves out what
+obviously writes, so that the user is asked at once, and the sandbox is what keeps the rest from changing anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 
 import msgspec
 
-from kedge.tools.permissions import git, special
-from kedge.tools.permissions.options import Options, dashed, names, read_options
-from kedge.tools.permissions.special import HERE, Reads
-from kedge.tools.permissions.words import Word
+from kedge.tools.permissions import git
+from kedge.tools.permissions.shell import Word
+
+Reads = tuple[Word, ...]  # words that may be paths
+HERE = Word(".")
 
 
-class Known(msgspec.Struct, frozen=True):
-    options: Options
-    paths_from: int | None = 0  # the first word (after the options) that is a path; None: none is
-    reads_here: bool = False  # without a path it reads where it is
-    most: int | None = None  # words after the options; a further one would be written to
-    path_options: tuple[str, ...] = ()  # whose values are paths
-    pattern_options: tuple[str, ...] = ()  # with one of them, the first word is a path, too
-    recursive: tuple[str, ...] = ()  # with one of them it reads where it is
+class _Exact(msgspec.Struct, frozen=True):
+    flags: str = ""  # short options; a number or punctuation may follow them as a value
+    options: frozenset[str] = frozenset()  # whole words that begin with a dash, up to a `=`
+    most: int | None = None  # words that are no options
+    has_paths: bool = True  # whether its words are paths
+    has_pattern: bool = False  # its first word is a pattern, the others are paths
+    reads_here: bool = False  # without a path it reads the current directory
 
 
-def _known(
-    short: str = "",
-    valued: str = "",
-    long: str = "",
-    long_valued: str = "",
-    *,
-    optional: str = "",
-    counted: bool = False,
-    paths_from: int | None = 0,
-    reads_here: bool = False,
+def _exact(
+    flags: str = "",
+    options: str = "",
     most: int | None = None,
-    path_options: str = "",
-    pattern_options: str = "",
-    recursive: str = "",
-) -> Known:
-    options = Options(
-        short=short,
-        short_valued=valued,
-        long=dashed(long + " help version"),
-        long_valued=dashed(long_valued),
-        long_optional=dashed(optional),
-        is_counted=counted,
-    )
-    return Known(
-        options,
-        paths_from=paths_from,
-        reads_here=reads_here,
-        most=most,
-        path_options=tuple(path_options.split()),
-        pattern_options=tuple(pattern_options.split()),
-        recursive=tuple(recursive.split()),
-    )
+    *,
+    paths: bool = True,
+    pattern: bool = False,
+    here: bool = False,
+) -> _Exact:
+    return _Exact(flags, frozenset(options.split()), most, paths, pattern, here)
 
 
-_GREP = _known(
-    "abcEFGhHiILlnoqrsvwxyzPZU",
-    "ABCefm",
-    "basic-regexp extended-regexp fixed-strings perl-regexp ignore-case no-ignore-case word-regexp line-regexp count"
-    " files-with-matches files-without-match only-matching quiet silent no-messages line-number with-filename"
-    " no-filename null invert-match recursive text byte-offset initial-tab null-data line-buffered",
-    "regexp file max-count after-context before-context context include exclude exclude-dir exclude-from label"
-    " binary-files devices",
-    optional="color colour",
-    counted=True,
-    paths_from=1,
-    path_options="-f --file --exclude-from",
-    pattern_options="-e --regexp -f --file",
-    recursive="-r --recursive",
+_GREP = _exact(
+    "abcEFGhHiIlLnoqrsvwxzPZABCm",
+    "--color --include --exclude --exclude-dir --count --ignore-case --line-number --recursive --word-regexp --text"
+    " --files-with-matches --only-matching --invert-match --fixed-strings --extended-regexp --max-count",
+    pattern=True,
+    here=True,
 )
-_SUM = _known("bt", "", "binary text tag zero")
-_NOTHING = _known(paths_from=None, most=0)
+_SUM = _exact("bt")
+_PREDICATES = "-a -d -e -f -g -h -k -n -p -r -s -u -w -x -z -L -S -eq -ne -lt -le -gt -ge -nt -ot -ef"
 
-TABLE: dict[str, Known] = {
-    "ls": _known(
-        "1aAbBcCdFfgGhiklmnNopqQrRsStTuUvxXZ",
-        "",
-        "all almost-all escape directory classify human-readable si inode numeric-uid-gid no-group size recursive"
-        " reverse"
-        " full-time group-directories-first literal quote-name hide-control-chars show-control-chars file-type",
-        "ignore hide width block-size sort time time-style format indicator-style quoting-style tabsize",
-        optional="color hyperlink",
-        reads_here=True,
-    ),
-    "cat": _known(
-        "AbeEnstTuv", "", "show-all number-nonblank show-ends number squeeze-blank show-tabs show-nonprinting"
-    ),
-    "head": _known("qvz", "nc", "quiet silent verbose zero-terminated", "lines bytes", counted=True),
-    "tail": _known(
-        "fFqvzr", "ncs", "follow quiet silent verbose retry zero-terminated", "lines bytes pid", counted=True
-    ),
-    "wc": _known("cmlLw", "", "bytes chars lines max-line-length words"),
-    "nl": _known("p", "bdfhilnsvw", "", "body-numbering number-width number-separator starting-line-number"),
-    "tac": _known("br", "s", "before regex", "separator"),
-    "rev": _known(),
-    "cut": _known(
-        "snz", "bcdf", "complement only-delimited zero-terminated", "bytes characters delimiter fields output-delimiter"
-    ),
-    "paste": _known("sz", "d", "serial zero-terminated", "delimiters"),
-    "fold": _known("bs", "w", "bytes spaces", "width"),
-    "expand": _known("i", "t", "initial", "tabs"),
-    "column": _known("tenx", "socNR", "table json", "separator output-separator table-columns"),
-    "tr": _known("cCdst", "", "complement delete squeeze-repeats truncate-set1", paths_from=None),
-    "sort": _known(
-        "bcCdfghiMmnRrsuVz",
-        "kt",
-        "ignore-leading-blanks dictionary-order ignore-case general-numeric-sort human-numeric-sort month-sort"
-        " numeric-sort random-sort reverse version-sort merge stable unique zero-terminated",
-        "key field-separator sort",
-        optional="check",
-    ),
-    "uniq": _known(
-        "cdDiuz",
-        "fsw",
-        "count repeated ignore-case unique zero-terminated",
-        "skip-fields skip-chars check-chars",
-        most=1,
-    ),
-    "comm": _known("123z", "", "check-order nocheck-order total zero-terminated", "output-delimiter", most=2),
-    "diff": _known(
-        "abBcdeEiNnpqrstuwyZ",
-        "CUWxI",
-        "text ignore-space-change ignore-blank-lines ignore-all-space ignore-case brief report-identical-files new-file"
-        " recursive side-by-side suppress-common-lines minimal unified context expand-tabs left-column"
-        " strip-trailing-cr show-c-function",
-        "exclude label width ignore-matching-lines",
-        optional="color unified context",
-        counted=True,
-    ),
-    "cmp": _known("bls", "in", "print-bytes verbose silent quiet", "bytes ignore-initial", most=2),
-    "grep": _GREP,
+_EXACT: dict[str, _Exact] = {
+    ":": _exact(paths=False),
+    "arch": _exact(most=0),
+    "basename": _exact("az", paths=False),
+    "cat": _exact("AbeEnstTuv"),
+    "cd": _exact(most=1),
+    "cmp": _exact("bls", most=2),
+    "comm": _exact("123z", most=2),
+    "cut": _exact("snzbcdf"),
+    "df": _exact("aHhiklmPT"),
+    "dirname": _exact("z", paths=False),
+    "du": _exact("0abchklmsSxd", "--max-depth --exclude --summarize --human-readable --apparent-size", here=True),
+    "echo": _exact("neE", paths=False),
     "egrep": _GREP,
+    "false": _exact(paths=False),
     "fgrep": _GREP,
-    "rg": _known(
-        "aciFHhIlnNopPqsSUuvVwx.0",
-        "ABCEefgjmMrtTd",
-        "after before count count-matches files files-with-matches files-without-match fixed-strings hidden ignore-case"
-        " smart-case case-sensitive line-number no-line-number line-regexp word-regexp only-matching pcre2 quiet"
-        " vimgrep"
-        " heading no-heading json null multiline multiline-dotall no-ignore no-ignore-vcs no-filename with-filename"
-        " invert-match trim stats type-list unrestricted no-messages no-config column no-column text"
-        " glob-case-insensitive",
-        "after-context before-context context color colors encoding regexp file glob iglob max-count max-columns"
-        " max-depth max-filesize replace sort sortr threads type type-not type-add",
-        paths_from=1,
-        reads_here=True,
-        path_options="-f --file",
-        pattern_options="-e --regexp -f --file --files --type-list",
+    "file": _exact("bhikNr0", "--brief --mime-type"),
+    "find": _exact(
+        options="-name -iname -path -ipath -type -size -mtime -mmin -newer -maxdepth -mindepth -perm -empty -print"
+        " -print0 -prune -not -a -o -or -and -regex -iregex -ls -user -group",
+        here=True,
     ),
-    "stat": _known("tfx", "c", "terse", "format printf"),
-    "file": _known("bhikNnpr0", "F", "brief mime mime-type mime-encoding no-dereference raw", "separator"),
-    "du": _known(
-        "0abchklmsSx",
-        "dBt",
-        "all apparent-size bytes total human-readable summarize separate-dirs one-file-system si",
-        "max-depth block-size threshold exclude",
-        reads_here=True,
-    ),
-    "df": _known(
-        "aHhiklmPT", "Bt", "all human-readable si inodes local portability print-type total", "block-size type"
-    ),
-    "tree": _known(
-        "adfiphsugDFqNrtUcvACnSJX",
-        "LPI",
-        "dirsfirst noreport prune du si gitignore matchdirs ignore-case",
-        "filelimit sort charset",
-        reads_here=True,
-    ),
-    "basename": _known("az", "s", "multiple zero", "suffix", paths_from=None),
-    "dirname": _known("z", "", "zero", paths_from=None),
-    "realpath": _known(
-        "emsqzLP",
-        "",
-        "canonicalize-existing canonicalize-missing logical physical quiet strip zero no-symlinks",
-        "relative-to relative-base",
-        path_options="--relative-to --relative-base",
-    ),
-    "readlink": _known(
-        "femnqsvz", "", "canonicalize canonicalize-existing canonicalize-missing no-newline quiet silent verbose zero"
+    "grep": _GREP,
+    "head": _exact("qvznc", "--lines --bytes"),
+    "id": _exact("gGnruz", paths=False),
+    "ls": _exact(
+        "1aAbBcCdFfgGhiklmnNopqQrRsStTuUvxXZ",
+        "--all --almost-all --color --directory --full-time --human-readable --recursive --reverse --size --sort --time"
+        " --time-style --group-directories-first",
+        here=True,
     ),
     "md5sum": _SUM,
-    "sha1sum": _SUM,
-    "sha224sum": _SUM,
-    "sha256sum": _SUM,
-    "sha384sum": _SUM,
-    "sha512sum": _SUM,
-    "b2sum": _SUM,
-    "cksum": _known("", "a", "", "algorithm"),
-    "shasum": _known("bt", "a", "binary text", "algorithm"),
-    "base64": _known("di", "w", "decode ignore-garbage", "wrap", most=1),
-    "od": _known("bcdfiloxsv", "AjNt", "output-duplicates", "address-radix skip-bytes read-bytes format"),
-    "hexdump": _known("bcCdovx", "ns"),
-    "seq": _known("w", "fs", "equal-width", "format separator", paths_from=None, counted=True),
-    "sleep": _known(paths_from=None, most=1),
-    "pwd": _known("LP", "", paths_from=None, most=0),
-    "uname": _known(
-        "asnrvmpio",
-        "",
-        "all kernel-name nodename kernel-release kernel-version machine operating-system",
-        paths_from=None,
-        most=0,
+    "nl": _exact("pbdfhilnsvw"),
+    "nproc": _exact(options="--all", most=0),
+    "pwd": _exact("LP", most=0),
+    "readlink": _exact("femnqsvz"),
+    "realpath": _exact("emsqzLP"),
+    "rg": _exact(
+        "aciFHIlnNopPqsSuvwxABCgmtT",
+        "--count --files-with-matches --fixed-strings --glob --hidden --ignore-case --iglob --line-number --no-heading"
+        " --no-ignore --only-matching --sort --type --type-not --word-regexp --max-count --max-depth --context --json",
+        pattern=True,
+        here=True,
     ),
-    "arch": _NOTHING,
-    "nproc": _known("", "", "all", "ignore", paths_from=None, most=0),
-    "whoami": _NOTHING,
-    "hostname": _known("fsid", "", "fqdn short", paths_from=None, most=0),
-    "id": _known("gGnruz", "", "group groups name real user zero", paths_from=None),
-    "groups": _known("", "", paths_from=None),
-    "uptime": _known("ps", "", "pretty since", paths_from=None, most=0),
-    "free": _known("bkmghlt", "", "bytes kilo mega giga human total", paths_from=None, most=0),
-    "tty": _known("s", "", "silent quiet", paths_from=None, most=0),
-    "which": _known("as", "", "all", paths_from=None),
-    "type": _known("afptP", "", paths_from=None),
-    "locale": _known("a", "", "all-locales", paths_from=None, most=0),
-    "getconf": _known("a", "", paths_from=None),
+    "seq": _exact("wfs", paths=False),
+    "sha1sum": _SUM,
+    "sha256sum": _SUM,
+    "sha512sum": _SUM,
+    "sort": _exact("bcCdfghiMmnRrsuVzkt", "--reverse --unique --numeric-sort --key --field-separator"),
+    "stat": _exact("tfc", "--format --printf"),
+    "tac": _exact("brs"),
+    "tail": _exact("qvznc", "--lines --bytes"),
+    "test": _exact(options=_PREDICATES, paths=False),
+    "tr": _exact("cCdst", paths=False),
+    "tree": _exact("adfiphsugDFqNrtUcvACnJXLPI", "--dirsfirst --noreport --prune --gitignore", here=True),
+    "true": _exact(paths=False),
+    "type": _exact("afptP", paths=False),
+    "uname": _exact("asnrvmpio", most=0),
+    "uniq": _exact("cdDiuz", most=1),
+    "wc": _exact("cmlLw"),
+    "which": _exact("as", paths=False),
+    "whoami": _exact(most=0),
 }
-
-Special = Callable[[Sequence[Word]], Reads | None]
-_SPECIAL: dict[str, Special] = {
-    "git": git.reads,
-    "find": special.find,
-    "sed": special.sed,
-    "jq": special.jq,
-    "date": special.date,
-    "printf": special.printf,
-    "ps": special.ps,
-    "echo": special.anything,
-    ":": special.anything,
-    "true": special.anything,
-    "false": special.anything,
-    "test": special.test,
-    "[": special.test,
-    "read": special.read,
-    "command": special.lookup,
-    "cd": special.nothing,  # where it leads is followed by the one who reads the script
-    **dict.fromkeys(("exit", "return", "break", "continue", "shift", "wait"), special.number),
-    "set": special.shell_options,
-}
-# Not here: cargo, rustc, rustup, yarn, pnpm and pytest. They are what the files of a repository choose, or load those.
-_VERSIONED = names(
-    "python python3 node npm deno bun ruby gem perl php java javac gcc g++ clang cc make cmake"
-    " docker kubectl uv pip pip3 ruff mypy pyright tsc eslint bash zsh terraform helm gh"
+# A script that prints or deletes lines by their number.
+_SED_LINES = re.compile(r"(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=](?:; ?(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*")
+_PRINTF_STORES = re.compile(r"%[^A-Za-z%]*n")  # writes to a variable
+# Programs whose version does not depend on the files of a repository (but npm's and others' does).
+_VERSIONED = frozenset(
+    "python python3 node ruby perl php java javac gcc g++ clang cc make cmake bash zsh git rg jq uv".split()
 )
-_VERSIONED_SHORTLY = names("python python3 pip pip3 uv ruff mypy")  # zsh -V runs what comes in
+# … and those that are asked for it in the sandbox alone.
+_VERSIONED_LOOSELY = _VERSIONED | frozenset(
+    "npm deno bun gem docker kubectl pip pip3 ruff mypy pyright tsc eslint terraform helm gh".split()
+)
 
 
-def reads_of(words: Sequence[Word]) -> Reads | None:
-    """The paths that a command known to be read-only reads, or None when it is not known to be that."""
+def exact_reads(words: Sequence[Word]) -> Reads | None:
+    """The paths that the command reads if it certainly does nothing else, else None. All words must be literal."""
+    if not all(word.is_literal and word.text is not None for word in words):
+        return None
+    name, *texts = [word.text or "" for word in words]
+    if _is_version_query(name, texts, _VERSIONED):
+        return ()
+    if name == "git":
+        return git.exact_reads(texts)
+    if name == "sed":
+        files = texts[2:]
+        is_plain = texts[:1] == ["-n"] and len(texts) > 1 and _SED_LINES.fullmatch(texts[1]) is not None
+        return tuple(map(Word, files)) if is_plain and not any(file.startswith("-") for file in files) else None
+    if name == "date":
+        return () if all(re.fullmatch(r"\+.*|-u|-R|-I\w*", text) for text in texts) else None
+    if name == "printf":
+        return () if texts and not texts[0].startswith("-") and not _PRINTF_STORES.search(texts[0]) else None
+    known = _EXACT.get(name)
+    return None if known is None else _given(known, texts)
+
+
+def _given(known: _Exact, texts: Sequence[str]) -> Reads | None:
+    plain: list[str] = []
+    paths: list[str] = []
+    flags = re.compile(rf"-[{re.escape(known.flags)}]+[\d,:;.+-]*|-\d+" if known.flags else r"(?!)")
+    for index, text in enumerate(texts):
+        if text == "--":
+            plain += texts[index + 1 :]
+            break
+        if not text.startswith("-") or text == "-":
+            plain.append(text)
+            continue
+        name, equals, value = text.partition("=")
+        if name in known.options:
+            paths += [value] if equals else []
+        elif not flags.fullmatch(text):
+            return None
+    if known.most is not None and len(plain) > known.most:
+        return None
+    if not known.has_paths:
+        return ()
+    paths += plain[1:] if known.has_pattern else plain
+    if known.reads_here and len(plain) <= known.has_pattern:
+        paths.append(".")
+    return tuple(Word(path) for path in paths if path != "-")
+
+
+# What obviously writes, by the name of the command: options, or how many words there may be.
+_WRITES: dict[str, re.Pattern[str]] = {
+    name: re.compile(pattern)
+    for names, pattern in (
+        ("sort shuf iconv", r"-[a-zA-Z]*o.*|--o.*"),
+        ("tree", r"-o.*"),
+        ("find fd fdfind", r"-delete|-fprint.*|-fls|-ok|-okdir|-x|-X|--exec.*"),
+        ("sed yq perl", r"-[a-zA-Z]*i.*|--in.*"),
+        ("awk gawk mawk nawk", r"-i.*|--include.*"),
+        ("date", r"-s.*|--s.*|[^+-].*"),
+        ("hostname", r"[^-].*|-[bF].*"),
+        ("rg", r"--pre|--pre=.*"),
+        ("file", r"-C|--compile"),
+        ("tar bsdtar", r"-?[a-zA-Z]*[xcruA][a-zA-Z]*|--(?:extract|get|create|append|update|delete|to-command).*"),
+        ("unzip", r"-[^lZtv].*"),
+        ("jq", r"-i"),
+    )
+    for name in names.split()
+}
+_MOST_WORDS = {"uniq": 1, "xxd": 1, "hostname": 0, "base64": 1}
+_READERS = frozenset(
+    {
+        *_EXACT,
+        *_WRITES,
+        *(
+            "b2sum cksum column diff expand fold hexdump jq od paste rev sha224sum sha384sum shasum sleep strings".split()
+        ),
+        *("unexpand join tsort factor numfmt bc dc expr look zcat zgrep xxd base64 uptime free tty locale".split()),
+        *("getconf groups printf [ read exit return break continue shift wait set let export declare local".split()),
+        *("readonly typeset unset shopt pushd popd dirs getopts".split()),
+    }
+) - {"perl"}
+_TEXT_ONLY = frozenset(
+    {name for name, known in _EXACT.items() if not known.has_paths}
+    | set("printf [ read exit return expr let export declare local readonly typeset unset set sleep factor bc".split())
+)
+_PATTERN_FIRST = frozenset("grep egrep fgrep zgrep rg ag sed awk gawk mawk nawk jq yq fd fdfind look".split())
+
+
+def loose_reads(words: Sequence[Word]) -> Reads | None:
+    """The words that may be paths, of a command that is taken for read-only in a sandbox; None for any other."""
     name = words[0].text
     if name is None or words[0].is_glob:
         return None
-    for directory in ("/bin/", "/usr/bin/"):
-        name = name.removeprefix(directory) if "/" not in name.removeprefix(directory) else name
-    if special_case := _SPECIAL.get(name):
-        return special_case(words[1:])
-    if known := TABLE.get(name):
-        return _from_table(known, words[1:])
-    arguments = [word.text for word in words[1:]]
-    if (name in _VERSIONED and arguments == ["--version"]) or (name in _VERSIONED_SHORTLY and arguments == ["-V"]):
-        return ()
-    if [name, *arguments] in (
-        ["node", "-v"],
-        ["npm", "-v"],
+    texts = [word.shown for word in words[1:]]
+    if _is_version_query(name, texts, _VERSIONED_LOOSELY) or [name, *texts] in (
         ["go", "version"],
         ["java", "-version"],
     ):
         return ()
-    return None
+    if name == "git":
+        return git.loose_reads(words[1:])
+    if name not in _READERS:
+        return None
+    writes = _WRITES.get(name)
+    if writes is not None and any(writes.fullmatch(text) for text in texts):
+        return None
+    plain = [word for word in words[1:] if not word.shown.startswith("-")]
+    if len(plain) > _MOST_WORDS.get(name, len(plain)):
+        return None
+    if name in _TEXT_ONLY:
+        return ()
+    has_pattern = name in _PATTERN_FIRST and not any(re.match(r"-[ef]|--(?:regexp|file)", text) for text in texts)
+    values = [Word(text.partition("=")[2]) for text in texts if text.startswith("--") and "=" in text]
+    return tuple([*(plain[1:] if has_pattern else plain), *values]) or (HERE,)
 
 
-def _from_table(known: Known, words: Sequence[Word]) -> Reads | None:
-    given = read_options(words, known.options)
-    if given is None:
-        return None
-    globs = tuple(word for word in given.rest if word.is_glob)
-    if known.most is not None and (len(given.rest) > known.most or globs):
-        return None
-    first = known.paths_from
-    if first is None:
-        return globs
-    if known.pattern_options and given.has(*known.pattern_options):
-        first = 0
-    if any(word.is_glob for word in given.rest[:first]):
-        return None
-    paths = [*given.values(*known.path_options), *given.rest[first:]]
-    if not given.rest[first:] and (known.reads_here or given.has(*known.recursive)):
-        paths.append(HERE)
-    return tuple(word for word in paths if word.text != "-")
+def _is_version_query(name: str, texts: Sequence[str], programs: frozenset[str]) -> bool:
+    if name not in programs:
+        return False
+    return (
+        [*texts] == ["--version"]
+        or (name in ("python", "python3", "pip", "pip3", "uv") and [*texts] == ["-V"])
+        or (name in ("node", "npm") and [*texts] == ["-v"])
+    )

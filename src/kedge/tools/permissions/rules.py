@@ -17,11 +17,12 @@ import msgspec
 
 from kedge.config.rules import KINDS, BadRule, WordPattern, read_rule, wildcard_at
 from kedge.config.wildcards import starred
-from kedge.tools.permissions.patterns import component_regex
-from kedge.tools.permissions.words import Word
+from kedge.tools.permissions.shell import Word
 from kedge.tools.port import WantKind
 
 _CAN_FOLD = sys.platform == "darwin"  # its file systems take SRC for src; a denial must, too
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 Match = Literal["yes", "no", "maybe"]
 
@@ -123,5 +124,33 @@ def _below(parts: Sequence[str]) -> str:
         if part == "**":
             pieces.append("")
         else:
-            pieces[-1] += f"/{component_regex(part)}(?![^/])"
+            pieces[-1] += f"/{_component_regex(part)}(?![^/])"
     return starred(pieces, "(?:/[^/]+)")
+
+
+def quote_word(text: str) -> str:
+    """Write a word so that `split_words` reads the same word."""
+    if _PLAIN_WORD.fullmatch(text):
+        return text
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def quote_path(path: str) -> str:
+    """Write a path so that its characters are not wildcards."""
+    return re.sub(r"([*?\\])", r"\\\1", path)
+
+
+def _component_regex(part: str) -> str:
+    """The regular expression for one part of a path: `*` any characters, `?` one, a backslash makes the next literal."""
+    pieces, index = [""], 0
+    while index < len(part):
+        char = part[index]
+        if char == "*":
+            pieces.append("")
+        elif char == "\\" and index + 1 < len(part):
+            index += 1
+            pieces[-1] += re.escape(part[index])
+        else:
+            pieces[-1] += "[^/]" if char == "?" else re.escape(char)
+        index += 1
+    return starred(pieces, "[^/]")

@@ -1,0 +1,380 @@
+"""Whether a command line may run, and how: freely, in the read-only sandbox, or only if the user approves it.
+
+A line runs freely only if every simple command in it is allowed by a rule or a grant, or reads only and is written so
+plainly that there is no doubt (`exact_reads`). A line that merely seems to read only runs in the read-only sandbox.
+Everything else is asked. Rules that deny hold for what cannot be read, too: in doubt, the user is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kedge.tools.permissions import git, suggestions
+from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
+from kedge.tools.permissions.ground import Directories, change_directory, is_harmless_device, resolve_all
+from kedge.tools.permissions.policy import PLANNING, Found, Policy, Reason, refuse
+from kedge.tools.permissions.programs import Programs
+from kedge.tools.permissions.readonly import exact_reads, loose_reads
+from kedge.tools.permissions.rules import Rule
+from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell_scan import read_line
+from kedge.tools.permissions.wrappers import (
+    is_harmless_variable,
+    is_powerful_variable,
+    possible_code,
+    possible_commands,
+    sets_powerful_variable,
+    strip_plain_wrappers,
+    unwrap,
+)
+
+MAX_SHOWN_CHARS = 120
+MAX_CODE_DEPTH = 4  # sh -c inside sh -c
+# They look at a directory, and not into its files.
+_LISTING = frozenset("ls du df tree find stat file realpath readlink echo printf basename dirname cd git".split())
+
+
+class Shell(msgspec.Struct, frozen=True):
+    """What runs the command line, and whether a read-only sandbox can be had for it."""
+
+    programs: Programs
+    is_bash: bool = True  # another shell may read the line in another way
+    has_sandbox: bool = False
+
+
+class _Paths(msgspec.Struct, frozen=True):
+    """The paths that words may mean, from every directory that the command may be in."""
+
+    policy: Policy
+    directories: Directories
+
+    def of(self, word: Word) -> tuple[str, ...] | None:
+        if word.text is None:
+            return None
+        return resolve_all(self.directories, word.text, is_glob=word.is_glob)
+
+
+def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, unsandboxed: bool = False) -> Decision:
+    """`directory`: where the command starts, resolved. `unsandboxed`: it was asked to run without the sandbox."""
+    if (rule := policy.find_whole_rule(policy.deny, "execute")) is not None:
+        return refuse(rule, "to run commands")
+    line = read_line(text, policy.ground.home)
+    paths = _Paths(policy, _find_directories(line, directory))
+    denied = _find_denials(line, text, paths)
+    if isinstance(denied, Refuse):
+        return denied
+    is_planning = policy.mode == "plan"
+    if not denied and not is_planning and (rule := policy.find_whole_rule(policy.allow, "execute")) is not None:
+        return Allow(why=f"the rule {rule.text}", by="rule")
+    free = _merge([denied, _check_free(line, paths, shell, unsandboxed=unsandboxed)])
+    if isinstance(free, Refuse):
+        return free
+    by = _find_approval(line, paths)
+    if not free and by is not None and not is_planning:
+        return Allow(why="the rules for its commands" if by == "rule" else "allowed for this session", by=by)
+    problem = find_problem(text)
+    loose = _merge([denied, [Reason(problem)] if problem else [], *_check_loose(line, paths, shell)])
+    if isinstance(loose, Refuse):
+        return loose
+    if not loose and shell.has_sandbox and not unsandboxed:
+        return Allow(why="it runs in a read-only sandbox", run_as="sandboxed", readable=_find_readable(line, paths))
+    if not free and not is_planning and not unsandboxed:
+        return Allow(why="it only reads", run_as="unapproved")
+    return _ask(line, free, loose, is_planning=is_planning, is_doubtful=bool(denied))
+
+
+def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
+    """Whether a command line certainly changes nothing, whoever lets it run."""
+    line = read_line(text, policy.ground.home)
+    found = _check_free(line, _Paths(policy, _find_directories(line, directory)), shell, unsandboxed=False)
+    return isinstance(found, list) and all(reason.is_read for reason in found)
+
+
+def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bool, is_doubtful: bool) -> Refuse | Ask:
+    """The reasons that the user sees, and the rules that would let the same line run freely the next time."""
+    shown = loose or free
+    if is_planning and not all(reason.is_read for reason in shown):
+        return Refuse(why=f"{PLANNING}: {'; '.join(dict.fromkeys(reason.note for reason in shown))}.")
+    rules = [reason.rule for reason in free if reason.rule is not None]
+    can_remember = line.is_list and len(rules) == len(free)
+    return Ask.of([reason.note for reason in shown], rules if can_remember else (), is_doubtful=is_doubtful)
+
+
+# running freely
+
+
+def _check_free(line: Line, paths: _Paths, shell: Shell, *, unsandboxed: bool) -> Refuse | list[Reason]:
+    """Why a line may not run freely: nothing, if each command is approved, or reads only beyond doubt."""
+    if line.not_plain or not shell.is_bash:
+        return [Reason(line.not_plain or "there is no bash to run it")]
+    found: list[Found] = [_check_redirect(redirect, paths) for redirect in line.redirects]
+    for command in line.commands:
+        if not _is_approved(command, paths.policy):
+            is_exact = line.is_list and not unsandboxed
+            found.append(_check_exact(command, paths, shell) if is_exact else _not_approved(command))
+    return _merge(found)
+
+
+def _check_exact(command: Command, paths: _Paths, shell: Shell) -> Refuse | list[Reason]:
+    inner = strip_plain_wrappers(command)
+    name = inner.words[0].shown
+    bare = Command((Word(name.removeprefix("/usr").removeprefix("/bin/")), *inner.words[1:]))
+    reads = None if inner.assigned or not inner.words[0].is_literal else exact_reads(bare.words)
+    is_foreign = shell.programs.is_foreign(command.words[0].shown) or shell.programs.is_foreign(name)
+    if reads is None or is_foreign or (bare.words[0].text == "cd" and len(reads) != 1):
+        return _not_approved(command)
+    found: list[Found] = []
+    for word in reads:
+        resolved = paths.of(word)
+        if resolved is None:
+            return _not_approved(command)
+        if bare.words[0].text == "git" and any(git.may_run_programs(path) for path in resolved):
+            return [Reason(f"`{_show(command.text)}`: the settings of the repository there may run programs")]
+        if any(Path(path).is_dir() for path in resolved) and _reads_files(bare) and paths.policy.denies_some("read"):
+            return _not_approved(command)
+        found += [_check_command_read(paths.policy, path) for path in resolved]
+    return _merge(found)
+
+
+def _not_approved(command: Command) -> list[Reason]:
+    rule = suggestions.rule_for_command(strip_plain_wrappers(command))
+    return [Reason(f"`{_show(command.text)}`: not known to be read-only", rule)]
+
+
+def _check_redirect(redirect: Redirect, paths: _Paths) -> Found:
+    resolved = paths.of(redirect.target)
+    if resolved is None:
+        return [Reason("a redirection leads to a file that is not known")]
+    check = paths.policy.check_write if redirect.kind == "write" else paths.policy.check_read
+    return _merge([check(path) for path in resolved if not is_harmless_device(path)])
+
+
+def _check_command_read(policy: Policy, path: str) -> Found:
+    found = policy.check_read(path)
+    return [] if isinstance(found, list) and policy.ground.is_system(path) else found
+
+
+def _is_approved(command: Command, policy: Policy) -> bool:
+    if policy.mode == "plan":
+        return False
+    rules = policy.command_rules((*policy.allow, *policy.grants))
+    return any(_matches(rule, each) for each in (command, strip_plain_wrappers(command)) for rule in rules)
+
+
+def _matches(rule: Rule, command: Command) -> bool:
+    is_plain = all(is_harmless_variable(word) for word in command.assigned)
+    return rule.matches_words(command.words if is_plain else (*command.assigned, *command.words)) == "yes"
+
+
+def _find_approval(line: Line, paths: _Paths) -> str | None:
+    """Whether the user approved any of it: by a rule, a grant, or the mode that lets a file be written."""
+    policy = paths.policy
+    if any(redirect.kind == "write" for redirect in line.redirects if not _is_device(redirect, paths)):
+        return "mode" if policy.mode == "auto-edit" else "rule"
+    granted = [command for command in line.commands if _is_approved(command, policy)]
+    if not granted:
+        return None
+    without_grants = msgspec.structs.replace(policy, grants=())
+    return "rule" if all(_is_approved(command, without_grants) for command in granted) else "grant"
+
+
+def _is_device(redirect: Redirect, paths: _Paths) -> bool:
+    return all(is_harmless_device(path) for path in paths.of(redirect.target) or ("",))
+
+
+# running in the sandbox
+
+
+def _check_loose(line: Line, paths: _Paths, shell: Shell, depth: int = 0) -> Iterator[Found]:
+    """Why a line may not run in the read-only sandbox: it seems to write, or to read outside the workspace."""
+    for word in filter(is_powerful_variable, line.assigned):
+        yield [Reason(f"`{_show(word.shown)}`: it sets a variable that other programs obey")]
+    for redirect in line.redirects:
+        found = _check_redirect(redirect, paths)
+        if redirect.kind == "write" and isinstance(found, Allow) and not _is_device(redirect, paths):
+            found = [Reason(f"changes {redirect.target.shown}")]
+        yield found
+    for command in line.commands:
+        if command.words[0].text not in line.functions:
+            yield from _check_loose_command(command, paths, shell, depth)
+
+
+def _check_loose_command(command: Command, paths: _Paths, shell: Shell, depth: int) -> Iterator[Found]:
+    shown = f"`{_show(command.text)}`"
+    name = command.words[0].shown
+    if depth > MAX_CODE_DEPTH:
+        yield [Reason(f"{shown}: shells are nested too deeply")]
+    elif sets_powerful_variable(command):
+        yield [Reason(f"{shown}: it sets a variable that other programs obey")]
+    elif shell.programs.is_foreign(name):
+        yield [Reason(f"{shown}: a program of the workspace", suggestions.rule_for_command(command))]
+    elif (inner := unwrap(command)) is not None:
+        commands, codes = inner
+        for each in commands:
+            yield from _check_loose_command(each, paths, shell, depth + 1)
+        for code in codes:
+            yield from _check_loose(read_line(code, paths.policy.ground.home), paths, shell, depth + 1)
+    else:
+        bare = (Word(name.removeprefix("/usr").removeprefix("/bin/")), *command.words[1:])
+        reads = loose_reads(bare) if command.words[0].text is not None else None
+        if reads is None:
+            is_ruled = _is_approved(command, paths.policy)
+            note = (
+                "allowed, but not in a line that is more than plain commands"
+                if is_ruled
+                else "not known to be read-only"
+            )
+            yield [Reason(f"{shown}: {note}", suggestions.rule_for_command(command))]
+        else:
+            for word in reads:
+                yield _check_loose_path(word, paths)
+
+
+def _check_loose_path(word: Word, paths: _Paths) -> Found:
+    """A path outside the workspace is asked about if it is there; the sandbox hides it in any case."""
+    resolved = paths.of(word) or ()
+    found = [_check_command_read(paths.policy, path) for path in resolved if Path(path).exists()]
+    return found[0] if found and all(isinstance(each, list) and each for each in found) else []
+
+
+def _find_readable(line: Line, paths: _Paths) -> tuple[str, ...]:
+    """Paths outside the workspace that the user's rules allow this line to read."""
+    words = [word for command in line.commands for word in command.words[1:]]
+    words += [redirect.target for redirect in line.redirects]
+    policy = paths.policy
+    resolved = {path for word in words for path in paths.of(word) or () if not policy.ground.is_free_to_read(path)}
+    return tuple(sorted(path for path in resolved if isinstance(policy.check_read(path), Allow)))
+
+
+# rules that deny
+
+
+def _find_denials(line: Line, text: str, paths: _Paths, depth: int = 0) -> Refuse | list[Reason]:
+    """Refuse what a deny rule names; a reason to ask for each thing that one may name."""
+    policy = paths.policy
+    rules = policy.command_rules(policy.deny)
+    doubts: list[Found] = []
+    for command in line.commands:
+        for words in _forms(command):
+            for rule in rules:
+                match rule.matches_words(words):
+                    case "yes":
+                        return refuse(rule, f"to run `{_show(' '.join(word.shown for word in words))}`")
+                    case "maybe":
+                        doubts.append(_doubt(command.text, rule))
+                    case _:
+                        pass
+        if rules and depth < MAX_CODE_DEPTH:
+            doubts += [
+                _find_denials(read_line(code, policy.ground.home), code, paths, depth + 1)
+                for code in possible_code(command.words)
+            ]
+        doubts.append(_find_denied_paths(command, paths))
+    doubts += [_deny_redirect(redirect, paths) for redirect in line.redirects]
+    doubts += [_doubt_paths(word, paths, word.shown) for word in line.others]
+    if line.not_plain:
+        doubts += [_doubt(text, rule) for rule in rules if find_problem(text) is not None or _mentions(text, rule)]
+    return _merge(doubts)
+
+
+def _forms(command: Command) -> Iterator[Sequence[Word]]:
+    for words in possible_commands(command.words):
+        yield words
+        if words[0].text == "git":
+            yield from git.without_globals(words)
+
+
+def _mentions(text: str, rule: Rule) -> bool:
+    """Whether a text that cannot be read exactly has all the words of a rule, however they are quoted."""
+    plain = re.sub(r"\\\n|[\\'\"${}]", "", text)
+    patterns = [word.regex.pattern for word in rule.words or () if not word.is_any]
+    return all(re.search(rf"(?<![\w-])(?:{pattern})(?![\w-])", plain) for pattern in patterns)
+
+
+def _doubt(text: str, rule: Rule) -> list[Reason]:
+    return [Reason(f"`{_show(text)}`: it may be what the rule {rule.text!r} forbids")]
+
+
+def _find_denied_paths(command: Command, paths: _Paths) -> Refuse | list[Reason]:
+    """A command that reads a denied path is refused; one that may read or change one is asked about."""
+    policy = paths.policy
+    if not policy.denies_some("read") and not policy.denies_some("write"):
+        return []
+    reads = loose_reads(command.words)
+    found: list[Found] = []
+    for word in command.words[1:] if reads is None else reads:
+        resolved = paths.of(word)
+        for path in resolved or ():
+            if reads is not None and (rule := policy.find_denial("read", path)) is not None:
+                return refuse(rule, f"to read {path}")
+            if reads is not None and policy.denies_some("read") and _reads_files(command) and Path(path).is_dir():
+                note = "it may read what a rule forbids; the grep tool leaves that out"
+                found.append([Reason(f"`{_show(command.text)}`: {note}", is_read=True)])
+        if resolved is None and reads is not None and policy.denies_some("read"):
+            found.append([Reason(f"`{_show(command.text)}`: which files it reads is not known", is_read=True)])
+        if reads is None:
+            found.append(_doubt_paths(word, paths, command.text))
+    return _merge(found)
+
+
+def _doubt_paths(word: Word, paths: _Paths, text: str) -> list[Reason]:
+    for path in paths.of(word) or ():
+        rule = paths.policy.find_denial("read", path) or paths.policy.find_denial("write", path)
+        if rule is not None:
+            return _doubt(text, rule)
+    return []
+
+
+def _deny_redirect(redirect: Redirect, paths: _Paths) -> Found:
+    for path in paths.of(redirect.target) or ():
+        if (rule := paths.policy.find_denial(redirect.kind, path)) is not None:
+            return refuse(rule, f"to {'read' if redirect.kind == 'read' else 'change'} {path}")
+    return []
+
+
+def _reads_files(command: Command) -> bool:
+    name = command.words[0].shown.rpartition("/")[2]
+    return name not in _LISTING or (name == "git" and any(word.text == "grep" for word in command.words))
+
+
+# helpers
+
+
+def _find_directories(line: Line, directory: str) -> Directories:
+    """The directories that the commands of a line may run in; None: not known."""
+    found: Directories = frozenset({directory})
+    targets: list[str] = []
+    for command in line.commands:
+        for words in possible_commands(command.words):
+            name = words[0].text
+            if name == "cd":
+                if len(words) != 2 or words[1].text in (None, "", "-") or words[1].is_glob:
+                    return None
+                targets.append(words[1].shown)
+            elif name in ("pushd", "popd"):
+                return None
+        if command.words[0].text in ("source", ".", "eval"):
+            return None
+    for _ in range(len(targets) if not line.has_control_flow else len(targets) and 8):
+        for target in targets:
+            found = change_directory(found, target)
+    return found
+
+
+def _merge(found: Sequence[Found]) -> Refuse | list[Reason]:
+    reasons: list[Reason] = []
+    for each in found:
+        if isinstance(each, Refuse):
+            return each
+        if isinstance(each, list):
+            reasons += each
+    return reasons
+
+
+def _show(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= MAX_SHOWN_CHARS else flat[: MAX_SHOWN_CHARS - 1] + "…"
