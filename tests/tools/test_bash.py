@@ -244,6 +244,7 @@ async def test_without_bash_the_plain_shell_does(hands: Hands, monkeypatch: pyte
         return None
 
     monkeypatch.setattr(shell.shutil, "which", no_bash)
+    monkeypatch.setattr(shell, "BASHES", ())
     assert (await hands.call("bash", command="echo ${BASH_VERSION:-none}")).content == "none"
 
 

@@ -36,7 +36,7 @@ from kedge.tools.permissions.grants import granted
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
-from kedge.tools.sandbox.sandbox import is_possible
+from kedge.tools.sandbox.sandbox import can_hold_read_only
 
 
 class _Hands(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +181,7 @@ class _Turn:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
-        can_hold = mode != "plan" or await asyncio.to_thread(is_possible, place.config.sandbox)
+        can_hold = mode != "plan" or await asyncio.to_thread(can_hold_read_only)
         return tools_for(run.kind, run.permissions, mode, self._parts.tools, can_hold=can_hold)
 
     async def _system(self, place: TurnPlace, info: ModelInfo, mode: Mode, *, has_tools: bool) -> str:

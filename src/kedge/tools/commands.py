@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from kedge.tools import shell
 from kedge.tools.output import Cleaner, Excerpt
 from kedge.tools.port import ToolContext
 from kedge.tools.sandbox.launch import keeper_ended
+from kedge.tools.sandbox.limits import Limits
 from kedge.tools.sandbox.policy import Hold
 from kedge.tools.saved import Saved
 from kedge.tools.shell import PIECE, Started
@@ -35,6 +37,7 @@ class Command:
         on_text: Callable[[str], None],
         timeout_s: float | None,
         keeper: str = "",
+        limits: Limits | None = None,
     ) -> None:
         self.exit_code: int | None = None
         self.left: list[str] = []  # who was still alive when the shell had ended
@@ -49,13 +52,18 @@ class Command:
         self._lines = 0  # before the excerpt
         self._cleaner = Cleaner()
         self._keeper = keeper
-        self._child, self._record, self._output, self._pipe = started
+        self._child, self._record, self._output, self._pipe, self._temporary = started
+        self._limits = limits
         self._began = time.monotonic()
         self._ended: float | None = None
         self._ending = asyncio.Lock()  # held while it is ended: whoever still dies then is not left
         self._tasks = [asyncio.create_task(self._work())]
+        if limits is not None:
+            timeout_s = limits.timeout_s(timeout_s)
         if timeout_s is not None:
-            self._tasks.append(asyncio.create_task(self._end_after(timeout_s)))
+            # Of an unapproved command nothing goes on after its time; of others, what they left in the background.
+            last = self.exited if limits is None else self.over
+            self._tasks.append(asyncio.create_task(self._end_after(timeout_s, last)))
         for task in self._tasks:
             task.add_done_callback(_log_failure)
 
@@ -69,9 +77,12 @@ class Command:
         on_text: Callable[[str], None],
         timeout_s: float | None,
         hold: Hold | None = None,
+        limits: Limits | None = None,
     ) -> Command:
-        started = await shell.start(ctx, command, directory, env, hold)
-        return cls(started, Saved(ctx.scratch), on_text, timeout_s, hold.keeper if hold else "")
+        """`limits`: of a command that runs without approval and without a sandbox; a read-only sandbox has its own."""
+        limits = limits or (hold.limits if hold else None)
+        started = await shell.start(ctx, command, directory, env, hold, limits)
+        return cls(started, Saved(ctx.scratch), on_text, timeout_s, hold.keeper if hold else "", limits)
 
     @property
     def took_s(self) -> float:
@@ -82,7 +93,7 @@ class Command:
         """Of its shell, in a few words."""
         code = self.exit_code
         if self.timed_out:
-            return "ended: its time was up"
+            return "ended: its time was up" + (", which is bounded without approval" if self._limits else "")
         if code is None:
             return "running"
         return f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
@@ -129,6 +140,8 @@ class Command:
             await asyncio.gather(pump, return_exceptions=True)
             self._pipe.close()
             self.saved.close()
+            if self._temporary is not None:
+                await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
             self.exited.set()
             self.over.set()
             self.news.set()
@@ -167,10 +180,10 @@ class Command:
         self.news.set()
         self._on_text(text)
 
-    async def _end_after(self, timeout_s: float) -> None:
+    async def _end_after(self, timeout_s: float, last: asyncio.Event) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self.exited.wait()
+                await last.wait()
         except TimeoutError:
             self.timed_out = True
             if await self.end():

@@ -10,16 +10,19 @@ import asyncio
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kedge import failpoints
 from kedge.protocol.bounds import MAX_COMMAND_BYTES
+from kedge.tools.environment import safe_path, unapproved_environment
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Process, ToolContext
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.launch import launch
+from kedge.tools.sandbox.limits import Limits, set_limits
 from kedge.tools.sandbox.policy import DOORS, Hold
 
 MARK = "KEDGE_PROCESS"
@@ -27,6 +30,7 @@ _WAITING = "waiting"
 # The plain shell is the quickest to start: about a millisecond. Its input is the gate, and then nothing.
 _GATE = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$@" </dev/null'
 _SH = "/bin/sh"
+BASHES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 PIECE = 64 * 1024  # read at once, of what a command says
 
 
@@ -41,27 +45,58 @@ class Started(NamedTuple):
     record: Process
     output: asyncio.StreamReader
     pipe: asyncio.ReadTransport
+    temporary: Path | None  # a directory of its own, to be removed after it
 
 
 async def start(
-    ctx: ToolContext, command: str, directory: Path, env: Mapping[str, str], hold: Hold | None = None
+    ctx: ToolContext,
+    command: str,
+    directory: Path,
+    env: Mapping[str, str],
+    hold: Hold | None = None,
+    limits: Limits | None = None,
 ) -> Started:
-    """The command at work in a process group of its own, on record; what it says on both channels comes in order."""
+    """The command at work in a process group of its own, on record; what it says on both channels comes in order.
+
+    In a read-only sandbox its variables are those of an unapproved command, whatever `env` holds."""
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES or "\0" in command:
         raise ToolError(
             f"The command holds a NUL, or more than {MAX_COMMAND_BYTES:,} bytes; write a script with the write tool"
             " and run that."
         )
+    if hold is None or hold.with_temporary is None:
+        return await _start(ctx, command, directory, env, hold, limits, None)
+    env = unapproved_environment(env, ctx.directory, ctx.scratch)
+    temporary = Path(tempfile.mkdtemp(dir=hold.temporary))
+    try:
+        return await _start(ctx, command, directory, env, hold.with_temporary(str(temporary)), limits, temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+async def _start(
+    ctx: ToolContext,
+    command: str,
+    directory: Path,
+    env: Mapping[str, str],
+    hold: Hold | None,
+    limits: Limits | None,
+    temporary: Path | None,
+) -> Started:
     with contextlib.ExitStack() as ends:
         said, saying = _pipe(ends)
         gate, opener = _pipe(ends)
+        shell = find_shell(env, ctx.directory, ctx.scratch)
         try:
-            child = await _started((find_shell(env, directory), "-c", command), gate, saying, directory, env, hold)
+            child = await _started((shell, "-c", command), gate, saying, directory, env, hold)
         except CannotHold as error:
             raise ToolError(f"The command was not run: its sandbox could not be made ({error.why}).") from error
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ToolError(f"The command could not be started in {directory} ({reason}).") from error
+        if limits is not None:
+            await asyncio.to_thread(set_limits, child.pid, limits)
         failpoints.hit("command.spawned")
         record = await ctx.process_started(child.pid)
         failpoints.hit("command.recorded")
@@ -69,7 +104,7 @@ async def start(
         with contextlib.suppress(BrokenPipeError):  # it was ended at once
             os.write(opener, f"{record.mark}\n".encode())
         failpoints.hit("command.released")
-        return Started(child, record, output, pipe)
+        return Started(child, record, output, pipe, temporary)
 
 
 async def _started(
@@ -117,5 +152,12 @@ async def _reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]
     return reader, pipe
 
 
-def find_shell(env: Mapping[str, str], directory: Path) -> str:
-    return shutil.which("bash", path=env.get("PATH")) or _SH
+def find_shell(env: Mapping[str, str], directory: Path, scratch: Path | None = None) -> str:
+    """The bash that runs an agent's commands, or /bin/sh where there is none. Never one of the workspace's."""
+    roots = (directory, *((scratch,) if scratch is not None else ()))
+    path = safe_path(env.get("PATH", os.defpath), roots)
+    found = shutil.which("bash", path=path)
+    for program in (*((found,) if found else ()), *BASHES):
+        if os.access(program, os.X_OK) and safe_path(os.path.realpath(program), roots):
+            return program
+    return _SH

@@ -1,6 +1,6 @@
 """Tries to break out, one way after the other, and says of each whether it went. Runs alone, with nothing but Python.
 
-usage: attempts.py RESULTS NAME ...
+usage: attempts.py NAME ...
 
 It is told by variables what there is outside: OUT (for each attempt a directory of its name, with `file` and `dir` in
 it), HOME (with a secret), DATA, SERVER and VICTIM (processes), SOCKET, ABSTRACT, TCP and UDP (who listens there).
@@ -498,5 +498,4 @@ def tried(name: str) -> str:
 
 
 if __name__ == "__main__":
-    results, *names = sys.argv[1:]
-    Path(results).write_text(json.dumps({name: tried(name) for name in names}))
+    sys.stdout.write(json.dumps({name: tried(name) for name in sys.argv[1:]}))

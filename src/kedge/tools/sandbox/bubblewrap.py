@@ -16,20 +16,23 @@ from pathlib import Path
 from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import calls, kernel
 from kedge.tools.sandbox.errors import CannotHold
-from kedge.tools.sandbox.landlock import CAPABILITIES
+from kedge.tools.sandbox.landlock import ABI_OF_SCOPES, CAPABILITIES
 from kedge.tools.sandbox.launch import in_a_thread
+from kedge.tools.sandbox.limits import UNAPPROVED
 from kedge.tools.sandbox.policy import Hold, Policy, is_below, told, variables
+from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 
 NAME: SandboxMode = "bubblewrap"
 _PROBE_S = 10.0
-_LANDLOCK_ABI_OF_SCOPES = 6
 # What names are looked up with, and where NixOS keeps programs. The rest of /run is sockets of the machine's services.
 _RUN = ("systemd/resolve", "resolvconf", "NetworkManager/resolv.conf", "current-system", "wrappers", "opengl-driver")
 # Settings of the kernel, which belong to root, and so to a command of root's.
 _PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
+_DAC_READ_SEARCH = 2
 _CAPABILITY_NAMES = {
     0: "CAP_CHOWN",
     1: "CAP_DAC_OVERRIDE",
+    2: "CAP_DAC_READ_SEARCH",
     3: "CAP_FOWNER",
     4: "CAP_FSETID",
     5: "CAP_KILL",
@@ -85,13 +88,61 @@ def hold(policy: Policy) -> Hold:
         NAME,
         tuple(words),
         lambda: _restrict(unix_sockets=policy.unix_sockets),
-        variables(policy),
+        variables(policy.temporary),
         told(policy),
         keeper="bwrap",
     )
 
 
-def _namespaces(*, network: bool) -> list[str]:
+def hold_read_only(policy: ReadOnlyPolicy) -> Hold:
+    """Raises CannotHold."""
+    if (why := why_not()) is not None:
+        raise CannotHold(why)
+    return _hold_read_only(policy, policy.temporary)
+
+
+def _hold_read_only(policy: ReadOnlyPolicy, temporary: str) -> Hold:
+    bwrap = program()
+    assert bwrap is not None
+    kept = frozenset({_DAC_READ_SEARCH} if policy.keeps_read_override else ())
+    words = [bwrap, *_namespaces(network=False, capabilities=kept), *_read_only_files(policy, temporary), "--"]
+    return Hold(
+        NAME,
+        tuple(words),
+        lambda: _restrict(unix_sockets=False, is_read_only=True),
+        variables(temporary),
+        "",
+        keeper="bwrap",
+        limits=UNAPPROVED,
+        temporary=temporary,
+        with_temporary=functools.partial(_hold_read_only, policy),
+    )
+
+
+def _read_only_files(policy: ReadOnlyPolicy, temporary: str) -> list[str]:
+    """An empty root with what may be read in it, from the outside to the inside."""
+    mounts: dict[str, list[str]] = {"/dev": ["--dev", "/dev"], "/proc": ["--proc", "/proc"]}
+    for name in _PROC:
+        mounts[f"/proc/{name}"] = ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    for path in (policy.tree, *policy.readable):
+        if path:
+            mounts[path] = ["--ro-bind-try", path, path]
+    for path in policy.hidden:
+        is_shown = any(is_below(path, each) for each in (policy.tree, *policy.readable) if each)
+        if path not in mounts and is_shown and _is_itself(path):
+            mounts[path] = ["--tmpfs", path] if _is_directory(path) else ["--ro-bind", "/dev/null", path]
+    mounts[temporary] = ["--bind", temporary, temporary]
+    for link, target in policy.links:
+        if not any(is_below(link, each) for each in mounts):
+            mounts[link] = ["--symlink", target, link]
+    inwards = sorted(mounts, key=lambda path: (path.count("/"), path))
+    covers = ["/dev", *(path for path in inwards if mounts[path][0] == "--tmpfs"), "/"]
+    return [word for path in inwards for word in mounts[path]] + [
+        word for path in covers for word in ("--remount-ro", path)
+    ]
+
+
+def _namespaces(*, network: bool, capabilities: frozenset[int] = CAPABILITIES) -> list[str]:
     # No --new-session: a command has a session of its own already, without a terminal, and its group is on record.
     # No --die-with-parent: what a shell leaves in the background would die with it.
     words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -99,7 +150,7 @@ def _namespaces(*, network: bool) -> list[str]:
         words.append("--unshare-net")
     if os.geteuid() == 0:
         words += ["--cap-drop", "ALL"]
-        words += [word for each in sorted(CAPABILITIES) for word in ("--cap-add", _CAPABILITY_NAMES[each])]
+        words += [word for each in sorted(capabilities) for word in ("--cap-add", _CAPABILITY_NAMES[each])]
     return words
 
 
@@ -179,14 +230,16 @@ def _is_seen(path: str, policy: Policy) -> bool:
     return not is_replaced or any(is_below(path, each) for each in policy.readable)
 
 
-def _restrict(*, unix_sockets: bool) -> None:
+def _restrict(*, unix_sockets: bool, is_read_only: bool = False) -> None:
     """What namespaces leave open: sockets without a place among the files, and calls that filters do not see."""
+    # bwrap itself needs sockets, to make an empty network. Shared memory and the like have a namespace of their own.
     families = (*calls.NETWORK, *((socket.AF_UNIX,) if unix_sockets else ()))
+    refused = (*calls.IPC, *calls.INSPECTION) if is_read_only else ()
     kernel.promise_no_new_privileges()
-    if kernel.landlock_abi() >= _LANDLOCK_ABI_OF_SCOPES:
+    if kernel.landlock_abi() >= ABI_OF_SCOPES:
         ruleset = kernel.create_ruleset(0, 0, 0b11)
         try:
             kernel.restrict_self(ruleset)
         finally:
             os.close(ruleset)
-    kernel.filter_calls(calls.program(families))
+    kernel.filter_calls(calls.program(families, no_attributes=is_read_only, also_refused=refused))

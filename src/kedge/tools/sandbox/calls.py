@@ -26,6 +26,8 @@ _TYPE_MASK = 0xF  # of a socket, without its flags
 _DATAGRAM = socket.SOCK_DGRAM
 # Attributes that are set through a file that was only opened to be read.
 _SETS_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820)
+# TIOCSTI and TIOCLINUX put characters into a terminal, as if they had been typed.
+_TYPES_INTO_A_TERMINAL = (0x5412, 0x541C)
 
 NETWORK = (socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
 
@@ -36,7 +38,15 @@ class _Machine(NamedTuple):
 
 
 # By the names of their calls; numbers from 424 on are the same everywhere.
-_COMMON = {"io_uring_setup": 425, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466, "file_setattr": 469}
+_COMMON = {
+    "io_uring_setup": 425,
+    "fchmodat2": 452,
+    "setxattrat": 463,
+    "removexattrat": 466,
+    "file_setattr": 469,
+    "pidfd_send_signal": 424,
+    "pidfd_getfd": 438,
+}
 _X86_64 = _Machine(
     0xC000003E,
     {
@@ -64,6 +74,32 @@ _X86_64 = _Machine(
         "removexattr": 197,
         "lremovexattr": 198,
         "fremovexattr": 199,
+        "shmget": 29,
+        "shmat": 30,
+        "shmctl": 31,
+        "semget": 64,
+        "semop": 65,
+        "semctl": 66,
+        "semtimedop": 220,
+        "msgget": 68,
+        "msgsnd": 69,
+        "msgrcv": 70,
+        "msgctl": 71,
+        "mq_open": 240,
+        "mq_unlink": 241,
+        "ptrace": 101,
+        "process_vm_readv": 310,
+        "process_vm_writev": 311,
+        "open_by_handle_at": 304,
+        "perf_event_open": 298,
+        "bpf": 321,
+        "userfaultfd": 323,
+        "syslog": 103,
+        "kill": 62,
+        "tkill": 200,
+        "tgkill": 234,
+        "rt_sigqueueinfo": 129,
+        "rt_tgsigqueueinfo": 297,
     },
 )
 _GENERIC = {
@@ -85,6 +121,32 @@ _GENERIC = {
     "removexattr": 14,
     "lremovexattr": 15,
     "fremovexattr": 16,
+    "shmget": 194,
+    "shmctl": 195,
+    "shmat": 196,
+    "semget": 190,
+    "semctl": 191,
+    "semtimedop": 192,
+    "semop": 193,
+    "msgget": 186,
+    "msgctl": 187,
+    "msgrcv": 188,
+    "msgsnd": 189,
+    "mq_open": 180,
+    "mq_unlink": 181,
+    "ptrace": 117,
+    "process_vm_readv": 270,
+    "process_vm_writev": 271,
+    "open_by_handle_at": 265,
+    "perf_event_open": 241,
+    "bpf": 280,
+    "userfaultfd": 282,
+    "syslog": 116,
+    "kill": 129,
+    "tkill": 130,
+    "tgkill": 131,
+    "rt_sigqueueinfo": 138,
+    "rt_tgsigqueueinfo": 240,
 }
 _MACHINES = {
     "x86_64": _X86_64,
@@ -102,14 +164,31 @@ _CHANGES_OF_ATTRIBUTES = (
 )
 
 
-def program(families: Iterable[int], *, no_attributes: bool = False, machine: str = "") -> bytes:
-    """The filter: sockets of these families alone, and maybe no way to change the attributes of a file."""
+# Shared memory, semaphores and queues of System V and POSIX: they outlive a command, and other programs have them too.
+IPC = (
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+)
+# Other processes, and files without their names.
+INSPECTION = (
+    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "perf_event_open", "bpf", "userfaultfd"),
+    *("open_by_handle_at", "syslog"),
+)
+# For kernels whose Landlock does not know signals: to oneself, too.
+SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
+
+
+def program(
+    families: Iterable[int], *, no_attributes: bool = False, also_refused: Iterable[str] = (), machine: str = ""
+) -> bytes:
+    """The filter: sockets of these families alone, maybe no way to change the attributes of a file, and none of the
+    calls in `also_refused`."""
     here = _MACHINES.get(machine or platform.machine())
     if here is None or sys.byteorder != "little" or sys.maxsize < 2**32:
         raise CannotHold(f"calls are not known for this kind of machine ({platform.machine()})")
     families = tuple(families)
     numbers = here.numbers
-    refused = (*_ALWAYS, *(_CHANGES_OF_ATTRIBUTES if no_attributes else ()))
+    refused = (*_ALWAYS, *(_CHANGES_OF_ATTRIBUTES if no_attributes else ()), *also_refused)
     code = [_load(_ARCH_AT), *_unless_equal(here.arch, _KILL), _load(_NUMBER_AT)]
     if here is _X86_64:
         code += [_jump(_AT_LEAST, _X32, 0, 1), _return(_ERRNO | errno.ENOSYS)]
@@ -120,8 +199,8 @@ def program(families: Iterable[int], *, no_attributes: bool = False, machine: st
     if socket.AF_UNIX not in families:
         datagrams = [_load(_ARGUMENTS_AT[1]), (_AND, 0, 0, _TYPE_MASK), *_none_of((_DATAGRAM,))]
         code += _if_call(numbers["socketpair"], datagrams)
-    if no_attributes:
-        code += _if_call(numbers["ioctl"], [_load(_ARGUMENTS_AT[1]), *_none_of(_SETS_ATTRIBUTES)])
+    ioctls = (*_TYPES_INTO_A_TERMINAL, *(_SETS_ATTRIBUTES if no_attributes else ()))
+    code += _if_call(numbers["ioctl"], [_load(_ARGUMENTS_AT[1]), *_none_of(ioctls)])
     code.append(_return(_ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+from kedge.tools.sandbox.policy import is_below
 
 # Whoever writes these decides what git runs, outside of any sandbox, the next time that somebody uses it.
 _SWITCHES = ("hooks", "config", "config.worktree")
 # What a commit in a worktree changes of the repository that it belongs to.
 _SHARED = ("objects", "refs", "logs")
 _MAX_POINTER = 4096
+_MAX_SETTINGS = 256 * 1024
 
 
 def protected(workspace: Path) -> list[Path]:
@@ -44,3 +50,73 @@ def _pointed(file: Path, before: str, base: Path) -> Path | None:
     if not text.startswith(before) or not (target := text.removeprefix(before)):
         return None
     return Path(os.path.realpath(base / target))
+
+
+class Repository(NamedTuple):
+    """What git reads outside of a workspace: `files` with all that is below, of `tree` only names and a few files."""
+
+    files: tuple[str, ...] = ()
+    tree: str = ""  # the top of the working tree, if the workspace is a directory in it
+
+
+def readable(workspace: Path, homes: Iterable[str]) -> Repository:
+    """The repository of a worktree or a submodule, or the one that a workspace is a directory of.
+
+    A pointer counts only if the repository points back: the workspace could name any repository of the user's.
+    """
+    own = [Path(home) for home in homes]
+    for directory in (workspace, *workspace.parents):
+        if directory != workspace and any(home.is_relative_to(directory) for home in own):
+            break  # the home itself, or above it: its history is that of the user's own files
+        pointer = directory / ".git"
+        if pointer.is_symlink() or not pointer.exists():
+            continue
+        tree = "" if directory == workspace else str(directory)
+        if pointer.is_dir():
+            return Repository((str(pointer),) if tree else (), tree)
+        return Repository(_behind(pointer, directory), tree)
+    return Repository()
+
+
+def _behind(pointer: Path, directory: Path) -> tuple[str, ...]:
+    """What a `.git` file leads to, if that leads back."""
+    own = _pointed(pointer, "gitdir: ", directory)
+    if own is None or not (own / "HEAD").is_file():
+        return ()
+    if own.parent.name == "worktrees" and _pointed(own / "gitdir", "", own) == pointer:
+        common = own.parent.parent
+        return (str(own), str(common)) if (common / "objects").is_dir() else ()
+    return (str(own),) if _worktree_of(own) == directory else ()
+
+
+def _worktree_of(repository: Path) -> Path | None:
+    """What the configuration of a submodule's repository names as its working tree."""
+    found = re.search(r"^\s*worktree\s*=\s*(.+?)\s*$", _text_of(repository / "config"), re.MULTILINE)
+    return None if found is None else Path(os.path.realpath(repository / found[1].strip('"')))
+
+
+def settings(homes: Iterable[str], env: Mapping[str, str]) -> tuple[str, ...]:
+    """The user's own settings of git, and the files that they include; never credentials."""
+    found: list[Path] = []
+    for home in map(Path, homes):
+        config = Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "git"
+        files = [home / ".gitconfig", *(config / name for name in ("config", "ignore", "attributes"))]
+        included = [path for file in files[:2] for path in _named_in(file, home)]
+        found += [path for path in (*files, *included) if path.is_file() and "credential" not in path.name]
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in found))
+
+
+def _named_in(file: Path, home: Path) -> list[Path]:
+    names = re.findall(r"^\s*(?:path|excludesfile|attributesfile)\s*=\s*(.+?)\s*$", _text_of(file), re.I | re.M)
+    paths = [Path(f"{home}{name[1:]}") if name.startswith("~/") else file.parent / name for name in names]
+    return [
+        path for path in paths if path.name.startswith((".git", "git")) or is_below(str(path), f"{home}/.config/git")
+    ]
+
+
+def _text_of(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return os.fsdecode(opened.read(_MAX_SETTINGS))
+    except OSError:
+        return ""

@@ -10,18 +10,24 @@ import functools
 import os
 import socket
 import stat
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import calls, kernel
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.launch import in_a_thread
+from kedge.tools.sandbox.limits import UNAPPROVED
 from kedge.tools.sandbox.policy import Hold, Policy, is_below, told, variables
+from kedge.tools.sandbox.read_only import PROC_FILES, ReadOnlyPolicy
 
 NAME: SandboxMode = "landlock"
 # Before, files could be cut short wherever they could be read.
 OLDEST_ABI = 3
+ABI_OF_SCOPES = 6  # signals, and sockets without a file
 MAX_RULES = 20_000  # each is an open file for a moment; nobody's home is that full
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -30,6 +36,10 @@ _MAKE_CHAR, _MAKE_DIR, _MAKE_REG, _MAKE_SOCK, _MAKE_FIFO, _MAKE_BLOCK, _MAKE_SYM
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _TCP = 0b11  # bind and connect
 _SCOPES = 0b11  # abstract sockets and signals
+
+# The kernel's inodes of /proc can be others after a while, and settings of the machine change.
+_RULESET_S = 60.0
+_MAX_RULESETS = 16
 
 _ALL = (_TRUNCATE << 1) - 1  # of the third
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
@@ -41,9 +51,10 @@ _WRITE = _READ | _READ_DIR | _CHANGE_FILES | _CHANGE_DIRECTORIES
 
 _DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 _DEVICES_IN = "/dev"
+_READ_ONLY_DEVICES = tuple(path for path in _DEVICES if path != "/dev/tty")
 
 # Of root's powers, those that its files need; the others would reach around every wall.
-_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _BIND = 0, 1, 3, 4, 5, 6, 7, 10
+_CHOWN, _DAC_OVERRIDE, _DAC_READ_SEARCH, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _BIND = 0, 1, 2, 3, 4, 5, 6, 7, 10
 CAPABILITIES = frozenset({_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _BIND})
 
 
@@ -62,7 +73,7 @@ def why_not() -> str | None:
 def describe() -> str:
     """What this kernel's can do and what not."""
     abi = kernel.landlock_abi()
-    gaps = "" if abi >= 6 else "; it does not keep commands from signalling other processes of yours"
+    gaps = "" if abi >= ABI_OF_SCOPES else "; it does not keep commands from signalling other processes of yours"
     return f"Landlock, ABI {abi}{gaps}"
 
 
@@ -76,7 +87,7 @@ def hold(policy: Policy) -> Hold:
         around = next((each for each in policy.writable if is_below(path, each)), None)
         if around is not None and os.path.lexists(path):
             raise CannotHold(f"Landlock cannot hide {path} inside of {around}, which can be written; bubblewrap could")
-    return Hold(NAME, (), lambda: restrict(policy), variables(policy), told(policy))
+    return Hold(NAME, (), lambda: restrict(policy), variables(policy.temporary), told(policy))
 
 
 def restrict(policy: Policy) -> None:
@@ -85,8 +96,8 @@ def restrict(policy: Policy) -> None:
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
     families = calls.NETWORK if policy.network else ()
-    program = calls.program(families, no_attributes=policy.is_read_only)
-    ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= 6 else 0)
+    program = calls.program(families, no_attributes=policy.is_read_only, also_refused=calls.IPC)
+    ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= ABI_OF_SCOPES else 0)
     try:
         for count, (path, access) in enumerate(_rules(policy)):
             _add(ruleset, path, access & rights)
@@ -98,6 +109,131 @@ def restrict(policy: Policy) -> None:
     finally:
         os.close(ruleset)
     kernel.filter_calls(program)
+
+
+def hold_read_only(policy: ReadOnlyPolicy) -> Hold:
+    """Raises CannotHold."""
+    if (why := why_not()) is not None:
+        raise CannotHold(why)
+    return _hold_read_only(policy, policy.temporary)
+
+
+def _hold_read_only(policy: ReadOnlyPolicy, temporary: str) -> Hold:
+    return Hold(
+        NAME,
+        (),
+        lambda: _restrict_read_only(policy, temporary),
+        variables(temporary),
+        "",
+        limits=UNAPPROVED,
+        temporary=temporary,
+        with_temporary=functools.partial(_hold_read_only, policy),
+    )
+
+
+def _restrict_read_only(policy: ReadOnlyPolicy, temporary: str) -> None:
+    """Restrict the calling thread for ever.
+
+    The rules for reading are made once: hundreds of files need not be opened for each command. Those for writing are
+    a second layer, of this command alone. What one of the layers refuses is refused."""
+    has_scopes = kernel.landlock_abi() >= ABI_OF_SCOPES
+    refused = (*calls.IPC, *calls.INSPECTION, *(() if has_scopes else calls.SIGNALS))
+    ruleset = _rulesets.get(policy)
+    try:
+        kernel.drop_capabilities(frozenset({_DAC_READ_SEARCH}) if policy.keeps_read_override else frozenset())
+        kernel.promise_no_new_privileges()
+        kernel.restrict_self(ruleset)
+        _restrict_writing(temporary)
+    finally:
+        os.close(ruleset)
+    kernel.filter_calls(calls.program((), no_attributes=True, also_refused=refused))
+
+
+def _restrict_writing(temporary: str) -> None:
+    ruleset = kernel.create_ruleset(_ALL & ~(_READ | _READ_DIR), 0, 0)
+    try:
+        _add(ruleset, temporary, _CHANGE_FILES | _CHANGE_DIRECTORIES)
+        for path in _READ_ONLY_DEVICES:
+            _add(ruleset, path, _WRITE_FILE | _TRUNCATE)
+        kernel.restrict_self(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def read_only_rules(policy: ReadOnlyPolicy) -> tuple[list[tuple[str, int]], set[str]]:
+    """The rules, and the directories whose entries were listed for them."""
+    closed = _Closed(policy.hidden)
+    rules = [(path, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) for path in _READ_ONLY_DEVICES]
+    rules += [(path, _READ_FILE) for path in PROC_FILES]
+    rules += [(policy.tree, _READ_DIR)] if policy.tree else []
+    for path in policy.readable:
+        if closed.is_around(path):
+            rules.append((path, _READ_DIR))  # names, also of what is hidden
+        rules += [(each, _READ | _READ_DIR) for each in closed.parts(path)]
+    return [*rules, (policy.temporary, _WRITE)], closed.listed
+
+
+class _Rulesets:
+    """Rulesets of policies, kept open, and made anew when what they name has changed or they are old."""
+
+    def __init__(self) -> None:
+        self._kept: dict[ReadOnlyPolicy, _Ruleset] = {}
+        self._lock = threading.Lock()
+
+    def get(self, policy: ReadOnlyPolicy) -> int:
+        """A descriptor, to be closed by the caller."""
+        with self._lock:
+            kept = self._kept.pop(policy, None)
+            if kept is not None and not kept.is_current():
+                os.close(kept.fd)
+                kept = None
+            self._kept[policy] = kept = kept or _Ruleset.make(policy)
+            while len(self._kept) > _MAX_RULESETS:
+                os.close(self._kept.pop(next(iter(self._kept))).fd)
+            return os.dup(kept.fd)
+
+
+class _Ruleset(NamedTuple):
+    """`stamps` tell whether a path is still the same file, and a directory that was listed has the same entries."""
+
+    fd: int
+    stamps: dict[tuple[str, bool], tuple[int, ...]]
+    made_at: float
+
+    @classmethod
+    def make(cls, policy: ReadOnlyPolicy) -> _Ruleset:
+        abi = kernel.landlock_abi()
+        rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
+        rules, listed = read_only_rules(policy)
+        if len(rules) > MAX_RULES:
+            raise CannotHold(f"there are more than {MAX_RULES:,} files beside what is hidden")
+        watched = {(path, False) for path in (*policy.readable, policy.temporary)} | {(path, True) for path in listed}
+        # Stamps first: what changes meanwhile is noticed the next time.
+        stamps = {each: _stamp(*each) for each in watched}
+        ruleset = kernel.create_ruleset(rights, _TCP if abi >= 4 else 0, _SCOPES if abi >= ABI_OF_SCOPES else 0)
+        try:
+            for path, access in rules:
+                _add(ruleset, path, access & rights)
+        except BaseException:
+            os.close(ruleset)
+            raise
+        return cls(ruleset, stamps, time.monotonic())
+
+    def is_current(self) -> bool:
+        if time.monotonic() - self.made_at > _RULESET_S:
+            return False
+        return all(_stamp(*each) == stamp for each, stamp in self.stamps.items())
+
+
+def _stamp(path: str, has_listing: bool) -> tuple[int, ...]:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return ()
+    return (info.st_dev, info.st_ino, info.st_mtime_ns if has_listing else 0)
+
+
+_rulesets = _Rulesets()
 
 
 def _rules(policy: Policy) -> Iterator[tuple[str, int]]:
@@ -117,6 +253,10 @@ class _Closed:
     def __init__(self, paths: tuple[str, ...]) -> None:
         self._paths = frozenset(paths)
         self._ways = frozenset(str(parent) for path in paths for parent in Path(path).parents)
+        self.listed: set[str] = set()
+
+    def is_around(self, path: str) -> bool:
+        return path in self._ways
 
     def parts(self, path: str) -> Iterator[str]:
         """The path, or as much of it as may be read."""
@@ -124,6 +264,7 @@ class _Closed:
 
     def all_but(self, directory: str) -> Iterator[str]:
         """The fewest paths that hold everything below a directory but what is closed, and new entries beside that."""
+        self.listed.add(directory)
         try:
             entries = list(os.scandir(directory))
         except OSError:

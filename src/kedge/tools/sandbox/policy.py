@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from kedge.tools.sandbox.limits import Limits
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Paths are absolute and resolved. Where two of them contradict each other, the deeper one counts."""
@@ -35,6 +37,15 @@ class Hold(NamedTuple):
     env: Mapping[str, str]
     told: str  # what holds it, for the model, when something fails
     keeper: str = ""  # the name of a process that is there for as long as others are
+    limits: Limits | None = None  # of a command that runs without approval
+    temporary: str = ""  # where an unapproved command may write
+    # The same, but that it may write only to this directory below `temporary`: each command gets one of its own.
+    with_temporary: Callable[[str], Hold] | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it is for commands that run without approval."""
+        return self.limits is not None
 
 
 _MAX_LINKS = 40  # as the kernel has it
@@ -42,8 +53,8 @@ _MAX_LINKS = 40  # as the kernel has it
 DOORS = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"})
 
 
-def variables(policy: Policy) -> dict[str, str]:
-    return dict.fromkeys(("TMPDIR", "TMP", "TEMP"), policy.temporary)
+def variables(temporary: str) -> dict[str, str]:
+    return dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
 
 
 def told(policy: Policy) -> str:

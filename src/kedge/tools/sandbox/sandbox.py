@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from kedge.config.schema import SandboxConfig
-from kedge.tools.sandbox import bubblewrap, git, landlock
+from kedge.tools.sandbox import bubblewrap, git, kernel, landlock, read_only
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.policy import Hold, Policy, expanded, is_below, outermost, resolved_outside
+from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 from kedge.tools.sandbox.secrets import SECRETS
 
+P = TypeVar("P")
 Backend = Callable[[Policy], Hold]
 _BACKENDS: dict[str, tuple[Backend, ...]] = {
     "off": (),
@@ -25,17 +28,13 @@ _BACKENDS: dict[str, tuple[Backend, ...]] = {
 }
 
 
-def is_possible(config: SandboxConfig) -> bool:
-    """Whether a command that only looks could be held on this machine: what mode `plan` needs. Not for the loop."""
-    if config.mode == "bubblewrap":
-        return bubblewrap.why_not() is None
-    if config.mode == "landlock":
-        return landlock.why_not() is None
-    return bubblewrap.why_not() is None or landlock.why_not() is None
+def can_hold_read_only() -> bool:
+    """Whether a command could run here that writes nothing. Tried once, which takes a moment: not for the loop."""
+    return landlock.why_not() is None or bubblewrap.why_not() is None
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """For one turn. `is_planning`: its commands may write nothing, whatever is configured."""
+    """For one turn. `is_planning`: its commands run in the read-only sandbox, whatever is configured."""
 
     config: SandboxConfig
     directory: Path
@@ -57,36 +56,50 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         """How to hold the next command; None where none is wanted. Raises CannotHold. Not for the loop."""
         if not self.is_wanted:
             return None
+        if self.is_planning:
+            return self.hold_read_only()
         policy = self.policy()
         if "/" in policy.writable:
             raise CannotHold("the workspace is the whole machine")
-        whys: list[str] = []
-        for backend in _BACKENDS["auto" if self.config.mode == "off" else self.config.mode]:
-            try:
-                return backend(policy)
-            except CannotHold as error:
-                whys.append(error.why)
-        raise CannotHold("; ".join(whys))
+        return _first_that_can(_BACKENDS[self.config.mode], policy)
+
+    def hold_read_only(self, readable: Sequence[str] = ()) -> Hold:
+        """How to run a command that nobody approved: it reads the workspace, the system and these paths, resolved.
+
+        Raises CannotHold. It does not depend on `sandbox.mode`. Not for the loop."""
+        policy = self.read_only_policy(readable)
+        hold = _first_that_can(_read_only_backends(), policy)
+        return hold._replace(told=read_only.describe(is_planning=self.is_planning))
+
+    @property
+    def can_hold_read_only(self) -> bool:
+        return can_hold_read_only()
+
+    def read_only_policy(self, readable: Sequence[str] = ()) -> ReadOnlyPolicy:
+        request = read_only.request_for(
+            directory=self.directory,
+            scratch=self.scratch,
+            private=self.private,
+            hidden=self._real(self.config.hidden),
+            homes=self._homes,
+            env=self.env,
+            readable=readable,
+        )
+        return read_only.policy_for(request)
 
     def policy(self) -> Policy:
         directory = os.path.realpath(self.directory)
         scratch = os.path.realpath(self.scratch)
         temporary = Path(scratch, "tmp")
         temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.is_planning:
-            writable: tuple[str, ...] = ()
-            protected: tuple[str, ...] = ()
-        else:
-            writable = self._writable(directory)
-            protected = tuple(map(str, git.protected(Path(directory))))
         return Policy(
             temporary=str(temporary),
-            writable=writable,
-            protected=protected,
+            writable=self._writable(directory),
+            protected=tuple(map(str, git.protected(Path(directory)))),
             hidden=self._hidden(directory),
             readable=(directory, scratch),
-            network=self.config.network and not self.is_planning,
-            unix_sockets=self.config.unix_sockets and not self.is_planning,
+            network=self.config.network,
+            unix_sockets=self.config.unix_sockets,
         )
 
     def _writable(self, directory: str) -> tuple[str, ...]:
@@ -101,8 +114,6 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     def _hidden(self, directory: str) -> tuple[str, ...]:
         own = [os.path.realpath(path) for path in self.private]
-        if self.config.mode == "off":  # it only plans: who may read what is asked elsewhere
-            return tuple(own)
         shown = self._real(self.config.readable)
         kept = [path for path in self._real(SECRETS) if not any(is_below(path, each) for each in shown)]
         found = dict.fromkeys((*own, *kept, *self._real(self.config.hidden)))
@@ -121,6 +132,23 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         """The caller's, and the one that the machine knows: a variable must not lead away from it."""
         known = _known_home()
         return tuple(dict.fromkeys((self.env.get("HOME"), known)))
+
+
+def _read_only_backends() -> tuple[Callable[[ReadOnlyPolicy], Hold], ...]:
+    """Landlock first, which is several times as quick; but not one that knows no signals, if there is another."""
+    if landlock.why_not() is None and kernel.landlock_abi() < landlock.ABI_OF_SCOPES:
+        return (bubblewrap.hold_read_only, landlock.hold_read_only)
+    return (landlock.hold_read_only, bubblewrap.hold_read_only)
+
+
+def _first_that_can(backends: Iterable[Callable[[P], Hold]], policy: P) -> Hold:
+    whys: list[str] = []
+    for backend in backends:
+        try:
+            return backend(policy)
+        except CannotHold as error:
+            whys.append(error.why)
+    raise CannotHold("; ".join(whys))
 
 
 def _known_home() -> str | None:

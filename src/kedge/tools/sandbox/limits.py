@@ -1,0 +1,81 @@
+"""Limits of a command that runs without approval: time, memory, the size of files, and the number of processes.
+
+They are set on the process that is about to become the command, never on the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+_MIB = 1024 * 1024
+_COUNT_AGAIN_S = 5.0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """`data_bytes` is for each process, `memory_bytes` and `processes` for all of them together."""
+
+    default_timeout_s: float = 120.0
+    max_timeout_s: float = 600.0
+    # The heap of one process. Address space is not limited: Node.js and Go reserve far more than they use.
+    data_bytes: int = 2048 * _MIB
+    file_bytes: int = 1024 * _MIB
+    # With a control group that has the controllers.
+    memory_bytes: int = 4096 * _MIB
+    processes: int = 512
+
+    def timeout_s(self, asked_s: float | None) -> float:
+        return self.default_timeout_s if asked_s is None else min(asked_s, self.max_timeout_s)
+
+
+UNAPPROVED = Limits()
+
+
+def set_limits(pid: int, limits: Limits) -> None:
+    """Limit a process that was just started, and all that it starts. It may have ended already."""
+    if sys.platform != "linux":
+        return
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_DATA: limits.data_bytes,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+    }
+    if os.getuid() != 0:  # the kernel does not count for root
+        wanted[resource.RLIMIT_NPROC] = _tasks.count() + limits.processes
+    for which, most in wanted.items():
+        with contextlib.suppress(ProcessLookupError):
+            _, hard = resource.prlimit(pid, which)
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(pid, which, (most, most))
+
+
+class _Tasks:
+    """How many threads the user has at work now, which is what RLIMIT_NPROC counts. Counted every few seconds."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._counted_at = float("-inf")
+
+    def count(self) -> int:
+        now = time.monotonic()
+        if now - self._counted_at > _COUNT_AGAIN_S:
+            self._count, self._counted_at = _count_tasks(os.getuid()), now
+        return self._count
+
+
+_tasks = _Tasks()
+
+
+def _count_tasks(uid: int) -> int:
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            info = (process / "task").stat()
+            count += (info.st_nlink - 2) * (info.st_uid == uid)  # a link for each thread
+    return count
