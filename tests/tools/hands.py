@@ -16,7 +16,7 @@ from kedge.protocol.requests import Answer
 from kedge.store.port import LeftProcess
 from kedge.tools import registry
 from kedge.tools.jobs import Jobs
-from kedge.tools.port import Output, Tool, Want
+from kedge.tools.port import Output, RunAs, Tool, Want
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.support.reaping import reaped
 
@@ -60,6 +60,8 @@ class Hands:
         self.scratch = root / "scratch"
         self.hidden: Callable[[str], bool] | None = None
         self.may_run_unheld = False
+        self.run_as: RunAs = "approved"
+        self.readable: tuple[str, ...] = ()
         self.env: Mapping[str, str] = {**os.environ, "HOME": str(root / "home")}
         self.config = Config()
         self.sandbox = Sandbox(config=self.config.sandbox, directory=self.directory, scratch=self.scratch, env=self.env)

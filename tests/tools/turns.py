@@ -17,6 +17,7 @@ from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
 from kedge.tools.bash import BASH, BashParams
 from kedge.tools.jobs import AllJobs
+from kedge.tools.port import RunAs
 from kedge.tools.sandbox.sandbox import Sandbox
 
 
@@ -40,6 +41,8 @@ class TurnHands:
         self.answer: Answer | None = None
         self.hidden = None
         self.may_run_unheld = False
+        self.run_as: RunAs = "approved"
+        self.readable: tuple[str, ...] = ()
         self.write = writer.write
         self._ctx = ctx
 

@@ -25,7 +25,7 @@ from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.decisions import Allow, Ask, Refuse
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.port import Output, Tool, Want
+from kedge.tools.port import Output, RunAs, Tool, Want
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,8 @@ class _Leave(NamedTuple):
 
     may_run_unheld: bool = False
     changes_nothing: bool = False  # a command that is known to be read-only
+    run_as: RunAs = "approved"
+    readable: tuple[str, ...] = ()
 
 
 class _Ready(NamedTuple):
@@ -107,6 +109,7 @@ class Calls:
         if isinstance(ready, _Ready):
             context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
             context.may_run_unheld = ready.leave.may_run_unheld
+            context.run_as, context.readable = ready.leave.run_as, ready.leave.readable
             output = await _contained(call.name, lambda: self._run(ready, context))
         else:
             output = ready
@@ -152,22 +155,32 @@ class Calls:
             return _Leave()
         wants = await tool.wants(self._place, given)
         has_waited = False
+        run_as: RunAs = "approved"
+        readable: tuple[str, ...] = ()
         for want in wants:
             decision = await asyncio.to_thread(self._judge.judge, tool.name, want)  # a long command takes a while
             if isinstance(decision, Allow):
+                run_as, readable = decision.run_as, decision.readable
                 continue
             if isinstance(decision, Refuse):
                 return Output(content=f"Refused: {decision.why}", is_error=True)
             has_waited = True
             if (refusal := await self._asked_for(message_id, call, want, decision)) is not None:
                 return refusal
+            run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
         if has_waited and _deeds(wants) != _deeds(await tool.wants(self._place, given)):
             # A link may lead elsewhere by now, and nobody gave leave for that.
             return Output(
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
+        if run_as == "sandboxed":
+            return _Leave(changes_nothing=True, run_as=run_as, readable=readable)
         is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, wants)
-        return _Leave(may_run_unheld=any(want.unheld for want in wants), changes_nothing=is_harmless)
+        return _Leave(
+            may_run_unheld=any(want.unheld for want in wants),
+            changes_nothing=is_harmless,
+            run_as=run_as,
+        )
 
     async def _asked_for(self, message_id: str, call: ToolCall, want: Want, asked: Ask) -> Output | None:
         """Ask a person for leave; None: it was given."""

@@ -17,7 +17,7 @@ from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.jobs import Jobs
-from kedge.tools.port import Process
+from kedge.tools.port import Process, RunAs
 from kedge.tools.sandbox.sandbox import Sandbox
 
 # The way into our own server is nothing for the programs that a model starts.
@@ -76,6 +76,8 @@ class CallContext:
         self.hidden = place.hidden
         self.sandbox = place.sandbox
         self.may_run_unheld = False
+        self.run_as: RunAs = "approved"
+        self.readable: tuple[str, ...] = ()
         self._ctx = ctx
         self._writer = writer
         self._left = MAX_SHOWN_CHARS

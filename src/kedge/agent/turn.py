@@ -222,6 +222,7 @@ async def _judge(ctx: TurnContext, place: TurnPlace) -> Judge:
             home=place.env.get("HOME"),
             grants=granted(await ctx.grants()),
             is_skipped=ctx.skips_permissions,
+            env=place.env,
         )
     except BadRule as error:
         raise TurnFailed(str(error), "bad_config") from error

@@ -11,12 +11,13 @@ from typing import Annotated
 import msgspec
 
 from kedge.tools.commands import Command
-from kedge.tools.environment import environment
+from kedge.tools.environment import environment, shell_environment, unapproved_environment
 from kedge.tools.errors import ToolError
 from kedge.tools.jobs import Job
 from kedge.tools.paths import is_inside, resolve, shown_path
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.limits import UNAPPROVED, Limits
 from kedge.tools.sandbox.policy import Hold
 
 BACKGROUND_AFTER_S = 60.0
@@ -36,6 +37,9 @@ class BashParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timeout: Seconds | None = None
     run_in_background: Annotated[bool, msgspec.Meta(description="do not wait for it: it becomes a job")] = False
     working_dir: Annotated[str, msgspec.Meta(description="a directory of the workspace (default: its root)")] = ""
+    unsandboxed: Annotated[
+        bool, msgspec.Meta(description="run without the read-only sandbox of unapproved commands; the user is asked")
+    ] = False
 
 
 async def wants(place: Place, params: BashParams) -> Sequence[Want]:
@@ -45,6 +49,9 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
     if params.description:
         shown["description"] = params.description
     description = params.description or f"run {params.command}"
+    if params.unsandboxed:
+        shown["unsandboxed"] = True
+    can_sandbox = await asyncio.to_thread(lambda: place.sandbox.can_hold_read_only)
     is_held, unheld = False, ""
     try:
         is_held = await _hold(place) is not None
@@ -59,6 +66,8 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
             description=_one_line(description),
             params=shown,
             is_free=is_held and not place.sandbox.asks,
+            can_sandbox=can_sandbox,
+            unsandboxed=params.unsandboxed,
             unheld=unheld,
         ),
     )
@@ -70,9 +79,8 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
     if params.run_in_background:
         ctx.jobs.check_room()
     live = _Live(ctx.write)
-    hold = await _hold_or_leave(ctx)
-    env = environment(ctx.env)
-    command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, hold)
+    hold, env, limits = await _confine(ctx, directory)
+    command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, hold, limits)
     async with _given_up_on_error(command):
         if not params.run_in_background and not await _exits(command):
             ctx.jobs.check_room()
@@ -114,6 +122,19 @@ async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
 async def _hold(place: Place) -> Hold | None:
     """Raises CannotHold: a sandbox is wanted, and there is none."""
     return await asyncio.to_thread(place.sandbox.hold) if place.sandbox.is_wanted else None
+
+
+async def _confine(ctx: ToolContext, directory: Path) -> tuple[Hold | None, dict[str, str], Limits | None]:
+    """The sandbox, the variables and the limits of a command, by whether it was approved."""
+    if ctx.run_as == "sandboxed":
+        try:
+            hold = await asyncio.to_thread(ctx.sandbox.hold_read_only, ctx.readable)
+        except CannotHold as error:
+            raise ToolError(f"The command was not run: the read-only sandbox failed ({error.why}).") from error
+        return hold, shell_environment(ctx.env, directory), None
+    if ctx.run_as == "unapproved":
+        return None, unapproved_environment(ctx.env, ctx.directory, ctx.scratch), UNAPPROVED
+    return await _hold_or_leave(ctx), shell_environment(ctx.env, directory), None
 
 
 async def _hold_or_leave(ctx: ToolContext) -> Hold | None:

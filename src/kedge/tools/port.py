@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kedge.tools.sandbox.sandbox import Sandbox
 
 WantKind = Literal["read", "write", "execute", "fetch"]
+# How a command runs: as the user's own commands do; in the read-only sandbox; or, where there is no sandbox, in an
+# environment without secrets and without anything that changes what the command means.
+RunAs = Literal["approved", "sandboxed", "unapproved"]
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +97,10 @@ class ToolContext(Place, Protocol):
     def write(self, text: str) -> None: ...  # shown at once to whoever watches (`tool_output`)
     @property
     def may_run_unheld(self) -> bool: ...  # a person let this call run although there is no sandbox for it
+    @property
+    def run_as(self) -> RunAs: ...  # whether a command was approved, and if not, how it is confined
+    @property
+    def readable(self) -> Sequence[str]: ...  # what a sandboxed command may read outside the workspace
     @property
     def jobs(self) -> Jobs: ...  # of this workspace
     async def process_started(self, pid: int) -> Process: ...  # a process group's leader

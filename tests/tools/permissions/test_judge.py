@@ -144,9 +144,10 @@ def test_files_that_are_forbidden_are_so_for_every_tool_and_for_commands(bench: 
         "cat src/../.env",
         "head -1 ./.e''nv",
         "cat /etc/passwd",
-        "for f in .env; do cat $f; done",
     ):
         assert bench.says(judge, command) == "refuse", command
+    for command in ("for f in .env; do cat $f; done", "cat $x", "python3 tool.py .env", "grep -r a ."):
+        assert bench.says(judge, command) == "ask", command
     assert bench.says(judge, "cat a.txt") == "allow"
 
 
@@ -165,15 +166,92 @@ def test_an_allowed_command_needs_leave_for_its_files_and_its_neighbours(bench: 
     assert bench.says(judge, "cat /etc/hosts") == "allow"
 
 
-def test_what_changes_nothing_is_what_needs_no_leave_or_only_reads_elsewhere(bench: Bench) -> None:
-    strict, lax = bench.judge(), bench.judge("yolo", ["bash", "edit"])
-    for command, *_ in cases.ALL:
+def test_what_certainly_reads_only_is_known_whatever_allows_it(bench: Bench) -> None:
+    lax = bench.judge("yolo", ["bash", "edit"])
+    for command, expected in cases.ALL:
         want = Want(kind="execute", subject=command.replace("SCRATCH", str(bench.scratch)), description="run it")
-        decision = strict.judge("bash", want)
-        only_reads = isinstance(decision, Ask) and all(note.startswith("reads ") for note in decision.notes)
-        expected = isinstance(decision, Allow) or only_reads
-        assert lax.changes_nothing("bash", [want]) == expected, command
+        if expected == "runs":
+            assert lax.changes_nothing("bash", [want]), command
+        elif expected == "ask" and lax.changes_nothing("bash", [want]):
+            decision = bench.decides(bench.judge(), command)
+            assert isinstance(decision, Ask), command
+            assert all(note.startswith("reads ") for note in decision.notes), command
     assert not lax.changes_nothing("mcp_ls", [Want(kind="execute", subject="ls", description="not a command")])
+
+
+MIXED = [
+    # with the rule bash(pytest *): what may stand beside it
+    ("cd src && pytest -q | tail -n 5", "allow"),
+    ("cd src && pytest -q 2>&1 | tail", "allow"),
+    ("timeout 60 pytest -q; git status", "allow"),
+    ("for i in 1 2; do pytest -q; done", "allow"),
+    ("if pytest -q; then pytest -x; fi", "allow"),
+    ("pytest 'a b' $x *.py", "allow"),
+    ("pytest -q | awk '{print $1}'", "ask"),
+    ("pytest -q && ls $x", "ask"),
+    ("pytest $(ls)", "ask"),
+    ("x=1; pytest -q", "ask"),
+    ("RANDOM='a[$(touch pwned)]' pytest -q", "ask"),
+    ("RANDOM='a[$(touch pwned)]'; pytest -q", "ask"),
+    ("pytest -q; [ a = b || touch pwned ]", "ask"),
+    ("touch() { :; } & pytest -q", "ask"),
+    ("for RANDOM in 'a[$(touch pwned)]'; do pytest; done", "ask"),
+    ("pytest -q > /dev/tcp/127.0.0.1/80", "ask"),
+    ("pytest <(touch pwned)", "ask"),
+    ("PATH=. pytest -q", "ask"),
+    ("env -u x pytest -q", "ask"),
+    ("xargs pytest < a.txt", "ask"),
+    ("sh -c 'pytest -q'", "ask"),
+    ("cd ..; pytest -q", "ask"),
+    ("cd -; pytest -q", "ask"),
+    ("LC_ALL=C pytest -q", "allow"),
+    ("LC_ALL=C sort a.txt; pytest -q", "ask"),
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), MIXED)
+def test_a_rule_holds_beside_what_certainly_only_reads(bench: Bench, command: str, expected: str) -> None:
+    decision = bench.decides(bench.judge(allow=["bash(pytest *)"]), command)
+    assert said(decision) == expected
+    assert not isinstance(decision, Allow) or decision.run_as == "approved"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git $x",
+        "git p*",
+        "{git,push}",
+        "gi\\\nt push",
+        "git --exec-path push",
+        "git --attr-source HEAD push",
+        "su -c 'git push'",
+        "script -c 'git push' x",
+        "$(echo git) push",
+        "echo push | xargs git",
+        'eval "gi""t push"',
+        "[ a || git push ]",
+        "RANDOM='a[$(git push)]'",
+        "x=push; git $x",
+        "git\u00a0push; git push",
+    ],
+)
+def test_a_deny_rule_holds_for_what_cannot_be_read(bench: Bench, command: str) -> None:
+    assert bench.says(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command) in ("ask", "refuse")
+
+
+@pytest.mark.parametrize("command", ["ls", "git status", "git log --grep=push", "for i in 1; do make; done", "echo $x"])
+def test_a_deny_rule_does_not_stand_in_the_way_of_other_commands(bench: Bench, command: str) -> None:
+    assert bench.says(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command) == "allow"
+
+
+def test_without_bash_only_rules_and_the_sandbox_let_a_command_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kedge.tools.permissions.judge.find_shell", lambda *_: "/bin/sh")
+    assert bench.says(bench.judge(), "ls", has_sandbox=False) == "ask"
+    assert bench.says(bench.judge(allow=["bash(ls)"]), "ls", has_sandbox=False) == "ask"
+    assert bench.says(bench.judge(), "[[ a > b ]]") == "allow"  # in the sandbox
 
 
 def test_sudo_is_allowed_only_by_its_own_name(bench: Bench) -> None:
@@ -183,8 +261,8 @@ def test_sudo_is_allowed_only_by_its_own_name(bench: Bench) -> None:
 
 
 def test_a_rule_for_bash_alone_lets_even_the_unreadable_through(bench: Bench) -> None:
-    assert bench.says(bench.judge(allow=["bash"]), "ls 'x") == "allow"
-    assert bench.says(bench.judge(allow=["bash(*)"]), "ls 'x") == "ask"
+    assert bench.says(bench.judge(allow=["bash"]), "rm 'x") == "allow"
+    assert bench.says(bench.judge(allow=["bash(*)"]), "rm 'x") == "ask"
     assert bench.says(bench.judge(deny=["bash"]), "ls") == "refuse"
 
 
@@ -192,7 +270,7 @@ def test_a_command_starts_where_its_tool_says(bench: Bench) -> None:
     judge = bench.judge()
     assert bench.says(judge, "cat ../a.txt", working_dir="src") == "allow"
     assert bench.says(judge, "cat ../../outside.txt", working_dir="src") == "ask"
-    assert bench.says(judge, "git status", working_dir="planted") == "ask"
+    assert bench.says(judge, "git status", working_dir="planted", has_sandbox=False) == "ask"
 
 
 def test_a_hook_decides_before_grants_and_after_rules(bench: Bench) -> None:
@@ -233,7 +311,9 @@ SUGGESTED = [
     ("node -e 1", ()),
     ("bash script.sh", ("bash(bash script.sh)",)),
     ("ls | bash", ()),
-    ("awk '{print}' a.txt", ()),
+    ("awk '{print}' a.txt | make", ()),
+    ("timeout 60 npm test", ("bash(npm test *)",)),
+    ("npm test | column -t", ("bash(npm test *)", "bash(column -t)")),
     ("sudo ls", ()),
     ("rm a.txt", ()),
     ("make $x", ()),

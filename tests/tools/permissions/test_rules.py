@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kedge.config.rules import BadRule
-from kedge.tools.permissions.patterns import quote_path, quote_word
-from kedge.tools.permissions.rules import parse_rule
-from kedge.tools.permissions.words import UNKNOWN, Word
+from kedge.tools.permissions.rules import parse_rule, quote_path, quote_word
+from kedge.tools.permissions.shell import UNKNOWN, Word
 from tests.tools.permissions.bench import Bench
 
 WORDS = [

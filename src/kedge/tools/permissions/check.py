@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -20,7 +21,7 @@ from kedge.tools.permissions.policy import PLANNING, Found, Policy, Reason, refu
 from kedge.tools.permissions.programs import Programs
 from kedge.tools.permissions.readonly import exact_reads, loose_reads
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem, names
 from kedge.tools.permissions.shell_scan import read_line
 from kedge.tools.permissions.wrappers import (
     is_harmless_variable,
@@ -35,7 +36,7 @@ from kedge.tools.permissions.wrappers import (
 MAX_SHOWN_CHARS = 120
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 # They look at a directory, and not into its files.
-_LISTING = frozenset("ls du df tree find stat file realpath readlink echo printf basename dirname cd git".split())
+_LISTING = names("ls du df tree find stat file realpath readlink echo printf basename dirname cd git")
 
 
 class Shell(msgspec.Struct, frozen=True):
@@ -84,7 +85,10 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
         return Allow(why="it runs in a read-only sandbox", run_as="sandboxed", readable=_find_readable(line, paths))
     if not free and not is_planning and not unsandboxed:
         return Allow(why="it only reads", run_as="unapproved")
-    return _ask(line, free, loose, is_planning=is_planning, is_doubtful=bool(denied))
+    asked = _ask(line, free, loose, is_planning=is_planning, is_doubtful=bool(denied))
+    if is_planning and isinstance(asked, Ask):
+        return msgspec.structs.replace(asked, readable=_find_readable(line, paths, is_approved=True))
+    return asked
 
 
 def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
@@ -170,7 +174,7 @@ def _matches(rule: Rule, command: Command) -> bool:
     return rule.matches_words(command.words if is_plain else (*command.assigned, *command.words)) == "yes"
 
 
-def _find_approval(line: Line, paths: _Paths) -> str | None:
+def _find_approval(line: Line, paths: _Paths) -> Literal["rule", "grant", "mode"] | None:
     """Whether the user approved any of it: by a rule, a grant, or the mode that lets a file be written."""
     policy = paths.policy
     if any(redirect.kind == "write" for redirect in line.redirects if not _is_device(redirect, paths)):
@@ -194,6 +198,8 @@ def _check_loose(line: Line, paths: _Paths, shell: Shell, depth: int = 0) -> Ite
     for word in filter(is_powerful_variable, line.assigned):
         yield [Reason(f"`{_show(word.shown)}`: it sets a variable that other programs obey")]
     for redirect in line.redirects:
+        if redirect.kind == "read" and paths.of(redirect.target) is None:
+            continue  # the sandbox decides what it can read
         found = _check_redirect(redirect, paths)
         if redirect.kind == "write" and isinstance(found, Allow) and not _is_device(redirect, paths):
             found = [Reason(f"changes {redirect.target.shown}")]
@@ -241,13 +247,13 @@ def _check_loose_path(word: Word, paths: _Paths) -> Found:
     return found[0] if found and all(isinstance(each, list) and each for each in found) else []
 
 
-def _find_readable(line: Line, paths: _Paths) -> tuple[str, ...]:
-    """Paths outside the workspace that the user's rules allow this line to read."""
+def _find_readable(line: Line, paths: _Paths, *, is_approved: bool = False) -> tuple[str, ...]:
+    """Paths outside the workspace that the user's rules, or the user, allow this line to read."""
     words = [word for command in line.commands for word in command.words[1:]]
     words += [redirect.target for redirect in line.redirects]
     policy = paths.policy
     resolved = {path for word in words for path in paths.of(word) or () if not policy.ground.is_free_to_read(path)}
-    return tuple(sorted(path for path in resolved if isinstance(policy.check_read(path), Allow)))
+    return tuple(sorted(path for path in resolved if is_approved or isinstance(policy.check_read(path), Allow)))
 
 
 # rules that deny
@@ -273,7 +279,8 @@ def _find_denials(line: Line, text: str, paths: _Paths, depth: int = 0) -> Refus
                 _find_denials(read_line(code, policy.ground.home), code, paths, depth + 1)
                 for code in possible_code(command.words)
             ]
-        doubts.append(_find_denied_paths(command, paths))
+        inner = unwrap(command) or ([], [])
+        doubts += [_find_denied_paths(each, paths) for each in (command, *inner[0])]
     doubts += [_deny_redirect(redirect, paths) for redirect in line.redirects]
     doubts += [_doubt_paths(word, paths, word.shown) for word in line.others]
     if line.not_plain:

@@ -7,11 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-MAX_LABEL_CHARS = 200
+from kedge.tools.port import RunAs
 
-# How an allowed command runs: as the user's own commands do; in the read-only sandbox; or, where there is no sandbox, in
-# an environment without secrets and without anything that changes what the command means.
-RunAs = Literal["approved", "sandboxed", "unapproved"]
+MAX_LABEL_CHARS = 200
 
 
 class Allow(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +26,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # one for each thing that was not allowed
     rules: tuple[str, ...] = ()
     is_doubtful: bool = False  # a deny rule may forbid it
+    readable: tuple[str, ...] = ()  # in mode plan: what the sandboxed command may read once it is allowed
 
     @classmethod
     def of(cls, notes: Iterable[str], rules: Iterable[str] = (), *, is_doubtful: bool = False) -> Ask:

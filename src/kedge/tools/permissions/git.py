@@ -6,28 +6,27 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kedge.tools.permissions.shell import Word
+from kedge.tools.permissions.shell import Word, names
 
 # Options of the reading commands that only shape what is shown. None of them writes a file or runs a program.
-_OPTIONS = frozenset(
-    f"--{name}"
-    for name in (
-        "abbrev-commit abbrev-ref absolute-git-dir after all all-match author author-date-order before branches cached"
-        " cherry-pick color committer contains count date date-order decorate deleted diff-filter dirty exact-match"
-        " exclude-standard find-renames first-parent fixed-strings follow format full-name git-common-dir git-dir glob"
-        " graph grep heads ignore-all-space ignore-case ignore-space-change ignored is-inside-work-tree left-right list"
-        " line-number line-porcelain long max-count max-depth merge-base merged merges minimal modified name-only"
-        " name-status no-abbrev-commit no-color no-decorate no-ext-diff no-merged no-merges no-patch no-renames"
-        " no-textconv numstat oneline others patch points-at porcelain pretty quiet raw remotes reverse short shortstat"
-        " show-current show-prefix show-stash show-toplevel since skip sort staged stat stdin-paths summary tags text"
-        " topo-order unified untracked-files until verbose verify word-diff word-regexp"
-    ).split()
+_OPTIONS = names(
+    "--abbrev-commit --abbrev-ref --absolute-git-dir --after --all --all-match --author --author-date-order --before"
+    " --branches --cached --cherry-pick --color --committer --contains --count --date --date-order --decorate --deleted"
+    " --diff-filter --dirty --exact-match --exclude-standard --find-renames --first-parent --fixed-strings --follow"
+    " --format --full-name --git-common-dir --git-dir --glob --graph --grep --heads --ignore-all-space --ignore-case"
+    " --ignore-space-change --ignored --is-inside-work-tree --left-right --list --line-number --line-porcelain --long"
+    " --max-count --max-depth --merge-base --merged --merges --minimal --modified --name-only --name-status"
+    " --no-abbrev-commit --no-color --no-decorate --no-ext-diff --no-merged --no-merges --no-patch --no-renames"
+    " --no-textconv --numstat --oneline --others --patch --points-at --porcelain --pretty --quiet --raw --remotes"
+    " --reverse --short --shortstat --show-current --show-prefix --show-stash --show-toplevel --since --skip --sort"
+    " --staged --stat --summary --tags --text --topo-order --unified --untracked-files --until --verbose --verify"
+    " --word-diff --word-regexp"
 )
 _FLAGS = re.compile(r"-[abcdeilmnopqrstuvwzACEFGHILMPSTUW]+[\d,:;.+-]*|-\d+")
-_READING = frozenset(
+_READING = names(
     "status log show diff blame describe rev-parse rev-list ls-files ls-tree cat-file grep shortlog name-rev show-ref"
-    " for-each-ref merge-base check-ignore check-attr count-objects version whatchanged diff-tree diff-index diff-files"
-    " branch tag remote stash worktree reflog config var".split()
+    " for-each-ref merge-base check-ignore check-attr count-objects version whatchanged diff-tree diff-index"
+    " diff-files branch tag remote stash worktree reflog config var"
 )
 # These change something unless their first word, or one of their options, says that they only list.
 _LISTING_WORDS = {
@@ -47,7 +46,7 @@ _CHANGING = re.compile(
     r".*|-[dDmMcCfuxO]\w*"
 )
 _GLOBAL_FLAGS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"})
-_GLOBAL_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--super-prefix"})
+_GLOBAL_VALUED = names("-C -c --git-dir --work-tree --namespace --config-env --super-prefix")
 # Sections and keys of a repository's settings that name a program, or lead to other settings.
 _RUNS_PROGRAMS = re.compile(
     r"^\s*\[\s*(?:filter|diff|difftool|merge|mergetool|include|includeif|alias|pager|credential|gpg|interactive)\b"

@@ -13,26 +13,25 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.paths import is_inside
+from kedge.tools.permissions.shell import names
 
 MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
 MAX_LINKS = 40  # as the kernel
 MAX_DIRECTORIES = 8  # that a command may be in, after its `cd`s
 HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 # Files of the workspace that make other programs run things or grant things: changing them is never waved through.
-_PROTECTED_PARTS = frozenset({".git", ".hg", ".svn", ".kedge", ".husky", ".ssh", ".config"})
+_PROTECTED_PARTS = names(".git .hg .svn .kedge .husky .ssh .config")
 _PROTECTED_NAMES = frozenset(
     {
         *("kedge.toml", ".envrc", ".gitmodules", ".gitconfig", ".profile", ".inputrc"),
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".zshrc", ".zshenv", ".zprofile", ".zlogin"),
     }
 )
-_SECRET_NAMES = frozenset(
-    (
-        ".env .env.* *.pem *.key *.p12 *.pfx *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519*"
-        " .netrc .pgpass .npmrc .pypirc .git-credentials credentials credentials.* shadow *_history"
-    ).split()
+_SECRET_NAMES = names(
+    ".env .env.* *.pem *.key *.p12 *.pfx *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519* .netrc .pgpass .npmrc .pypirc"
+    " .git-credentials credentials credentials.* shadow *_history"
 )
-_SECRET_PARTS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".password-store", "gcloud"})
+_SECRET_PARTS = names(".ssh .aws .gnupg .kube .docker .azure .password-store gcloud")
 
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/store/")
 

@@ -138,7 +138,8 @@ class Judge:
 
     @functools.cached_property
     def _has_bash(self) -> bool:
-        return find_shell(self._env, Path(self._ground.directory)).endswith("bash")
+        scratch = None if self._ground.scratch is None else Path(self._ground.scratch)
+        return Path(find_shell(self._env, Path(self._ground.directory), scratch)).name == "bash"
 
     def _start(self, want: Want) -> str:
         """The directory that a command starts in, which the tool shows with it."""

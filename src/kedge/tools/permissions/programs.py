@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.paths import is_inside
+from kedge.tools.permissions.shell import names
 
-_BUILTINS = frozenset(
+_BUILTINS = names(
     ": . [ alias bg break builtin cd command continue declare dirs disown echo eval exec exit export false fg getopts"
     " hash jobs let local popd printf pushd pwd read readonly return set shift shopt source test time times trap true"
-    " type typeset ulimit umask unalias unset wait".split()
+    " type typeset ulimit umask unalias unset wait"
 )
 _SYSTEM_DIRECTORIES = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kedge.tools.permissions import git
-from kedge.tools.permissions.shell import Word
+from kedge.tools.permissions.shell import Word, names
 
 Reads = tuple[Word, ...]  # words that may be paths
 HERE = Word(".")
@@ -117,12 +117,10 @@ _EXACT: dict[str, _Exact] = {
 _SED_LINES = re.compile(r"(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=](?:; ?(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*")
 _PRINTF_STORES = re.compile(r"%[^A-Za-z%]*n")  # writes to a variable
 # Programs whose version does not depend on the files of a repository (but npm's and others' does).
-_VERSIONED = frozenset(
-    "python python3 node ruby perl php java javac gcc g++ clang cc make cmake bash zsh git rg jq uv".split()
-)
+_VERSIONED = names("python python3 node ruby perl php java javac gcc g++ clang cc make cmake bash zsh git rg jq uv")
 # … and those that are asked for it in the sandbox alone.
-_VERSIONED_LOOSELY = _VERSIONED | frozenset(
-    "npm deno bun gem docker kubectl pip pip3 ruff mypy pyright tsc eslint terraform helm gh".split()
+_VERSIONED_LOOSELY = _VERSIONED | names(
+    "npm deno bun gem docker kubectl pip pip3 ruff mypy pyright tsc eslint terraform helm gh"
 )
 
 
@@ -193,23 +191,16 @@ _WRITES: dict[str, re.Pattern[str]] = {
     for name in names.split()
 }
 _MOST_WORDS = {"uniq": 1, "xxd": 1, "hostname": 0, "base64": 1}
-_READERS = frozenset(
-    {
-        *_EXACT,
-        *_WRITES,
-        *(
-            "b2sum cksum column diff expand fold hexdump jq od paste rev sha224sum sha384sum shasum sleep strings".split()
-        ),
-        *("unexpand join tsort factor numfmt bc dc expr look zcat zgrep xxd base64 uptime free tty locale".split()),
-        *("getconf groups printf [ read exit return break continue shift wait set let export declare local".split()),
-        *("readonly typeset unset shopt pushd popd dirs getopts".split()),
-    }
-) - {"perl"}
-_TEXT_ONLY = frozenset(
-    {name for name, known in _EXACT.items() if not known.has_paths}
-    | set("printf [ read exit return expr let export declare local readonly typeset unset set sleep factor bc".split())
+_READERS = frozenset({*_EXACT, *_WRITES}) - {"perl"} | names(
+    "b2sum cksum column diff expand fold hexdump od paste rev sha224sum sha384sum shasum sleep strings unexpand join"
+    " tsort factor numfmt bc dc expr look zcat zgrep xxd base64 uptime free tty locale getconf groups printf [ read"
+    " exit return break continue shift wait set let export declare local readonly typeset unset shopt pushd popd"
+    " dirs getopts"
 )
-_PATTERN_FIRST = frozenset("grep egrep fgrep zgrep rg ag sed awk gawk mawk nawk jq yq fd fdfind look".split())
+_TEXT_ONLY = frozenset(name for name, known in _EXACT.items() if not known.has_paths) | names(
+    "printf [ read exit return expr let export declare local readonly typeset unset set sleep factor bc"
+)
+_PATTERN_FIRST = names("grep egrep fgrep zgrep rg ag sed awk gawk mawk nawk jq yq fd fdfind look")
 
 
 def loose_reads(words: Sequence[Word]) -> Reads | None:
@@ -237,7 +228,7 @@ def loose_reads(words: Sequence[Word]) -> Reads | None:
         return ()
     has_pattern = name in _PATTERN_FIRST and not any(re.match(r"-[ef]|--(?:regexp|file)", text) for text in texts)
     values = [Word(text.partition("=")[2]) for text in texts if text.startswith("--") and "=" in text]
-    return tuple([*(plain[1:] if has_pattern else plain), *values]) or (HERE,)
+    return (*(plain[1:] if has_pattern else plain), *values) or (HERE,)
 
 
 def _is_version_query(name: str, texts: Sequence[str], programs: frozenset[str]) -> bool:

@@ -141,7 +141,7 @@ def quote_path(path: str) -> str:
 
 
 def _component_regex(part: str) -> str:
-    """The regular expression for one part of a path: `*` any characters, `?` one, a backslash makes the next literal."""
+    """A regular expression for one part of a path: `*` is any characters, `?` one, a backslash quotes the next."""
     pieces, index = [""], 0
     while index < len(part):
         char = part[index]

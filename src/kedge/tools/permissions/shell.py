@@ -15,6 +15,12 @@ from typing import Literal
 
 import msgspec
 
+
+def names(text: str) -> frozenset[str]:
+    """A set of words, written as one text."""
+    return frozenset(text.split())
+
+
 MAX_CHARS = 128 * 1024
 MAX_COMMANDS = 400
 
@@ -32,9 +38,9 @@ _QUOTED = {
 _LOOP_VARIABLE = re.compile(r"[a-z_][a-z0-9_]*")
 _OPERATOR = re.compile(r"&&|\|\||;|\||\n")
 _REDIRECT = re.compile(r"\d*(<<<|<<|<&|<(?![(>])|>>|>&|>\||>(?!\())|(&>>|&>)")
-_CONTROL = frozenset({"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!"})
+_CONTROL = names("if then elif else fi while until do done !")
 _REFUSED_NAMES = frozenset({"case", "esac", "select", "function", "coproc", "in"})
-_UNUSUAL = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp", "Cs", "Co", "Cn"})
+_UNUSUAL = names("Cc Cf Zs Zl Zp Cs Co Cn")
 
 
 class NotPlain(Exception):

@@ -1,7 +1,7 @@
 """Find the commands in any bash text, as well as possible: for questions, deny rules and the read-only sandbox.
 
-Nothing runs outside the sandbox because of what is found here; `shell.read_plain_line` decides that. So this scanner may
-be wrong in rare corners, and it never fails: a text that is no shell at all is scanned, too.
+Nothing runs outside the sandbox because of what is found here; `shell.read_plain_line` decides that. So this scanner
+may be wrong in rare corners, and it never fails: a text that is no shell at all is scanned, too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kedge.tools.permissions.shell import (
     Redirect,
     Word,
     find_problem,
+    names,
     read_plain_line,
 )
 
@@ -33,6 +34,7 @@ _TOKEN = re.compile(
     |(?P<escape>\\.)
     |(?P<heredoc><<-?[ \t]*(?P<quote>['"]?)(?P<delimiter>\w+)['"]?)
     |(?P<redirect>\d*(?:<<<|<>|<&|>>|>&|>\||<|>)|&>>?)
+    |(?P<condition>\[\[\s(?:[^\]'"]|"[^"]{0,999}"|'[^']{0,999}'|\](?!\])){0,999}+\]\])
     |(?P<arithmetic>\(\((?:[^()]|\([^()]*\))*\)\))
     |(?P<group>[()])
     |(?P<end>;|\n|&&|\|\||\||&)
@@ -40,8 +42,8 @@ _TOKEN = re.compile(
     |(?P<char>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_PASSED = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "coproc"})
-_IGNORED = frozenset({"for", "select", "case", "in", "function", "fi", "done", "esac", "}", "[[", "]]"})
+_PASSED = names("if then elif else while until do ! { time coproc")
+_IGNORED = names("for select case in function fi done esac } [[ ]]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
 
 
@@ -98,6 +100,8 @@ class _Scanner:
                 self._unknown(frame)
             else:
                 self._add(frame, token[1:].removesuffix("'"))
+        elif kind == "condition" and not frame.is_word:
+            self._scan_expansions(token)
         elif kind == "heredoc":
             self._heredocs.append((found["delimiter"], bool(found["quote"])))
         elif kind == "redirect":
@@ -153,7 +157,10 @@ class _Scanner:
         if not frame.is_word:
             return
         is_braced = re.search(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", frame.text) is not None
+        assignment = _ASSIGNMENT.match(frame.text)
         word = Word(frame.text, frame.is_glob, is_literal=False) if frame.is_known and not is_braced else UNKNOWN
+        if word is UNKNOWN and assignment is not None:
+            word = Word(assignment[0] + "…", is_literal=False)
         if frame.redirect and frame.redirect != "<<<":
             if not re.fullmatch(r"\d+-?|-", frame.text) or "&" not in frame.redirect:
                 self._line.redirects.append(Redirect("read" if frame.redirect in ("<", "<&") else "write", word))
@@ -185,14 +192,18 @@ class _Scanner:
         else:
             self._line.assigned += assigned
 
+    def _scan_expansions(self, text: str) -> None:
+        """Scan a text in which only substitutions count."""
+        inner = _Scanner(self._line)
+        inner._stack = [_Frame(in_double=True, is_data=True)]
+        inner.scan(text.replace('"', " "))
+
     def _skip_heredocs(self, text: str, at: int) -> int:
         for delimiter, is_literal in self._heredocs:
             end = re.compile(rf"^\t*{delimiter}$", re.MULTILINE).search(text, at)
             body = text[at : len(text) if end is None else end.start()]
             if not is_literal:
-                inner = _Scanner(self._line)
-                inner._stack = [_Frame(in_double=True, words=[Word("echo")])]
-                inner.scan(body)
+                self._scan_expansions(body)
             at = len(text) if end is None else min(end.end() + 1, len(text))
         self._heredocs = []
         return at

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kedge.tools.permissions.ground import Ground, is_secret
 from kedge.tools.permissions.rules import host_of, quote_path, quote_word
-from kedge.tools.permissions.shell import Command
+from kedge.tools.permissions.shell import Command, names
 
 # After these words any further ones are the same deed: building, checking, testing this project.
 _PREFIXES = frozenset(
@@ -24,21 +24,15 @@ _PREFIXES = frozenset(
     for words in line.split(", ")
 )
 # They run what they are told in their words, or what comes in: each time is another deed.
-_INTERPRETERS = frozenset(
-    (
-        "python python2 python3 pypy pypy3 node nodejs deno bun perl ruby php lua"
-        " awk gawk mawk nawk sed tclsh expect R Rscript julia ghci scala groovy"
-        " osascript pwsh powershell sqlite3 psql mysql gdb ed ex vi vim emacs m4"
-        " sh bash dash ash ksh mksh zsh fish csh tcsh rbash busybox"
-    ).split()
+_INTERPRETERS = names(
+    "python python2 python3 pypy pypy3 node nodejs deno bun perl ruby php lua awk gawk mawk nawk sed tclsh expect R"
+    " Rscript julia ghci scala groovy osascript pwsh powershell sqlite3 psql mysql gdb ed ex vi vim emacs m4 sh bash"
+    " dash ash ksh mksh zsh fish csh tcsh rbash busybox"
 )
-_NEVER = frozenset(
-    (
-        "sudo doas su eval source . exec env xargs find parallel ssh watch trap"
-        " script chroot flock nsenter unshare strace systemd-run at crontab alias enable hash bind shopt"
-        " docker podman kubectl rm dd mkfs shutdown reboot kill killall pkill chmod"
-        " curl wget nc scp rsync timeout nice nohup setsid command builtin tee"
-    ).split()
+_NEVER = names(
+    "sudo doas su eval source . exec env xargs find parallel ssh watch trap script chroot flock nsenter unshare"
+    " strace systemd-run at crontab alias enable hash bind shopt docker podman kubectl rm dd mkfs shutdown reboot kill"
+    " killall pkill chmod curl wget nc scp rsync timeout nice nohup setsid command builtin tee"
 )
 
 

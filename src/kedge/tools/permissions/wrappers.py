@@ -6,22 +6,22 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
-from kedge.tools.permissions.shell import Command, Word
+from kedge.tools.permissions.shell import UNKNOWN, Command, Word, names
 
 # What may stand between a wrapper and its command: options, durations, priorities, signals, NAME=value, `{}`.
 _BETWEEN = re.compile(r"-.*|\+?\d[\d.,:x-]*[smhd]?|[A-Z][A-Z0-9]*|[A-Za-z_]\w*=.*|\{\}", re.DOTALL)
 # They add nothing of their own to what they run.
-_TRANSPARENT = frozenset(
+_TRANSPARENT = names(
     "timeout gtimeout nice nohup stdbuf time command builtin exec setsid ionice chrt taskset unbuffer busybox"
-    " caffeinate env xargs watch coproc".split()
+    " caffeinate env xargs watch coproc"
 )
 # They run it as another user, on another machine, with a terminal, under a lock …: they need approval themselves.
-_POWERFUL = frozenset(
+_POWERFUL = names(
     "sudo doas su ssh chroot flock parallel strace ltrace nsenter unshare proxychains runuser systemd-run setpriv"
     " dbus-run-session entr direnv npx bunx uvx pipx gdb script docker podman kubectl expect at batch crontab trap"
-    " source .".split()
+    " source ."
 )
-_SHELLS = frozenset("sh bash dash ash ksh mksh zsh fish csh tcsh rbash".split())
+_SHELLS = names("sh bash dash ash ksh mksh zsh fish csh tcsh rbash")
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # of find
 
 # How a wrapper must be written for a rule to apply to the command behind it: options with their values, then words.
@@ -141,6 +141,8 @@ def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     """What a command may come down to, for rules that forbid: the words behind any wrapper, wherever they begin."""
     yield words
     name = _base_name(words[0])
+    if name in ("xargs", "parallel"):
+        words = (*words, UNKNOWN)  # what comes in becomes words
     is_wrapper = name in _TRANSPARENT | _POWERFUL | _SHELLS | {"find", "eval"}
     if "/" in words[0].shown:
         yield (Word(name), *words[1:])
