@@ -165,7 +165,6 @@ def read_only_rules(policy: ReadOnlyPolicy) -> tuple[list[tuple[str, int]], set[
     closed = _Closed(policy.hidden)
     rules = [(path, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) for path in _READ_ONLY_DEVICES]
     rules += [(path, _READ_FILE) for path in PROC_FILES]
-    rules += [(policy.tree, _READ_DIR)] if policy.tree else []
     for path in policy.readable:
         if closed.is_around(path):
             rules.append((path, _READ_DIR))  # names, also of what is hidden

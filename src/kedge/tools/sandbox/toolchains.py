@@ -31,6 +31,8 @@ _MANAGERS: dict[str, tuple[str, ...]] = {
 _OF_PROGRAMS = frozenset({"bin", "sbin", "shims", "Scripts"})
 _NO_PREFIX = frozenset({".local", ".config", ".cache", ".cargo"})
 _HOMES = ("/home", "/Users")
+# What is linked there leads to the system again.
+_OF_THE_SYSTEM = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/snap/bin", "/usr/games"})
 _MAX_LINKS = 500  # of one entry
 
 
@@ -41,11 +43,13 @@ def readable(path: str, homes: Iterable[str], outside_of: tuple[str, ...]) -> tu
     for entry in path.split(":"):
         if entry.startswith("/") and Path(entry).is_dir():
             found |= dict.fromkeys(_of_entry(os.path.normpath(entry), homes, outside_of))
-    return tuple(each for each in found if not _is_too_much(each, homes, outside_of))
+    return tuple(each for each in found if not is_below(each, "/usr") and not _is_too_much(each, homes, outside_of))
 
 
 def _of_entry(entry: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> Iterator[str]:
     directory = os.path.realpath(entry)
+    if directory in _OF_THE_SYSTEM:
+        return
     if any(is_below(each, place) for each in (entry, directory) for place in outside_of):
         return  # what the workspace brings is in the workspace
     yield from _toolchain(entry, homes)
@@ -68,6 +72,8 @@ def _toolchain(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
                 yield from (os.path.realpath(f"{home}/{each}") for each in needed)
                 return
     prefix = Path(directory).parent
+    if is_below(directory, "/usr"):
+        return  # that is readable anyway
     if prefix.name not in _NO_PREFIX and Path(directory).name in _OF_PROGRAMS and _is_an_installation(prefix):
         yield os.path.realpath(prefix)
 
