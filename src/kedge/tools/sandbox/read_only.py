@@ -15,12 +15,12 @@ import msgspec
 
 from kedge.tools.sandbox import git, toolchains
 from kedge.tools.sandbox.errors import CannotHold
-from kedge.tools.sandbox.policy import is_below, outermost
+from kedge.tools.sandbox.policy import HOMES, is_around_a_home, is_below, outermost
 from kedge.tools.sandbox.secrets import SECRETS, private_files
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/snap"),
-    *("/home/linuxbrew", "/System", "/Library"),
+    f"{HOMES[0]}/linuxbrew",
     *("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman/local", "/var/lib/apt/lists", "/var/lib/alternatives"),
     *("/var/cache/man", "/lib/apk/db", "/var/cache/fontconfig"),
     # What names are looked up with, and where NixOS keeps programs.
@@ -93,7 +93,7 @@ def _with_judged(policy: ReadOnlyPolicy, judged: Iterable[str], homes: tuple[str
         path
         for path in dict.fromkeys(map(os.path.realpath, judged))
         if not any(is_below(path, each) for each in (*policy.readable, *policy.hidden))
-        and not _is_around_a_home(path, homes)
+        and not is_around_a_home(path, homes)
         and Path(path).exists()
     ]
     return msgspec.structs.replace(policy, readable=(*policy.readable, *outermost(tuple(added)))) if added else policy
@@ -128,7 +128,7 @@ def _policy(request: Request) -> ReadOnlyPolicy:
         *git.readable(Path(directory), request.homes),
         *git.settings(request.homes, config_home),
     )
-    found = {path: os.path.realpath(path) for path in wanted if not _is_around_a_home(path, request.homes)}
+    found = {path: os.path.realpath(path) for path in wanted if not is_around_a_home(path, request.homes)}
     allowed = [real for real in found.values() if not any(is_below(real, each) for each in hidden)]
     # The paths of `_SYSTEM` in /sys are granted one by one, and so are the files of /proc, by each backend.
     allowed += [path for path in _SYSTEM if path.startswith("/sys/")]
@@ -140,10 +140,6 @@ def _policy(request: Request) -> ReadOnlyPolicy:
         links=tuple((path, real) for path, real in found.items() if path != real and Path(real).exists()),
         keeps_read_override=os.geteuid() == 0 and Path(directory).stat().st_uid != 0,
     )
-
-
-def _is_around_a_home(path: str, homes: tuple[str, ...]) -> bool:
-    return any(is_below(home, path) and home != path for home in (*homes, "/home/x", "/root", "/Users/x"))
 
 
 def _secrets(request: Request) -> list[str]:

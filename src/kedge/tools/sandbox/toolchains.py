@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kedge.tools.sandbox.policy import is_below
+from kedge.tools.sandbox.policy import HOMES, ROOT_HOME, is_around_a_home, is_below
 
 # Relative to a home: if an entry lies below the first, it needs these.
 _MANAGERS: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,6 @@ _MANAGERS: dict[str, tuple[str, ...]] = {
 }
 _OF_PROGRAMS = frozenset({"bin", "sbin", "shims", "Scripts"})
 _NO_PREFIX = frozenset({".local", ".config", ".cache", ".cargo"})
-_HOMES = ("/home", "/Users")
 # What is linked there leads to the system again.
 _OF_THE_SYSTEM = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/snap/bin", "/usr/games"})
 _MAX_LINKS = 500  # of one entry
@@ -103,14 +102,14 @@ def _home_of(path: str, homes: tuple[str, ...]) -> str | None:
     if own is not None:
         return own
     parts = Path(path).parts
-    if len(parts) > 3 and f"/{parts[1]}" in _HOMES:
+    if len(parts) > 3 and f"/{parts[1]}" in HOMES:
         return str(Path(*parts[:3]))
-    return "/root" if is_below(path, "/root") and path != "/root" else None
+    return ROOT_HOME if is_below(path, ROOT_HOME) and path != ROOT_HOME else None
 
 
 def _is_too_much(path: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> bool:
     """Whether it is a home or something above one, or holds what must not be granted."""
-    around = (*homes, *outside_of, "/root", "/home/x", "/Users/x", "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run")
-    if any(is_below(each, path) for each in around):
+    around = (*homes, *outside_of, ROOT_HOME, "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run")
+    if is_around_a_home(path, homes) or any(is_below(each, path) for each in around):
         return True
-    return Path(path).parent == Path("/home") and path != "/home/linuxbrew"
+    return str(Path(path).parent) in HOMES and Path(path).name != "linuxbrew"
