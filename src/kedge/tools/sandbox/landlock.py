@@ -96,7 +96,7 @@ def restrict(policy: Policy) -> None:
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
     families = calls.NETWORK if policy.network else ()
-    program = calls.program(families, no_attributes=policy.is_read_only, also_refused=calls.IPC)
+    program = calls.program(families, also_refused=calls.IPC)
     ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= ABI_OF_SCOPES else 0)
     try:
         for count, (path, access) in enumerate(_rules(policy)):

@@ -23,10 +23,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = True
     unix_sockets: bool = False
 
-    @property
-    def is_read_only(self) -> bool:
-        return not self.writable
-
 
 class Hold(NamedTuple):
     """How a command is started so that it is held."""
@@ -41,11 +37,6 @@ class Hold(NamedTuple):
     temporary: str = ""  # where an unapproved command may write
     # The same, but that it may write only to this directory below `temporary`: each command gets one of its own.
     with_temporary: Callable[[str], Hold] | None = None
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether it is for commands that run without approval."""
-        return self.limits is not None
 
 
 _MAX_LINKS = 40  # as the kernel has it
