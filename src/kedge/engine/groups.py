@@ -54,6 +54,9 @@ class ProcessGroup:
     async def members(self) -> list[str]:
         return await processes.members(self.record)
 
+    def limit(self, *, processes: int, memory_bytes: int) -> None:
+        cgroups.limit(self.mark, processes=processes, memory_bytes=memory_bytes)
+
     async def end(self) -> list[str]:
         return await processes.end_groups([self.record], self._engine.term_s, self._engine.kill_s)
 

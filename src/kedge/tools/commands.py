@@ -53,17 +53,15 @@ class Command:
         self._cleaner = Cleaner()
         self._keeper = keeper
         self._child, self._record, self._output, self._pipe, self._temporary = started
-        self._limits = limits
+        self._limit_s = limits.timeout_s(timeout_s) if limits is not None else None
         self._began = time.monotonic()
         self._ended: float | None = None
         self._ending = asyncio.Lock()  # held while it is ended: whoever still dies then is not left
         self._tasks = [asyncio.create_task(self._work())]
-        if limits is not None:
-            timeout_s = limits.timeout_s(timeout_s)
-        if timeout_s is not None:
-            # Of an unapproved command nothing goes on after its time; of others, what they left in the background.
-            last = self.exited if limits is None else self.over
-            self._tasks.append(asyncio.create_task(self._end_after(timeout_s, last)))
+        if self._limit_s is not None:  # of an unapproved command nothing goes on after its time
+            self._tasks.append(asyncio.create_task(self._end_after(self._limit_s, self.over)))
+        elif timeout_s is not None:
+            self._tasks.append(asyncio.create_task(self._end_after(timeout_s, self.exited)))
         for task in self._tasks:
             task.add_done_callback(_log_failure)
 
@@ -93,7 +91,8 @@ class Command:
         """Of its shell, in a few words."""
         code = self.exit_code
         if self.timed_out:
-            return "ended: its time was up" + (", which is bounded without approval" if self._limits else "")
+            bound = "" if self._limit_s is None else f" ({self._limit_s:.0f} s without approval)"
+            return f"ended: its time was up{bound}"
         if code is None:
             return "running"
         return f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"

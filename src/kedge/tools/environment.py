@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kedge.files.environment import possible
 from kedge.files.git_environment import hardened_git_env
+from kedge.tools.sandbox.policy import DOORS
 
 # Programs that would wait for a key, a text or a password get no chance; colours and redrawing are noise to a model.
 _NOBODY_IS_THERE = {
@@ -84,12 +85,7 @@ _GIT_KEPT = frozenset(
 )
 
 # Variables that lead to programs outside of a sandbox.
-_SOCKET_NAMES = frozenset(
-    {
-        *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"),
-        *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "CONTAINER_HOST", "TMUX", "STY"),
-    }
-)
+_SOCKET_NAMES = DOORS | {"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "CONTAINER_HOST", "TMUX", "STY"}
 
 _CREDENTIAL_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|BEARER|JWT|SIGNING|WEBHOOK|CONNECTION_?STRING"

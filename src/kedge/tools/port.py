@@ -84,6 +84,7 @@ class Process(Protocol):
     @property
     def mark(self) -> str: ...  # in its environment (`KEDGE_PROCESS`) it tells whose a child is that left the group
     async def members(self) -> list[str]: ...  # who is still alive, by name and number
+    def limit(self, *, processes: int, memory_bytes: int) -> None: ...  # of all together, where a control group can
     async def end(self) -> list[str]: ...  # gently, then surely; returns who outlived even that
     async def keep(self) -> None: ...  # let it outlive its turn: it ends with its workspace or the server
     async def forget(self) -> None: ...  # it has ended; also after the turn

@@ -96,10 +96,12 @@ async def _start(
             reason = error.strerror or type(error).__name__
             raise ToolError(f"The command could not be started in {directory} ({reason}).") from error
         if limits is not None:
-            await asyncio.to_thread(set_limits, child.pid, limits)
+            await _limit(child.pid, limits)
         failpoints.hit("command.spawned")
         record = await ctx.process_started(child.pid)
         failpoints.hit("command.recorded")
+        if limits is not None:
+            record.limit(processes=limits.processes, memory_bytes=limits.memory_bytes)
         output, pipe = await _reader(os.dup(said))
         with contextlib.suppress(BrokenPipeError):  # it was ended at once
             os.write(opener, f"{record.mark}\n".encode())
@@ -130,6 +132,13 @@ async def _started(
         env=waiting,
         start_new_session=True,
     )
+
+
+async def _limit(pid: int, limits: Limits) -> None:
+    try:
+        await asyncio.to_thread(set_limits, pid, limits)
+    except OSError as error:  # it ends by itself, at the gate
+        raise ToolError(f"The command was not run: its limits could not be set ({error.strerror}).") from error
 
 
 def _pipe(ends: contextlib.ExitStack) -> tuple[int, int]:

@@ -396,6 +396,64 @@ def look_at_the_keys_of_the_session(_: Path) -> None:
     checked(libc.syscall(number, 0, -3, 0))
 
 
+# shared memory
+
+
+def find_shared_memory(_: Path) -> None:
+    checked(libc.shmget(int(os.environ["SHM_NAME"]), 1, 0))
+
+
+def attach_to_shared_memory(_: Path) -> None:
+    libc.shmat.restype = ctypes.c_ssize_t
+    checked(libc.shmat(int(os.environ["SHM_NUMBER"]), None, 0))
+
+
+# what only the read-only sandbox refuses
+
+
+def write_to_the_workspace(_: Path) -> None:
+    os.close(os.open(__file__, os.O_WRONLY))
+
+
+def make_a_file_in_the_workspace(_: Path) -> None:
+    Path(__file__).with_name("made").touch(exist_ok=False)
+
+
+def change_the_times_of_the_workspace(_: Path) -> None:
+    os.utime(Path(__file__).parent, (1, 1))
+
+
+def change_a_mode_in_the_workspace(_: Path) -> None:
+    Path(__file__).chmod(0o700)
+
+
+def read_a_file_of_the_home(_: Path) -> None:
+    (ssh().parent / "notes").read_text()
+
+
+def read_a_file_beside_the_workspace(_: Path) -> None:
+    (Path(__file__).parent.parent / "beside").read_text()
+
+
+def read_the_settings_of_kedge(_: Path) -> None:
+    list(Path(os.environ["DATA"]).iterdir())
+    read_what_kedge_keeps(Path())
+
+
+def read_the_command_line_of_a_process(_: Path) -> None:
+    if not Path(f"/proc/{process('VICTIM')}/cmdline").read_bytes():
+        raise NotThere
+
+
+def read_the_passwords_of_the_machine(_: Path) -> None:
+    if not Path("/etc/shadow").read_text():
+        raise NotThere
+
+
+def read_a_private_file_of_another_user(_: Path) -> None:
+    read_secret(os.environ["ANOTHERS"])
+
+
 # What everybody can do where nobody holds them.
 ANYBODY: tuple[Attempt, ...] = (
     write_a_file,
@@ -446,6 +504,8 @@ ANYBODY: tuple[Attempt, ...] = (
     speak_tcp,
     send_udp,
     listen_where_others_reach_it,
+    find_shared_memory,
+    attach_to_shared_memory,
 )
 # What only root can do there.
 ROOT: tuple[Attempt, ...] = (
@@ -469,6 +529,19 @@ PERHAPS: tuple[Attempt, ...] = (
     look_at_the_keys_of_the_session,
 )
 ATTEMPTS = {function.__name__: function for function in (*ANYBODY, *ROOT, *PERHAPS)}
+# Beside all of these, what only a command is refused that nobody approved.
+UNAPPROVED: tuple[Attempt, ...] = (
+    write_to_the_workspace,
+    make_a_file_in_the_workspace,
+    change_the_times_of_the_workspace,
+    change_a_mode_in_the_workspace,
+    read_a_file_of_the_home,
+    read_a_file_beside_the_workspace,
+    read_the_settings_of_kedge,
+    read_the_command_line_of_a_process,
+)
+UNAPPROVED_ROOT: tuple[Attempt, ...] = (read_the_passwords_of_the_machine, read_a_private_file_of_another_user)
+ALL = {**ATTEMPTS, **{function.__name__: function for function in (*UNAPPROVED, *UNAPPROVED_ROOT)}}
 
 
 def tried(name: str) -> str:
@@ -478,7 +551,7 @@ def tried(name: str) -> str:
     if pid == 0:
         signal.alarm(LIMIT_S)
         try:
-            ATTEMPTS[name](Path(os.environ["OUT"], name))
+            ALL[name](Path(os.environ["OUT"], name))
             word = "escaped"
         except NotThere:
             word = "refused: not there"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -18,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from kedge.config.schema import SandboxConfig
+from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.tools.port import Output
 from kedge.tools.sandbox import bubblewrap, landlock
-from kedge.tools.sandbox.policy import Policy
+from kedge.tools.sandbox.policy import Hold, Policy
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.hands import Hands
 from tests.tools.sandbox import attempts
@@ -68,6 +69,22 @@ class Shown(Sandbox, frozen=True, kw_only=True):
         )
 
 
+class Unapproved(Sandbox, frozen=True, kw_only=True):
+    """Runs every command as one that nobody approved, in the read-only sandbox of one backend."""
+
+    backend: SandboxMode
+    judged: tuple[str, ...] = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        return True
+
+    def hold(self) -> Hold:
+        made = super().hold_read_only(self.judged)  # what it says
+        module = landlock if self.backend == "landlock" else bubblewrap
+        return module.hold_read_only(self.read_only_policy(self.judged))._replace(told=made.told)
+
+
 class Cell:
     """One directory with a world in it. Commands run in its workspace, held or not."""
 
@@ -78,6 +95,11 @@ class Cell:
             directory.mkdir(parents=True)
         (self.home / ".ssh" / "id").write_text(attempts.SECRET)
         (self.home / "notes").write_text("plain")
+        (self.root / "beside").write_text("plain")
+        (self.out / "anothers").write_text(attempts.SECRET)
+        (self.out / "anothers").chmod(0o600)
+        if os.geteuid() == 0:
+            os.chown(self.out / "anothers", 65534, 65534)
         (self.data / "kedge.db").write_text(attempts.SECRET)
         for name in names:
             (self.out / name / "dir").mkdir(parents=True)
@@ -99,6 +121,17 @@ class Cell:
             world=self.root,
         )
 
+    def hold_read_only(self, backend: SandboxMode, *judged: Path) -> None:
+        self.hands.sandbox = Unapproved(
+            config=SandboxConfig(),
+            directory=self.workspace,
+            scratch=self.hands.scratch,
+            private=(self.data,),
+            env=self.hands.env,
+            backend=backend,
+            judged=tuple(map(str, judged)),
+        )
+
     async def run(self, command: str, **params: object) -> Output:
         return await self.hands.call("bash", command=command, **params)
 
@@ -109,14 +142,17 @@ class Cell:
             **people,
             "OUT": str(self.out),
             "DATA": str(self.data),
+            "ANOTHERS": str(self.out / "anothers"),
             "TMPDIR": str(self.hands.scratch / "tmp"),
         }
+        is_read_only = isinstance(self.hands.sandbox, Unapproved)
         (self.hands.scratch / "tmp").mkdir(parents=True, exist_ok=True)
         words = [PYTHON, "-I", "-S", str(self.workspace / "attempts.py"), *names]
 
         async def go() -> Output:
             async with asyncio.timeout(LIMIT_S):
-                return await self.run(shlex.join(words))
+                # Where it may write, so that an attempt does not fail for its own preparations.
+                return await self.run(("cd $TMPDIR; " if is_read_only else "") + shlex.join(words))
 
         output = asyncio.run(go())
         assert output.content.startswith("{"), output.content
@@ -152,17 +188,30 @@ def people(root: Path) -> Generator[dict[str, str]]:
         udp.bind(("127.0.0.1", 0))
         for each in (stream, abstract, tcp):
             each.listen(50)
+        name, number = _share_memory(stack)
         threading.Thread(target=_answer, args=(udp,), daemon=True).start()
         stack.callback(_wake, udp)
         yield {
             "VICTIM": str(victim.pid),
             "SERVER": str(os.getpid()),
+            "SHM_NAME": name,
+            "SHM_NUMBER": number,
             "SOCKET": str(root / "s"),
             "DATAGRAMS": str(root / "d"),
             "ABSTRACT": f"kedge-test-{os.getpid()}-{root.name}",
             "TCP": str(tcp.getsockname()[1]),
             "UDP": str(udp.getsockname()[1]),
         }
+
+
+def _share_memory(stack: contextlib.ExitStack) -> tuple[str, str]:
+    """A segment of shared memory as a program outside has it: its key and its number."""
+    libc, create = ctypes.CDLL(None, use_errno=True), 0o1000
+    key = int.from_bytes(os.urandom(3), "little") + 1
+    number = libc.shmget(key, 4096, create | 0o600)
+    assert number >= 0
+    stack.callback(libc.shmctl, number, 0, None)  # IPC_RMID
+    return str(key), str(number)
 
 
 def _answer(udp: socket.socket) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.tools.sandbox import kernel
-from tests.tools.sandbox.attempts import ANYBODY, ATTEMPTS, ROOT
+from tests.tools.sandbox.attempts import ALL, ANYBODY, ATTEMPTS, ROOT, UNAPPROVED, UNAPPROVED_ROOT
 from tests.tools.sandbox.cells import BACKENDS, Cell, needs_bubblewrap, needs_landlock, people
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox only on Linux")
@@ -31,12 +31,17 @@ HAS_SCOPES = sys.platform == "linux" and kernel.landlock_abi() >= 6
 NOT_BY_LANDLOCK = ATTRIBUTES if HAS_SCOPES else ATTRIBUTES | {"signal_a_process"}
 
 
-def told_by(root: Path, mode: SandboxMode, *, is_planning: bool = False) -> tuple[Told, bool]:
+def told_by(root: Path, mode: SandboxMode, *, is_unapproved: bool = False) -> tuple[Told, bool]:
     """What became of all attempts, and whether the world outside is as it was."""
-    cell = Cell(root, NAMES)
-    names = [name for name in NAMES if mode != "landlock" or is_planning or name not in NOT_BY_LANDLOCK]
-    if mode != "off":
-        cell.hold(SandboxConfig(mode=mode, network=False), is_planning=is_planning)
+    cell = Cell(root, ALL)
+    if is_unapproved:
+        names = sorted(ALL)
+        cell.hold_read_only(mode, cell.out)
+    elif mode == "off":
+        names = sorted(ALL)
+    else:
+        names = [name for name in NAMES if mode != "landlock" or name not in NOT_BY_LANDLOCK]
+        cell.hold(SandboxConfig(mode=mode, network=False))
     with people(cell.root) as around:
         before = cell.fingerprint()
         told = cell.attempt(names, around)
@@ -58,7 +63,8 @@ def bubblewrapped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, bool]
     return told_by(tmp_path_factory.mktemp("bwrap"), "bubblewrap")
 
 
-SURE = [attempt.__name__ for attempt in (ANYBODY if os.geteuid() else (*ANYBODY, *ROOT))]
+_BY_ROOT = () if os.geteuid() else (*ROOT, *UNAPPROVED_ROOT)
+SURE = [attempt.__name__ for attempt in (*ANYBODY, *UNAPPROVED, *_BY_ROOT)]
 
 
 @pytest.mark.parametrize("name", SURE)
@@ -90,9 +96,10 @@ def test_bubblewrap_leaves_the_world_as_it_was(bubblewrapped: tuple[Told, bool])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_that_plans_gets_out_in_no_way_at_all(tmp_path: Path, backend: SandboxMode) -> None:
-    """Not even by attributes, which Landlock does not know."""
-    told, is_as_it_was = told_by(tmp_path, backend, is_planning=True)
+def test_a_command_that_nobody_approved_gets_out_in_no_way_at_all(tmp_path: Path, backend: SandboxMode) -> None:
+    """Not even by attributes, which Landlock does not know; and it reads neither the home nor what others run."""
+    told, is_as_it_was = told_by(tmp_path, backend, is_unapproved=True)
+    assert set(told) == set(ALL)
     assert {name: word for name, word in told.items() if not word.startswith("refused")} == {}
     assert is_as_it_was
 
@@ -104,4 +111,16 @@ def test_the_landlock_of_older_kernels_holds_as_well(tmp_path: Path, abi: int, m
     told, is_as_it_was = told_by(tmp_path, "landlock")
     gone = {name for name, word in told.items() if not word.startswith("refused")}
     assert gone <= {"signal_a_process"}  # that came with the sixth
+    assert is_as_it_was
+
+
+@needs_landlock
+@pytest.mark.parametrize("abi", [3, 5])
+def test_the_read_only_sandbox_holds_on_older_kernels_as_well(
+    tmp_path: Path, abi: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without Landlock's scopes: then signals are refused by the filter of calls."""
+    monkeypatch.setattr(kernel, "landlock_abi", lambda: abi)
+    told, is_as_it_was = told_by(tmp_path, "landlock", is_unapproved=True)
+    assert {name: word for name, word in told.items() if not word.startswith("refused")} == {}
     assert is_as_it_was

@@ -18,6 +18,11 @@ NUMBERS = {
     "aarch64": {"socket": 198, "socketpair": 199, "openat": 56, "fchmodat": 53, "keyctl": 219, "utimensat": 88},
     "riscv64": {"socket": 198, "socketpair": 199, "openat": 56, "fchmodat": 53, "keyctl": 219, "utimensat": 88},
 }
+IPC = {
+    "x86_64": {"shmget": 29, "shmat": 30, "msgget": 68, "semget": 64, "semtimedop": 220, "mq_open": 240, "ptrace": 101},
+    "aarch64": {"shmget": 194, "shmat": 196, "msgget": 186, "semget": 190, "semtimedop": 192, "mq_open": 180},
+    "riscv64": {"shmget": 194, "shmat": 196, "msgget": 186, "semget": 190, "semtimedop": 192, "mq_open": 180},
+}
 ALLOWED, KILLED = 0x7FFF0000, 0x80000000
 REFUSED = 0x00050000 | errno.EPERM
 
@@ -78,6 +83,24 @@ def test_what_no_filter_could_see_is_refused(machine: str) -> None:
     program = calls.program(calls.NETWORK, machine=machine)
     assert decide(program, ARCHES[machine], 425) == REFUSED
     assert decide(program, ARCHES[machine], NUMBERS[machine]["keyctl"]) == REFUSED
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_shared_memory_semaphores_and_queues_are_refused_where_that_is_asked_for(machine: str) -> None:
+    may = calls.program((), machine=machine)
+    may_not = calls.program((), also_refused=(*calls.IPC, *calls.INSPECTION), machine=machine)
+    for number in IPC[machine].values():
+        assert decide(may, ARCHES[machine], number) == ALLOWED
+        assert decide(may_not, ARCHES[machine], number) == REFUSED
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_nothing_is_typed_into_a_terminal(machine: str) -> None:
+    number = {"x86_64": 16}.get(machine, 29)
+    program = calls.program(calls.NETWORK, machine=machine)
+    tiocsti, window_size = 0x5412, 0x5413
+    assert decide(program, ARCHES[machine], number, 0, tiocsti) == REFUSED
+    assert decide(program, ARCHES[machine], number, 0, window_size) == ALLOWED
 
 
 @pytest.mark.parametrize("machine", ARCHES)

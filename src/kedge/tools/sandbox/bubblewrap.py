@@ -124,11 +124,10 @@ def _read_only_files(policy: ReadOnlyPolicy, temporary: str) -> list[str]:
     mounts: dict[str, list[str]] = {"/dev": ["--dev", "/dev"], "/proc": ["--proc", "/proc"]}
     for name in _PROC:
         mounts[f"/proc/{name}"] = ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    for path in (policy.tree, *policy.readable):
-        if path:
-            mounts[path] = ["--ro-bind-try", path, path]
+    for path in policy.readable:
+        mounts[path] = ["--ro-bind-try", path, path]
     for path in policy.hidden:
-        is_shown = any(is_below(path, each) for each in (policy.tree, *policy.readable) if each)
+        is_shown = any(is_below(path, each) for each in policy.readable)
         if path not in mounts and is_shown and _is_itself(path):
             mounts[path] = ["--tmpfs", path] if _is_directory(path) else ["--ro-bind", "/dev/null", path]
     mounts[temporary] = ["--bind", temporary, temporary]

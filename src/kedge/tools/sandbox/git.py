@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from kedge.tools.sandbox.policy import is_below
 
@@ -52,15 +51,9 @@ def _pointed(file: Path, before: str, base: Path) -> Path | None:
     return Path(os.path.realpath(base / target))
 
 
-class Repository(NamedTuple):
-    """What git reads outside of a workspace: `files` with all that is below, of `tree` only names and a few files."""
-
-    files: tuple[str, ...] = ()
-    tree: str = ""  # the top of the working tree, if the workspace is a directory in it
-
-
-def readable(workspace: Path, homes: Iterable[str]) -> Repository:
-    """The repository of a worktree or a submodule, or the one that a workspace is a directory of.
+def readable(workspace: Path, homes: Iterable[str]) -> tuple[str, ...]:
+    """What git reads outside of a workspace: the repository of a worktree or a submodule, and the whole working tree
+    if the workspace is a directory in it, because git compares all of it.
 
     A pointer counts only if the repository points back: the workspace could name any repository of the user's.
     """
@@ -71,11 +64,11 @@ def readable(workspace: Path, homes: Iterable[str]) -> Repository:
         pointer = directory / ".git"
         if pointer.is_symlink() or not pointer.exists():
             continue
-        tree = "" if directory == workspace else str(directory)
-        if pointer.is_dir():
-            return Repository((str(pointer),) if tree else (), tree)
-        return Repository(_behind(pointer, directory), tree)
-    return Repository()
+        if pointer.stat().st_uid != workspace.stat().st_uid:
+            break  # somebody else could have put it there, in /tmp for example
+        tree = () if directory == workspace else (str(directory),)
+        return tree if pointer.is_dir() else (*tree, *_behind(pointer, directory))
+    return ()
 
 
 def _behind(pointer: Path, directory: Path) -> tuple[str, ...]:

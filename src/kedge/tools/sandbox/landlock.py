@@ -96,7 +96,7 @@ def restrict(policy: Policy) -> None:
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
     families = calls.NETWORK if policy.network else ()
-    program = calls.program(families, no_attributes=policy.is_read_only, also_refused=calls.IPC)
+    program = calls.program(families, also_refused=calls.IPC)
     ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= ABI_OF_SCOPES else 0)
     try:
         for count, (path, access) in enumerate(_rules(policy)):
@@ -165,7 +165,6 @@ def read_only_rules(policy: ReadOnlyPolicy) -> tuple[list[tuple[str, int]], set[
     closed = _Closed(policy.hidden)
     rules = [(path, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) for path in _READ_ONLY_DEVICES]
     rules += [(path, _READ_FILE) for path in PROC_FILES]
-    rules += [(policy.tree, _READ_DIR)] if policy.tree else []
     for path in policy.readable:
         if closed.is_around(path):
             rules.append((path, _READ_DIR))  # names, also of what is hidden

@@ -6,7 +6,6 @@ They are set on the process that is about to become the command, never on the se
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import sys
 import time
@@ -46,27 +45,29 @@ def set_limits(pid: int, limits: Limits) -> None:
         resource.RLIMIT_DATA: limits.data_bytes,
         resource.RLIMIT_FSIZE: limits.file_bytes,
     }
-    if os.getuid() != 0:  # the kernel does not count for root
-        wanted[resource.RLIMIT_NPROC] = _tasks.count() + limits.processes
-    for which, most in wanted.items():
-        with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        uid = Path(f"/proc/{pid}").stat().st_uid
+        if uid != 0:  # the kernel does not count those of root
+            wanted[resource.RLIMIT_NPROC] = _tasks.count(uid) + limits.processes
+        for which, most in wanted.items():
             _, hard = resource.prlimit(pid, which)
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.prlimit(pid, which, (most, most))
 
 
 class _Tasks:
-    """How many threads the user has at work now, which is what RLIMIT_NPROC counts. Counted every few seconds."""
+    """How many threads a user has at work now, which is what RLIMIT_NPROC counts. Counted every few seconds."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._counted_at = float("-inf")
+        self._counts: dict[int, tuple[float, int]] = {}  # by user
 
-    def count(self) -> int:
+    def count(self, uid: int) -> int:
         now = time.monotonic()
-        if now - self._counted_at > _COUNT_AGAIN_S:
-            self._count, self._counted_at = _count_tasks(os.getuid()), now
-        return self._count
+        counted_at, count = self._counts.get(uid, (float("-inf"), 0))
+        if now - counted_at > _COUNT_AGAIN_S:
+            counted_at, count = now, _count_tasks(uid)
+            self._counts[uid] = (counted_at, count)
+        return count
 
 
 _tasks = _Tasks()

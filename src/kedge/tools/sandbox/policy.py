@@ -23,10 +23,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = True
     unix_sockets: bool = False
 
-    @property
-    def is_read_only(self) -> bool:
-        return not self.writable
-
 
 class Hold(NamedTuple):
     """How a command is started so that it is held."""
@@ -42,13 +38,10 @@ class Hold(NamedTuple):
     # The same, but that it may write only to this directory below `temporary`: each command gets one of its own.
     with_temporary: Callable[[str], Hold] | None = None
 
-    @property
-    def is_read_only(self) -> bool:
-        """Whether it is for commands that run without approval."""
-        return self.limits is not None
-
 
 _MAX_LINKS = 40  # as the kernel has it
+HOMES = ("/home", "/Users")  # where the homes of users are
+ROOT_HOME = "/root"
 # They lead to programs outside, that would do what is asked of them.
 DOORS = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"})
 
@@ -66,6 +59,13 @@ def told(policy: Policy) -> str:
 def is_below(path: str, directory: str) -> bool:
     """The directory itself is, too."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def is_around_a_home(path: str, homes: tuple[str, ...]) -> bool:
+    """Whether some home lies below a path: one of these, or any other user's."""
+    if path in (*HOMES, "/"):
+        return True
+    return any(is_below(home, path) and home != path for home in (*homes, ROOT_HOME))
 
 
 def outermost(paths: tuple[str, ...]) -> tuple[str, ...]:

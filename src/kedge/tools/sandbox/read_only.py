@@ -15,12 +15,12 @@ import msgspec
 
 from kedge.tools.sandbox import git, toolchains
 from kedge.tools.sandbox.errors import CannotHold
-from kedge.tools.sandbox.policy import is_below, outermost
+from kedge.tools.sandbox.policy import HOMES, is_around_a_home, is_below, outermost
 from kedge.tools.sandbox.secrets import SECRETS, private_files
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/snap"),
-    *("/home/linuxbrew", "/System", "/Library"),
+    f"{HOMES[0]}/linuxbrew",
     *("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman/local", "/var/lib/apt/lists", "/var/lib/alternatives"),
     *("/var/cache/man", "/lib/apk/db", "/var/cache/fontconfig"),
     # What names are looked up with, and where NixOS keeps programs.
@@ -41,8 +41,6 @@ PROC_FILES = tuple(
     )
 )
 _NEVER = ("/proc", "/sys", "/dev")
-# Of the repository around a workspace.
-_TREE_FILES = (".gitignore", ".gitattributes", ".gitmodules", ".mailmap")
 _SECRETS_IN_TOOLCHAINS_DEPTH = 2
 _NEW_AFTER_S = 60.0
 _MAX_CACHED = 32
@@ -54,7 +52,6 @@ class ReadOnlyPolicy(msgspec.Struct, frozen=True, kw_only=True):
     temporary: str  # each command gets a directory below, and may write there
     readable: tuple[str, ...]
     hidden: tuple[str, ...]
-    tree: str = ""  # a directory of which names may be listed
     links: tuple[tuple[str, str], ...] = ()  # names of what is readable that are links: where they lead
     keeps_read_override: bool = False  # of root, for a workspace that belongs to somebody else
 
@@ -69,14 +66,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     homes: tuple[str, ...]
     path: str
     config_home: str
-    readable: tuple[str, ...]
 
 
 _cache: dict[Request, tuple[float, ReadOnlyPolicy]] = {}
 
 
-def policy_for(request: Request) -> ReadOnlyPolicy:
-    """Raises CannotHold. It looks at directories: not for the event loop."""
+def policy_for(request: Request, judged: Iterable[str] = ()) -> ReadOnlyPolicy:
+    """The policy, with the paths that the permission check judged. Raises CannotHold.
+
+    It looks at directories: not for the event loop."""
     now = time.monotonic()
     made_at, policy = _cache.get(request, (float("-inf"), None))
     if policy is None or now - made_at > _NEW_AFTER_S:
@@ -86,7 +84,19 @@ def policy_for(request: Request) -> ReadOnlyPolicy:
         while len(_cache) > _MAX_CACHED:
             _cache.pop(next(iter(_cache)), None)
     Path(policy.temporary).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return policy
+    return _with_judged(policy, judged, request.homes)
+
+
+def _with_judged(policy: ReadOnlyPolicy, judged: Iterable[str], homes: tuple[str, ...]) -> ReadOnlyPolicy:
+    """The same policy if they are readable already, which is quicker: its rules are there."""
+    added = [
+        path
+        for path in dict.fromkeys(map(os.path.realpath, judged))
+        if not any(is_below(path, each) for each in (*policy.readable, *policy.hidden))
+        and not is_around_a_home(path, homes)
+        and Path(path).exists()
+    ]
+    return msgspec.structs.replace(policy, readable=(*policy.readable, *outermost(tuple(added)))) if added else policy
 
 
 def describe(*, is_planning: bool) -> str:
@@ -105,7 +115,6 @@ def _policy(request: Request) -> ReadOnlyPolicy:
     if directory == "/" or any(is_below(directory, each) for each in _NEVER):
         raise CannotHold("the workspace is the whole machine, or a part of the kernel's files")
     own = (directory, scratch)
-    repository = git.readable(Path(directory), request.homes)
     programs = toolchains.readable(request.path, request.homes, own)
     secrets = (*request.private, *_secrets(request))
     hidden = [*secrets, *_NEVER, *_closed_by_name(programs)]
@@ -116,12 +125,10 @@ def _policy(request: Request) -> ReadOnlyPolicy:
         *_SYSTEM,
         *_PUBLIC,
         *programs,
-        *repository.files,
-        *(f"{repository.tree}/{name}" for name in _TREE_FILES if repository.tree),
+        *git.readable(Path(directory), request.homes),
         *git.settings(request.homes, config_home),
-        *request.readable,
     )
-    found = {path: os.path.realpath(path) for path in wanted if not _is_around_a_home(path, request.homes)}
+    found = {path: os.path.realpath(path) for path in wanted if not is_around_a_home(path, request.homes)}
     allowed = [real for real in found.values() if not any(is_below(real, each) for each in hidden)]
     # The paths of `_SYSTEM` in /sys are granted one by one, and so are the files of /proc, by each backend.
     allowed += [path for path in _SYSTEM if path.startswith("/sys/")]
@@ -130,14 +137,9 @@ def _policy(request: Request) -> ReadOnlyPolicy:
         temporary=f"{scratch}/unapproved-tmp",
         readable=tuple(dict.fromkeys((*readable, *own))),
         hidden=tuple(sorted({path for path in hidden if path not in own})),
-        tree=repository.tree,
         links=tuple((path, real) for path, real in found.items() if path != real and Path(real).exists()),
         keeps_read_override=os.geteuid() == 0 and Path(directory).stat().st_uid != 0,
     )
-
-
-def _is_around_a_home(path: str, homes: tuple[str, ...]) -> bool:
-    return any(is_below(home, path) and home != path for home in (*homes, "/home/x", "/root", "/Users/x"))
 
 
 def _secrets(request: Request) -> list[str]:
@@ -163,7 +165,6 @@ def request_for(
     hidden: Iterable[str],
     homes: Iterable[str | None],
     env: Mapping[str, str],
-    readable: Iterable[str],
 ) -> Request:
     return Request(
         directory=os.path.realpath(directory),
@@ -173,5 +174,4 @@ def request_for(
         homes=tuple(os.path.realpath(home) for home in homes if home),
         path=env.get("PATH", os.defpath),
         config_home=env.get("XDG_CONFIG_HOME", ""),
-        readable=tuple(dict.fromkeys(os.path.realpath(path) for path in readable)),
     )

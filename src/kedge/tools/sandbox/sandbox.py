@@ -83,9 +83,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             hidden=self._real(self.config.hidden),
             homes=self._homes,
             env=self.env,
-            readable=readable,
         )
-        return read_only.policy_for(request)
+        return read_only.policy_for(request, readable)
 
     def policy(self) -> Policy:
         directory = os.path.realpath(self.directory)

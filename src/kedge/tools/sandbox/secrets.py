@@ -64,10 +64,10 @@ def _private_files(directory: str, depth: int, must_be_public: bool, left: list[
         is_directory = entry.is_dir(follow_symlinks=False)
         if _SECRET_NAME.match(entry.name) or (must_be_public and not _is_public(entry, is_directory)):
             yield entry.path
-        elif is_directory and depth > 1 and left[0] > 0:
+        elif is_directory and left[0] <= 0:
+            yield entry.path  # there is too much to look at
+        elif is_directory and depth > 1:
             yield from _private_files(entry.path, depth - 1, must_be_public, left)
-        elif is_directory and must_be_public:
-            yield entry.path  # too deep, or too much to look at: closed
 
 
 def _is_public(entry: os.DirEntry[str], is_directory: bool) -> bool:

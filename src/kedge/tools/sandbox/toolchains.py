@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kedge.tools.sandbox.policy import is_below
+from kedge.tools.sandbox.policy import HOMES, ROOT_HOME, is_around_a_home, is_below
 
 # Relative to a home: if an entry lies below the first, it needs these.
 _MANAGERS: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,8 @@ _MANAGERS: dict[str, tuple[str, ...]] = {
 }
 _OF_PROGRAMS = frozenset({"bin", "sbin", "shims", "Scripts"})
 _NO_PREFIX = frozenset({".local", ".config", ".cache", ".cargo"})
-_HOMES = ("/home", "/Users")
+# What is linked there leads to the system again.
+_OF_THE_SYSTEM = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/snap/bin", "/usr/games"})
 _MAX_LINKS = 500  # of one entry
 
 
@@ -41,11 +42,13 @@ def readable(path: str, homes: Iterable[str], outside_of: tuple[str, ...]) -> tu
     for entry in path.split(":"):
         if entry.startswith("/") and Path(entry).is_dir():
             found |= dict.fromkeys(_of_entry(os.path.normpath(entry), homes, outside_of))
-    return tuple(each for each in found if not _is_too_much(each, homes, outside_of))
+    return tuple(each for each in found if not is_below(each, "/usr") and not _is_too_much(each, homes, outside_of))
 
 
 def _of_entry(entry: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> Iterator[str]:
     directory = os.path.realpath(entry)
+    if directory in _OF_THE_SYSTEM:
+        return
     if any(is_below(each, place) for each in (entry, directory) for place in outside_of):
         return  # what the workspace brings is in the workspace
     yield from _toolchain(entry, homes)
@@ -68,6 +71,8 @@ def _toolchain(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
                 yield from (os.path.realpath(f"{home}/{each}") for each in needed)
                 return
     prefix = Path(directory).parent
+    if is_below(directory, "/usr"):
+        return  # that is readable anyway
     if prefix.name not in _NO_PREFIX and Path(directory).name in _OF_PROGRAMS and _is_an_installation(prefix):
         yield os.path.realpath(prefix)
 
@@ -97,14 +102,14 @@ def _home_of(path: str, homes: tuple[str, ...]) -> str | None:
     if own is not None:
         return own
     parts = Path(path).parts
-    if len(parts) > 3 and f"/{parts[1]}" in _HOMES:
+    if len(parts) > 3 and f"/{parts[1]}" in HOMES:
         return str(Path(*parts[:3]))
-    return "/root" if is_below(path, "/root") and path != "/root" else None
+    return ROOT_HOME if is_below(path, ROOT_HOME) and path != ROOT_HOME else None
 
 
 def _is_too_much(path: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> bool:
     """Whether it is a home or something above one, or holds what must not be granted."""
-    around = (*homes, *outside_of, "/root", "/home/x", "/Users/x", "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run")
-    if any(is_below(each, path) for each in around):
+    around = (*homes, *outside_of, ROOT_HOME, "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run")
+    if is_around_a_home(path, homes) or any(is_below(each, path) for each in around):
         return True
-    return Path(path).parent == Path("/home") and path != "/home/linuxbrew"
+    return str(Path(path).parent) in HOMES and Path(path).name != "linuxbrew"
