@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from kedge.protocol.requests import PermissionAction, PermissionRequest
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.chat.diffs import DiffView
 from kedge.tui.dialogs.dialog import Guarded
 
@@ -37,7 +37,7 @@ class PermissionDialog(Guarded[PermissionAction]):
 
     def body(self) -> ComposeResult:
         request = self._request
-        yield Static(clean(request.description), markup=False, classes="request")
+        yield Static(visible(request.description), markup=False, classes="request")
         if isinstance(self._diff, str) and self._diff:
             yield DiffView(self._diff)
         else:
@@ -71,7 +71,7 @@ def _details(request: PermissionRequest) -> str:
         lines.append(f"path: {request.path}")
     lines += [f"why you are asked: {_shown(why)}"] if why else []
     lines += [f"for this session would also allow: {_shown(rules)}"] if rules else []
-    return clean("\n".join(lines))
+    return visible("\n".join(lines))
 
 
 def _shown(value: object) -> str:
