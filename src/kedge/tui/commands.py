@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kedge.protocol.api import UserCommand
     from kedge.tui.screen import ChatScreen
 
+OF_REPOSITORY = "of this repository: "  # whose author chose the text that is sent
+
 
 class Command(NamedTuple):
     name: str
@@ -63,6 +65,7 @@ class Commands:
         self.all = {name: each for name, each in self.all.items() if not each.is_own}
         for each in found:
             what, run = visible_line(each.description), partial(self._prompt, each.text)
+            what = f"{OF_REPOSITORY}{what}" if each.source == "workspace" else what
             command = Command(each.name, what, run, "[ARGUMENTS]", is_own=True)
             self.all.setdefault(each.name, command)
         self._screen.editor.set_commands(self.names())
