@@ -30,20 +30,21 @@ _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # choose how the character be
 # After these a joiner or a selector does nothing but hide: Latin, Greek, Cyrillic and what is no letter; ASCII.
 _NOT_JOINED = "\x00-\u058f\ud800-\udfff"
 _NOT_VARIED = "\x00-\x9f\ud800-\udfff"
-_UNSAFE = re.compile(
+# Patterns are compiled on first use: most text needs none, and every command imports this.
+_UNSAFE = (
     f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_DIRECTIONS}{_UNSEEN}]"
     f"|(?<=[{_NOT_JOINED}{_JOINERS}])[{_JOINERS}]"
     f"|(?<=[{_NOT_VARIED}{_SELECTORS}])[{_SELECTORS}](?!\u20e3)"
 )
-_ESCAPES = re.compile(
+_ESCAPES = (
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
     r"|\x9b[0-?]*[ -/]*[@-~]"
     r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # OSC, DCS and their like
     r"|\x1b[ -/]*[0-~]"
 )
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")  # a progress bar writes its line again and again
-_BLANK_LINES = re.compile(rf"^(?:[^\S\n]*\n){{{MOST_BLANK_LINES + 1},}}", re.MULTILINE)
-_SPACES = re.compile(rf"[^\S\n]{{{MOST_SPACES + 1},}}")
+_OVERWRITTEN = r"[^\n]*\r(?=[^\n])"  # a progress bar writes its line again and again
+_BLANK_LINES = rf"(?m)^(?:[^\S\n]*\n){{{MOST_BLANK_LINES + 1},}}"
+_SPACES = rf"[^\S\n]{{{MOST_SPACES + 1},}}"
 
 
 def visible(text: str) -> str:
@@ -60,8 +61,8 @@ def visible_line(text: str) -> str:
 
 def without_blank_runs(text: str) -> str:
     """Long runs of blank lines or spaces become a mark with their number, so that they push nothing out of sight."""
-    text = _BLANK_LINES.sub(lambda match: blank_lines_mark(match[0].count("\n")) + "\n", text)
-    return _SPACES.sub(lambda match: f"⋯ {len(match[0])} spaces ⋯", text)
+    text = re.sub(_BLANK_LINES, lambda match: blank_lines_mark(match[0].count("\n")) + "\n", text)
+    return re.sub(_SPACES, lambda match: f"⋯ {len(match[0])} spaces ⋯", text)
 
 
 def blank_lines_mark(number: int) -> str:
@@ -74,9 +75,9 @@ def program_output(text: str) -> str:
         return text
     text = text.replace("\r\n", "\n")
     if "\x1b" in text or "\x9b" in text:
-        text = _ESCAPES.sub("", text)
+        text = re.sub(_ESCAPES, "", text)
     if "\r" in text:
-        text = _OVERWRITTEN.sub("", text).replace("\r", "")
+        text = re.sub(_OVERWRITTEN, "", text).replace("\r", "")
     return _mark(text.expandtabs(OUTPUT_TAB))
 
 
@@ -87,7 +88,7 @@ def for_terminal(text: str) -> str:
 
 def json_for_terminal(text: str) -> str:
     """JSON with `\\uXXXX` in place of each character that would be marked."""
-    return text if _is_plain(text) else _UNSAFE.sub(_escape, text)
+    return text if _is_plain(text) else re.sub(_UNSAFE, _escape, text)
 
 
 def inside_escape(text: str) -> str:
@@ -101,11 +102,11 @@ def has_control(text: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable()
+    return text.isascii() and text.replace("\n", "").isprintable()
 
 
 def _mark(text: str) -> str:
-    return _UNSAFE.sub(_mark_one, text)
+    return re.sub(_UNSAFE, _mark_one, text)
 
 
 def _mark_one(match: re.Match[str]) -> str:
