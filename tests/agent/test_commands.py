@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.commands import MAX_BYTES, user_commands
+from kedge.agent.commands import MAX_BYTES, MAX_COMMANDS, user_commands
 
 
 @pytest.fixture
@@ -39,10 +39,20 @@ def test_a_description_in_front_is_not_part_of_the_prompt(tmp_path: Path, config
     assert found(tmp_path) == {"fix": ("user", "Mend it", "Mend $ARGUMENTS.")}
 
 
-def test_the_workspaces_command_wins(tmp_path: Path, config: Path, project: Path) -> None:
+def test_the_users_own_command_wins_over_one_of_the_repository(tmp_path: Path, config: Path, project: Path) -> None:
     (config / "same.md").write_text("mine")
     (project / "same.md").write_text("ours")
-    assert found(tmp_path)["same"] == ("workspace", "ours", "ours")
+    assert found(tmp_path)["same"] == ("user", "mine", "mine")
+
+
+def test_a_repository_with_too_many_commands_crowds_out_none_of_the_users_own(
+    tmp_path: Path, config: Path, project: Path
+) -> None:
+    (config / "review.md").write_text("mine")
+    for number in range(MAX_COMMANDS):
+        (project / f"a{number}.md").write_text("theirs")
+    assert len(found(tmp_path)) == MAX_COMMANDS
+    assert found(tmp_path)["review"][0] == "user"
 
 
 def test_what_is_no_command_is_left_out(tmp_path: Path, project: Path) -> None:

@@ -51,6 +51,11 @@ async def test_it_runs_in_the_workspace_and_its_output_is_the_runs_text(pilot: P
     assert end.usage.input_tokens == 0
 
 
+async def test_what_a_person_typed_may_have_control_characters_in_it(pilot: Pilot) -> None:
+    end = await pilot.ask("printf %s '\x1b\x08' | od -An -tx1", kind="shell")
+    assert end.text.split() == ["1b", "08"]
+
+
 async def test_it_has_the_callers_environment_and_none_of_our_secrets(pilot: Pilot) -> None:
     env = {**ENV, "COLOUR": "green", "KEDGE_TOKEN": "secret"}
     end = await pilot.ask('echo "$COLOUR-$KEDGE_TOKEN-"', kind="shell", env=env)

@@ -145,7 +145,7 @@ def test_titles_keep_the_spaces_and_joiners_of_every_script_and_lose_what_drives
     session = lines(kedge("session", "list", "--json").out)[0]["id"]
     kedge("session", "rename", session, "Pourquoi\u00a0? \U0001f3f4\u200d\u2620 \u0645\u06cc\u200c\x1b[2J\u202e")
     (_, row) = kedge("session", "list").out.splitlines()
-    assert row.endswith("Pourquoi ? \U0001f3f4\u200d\u2620 \u0645\u06cc\u200c\ufffd[2J\ufffd")
+    assert row.endswith("Pourquoi ? \U0001f3f4\u200d\u2620 \u0645\u06cc\u200c␛[2J⟨U+202E⟩")
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_calls_are_shown_on_a_terminal_one_line_each(kedge: Kedge) -> None:
 def test_what_a_model_says_does_not_drive_the_terminal_and_is_exact_in_a_pipe(kedge: Kedge) -> None:
     said = "one \x1b]0title\x07 \x9b2J \N{FAMILY}\u200d\t."
     shown = on_a_terminal(kedge, "-q", f"say {said}")
-    assert shown.decode() == "one \ufffd]0title\ufffd \ufffd2J \N{FAMILY}\u200d\t.\r\n"
+    assert shown.decode() == "one ␛]0title␇ \\x9b2J \N{FAMILY}\u200d\t.\r\n"
     assert kedge.run("-q", f"say {said}").out == f"{said}\n"
     shown = on_a_terminal(kedge, f"say {said}; say two", shares_output=False)
     assert b"title" in shown

@@ -34,8 +34,9 @@ def test_a_diff_turns_the_old_file_into_the_new(tmp_path: Path, before: str, aft
 
 def test_a_long_diff_is_cut_at_a_line_and_says_so() -> None:
     made = diff("", "".join(f"line {i}\n" for i in range(5_000)), "f")
-    assert len(made.text) <= MAX_DIFF_CHARS + len("(cut)\n")
-    assert made.text.endswith("\n(cut)\n")
+    assert len(made.text) <= MAX_DIFF_CHARS + len("(cut: 5000 more lines)\n")
+    shown = made.text.count("\n+line")
+    assert made.text.endswith(f"\n(cut: {5_000 - shown} more lines)\n")
     assert made.added == 5_000
 
 
@@ -52,3 +53,7 @@ def test_only_what_ends_a_line_for_an_editor_ends_one() -> None:
     shown = diff("one\x0c\u2028\x85\nsame\r\n", "two\x0c\u2028\x85\nsame\r\n", "file")
     assert (shown.added, shown.removed) == (1, 1)
     assert "@@ -1,2 +1,2 @@" in shown.text
+
+
+def test_a_carriage_return_alone_ends_no_line_and_is_kept() -> None:
+    assert "+# harmless \rtouch x\n" in diff("", "# harmless \rtouch x\n", "file").text

@@ -255,9 +255,23 @@ async def test_commands_that_cannot_be_run_are_refused(hands: Hands, command: st
     assert hands.of_turn == []
 
 
+@pytest.mark.parametrize("char", ["\x00", "\x07", "\x08", "\r", "\x1b", "\x7f", "\x85", "\x9b"])
+async def test_a_command_with_a_control_character_is_refused_before_anybody_is_asked(hands: Hands, char: str) -> None:
+    for attempt in (hands.wants, hands.call):
+        with pytest.raises(ToolError, match="printf"):
+            await attempt("bash", command=f"touch pwned # {char}$ ls -la")
+    assert not (hands.directory / "pwned").exists()
+
+
+async def test_a_command_over_several_lines_with_tabs_runs(hands: Hands) -> None:
+    assert (
+        await hands.call("bash", command="if true\nthen\n\techo 'é 漢 👩\u200d🚀'\nfi")
+    ).content == "é 漢 👩\u200d🚀"
+
+
 async def test_leave_is_asked_for_the_command_as_it_is(hands: Hands) -> None:
     [want] = await hands.wants("bash", command="rm -rf build", description="clean up")
-    assert (want.kind, want.subject, want.description) == ("execute", "rm -rf build", "clean up")
+    assert (want.kind, want.subject, want.description) == ("execute", "rm -rf build", "run rm -rf build")
     assert want.params == {"command": "rm -rf build", "working_dir": ".", "description": "clean up"}
 
 

@@ -75,7 +75,7 @@ def run(run_id: str, prompt: str, state: Any = "queued") -> Run:
     )
 
 
-def _request(tool: str, description: str, **params: Any) -> PermissionRequest:
+def _request(tool: str, description: str, /, **params: Any) -> PermissionRequest:
     return PermissionRequest(
         id="q", session_id=SESSION, run_id="1", tool_call_id="c", tool=tool, action=tool, description=description,
         params=params,
@@ -85,7 +85,8 @@ def _request(tool: str, description: str, **params: Any) -> PermissionRequest:
 EDITING = _request("edit", "edit src/anchor.py", path="src/anchor.py", diff=DIFF)
 RUNNING = _request(
     "bash",
-    "Run a command",
+    "run git push --force-with-lease origin main && rm -rf build/ dist/ .cache/ && python -m build --wheel",
+    description="publish the new version",
     command="git push --force-with-lease origin main && rm -rf build/ dist/ .cache/ && python -m build --wheel",
     working_dir=".",
     notes="pushes to a remote",

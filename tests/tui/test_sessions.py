@@ -254,6 +254,6 @@ async def test_another_session_that_asks_is_named_with_what_it_asks_before_the_f
     async with kedge(tmp_path) as hands, await AsyncClient.connect(str(tmp_path)) as other:
         elsewhere = await other.create_session("Elsewhere [/here]")
         await other.submit(prompt, session_id=elsewhere.id, permissions="ask")
-        await hands.until(lambda: "Elsewhere [/here]: asks\nMake it" in hands.told, "who asks, and what")
-        await hands.shows("Elsewhere [/here]: asks", "Make it")
+        await hands.until(lambda: "Elsewhere [/here]: asks\nrun touch made" in hands.told, "who asks, and what")
+        await hands.shows("Elsewhere [/here]: asks", "run touch made")
         await other.cancel(session_id=elsewhere.id)

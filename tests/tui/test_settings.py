@@ -123,7 +123,7 @@ QUESTION = '[{"name": "question", "input": {"questions": [{"question": "Which on
 @pytest.mark.parametrize(
     ("plan", "told"),
     [
-        ({"tool_calls": ASKING}, ": asks;Make it"),
+        ({"tool_calls": ASKING}, ": asks;run touch made"),
         ({"tool_calls": QUESTION}, ": asks;Which one?"),
         ({"status": 400, "error": "bad_request"}, ": failed;"),
     ],

@@ -21,6 +21,7 @@ from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ToolWriter
 from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
+from kedge.protocol.text_safety import visible_line
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.decisions import Allow, Ask, Refuse
@@ -192,7 +193,7 @@ class Calls:
             call.id,
             tool=call.name,
             action=want.kind,
-            description=clean(want.description),
+            description=visible_line(clean(want.description)),
             params=clean(asked.params(want.params)),
             path=clean(want.subject) if want.kind in ("read", "write") else None,
         )

@@ -1,6 +1,7 @@
 """The user's own commands: Markdown files that become prompts, with `$ARGUMENTS` where the words after the name go.
 
-They lie in `commands/` of the configuration directory, and in `.kedge/commands/` of the workspace, which wins.
+They lie in `commands/` of the configuration directory, and in `.kedge/commands/` of the workspace. The user's own win:
+what a cloned repository brings cannot take their place.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def user_commands(directory: Path, env: Mapping[str, str] = os.environ) -> list[
         if place is not None:
             for path in _files(place / "commands"):
                 if command := _read(path, source):
-                    found[command.name] = command
-    return sorted(found.values(), key=lambda command: command.name)[:MAX_COMMANDS]
+                    found.setdefault(command.name, command)
+    return sorted(list(found.values())[:MAX_COMMANDS], key=lambda command: command.name)
 
 
 def _files(directory: Path) -> list[Path]:

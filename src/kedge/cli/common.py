@@ -11,6 +11,7 @@ from kedge.client.errors import ClientError, NotAllowed, Refused, SpawnRefused
 from kedge.client.policy import GIVE_UP_S
 from kedge.client.sync import Client
 from kedge.protocol.address import AddressError
+from kedge.protocol.text_safety import json_for_terminal, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_REFUSED = 4
 EXIT_CANCELLED = 130
-
-# What Python does not call printable, and people write: spaces of every width, and the joiners of scripts and emoji.
-_HARMLESS = frozenset("\n\t\u00a0\u1680\u202f\u205f\u3000\u200c\u200d") | {chr(code) for code in range(0x2000, 0x200B)}
 
 CONNECT_VALUES = named("-c --cwd", "--host", "--token-file", "--data-dir", "--connect-timeout")
 CONNECT_HELP = """\
@@ -105,20 +103,26 @@ def exit_code_of(error: Exception) -> int:
 
 
 def complain(why: str, code: int) -> int:
-    print(f"kedge: {' '.join(why.split())}", file=sys.stderr)
+    print(f"kedge: {' '.join(visible_line(why).split())}", file=sys.stderr)
     return code
 
 
 def print_json(value: Any) -> None:
+    print(json_line(value, is_for_terminal=os.isatty(1)))
+
+
+def json_line(value: Any, *, is_for_terminal: bool) -> str:
     import json
 
-    print(json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    return json_for_terminal(text) if is_for_terminal else text
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
     """Columns as wide as they need; the last one is cut at the terminal's edge, and not in a pipe."""
     if not rows:
         return
+    rows = [tuple(map(visible_line, row)) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     edge = (os.get_terminal_size(1).columns or None) if os.isatty(1) else None  # 0: the terminal does not say
     for row in rows:
@@ -126,11 +130,6 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
         print(line.rstrip()[:edge])
 
 
-def printable(text: str) -> str:
-    """What others wrote must not drive this terminal: control characters are shown as a mark."""
-    return "".join(char if char.isprintable() or char in _HARMLESS else "\ufffd" for char in text)
-
-
 def one_line(text: str, length: int = 120) -> str:
-    line = " ".join(printable(text).split())
+    line = " ".join(visible_line(text).split())
     return line if len(line) <= length else f"{line[: length - 1]}…"

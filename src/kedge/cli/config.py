@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from kedge.cli.common import EXIT_OK, EXIT_USAGE, complain, print_json, print_table, printable
+from kedge.cli.common import EXIT_OK, EXIT_USAGE, complain, print_json, print_table
 from kedge.cli.options import Options, UsageError, named
+from kedge.protocol.text_safety import visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ def run(argv: list[str]) -> int:
         return complain(f"{error}; 'kedge config --help' explains", EXIT_USAGE)
     except BadConfig as error:
         for problem in error.problems:
-            complain(printable(str(problem)), EXIT_USAGE)
+            complain(str(problem), EXIT_USAGE)
         return EXIT_USAGE
     except KedgeError as error:
-        return complain(printable(error.message), EXIT_USAGE)
+        return complain(error.message, EXIT_USAGE)
     return EXIT_OK
 
 
@@ -83,7 +84,7 @@ def _print_ignored(found: ConfigAnswer) -> None:
     if found.ignored:
         print("\nignored:" if found.values else "ignored:")
     for each in found.ignored:
-        print(printable(f"  {each.file}:{each.line}: {each.key} {each.why}"))
+        print(visible_line(f"  {each.file}:{each.line}: {each.key} {each.why}"))
 
 
 def _set(words: list[str], options: Options) -> None:
@@ -205,7 +206,7 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):
-        return printable(value)
+        return value
     import json
 
     return json.dumps(value, ensure_ascii=False)

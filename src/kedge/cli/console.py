@@ -14,6 +14,7 @@ import time
 
 from kedge.cli.common import one_line
 from kedge.client.waiting import Waiter
+from kedge.protocol.text_safety import for_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Console(Waiter):
 
     def answer(self, text: str) -> None:
         """Put text on its way to standard output; `flush` sends it."""
-        self.answer_bytes(text.encode("utf-8", "replace"))
+        self.answer_bytes(_encode(text, fd=1))
 
     def answer_bytes(self, data: bytes) -> None:
         self._pending += data
@@ -144,7 +145,7 @@ class Console(Waiter):
     def error(self, text: str) -> None:
         """Text for standard error, whole lines."""
         self.hide()
-        write_all(2, text.encode("utf-8", "replace"))
+        write_all(2, _encode(text, fd=2))
 
     def hide(self) -> None:
         """Until the next turn, if there is one."""
@@ -217,6 +218,11 @@ def write_all(fd: int, data: bytes) -> None:
             data = data[os.write(fd, data) :]
     except OSError:
         pass
+
+
+def _encode(text: str, *, fd: int) -> bytes:
+    """The exact text for a pipe or a file; a terminal gets marks for what would drive it."""
+    return (for_terminal(text) if is_terminal(fd) else text).encode("utf-8", "replace")
 
 
 def _width() -> int:

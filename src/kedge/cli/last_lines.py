@@ -15,16 +15,18 @@ MOST_RULES = 3  # in one suggestion
 
 
 def refusal(refused: list[Refusal]) -> str:
-    """What was refused, and the least that would have allowed it."""
+    """The least that would have allowed it, then what was refused: last, so that no word of it passes for ours."""
     import shlex
 
-    first, more = refused[0], len({(each.description, *each.rules) for each in refused}) - 1
-    which = f"{one_line(first.description)}{f', and {more} more' if more else ''}"
-    told = f"a permission was refused in this run: {which}"
+    first, number = refused[0], len({(each.description, *each.rules) for each in refused})
+    is_one = number == 1
+    which = "a permission was refused in this run" if is_one else f"{number} permissions were refused in this run"
     if not first.rules or len(first.rules) > MOST_RULES or not all(rule.isprintable() for rule in first.rules):
-        return f"{told}; -y allows what it asks for"
-    rules = " ".join(f"--allow {shlex.quote(rule)}" for rule in first.rules)
-    return f"{told}; {rules} allows {'the first, -y all' if more else 'it'}"
+        cure = "-y allows everything"
+    else:
+        rules = " ".join(f"--allow {shlex.quote(rule)}" for rule in first.rules)
+        cure = f"{rules} allows {'it' if is_one else 'the first, -y everything'}"
+    return f"{which} ({cure}): {one_line(first.description)}"
 
 
 def summary(elapsed_s: float, usage: dict[str, Any]) -> str:

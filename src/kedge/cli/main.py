@@ -86,6 +86,7 @@ def dispatch(args: list[str]) -> int:
         case [name, *rest] if name in COMMANDS:
             from importlib import import_module
 
+            mark_terminal_output()
             module, _ = COMMANDS[name]
             return import_module(module).run(rest)
         case [name, *_] if not name.startswith("-"):
@@ -96,7 +97,16 @@ def dispatch(args: list[str]) -> int:
         case _:
             from kedge.cli.tui import run
 
+            mark_terminal_output()
             return run(args)
+
+
+def mark_terminal_output() -> None:
+    """What others wrote must not drive a terminal. Imports nothing where there is none."""
+    if any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)):
+        from kedge.cli.terminal_output import mark_terminal_output
+
+        mark_terminal_output()
 
 
 def take_debug(args: list[str]) -> tuple[list[str], bool]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from kedge.cli.common import EXIT_OK, command, connect, print_json, print_table, printable
+from kedge.cli.common import EXIT_OK, command, connect, print_json, print_table
 from kedge.cli.options import Options, UsageError, named
+from kedge.protocol.text_safety import visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _list(options: Options) -> int:
         print_json(offered)
     elif options.has("names"):
         for model in shown:
-            print(printable(model["name"]))
+            print(visible_line(model["name"]))
     else:
         _print(shown, providers, offered)
     return EXIT_OK
@@ -70,15 +71,17 @@ def _print(models: list[dict[str, Any]], providers: list[dict[str, Any]], offere
         print("not yet:" if usable else "nothing of this can be used yet:")
         print_table([_why(each) for each in rest])
     if offered["model"]:
-        print(printable(f"\na run that names no model gets {offered['model']}: {_reason(offered)}"))
+        print()
+        print(visible_line(f"a run that names no model gets {offered['model']}: {_reason(offered)}"))
     else:
-        print(printable(f"\n{offered['why']}"))
+        print()
+        print(visible_line(offered["why"]))
 
 
 def _row(model: dict[str, Any]) -> tuple[str, ...]:
     abilities = [name for name in ("tools", "images", "reasoning") if model[name]]
     return (
-        printable(model["name"]),
+        model["name"],
         "+".join(model["roles"]),
         _tokens(model["context_window"]),
         _tokens(model["max_output_tokens"]),
@@ -89,7 +92,7 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _why(provider: dict[str, Any]) -> tuple[str, ...]:
-    return f"  {provider['id']}", printable(provider["why"])
+    return f"  {provider['id']}", provider["why"]
 
 
 def _reason(offered: dict[str, Any]) -> str:

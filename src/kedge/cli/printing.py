@@ -9,6 +9,7 @@ from kedge.cli.console import Console, is_terminal
 from kedge.client.activity import Activity
 from kedge.client.telling import FinalTeller, LiveTeller
 from kedge.client.watching import RunView
+from kedge.protocol.text_safety import json_for_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
         def finish(self, end: dict[str, Any]) -> None: ...
 
 
-# A model repeats what it read, and that must not drive a terminal: its control characters become a mark. A pipe or a
-# file gets every byte.
-HARMLESS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"} | {0x0D: ""}
-
-
 class TextPrinter:
     """`shows_calls`: whether the calls that are made on the way are shown, one line each."""
 
@@ -41,8 +37,6 @@ class TextPrinter:
         self._shows_calls = shows_calls
         self._teller: Teller = LiveTeller(view.messages) if is_live else FinalTeller(view.messages)
         self._is_quiet = is_quiet
-        self._is_on_terminal = is_terminal(1)
-        self._is_said_on_terminal = is_terminal(2)
 
     def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:
         if self._activity is None:
@@ -64,12 +58,12 @@ class TextPrinter:
     def _print(self, told: Iterable[Told]) -> None:
         for kind, text in told:
             if kind in ("answer", "break"):
-                self._console.answer(text.translate(HARMLESS) if self._is_on_terminal else text)
+                self._console.answer(text)
             elif kind == "note":
                 self._console.flush()
                 self._console.error(f"kedge: {text}\n")
             elif not self._is_quiet:
-                self._console.error(text.translate(HARMLESS) if self._is_said_on_terminal else text)
+                self._console.error(text)
 
 
 class JsonPrinter:
@@ -79,6 +73,7 @@ class JsonPrinter:
         self._console = console
         self._with_deltas = with_deltas
         self._has_ended = False
+        self._is_on_terminal = is_terminal(1)
 
     def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:
         if event.get("seq") is not None:
@@ -97,6 +92,8 @@ class JsonPrinter:
             self._line(json.dumps(told, ensure_ascii=False).encode())
 
     def _line(self, data: bytes) -> None:
+        if self._is_on_terminal:
+            data = json_for_terminal(data.decode("utf-8", "replace")).encode()
         self._console.answer_bytes(data + b"\n")
 
 

@@ -14,7 +14,6 @@ from kedge.cli.common import (
     complain,
     connect,
     exit_code_of,
-    printable,
 )
 from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
 from kedge.cli.last_lines import refusal, summary
@@ -29,6 +28,7 @@ from kedge.client.story import escape
 from kedge.client.sync import Client, submission
 from kedge.client.watching import RunCore, RunView
 from kedge.protocol.address import AddressError
+from kedge.protocol.text_safety import visible_line
 from kedge.protocol.titles import provisional_title
 
 TYPE_CHECKING = False
@@ -194,7 +194,7 @@ class Command:
         return code
 
     def _note(self, line: str) -> None:
-        self._console.error(f"kedge: {printable(line)}\n")  # an error has words of the provider's
+        self._console.error(f"kedge: {visible_line(line)}\n")  # an error has words of the provider's
 
 
 class NotCancelled(ClientError):

@@ -6,12 +6,13 @@ import os
 import time
 
 from kedge.cli import session_files
-from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table, printable
+from kedge.cli.common import EXIT_OK, command, connect, json_line, one_line, print_json, print_table
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.run_options import EFFORTS, as_text
 from kedge.client.markdown import as_markdown
 from kedge.client.story import escape
 from kedge.client.sync import Client
+from kedge.protocol.text_safety import visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,19 +67,14 @@ def _list(client: Client, words: list[str], options: Options) -> None:
 def _choice(session: dict[str, Any]) -> str:
     """The model and the effort of a session, where somebody chose them."""
     effort = session.get("effort")
-    return " ".join(filter(None, [printable(session.get("model") or ""), effort and f"({effort})"]))
+    return " ".join(filter(None, [visible_line(session.get("model") or ""), effort and f"({effort})"]))
 
 
 def _show(client: Client, words: list[str], options: Options) -> None:
     session = found(client, words)
-    write = _print_safely if os.isatty(1) else print
     if (choice := _choice(session)) and not options.has("json"):
-        write(f"*(model: {choice})*\n")
-    _write(client, session["id"], options, write)
-
-
-def _print_safely(text: str) -> None:
-    print(printable(text))
+        print(f"*(model: {choice})*\n")
+    _write(client, session["id"], options, print)
 
 
 def _rename(client: Client, words: list[str], options: Options) -> None:
@@ -124,15 +120,18 @@ def _export(client: Client, words: list[str], options: Options) -> None:
 
 
 def _write(
-    client: Client, session_id: str, options: Options, write: Callable[[str], object], title: str | None = None
+    client: Client,
+    session_id: str,
+    options: Options,
+    write: Callable[[str], object],
+    title: str | None = None,
 ) -> None:
-    import json
-
+    is_for_terminal = options.get("output") is None and os.isatty(1)
     if title is not None and not options.has("json"):
         write(f"# {title or session_id}\n")
     for message in client.messages(session_id):
         if options.has("json"):
-            write(json.dumps(message, ensure_ascii=False))
+            write(json_line(message, is_for_terminal=is_for_terminal))
         elif text := as_markdown(message):
             write(text)
 

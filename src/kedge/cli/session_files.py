@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
-from kedge.cli.common import one_line, print_json, print_table, printable
+from kedge.cli.common import one_line, print_json, print_table
 from kedge.cli.options import UsageError
 from kedge.client.obstacles import why
 from kedge.client.story import escape, query
+from kedge.protocol.text_safety import visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def files(client: Client, words: list[str], options: Options) -> None:
     if options.has("json"):
         print_json(found)
         return
-    rows = [(f["status"], f"+{f['added']} -{f['removed']}", printable(f["path"])) for f in found["files"]]
+    rows = [(f["status"], f"+{f['added']} -{f['removed']}", f["path"]) for f in found["files"]]
     print_table([("STATUS", "LINES", "FILE"), *rows] if rows else [])
     _note(found["notes"])
 
@@ -69,9 +69,8 @@ def diff(client: Client, words: list[str], options: Options) -> None:
     if options.has("json"):
         print_json(found)
         return
-    shown = printable if os.isatty(1) else str  # a patch in a file is what the file has
     for file in found["files"]:
-        print(shown(file.get("diff") or f"{file['path']}: too much to show\n"), end="")
+        print(file.get("diff") or f"{file['path']}: too much to show\n", end="")
     _note(found["notes"])
 
 
@@ -95,7 +94,7 @@ def _rewind(
     if not is_json:
         for file in plan["files"]:
             left = f"  ({why(file['obstacle'])})" if file.get("obstacle") else ""
-            print(f"{file['status']:<8}  {printable(file['path'])}{left}", flush=True)
+            print(f"{file['status']:<8}  {visible_line(file['path'])}{left}", flush=True)
         _note(plan["notes"])
     if options.has("dry-run"):
         if is_json:

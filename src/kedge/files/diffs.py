@@ -36,13 +36,16 @@ def diff(before: str, after: str, name: str) -> Diff:
     removed = sum(line.startswith("-") for line in body)
     text = "\n".join(lines) + "\n" if lines else ""
     if len(text) > MAX_DIFF_CHARS:
-        text = text[: text.rfind("\n", 0, MAX_DIFF_CHARS) + 1] + "(cut)\n"
+        shown = text[: text.rfind("\n", 0, MAX_DIFF_CHARS) + 1]
+        left_out = text.count("\n") - shown.count("\n")
+        text = f"{shown}(cut: {left_out} more lines)\n"
     return Diff(text, added, removed)
 
 
 def _lines(text: str) -> list[str]:
-    """As files and editors count them: a form feed or a Unicode separator, where `str.splitlines` parts, ends none."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    """As files and editors count them: a form feed or a Unicode separator, where `str.splitlines` parts, ends none. Nor
+    does a carriage return alone: a shell or an interpreter reads on, and whoever is asked must see that."""
+    lines = text.replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from kedge.protocol.text_safety import has_control, visible_line
 from kedge.tools.commands import Command
 from kedge.tools.environment import environment, shell_environment, unapproved_environment
 from kedge.tools.errors import ToolError
@@ -23,6 +24,11 @@ from kedge.tools.sandbox.policy import Hold
 BACKGROUND_AFTER_S = 60.0
 MAX_TIMEOUT_S = 24 * 3600
 MAX_LIVE_CHARS = 100_000  # streamed to whoever watches; who wants more reads the file
+# Whoever is asked could not see what such a command does, and nobody types one.
+_CONTROL = (
+    "The command was not run: there is a control character in it (like ESC, CR or NUL). Write it as an escape, like "
+    "$'\\x1b' or printf '\\033', or put the text into a file with write and use that."
+)
 _TOLD_FROM_S = 10.0  # how long it took is said of commands that took long: the others say the same each time
 
 
@@ -48,9 +54,9 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
     shown: dict[str, object] = {"command": params.command, "working_dir": shown_path(place, directory)}
     if params.description:
         shown["description"] = params.description
-    description = params.description or f"run {params.command}"
     if params.unsandboxed:
         shown["unsandboxed"] = True
+    description = f"run {params.command}"
     can_sandbox = await asyncio.to_thread(lambda: place.sandbox.can_hold_read_only)
     is_held, unheld = False, ""
     try:
@@ -63,7 +69,7 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
         Want(
             kind="execute",
             subject=params.command,
-            description=_one_line(description),
+            description=_one_line(visible_line(description)),
             params=shown,
             is_free=is_held and not place.sandbox.asks,
             can_sandbox=can_sandbox,
@@ -213,6 +219,8 @@ def _directory(place: Place, given: str) -> Path:
 def _check(params: BashParams) -> None:
     if not params.command.strip():
         raise ToolError("The command is empty; say what to run.")
+    if has_control(params.command):
+        raise ToolError(_CONTROL)
 
 
 def _one_line(text: str) -> str:

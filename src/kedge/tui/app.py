@@ -17,9 +17,9 @@ from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 
 from kedge.client.errors import ClientError, SpawnRefused
+from kedge.protocol.text_safety import visible
 from kedge.tui import terminal
 from kedge.tui.announcing import Announcer
-from kedge.tui.chat.clean import clean
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Guarded
 from kedge.tui.driver import TerminalDriver
@@ -242,7 +242,7 @@ class KedgeApp(App[int]):
         markup: bool = False,
     ) -> None:
         """What is said may come from a model, a file or a server: it is never markup, and moves no cursor."""
-        super().notify(clean(message), title=title, severity=severity, timeout=timeout, markup=False)
+        super().notify(visible(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     # the terminal
 

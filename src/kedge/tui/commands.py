@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kedge.client.errors import ClientError
+from kedge.protocol.text_safety import visible_line
 from kedge.tui import words
-from kedge.tui.chat.clean import clean_line
 from kedge.tui.desk import MODES
 from kedge.tui.editor.draft import Draft
 from kedge.tui.story.blocks import Block, Call
@@ -17,6 +17,8 @@ from kedge.tui.story.blocks import Block, Call
 if TYPE_CHECKING:
     from kedge.protocol.api import UserCommand
     from kedge.tui.screen import ChatScreen
+
+OF_REPOSITORY = "of this repository: "  # whose author chose the text that is sent
 
 
 class Command(NamedTuple):
@@ -62,7 +64,8 @@ class Commands:
         """The user's own, in place of those that were there; a name of ours stays ours."""
         self.all = {name: each for name, each in self.all.items() if not each.is_own}
         for each in found:
-            what, run = clean_line(each.description), partial(self._prompt, each.text)
+            what, run = visible_line(each.description), partial(self._prompt, each.text)
+            what = f"{OF_REPOSITORY}{what}" if each.source == "workspace" else what
             command = Command(each.name, what, run, "[ARGUMENTS]", is_own=True)
             self.all.setdefault(each.name, command)
         self._screen.editor.set_commands(self.names())

@@ -14,8 +14,8 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from kedge.client.errors import ClientError
+from kedge.protocol.text_safety import visible_line
 from kedge.tui.asking import Asking
-from kedge.tui.chat.clean import clean_line
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.desk import MODES, Desk, Mode
@@ -132,8 +132,8 @@ class ChatScreen(Screen[None]):
         is_agent = session is not None and session.parent_session_id is not None
         doing = Doing(len(requests), self.key("answer"), self._hint, is_agent)
         self.query_one(Activity).draw(page, doing)
-        place = clean_line(Path(self.kedge.launch.directory).name) or "/"
-        model = clean_line(self.model)
+        place = visible_line(Path(self.kedge.launch.directory).name) or "/"
+        model = visible_line(self.model)
         self.query_one(StatusLine).draw(self.mode, model, page, self.window, place, self.key("help"))
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(session.title if session else "", model, page, self.window, place)
@@ -147,7 +147,7 @@ class ChatScreen(Screen[None]):
         if is_wanted:
             home, directory = str(Path.home()), self.kedge.launch.directory
             place = directory.replace(home, "~", 1) if directory.startswith(f"{home}/") else directory
-            welcome.draw(clean_line(place), clean_line(self.model), self.key("help"), self.key("palette"))
+            welcome.draw(visible_line(place), visible_line(self.model), self.key("help"), self.key("palette"))
 
     def key(self, action: str) -> str:
         """What to press for an action, whatever the configuration made of it."""
@@ -156,7 +156,7 @@ class ChatScreen(Screen[None]):
 
     def hint(self, text: str) -> None:
         """A word above the editor, until the next key."""
-        self._hint = clean_line(text)
+        self._hint = visible_line(text)
         self.changed()
 
     # sessions

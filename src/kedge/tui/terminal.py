@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from kedge.protocol.text_safety import inside_escape
+
 Notify = Literal["auto", "bell", "off"]
 ASK_S = 2.0  # far or busy terminals take long; an answer that nobody waits for any more would be typed into the editor
 _BACKGROUND = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F/]+)(?:\x07|\x1b\\)")
@@ -68,13 +70,8 @@ def _by_environment(env: Mapping[str, str]) -> bool | None:
     return int(background) in (7, 15) if background.isdecimal() else None
 
 
-def clean(text: str) -> str:
-    """For inside a sequence: nothing that could end it, and one line."""
-    return "".join(char if char.isprintable() else " " for char in text).strip()
-
-
 def title(text: str) -> str:
-    return f"\x1b]2;{clean(text)[:200]}\x07"
+    return f"\x1b]2;{inside_escape(text)[:200]}\x07"
 
 
 def progress(state: Literal["none", "busy", "error"]) -> str:
@@ -89,7 +86,7 @@ def shows_progress(env: Mapping[str, str]) -> bool:
 
 def notification(head: str, body: str, how: Notify, env: Mapping[str, str]) -> str:
     """In the way that this terminal knows; a bell is understood by all."""
-    head, body = clean(head)[:100], clean(body)[:300]
+    head, body = inside_escape(head)[:100], inside_escape(body)[:300]
     if how == "off":
         return ""
     if how == "bell":

@@ -8,7 +8,7 @@ from kedge.client.errors import ClientError
 from kedge.client.obstacles import why
 from kedge.client.story import escape
 from kedge.protocol.files import FileStep, Rewound
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.confirm import ConfirmDialog
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ async def _fork(screen: ChatScreen, session_id: str) -> None:
 
 
 def _asked(what: str, plan: Rewound) -> ConfirmDialog:
-    lines = [f"“{clean(plan.prompt[:200])}”", ""] if plan.prompt else []
+    lines = [f"“{visible(plan.prompt[:200])}”", ""] if plan.prompt else []
     lines += [_line(step) for step in plan.files[:SHOWN]] or ["No file changes."]
     if len(plan.files) > SHOWN:
         lines.append(f"and {len(plan.files) - SHOWN} more files")
-    lines += [clean(note) for note in plan.notes]
+    lines += [visible(note) for note in plan.notes]
     choices = [("go", what.capitalize()), ("stay", "Leave it as it is")]
     if what == "undo" and any(step.obstacle for step in plan.files):
         choices[0] = ("force", "Undo, and overwrite those; redo brings them back")
@@ -72,7 +72,7 @@ def _asked(what: str, plan: Rewound) -> ConfirmDialog:
 
 def _line(step: FileStep) -> str:
     left = f" ({why(step.obstacle)})" if step.obstacle else ""
-    return f"{'⚠' if step.obstacle else '·'} {clean(step.path)} {_DOES[step.status]}{left}"
+    return f"{'⚠' if step.obstacle else '·'} {visible(step.path)} {_DOES[step.status]}{left}"
 
 
 def _count(files: list[FileStep]) -> str:

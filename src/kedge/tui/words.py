@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
+from kedge.protocol.text_safety import visible_line
 from kedge.protocol.usage import Usage
-from kedge.tui.chat.clean import clean_line
 
 
 def tokens(count: int) -> str:
@@ -34,5 +34,5 @@ def duration(seconds: float) -> str:
 
 def one_line(text: str, width: int) -> str:
     """The first words of a text, in so many cells."""
-    line = " ".join(clean_line(text[: width * 4]).split())
+    line = " ".join(visible_line(text[: width * 4]).split())
     return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 1)).rstrip() + "…"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.chat.lines import chop, plain, strip_of, truncate, width_of, wrap
 from tests.tui.chat.support import texts
 
@@ -55,7 +55,7 @@ def test_what_does_not_fit_ends_with_an_ellipsis() -> None:
 def test_whatever_the_text_each_line_fits_and_nothing_is_lost(
     given_segments: list[tuple[str, Style]], width: int
 ) -> None:
-    segments = [Segment(clean(text), style) for text, style in given_segments]
+    segments = [Segment(visible(text), style) for text, style in given_segments]
     lines = wrap(segments, width)
     assert "".join("".join(map(plain, lines)).split()) == "".join(plain(segments).split())
     for line in lines:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.tui.chat.clean import clean, clean_line
+from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui.chat.diffs import MIN_SPLIT, counts, diff_lines
 from kedge.tui.chat.lines import Line, indented, truncate, wrap
 from kedge.tui.chat.outputs import MAX_LINES, count_lines, first_lines, last_lines, more_lines
@@ -63,7 +63,7 @@ def call_lines(call: Call, look: Look, width: int, palette: Palette, draw_child:
 def _header(call: Call, given: Json, look: Look, width: int, palette: Palette) -> list[Line]:
     mark, ink = _MARKS[call.state]
     style: Style = getattr(palette, ink)
-    start: Line = [Segment(f"{mark} ", style), Segment(clean_line(call.name) or "…", palette.text + _BOLD)]
+    start: Line = [Segment(f"{mark} ", style), Segment(visible_line(call.name) or "…", palette.text + _BOLD)]
     about = subject(call.name, given)
     suffix = _suffix(call, look, palette)
     if look.is_unfolded:
@@ -90,7 +90,7 @@ def _suffix(call: Call, look: Look, palette: Palette) -> Line:
     if metadata.get("timed_out"):
         line.append(Segment("  timed out", palette.error))
     if isinstance(job := metadata.get("job_id"), str) and call.name == "bash":
-        line.append(Segment(f"  job {clean_line(job)}", palette.muted))
+        line.append(Segment(f"  job {visible_line(job)}", palette.muted))
     if call.state in _STATES:
         line.append(Segment(f"  {_STATES[call.state]}", palette.warning if call.state == "asking" else palette.muted))
     elif call.state == "writing" and len(call.input) > 1000:
@@ -146,7 +146,7 @@ def _todos(call: Call, given: Json, width: int, palette: Palette) -> list[Line]:
         status = text(todo, "status")
         style = {"completed": palette.muted, "in_progress": palette.text + _BOLD}.get(status, palette.text)
         mark = Segment(f"{_TODOS.get(status, '☐')} ", palette.success if status == "completed" else palette.secondary)
-        lines += indented(wrap([Segment(clean(text(todo, "content")), style)], width - 2), [mark], _SPACE)
+        lines += indented(wrap([Segment(visible(text(todo, "content")), style)], width - 2), [mark], _SPACE)
     return lines
 
 

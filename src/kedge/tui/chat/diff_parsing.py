@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
+
+from kedge.protocol import text_safety
 
 RowKind = Literal["same", "added", "removed", "gap"]
 
@@ -82,6 +84,18 @@ def pairs(rows: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:
             paired.append((row, row))
     flush()
     return paired
+
+
+def without_blank_runs(diff: Diff) -> Diff:
+    """Long runs of blank lines or spaces become a mark with their number, so that they push nothing out of sight."""
+    rows: list[Row] = []
+    for (kind, is_blank), run in groupby(diff.rows, lambda row: (row.kind, not row.text.strip())):
+        group = list(run)
+        if is_blank and kind != "gap" and len(group) > text_safety.MOST_BLANK_LINES:
+            rows.append(group[0]._replace(text=text_safety.blank_lines_mark(len(group))))
+        else:
+            rows += [row._replace(text=text_safety.without_blank_runs(row.text)) for row in group]
+    return diff._replace(rows=tuple(rows))
 
 
 def _diff(path: str, rows: list[Row]) -> Diff:

@@ -11,9 +11,9 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.chat.code import coloured_file
-from kedge.tui.chat.diff_parsing import Diff, Row, pairs, parse
+from kedge.tui.chat.diff_parsing import Diff, Row, pairs, parse, without_blank_runs
 from kedge.tui.chat.lines import Line, blank, chop, strip_of, strips_of
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.theming import palette_of
@@ -32,7 +32,7 @@ def counts(added: int, removed: int, palette: Palette) -> Line:
 def diff_lines(text: str, width: int, palette: Palette, *, split: bool = False, heads: bool = False) -> list[Line]:
     """Lines exactly that wide. `heads` puts each file's name and counts above its lines."""
     lines: list[Line] = []
-    for diff in parse(clean(text)):
+    for diff in map(without_blank_runs, parse(visible(text))):
         if heads:
             if lines:
                 lines.append(list(strip_of([], width)))

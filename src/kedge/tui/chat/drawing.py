@@ -8,10 +8,10 @@ from rich.segment import Segment
 from rich.style import Style
 
 from kedge.protocol.money import dollars
+from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import words
 from kedge.tui.chat import markdown
 from kedge.tui.chat.calls import Look, call_lines, diff_of, plain_call
-from kedge.tui.chat.clean import clean, clean_line
 from kedge.tui.chat.lines import Line, indented, strip_of, truncate, width_of, wrap
 from kedge.tui.chat.outputs import MAX_LINES, count_lines, last_lines, more_lines
 from kedge.tui.chat.palette import Palette
@@ -154,13 +154,13 @@ def _child(block: Block, width: int, palette: Palette) -> list[Line]:
 
 
 def _prompt(block: Prompt, look: Look, width: int, palette: Palette) -> list[Line]:
-    text = block.text.strip("\n")
+    text = block.text.replace("\r\n", "\n").strip("\n")
     total = count_lines(text)
     is_cut = total > FOLDED_PROMPT + 1 and not look.is_unfolded
     if is_cut:
         text = "\n".join(text.split("\n", FOLDED_PROMPT)[:FOLDED_PROMPT])
     mark = "! " if block.is_shell else ""
-    lines = wrap([Segment(mark + clean(text), palette.text)], width - 1) if text else []
+    lines = wrap([Segment(mark + visible(text), palette.text)], width - 1) if text else []
     lines += [more_lines(total - FOLDED_PROMPT, palette)] if is_cut else []
     lines += _chips(block.attachments, width - 1, palette)
     on_panel = [[Segment(text, palette.panel + style if style else None) for text, style, _ in line] for line in lines]
@@ -170,7 +170,7 @@ def _prompt(block: Prompt, look: Look, width: int, palette: Palette) -> list[Lin
 def _chips(names: tuple[str, ...], width: int, palette: Palette) -> list[Line]:
     lines: list[Line] = []
     for name in names:
-        chip = truncate([Segment(f" ▣ {clean_line(name)} ", palette.chip)], width)
+        chip = truncate([Segment(f" ▣ {visible_line(name)} ", palette.chip)], width)
         if lines and width_of(lines[-1]) + 1 + width_of(chip) <= width:
             lines[-1] += [Segment(" ", palette.text), *chip]
         else:
@@ -187,12 +187,14 @@ def _thoughts(block: Thoughts, look: Look, width: int, palette: Palette) -> list
         return [[Segment(head, style)]]
     text = block.text.strip()
     line = text[text.rfind("\n") + 1 :][-2000:] if block.is_open else text[:2000].partition("\n")[0]
-    return [truncate([Segment(f"{head}  ", style), Segment(clean_line(line).replace("**", ""), palette.muted)], width)]
+    return [
+        truncate([Segment(f"{head}  ", style), Segment(visible_line(line).replace("**", ""), palette.muted)], width)
+    ]
 
 
 def _shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]:
     mark = Segment("! ", palette.secondary + _BOLD)
-    line = [Segment(clean(block.command), palette.text + _BOLD)]
+    line = [Segment(visible(block.command), palette.text + _BOLD)]
     if block.exit_code:
         line.append(Segment(f"  exit {block.exit_code}", palette.error))
     elif block.is_open:
@@ -205,7 +207,7 @@ def _shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]
 def _note(block: Note, width: int, palette: Palette) -> list[Line]:
     mark, ink = _NOTES[block.kind]
     style: Style = getattr(palette, ink)
-    lines = wrap([Segment(clean(block.text), style)], width - 2) or [[]]
+    lines = wrap([Segment(visible(block.text), style)], width - 2) or [[]]
     return indented(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
 
 
@@ -213,7 +215,7 @@ def _ended(block: End) -> str:
     usage = block.usage
     about = "≈" if usage.estimated else ""
     parts = [
-        clean_line(block.model) if block.model else "",
+        visible_line(block.model) if block.model else "",
         f"{about}{words.tokens(usage.prompt_tokens)} in · {words.tokens(usage.output_tokens)} out",
         f"{about}{dollars(usage.cost)}" if usage.cost > 0 else "",
         f"stopped: {block.reason.replace('_', ' ')}" if block.reason not in (None, "end_turn", "tool_use") else "",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.tui.chat.clean import clean_line
+from kedge.protocol.text_safety import visible_line
 from kedge.tui.chat.lines import Line
 from kedge.tui.chat.palette import Palette
 
@@ -35,7 +35,7 @@ def inline(tokens: Sequence[Token], base: Style, palette: Palette) -> Line:
             if len(styles) > 1:
                 styles.pop()
         elif kind == "code_inline":
-            line.append(Segment(clean_line(token.content), styles[-1] + palette.code))
+            line.append(Segment(visible_line(token.content), styles[-1] + palette.code))
         elif kind == "softbreak":
             line.append(Segment(" ", styles[-1]))
         elif kind == "hardbreak":
@@ -43,7 +43,7 @@ def inline(tokens: Sequence[Token], base: Style, palette: Palette) -> Line:
         elif kind == "image":
             line += _image(token, styles[-1], palette)
         elif token.content:
-            line.append(Segment(clean_line(token.content), styles[-1]))
+            line.append(Segment(visible_line(token.content), styles[-1]))
     return [segment for segment in line if segment.text]
 
 
@@ -54,5 +54,5 @@ def _link(address: str, palette: Palette) -> Style:
 
 def _image(token: Token, style: Style, palette: Palette) -> Line:
     address = str(token.attrGet("src") or "")
-    name = clean_line(token.content) or clean_line(address)[:80] or "image"
+    name = visible_line(token.content) or visible_line(address)[:80] or "image"
     return [Segment("▣ ", palette.muted), Segment(name, style + _link(address, palette))]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.chat.code import coloured
 from kedge.tui.chat.inline import inline
 from kedge.tui.chat.lines import Line, chop, indented, plain, strip_of, wrap
@@ -38,11 +38,11 @@ def drawn(chunk: Chunk, width: int, palette: Palette) -> list[Line]:
     """Its lines, the empty one above it too."""
     width = max(1, width)
     if chunk.is_code:
-        lead = clean(chunk.lead)
-        body = code_block(clean(chunk.text), chunk.language, width, palette, lead=lead, is_growing=chunk.is_growing)
+        lead = visible(chunk.lead)
+        body = code_block(visible(chunk.text), chunk.language, width, palette, lead=lead, is_growing=chunk.is_growing)
     else:
-        text = clean(chunk.text.replace("\r\n", "\n").replace("\r", "\n"))
-        source = f"{text}\n\n{clean(chunk.definitions)}" if chunk.definitions else text
+        text = visible(chunk.text.replace("\r\n", "\n").replace("\r", "\n"))
+        source = f"{text}\n\n{visible(chunk.definitions)}" if chunk.definitions else text
         body = _Drawing(source, palette, chunk.ordinal).draw(width)
         if not body and not is_definition(text):
             body = wrap([Segment(text.strip(), palette.text)], width)
@@ -98,7 +98,7 @@ class _Drawing:
                 mark = Segment("#" * int(token.tag[1:]) + " ", palette.muted)
                 return indented(wrap(line, width - len(mark.text)), [mark], [Segment(" " * len(mark.text))])
             case "fence" | "code_block":
-                code = clean(token.content.removesuffix("\n"))
+                code = visible(token.content.removesuffix("\n"))
                 return code_block(code, token.info.split(" ")[0] if token.info else "", width, palette)
             case "bullet_list_open" | "ordered_list_open":
                 return self._list(at, stop, width, base)
@@ -110,7 +110,7 @@ class _Drawing:
             case "table_open":
                 return self._table(at, stop, width, base)
             case _:
-                return wrap([Segment(clean(token.content), base)], width) if token.content else []
+                return wrap([Segment(visible(token.content), base)], width) if token.content else []
 
     def _list(self, at: int, stop: int, width: int, base: Style) -> list[Line]:
         opening, palette = self._tokens[at], self._palette

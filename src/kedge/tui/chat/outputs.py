@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import program_output
 from kedge.tui.chat.lines import Line, chop
 from kedge.tui.chat.palette import Palette
 
@@ -46,7 +46,7 @@ def _with_rest(
     lines: list[Line] = []
     for each in shown[:total]:
         cut = each if len(each) <= MAX_LINE_CHARS else f"{each[:MAX_LINE_CHARS]} …"
-        for line in clean(cut, tab=8).split("\n"):
+        for line in program_output(cut).split("\n"):
             lines += fold([Segment(line, style)] if line else [], width)
     rest = [more_lines(total - limit, palette)] if total > limit else []
     return [*lines, *rest] if at_end else [*rest, *lines]

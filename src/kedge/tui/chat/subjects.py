@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from kedge.tui.chat.clean import clean_line
+from kedge.protocol.text_safety import visible_line
 from kedge.tui.chat.partial_json import Json
 
 MAX_SUBJECT_CHARS = 500  # a header is one line, however long the command
@@ -12,7 +12,7 @@ MAX_SUBJECT_CHARS = 500  # a header is one line, however long the command
 
 def subject(name: str, given: Json) -> str:
     told = _SUBJECTS[name](given) if name in _SUBJECTS else _any(given)
-    return clean_line(told[:MAX_SUBJECT_CHARS]).strip()
+    return visible_line(told[:MAX_SUBJECT_CHARS]).strip()
 
 
 def text(given: Json, key: str) -> str:

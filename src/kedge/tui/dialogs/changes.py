@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 from kedge.client.errors import ClientError
 from kedge.client.story import escape
 from kedge.protocol.files import SessionFiles
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.chat.diffs import DiffView
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Dialog
@@ -26,7 +26,7 @@ class DiffDialog(Dialog[None]):
 
     def __init__(self, path: str, diff: str) -> None:
         super().__init__()
-        self.title = clean(path)
+        self.title = visible(path)
         self._diff = diff
 
     def body(self) -> ComposeResult:
@@ -68,14 +68,14 @@ class ChangesDialog(Dialog[None]):
             target = f"/sessions/{escape(self._session_id)}/files?diff=true"
             found = await self._desk.call("GET", target, type=SessionFiles)
         except ClientError as error:
-            note.update(clean(str(error)))
+            note.update(visible(str(error)))
             return
         self._diffs = {file.path: file.diff or "" for file in found.files}
-        note.update("\n".join(map(clean, found.notes)) or "No file was changed.")
+        note.update("\n".join(map(visible, found.notes)) or "No file was changed.")
         note.display = bool(found.notes or not found.files)
         for file in found.files:
             options.add_option(
-                Option(f"{clean(file.path)}  {file.status}  +{file.added} -{file.removed}", id=file.path)
+                Option(f"{visible(file.path)}  {file.status}  +{file.added} -{file.removed}", id=file.path)
             )
         options.highlighted = 0 if found.files else None
         options.focus()

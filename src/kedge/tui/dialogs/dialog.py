@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from kedge.tui.chat.clean import clean_line
+from kedge.protocol.text_safety import visible_line
 
 T = TypeVar("T")
 # A dialog that opens under somebody's fingers: what was on its way when it came, and what still is a moment later.
@@ -31,7 +31,7 @@ class Dialog(ModalScreen[T]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             if heading := self.heading():
-                yield Static(clean_line(heading), classes="dialog-title", markup=False)
+                yield Static(visible_line(heading), classes="dialog-title", markup=False)
             yield from self.body()
             yield Static(self.footer, classes="dialog-footer", markup=False)
 

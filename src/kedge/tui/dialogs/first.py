@@ -10,7 +10,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.protocol.models import Offered
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class FirstStart(Dialog[str]):
     def body(self) -> ComposeResult:
         usable = [each for each in self._offered.providers if each.usable]
         found = [f"✓ {each.title}: {each.why}" for each in usable] or ["No key, no model server was found."]
-        yield Static(clean("\n".join([self._offered.why, "", *found])), markup=False)
+        yield Static(visible("\n".join([self._offered.why, "", *found])), markup=False)
         yield Static("")
         yield OptionList(
             *([Option("Choose a model", id="model")] if usable else []),

@@ -8,7 +8,7 @@ from textual.widgets import Input, Static
 
 from kedge.client.errors import ClientError
 from kedge.protocol.api import LoginProvider
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Dialog
 
@@ -42,7 +42,7 @@ class KeyDialog(Dialog[bool]):
         try:
             stored = await self._desk.log_in(self._provider.provider_id, key)
         except ClientError as error:
-            note.update(clean(f"Not stored: {error}"))
+            note.update(visible(f"Not stored: {error}"))
             field.disabled = False
             field.focus()
             return

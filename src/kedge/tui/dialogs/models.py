@@ -11,8 +11,8 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
+from kedge.protocol.text_safety import visible
 from kedge.tui import words
-from kedge.tui.chat.clean import clean
 from kedge.tui.dialogs.dialog import Dialog
 
 
@@ -93,11 +93,11 @@ def _line(model: OfferedModel, is_current: bool) -> Content:
         facts.append("no tools")
     mark = "▸ " if is_current else "  "
     return Content.assemble(
-        (mark + clean(model.name), "bold" if is_current else ""), ("  " + " · ".join(facts), "$foreground-muted")
+        (mark + visible(model.name), "bold" if is_current else ""), ("  " + " · ".join(facts), "$foreground-muted")
     )
 
 
 def _closed(provider: OfferedProvider) -> Content:
     return Content.assemble(
-        (f"  {clean(provider.title)}", "$foreground-muted"), (f"  {clean(provider.why)}", "$foreground-muted")
+        (f"  {visible(provider.title)}", "$foreground-muted"), (f"  {visible(provider.why)}", "$foreground-muted")
     )

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from kedge.tui.chat.clean import clean_line
+from kedge.protocol.text_safety import visible_line
 from kedge.tui.dialogs.dialog import Dialog
 
 Item = tuple[str, str, str]  # what is chosen, what it does, its key
@@ -76,8 +76,8 @@ def matching(items: Sequence[Item], typed: str) -> list[Item]:
 def _line(item: Item, width: int) -> Content:
     name, help_text, key = item
     return Content.assemble(
-        (f"{clean_line(name):<{width}}", "bold"),
+        (f"{visible_line(name):<{width}}", "bold"),
         ("  ", ""),
-        (clean_line(help_text), "$foreground-muted"),
+        (visible_line(help_text), "$foreground-muted"),
         (f"  {key}" if key else "", "$accent"),
     )

@@ -1,19 +1,31 @@
-"""Asks for leave. Nothing is chosen at first, and a key typed ahead chooses nothing."""
+"""Asks for permission. Nothing is chosen at first, and a key typed ahead chooses nothing.
+
+The dialog shows all of what would happen. What a person needs to judge it stands above, where a long command cannot
+push it off the screen, and how much is out of sight is always said.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import cast
+from typing import Any, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
+from textual.widget import Widget
 from textual.widgets import Static
 
 from kedge.protocol.requests import PermissionAction, PermissionRequest
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible, visible_line, without_blank_runs
 from kedge.tui.chat.diffs import DiffView
 from kedge.tui.dialogs.dialog import Guarded
+
+# Of each line above: with all of them there must be room for the command, too. With a diff there are fewer of them, and
+# no text below in which the rest could stand.
+MAX_HEAD_CHARS = 120
+MAX_HEAD_CHARS_WITH_DIFF = 400
+MIN_SHOWN_LINES = 3
+_SHARE = 0.9  # of the screen, as the style has it
 
 
 class PermissionDialog(Guarded[PermissionAction]):
@@ -22,13 +34,32 @@ class PermissionDialog(Guarded[PermissionAction]):
         Binding("s", "give('allow_session')", "allow for this session"),
         Binding("d,n", "give('deny')", "deny"),
         Binding("v", "split", "side by side"),
+        *(
+            Binding(key, f"scroll('{how}')", show=False)
+            for key, how in {
+                "up": "up",
+                "down": "down",
+                "pageup": "page_up",
+                "pagedown": "page_down",
+                "home": "home",
+                "end": "end",
+            }.items()
+        ),
     ]
 
     def __init__(self, request: PermissionRequest) -> None:
         super().__init__()
         self.title = f"Allow {request.tool}?"
-        self._request = request
-        self._diff = request.params.get("diff")
+        diff = request.params.get("diff")
+        self._diff = diff if isinstance(diff, str) else ""
+        self._head, details = texts_of(request)
+        self._deed = (
+            DiffView(self._diff, id="deed")
+            if self._diff
+            else VerticalScroll(Static(details, markup=False), can_focus=False, id="deed")
+        )
+        self._out_of_sight = Static(id="out-of-sight", markup=False)
+        self._out_of_sight.display = False
 
     @property
     def footer(self) -> str:
@@ -36,49 +67,101 @@ class PermissionDialog(Guarded[PermissionAction]):
         return f"a allow · s for this session · d deny, and stop · Esc later{split}"
 
     def body(self) -> ComposeResult:
-        request = self._request
-        yield Static(clean(request.description), markup=False, classes="request")
-        if isinstance(self._diff, str) and self._diff:
-            yield DiffView(self._diff)
-        else:
-            with VerticalScroll(can_focus=False):
-                yield Static(_details(request), markup=False, classes="details")
+        yield Static(self._head, markup=False, classes="request")
+        yield self._deed
+        yield self._out_of_sight
 
     def on_mount(self) -> None:
         super().on_mount()
         self.set_focus(None)
+        for changing in ("scroll_y", "virtual_size"):
+            self.watch(self._deed, changing, self._say_what_is_out_of_sight, init=False)
+        self.call_after_refresh(self._fit)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit)
 
     def action_give(self, action: PermissionAction) -> None:
         self.dismiss(action)
 
     def action_split(self) -> None:
-        for view in self.query(DiffView):
-            view.toggle_split()
+        if isinstance(self._deed, DiffView):
+            self._deed.toggle_split()
+
+    def action_scroll(self, how: str) -> None:
+        getattr(self._deed, f"scroll_{how}")(animate=False)
+
+    def _fit(self) -> None:
+        """Give the command or diff the room that the rest leaves: its last line and the keys stay on the screen."""
+        box = cast("Widget", self._deed.parent)
+        others = [each for each in box.children if each not in (self._deed, self._out_of_sight)]
+        taken = sum(each.outer_size.height + each.styles.margin.height for each in others) + 1
+        room = int(self.size.height * _SHARE) - box.gutter.height - taken
+        self._deed.styles.max_height = max(MIN_SHOWN_LINES, room)
+        self.call_after_refresh(self._say_what_is_out_of_sight)
+
+    def _say_what_is_out_of_sight(self) -> None:
+        above, most = round(self._deed.scroll_y), self._deed.max_scroll_y
+        parts = [f"{most - above} more line{'s' if most - above > 1 else ''} below"] if most > above else []
+        parts += [f"{above} above"] if above else []
+        self._out_of_sight.display = bool(parts)
+        self._out_of_sight.update(f"⋯ {', '.join(parts)} · ↑ ↓ PgUp PgDn scroll")
 
 
-def _details(request: PermissionRequest) -> str:
-    """What it would do, in full: nobody allows what they cannot see."""
+def texts_of(request: PermissionRequest) -> tuple[str, str]:
+    """What stands above, always in sight, and what it would do, in full: nobody allows what they cannot see."""
     params = dict(request.params)
-    rules, why = params.pop("rules", None), params.pop("notes", None) or params.get("label")
-    for known in ("label", "description", "diff"):
-        params.pop(known, None)
-    command = params.pop("command", None)
-    lines = [f"$ {command}", ""] if isinstance(command, str) else []
-    if params.get("working_dir") == ".":
-        del params["working_dir"]
-    lines += [f"{name}: {_shown(value)}" for name, value in params.items()]
+    diff = params.pop("diff", None)
+    limit = MAX_HEAD_CHARS_WITH_DIFF if diff else MAX_HEAD_CHARS
+    rules, label, notes = (params.pop(name, None) for name in ("rules", "label", "notes"))
+    words, command = params.pop("description", None), params.pop("command", None)
+    directory = params.pop("working_dir", None)
+    above = [
+        ("", request.description if command is None else None),
+        ("Not all of the change is shown: ", _left_out(diff)),
+        ("Why you are asked: ", _shortened(_text(notes or label), request)),
+        ("The model says: ", words),
+        ("s allows for this session: ", rules),
+        ("In the directory: ", directory if directory != "." else None),
+    ]
+    head, details = list[str](), list[str]()
+    for name, value in above:
+        if text := _text(value):
+            line = name + visible_line(text)
+            rest = len(line) - limit
+            head.append(f"{line[:limit]} … ({rest} more characters)" if rest > 0 else line)
+            details += ["", name + _paragraph(text)] if rest > 0 else []
+    below = [f"{visible_line(name)}: {_paragraph(_text(value))}" for name, value in params.items()]
     if request.path and "path" not in params:
-        lines.append(f"path: {request.path}")
-    lines += [f"why you are asked: {_shown(why)}"] if why else []
-    lines += [f"for this session would also allow: {_shown(rules)}"] if rules else []
-    return clean("\n".join(lines))
+        below.append(f"path: {_paragraph(request.path)}")
+    deed = [f"$ {_paragraph(command)}"] if isinstance(command, str) else []
+    return "\n".join(head), "\n".join([*deed, *below, *details])
 
 
-def _shown(value: object) -> str:
+def _shortened(why: str, request: PermissionRequest) -> str:
+    """With the path as the tool shows it."""
+    shown = request.params.get("path")
+    return why.replace(request.path, shown) if request.path and isinstance(shown, str) else why
+
+
+def _left_out(diff: Any) -> str:
+    """What the server says under a diff that is too long. A line of a file has a mark before it there."""
+    last = diff.rstrip("\n").rpartition("\n")[2] if isinstance(diff, str) else ""
+    return last.strip("()") if last.startswith("(") else ""
+
+
+def _paragraph(text: str) -> str:
+    """Its lines after the first are set in: none passes for one of ours."""
+    return without_blank_runs(visible(text)).replace("\n", "\n  ")
+
+
+def _text(value: Any) -> str:
     match value:
+        case None:
+            return ""
         case str():
             return value
         case list():
-            return ", ".join(_shown(each) for each in cast("list[object]", value))
+            return ", ".join(_text(each) for each in cast("list[object]", value))
         case _:
             return json.dumps(value, ensure_ascii=False)

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Input, RadioButton, RadioSet, SelectionList, Static
 
 from kedge.protocol.requests import QuestionRequest
-from kedge.tui.chat.clean import clean
+from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.dialog import Guarded
 
 
@@ -32,7 +32,7 @@ class QuestionDialog(Guarded[list[Any]]):
     def body(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):
             for number, question in enumerate(self._questions):
-                yield Static(clean(str(question.get("question", ""))), markup=False, classes="question")
+                yield Static(visible(str(question.get("question", ""))), markup=False, classes="question")
                 yield from _field(number, str(question.get("kind", "text")), _options(question))
 
     def on_mount(self) -> None:
@@ -71,10 +71,10 @@ def _field(number: int, kind: str, options: list[str]) -> ComposeResult:
             yield RadioSet(RadioButton("Yes"), RadioButton("No"), id=f"answer-{number}", compact=True)
         case "one":
             yield RadioSet(
-                *(RadioButton(Content(clean(each))) for each in options), id=f"answer-{number}", compact=True
+                *(RadioButton(Content(visible(each))) for each in options), id=f"answer-{number}", compact=True
             )
         case "many":
-            choices = [(Content(clean(each)), index) for index, each in enumerate(options)]
+            choices = [(Content(visible(each)), index) for index, each in enumerate(options)]
             yield SelectionList[int](*choices, id=f"answer-{number}", compact=True)
         case _:
             yield Input(id=f"answer-{number}", compact=True)

@@ -14,8 +14,8 @@ from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
 from kedge.protocol.sessions import Session
+from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import words
-from kedge.tui.chat.clean import clean, clean_line
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.confirm import ConfirmDialog
 from kedge.tui.dialogs.dialog import Dialog
@@ -129,7 +129,7 @@ class SessionDialog(Dialog[str]):
         if session is not None:
             self._renaming = session.id
             field = self.query_one(Input)
-            field.value, field.placeholder = clean_line(session.title), "new title"
+            field.value, field.placeholder = visible_line(session.title), "new title"
 
     def action_remove(self) -> None:
         session = self._book.sessions.get(self._lit() or "")
@@ -140,7 +140,7 @@ class SessionDialog(Dialog[str]):
             if choice == "delete":
                 self._ask(self._desk.delete(session.id))
 
-        text = f"Delete “{clean(session.title) or 'New session'}”? What runs in it is cancelled; files stay."
+        text = f"Delete “{visible(session.title) or 'New session'}”? What runs in it is cancelled; files stay."
         self.app.push_screen(ConfirmDialog(text, [("delete", "Delete"), ("keep", "Keep")]), sure)
 
     def _ask(self, asked: Awaitable[None]) -> None:
@@ -164,5 +164,5 @@ class SessionDialog(Dialog[str]):
 def _line_of(session: Session, is_current: bool, is_busy: bool, width: int) -> Content:
     mark = "●" if is_busy else ("▸" if is_current else " ")
     ago = words.duration(max(time.time() - session.updated_at, 0))
-    title = words.one_line(clean(session.title) or "New session", width)
+    title = words.one_line(visible(session.title) or "New session", width)
     return Content.assemble((f"{mark} {title}", "bold" if is_current else ""), (f"  {ago} ago", "$foreground-muted"))

@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widgets import Static
 
+from kedge.protocol.text_safety import visible_line
 from kedge.tui.editor.wishes import Choice
 
 MAX_ROWS = 8
@@ -62,16 +63,12 @@ class Popup(Static):
 
     def _line(self, at: int, width: int) -> Content:
         choice = self.choices[at]
-        left = f" {_one_line(choice.shown)}"
+        left = f" {visible_line(choice.shown)}"
         if choice.help:
             column = min(max(_HELP_FROM, *(cell_len(each.shown) for each in self.choices)), width // 2)
             left = set_cell_size(left, column + 2) if cell_len(left) < column + 2 else f"{left}  "
-        line = set_cell_size(left + _one_line(choice.help), width)
+        line = set_cell_size(left + visible_line(choice.help), width)
         if at == self._at:
             return Content.styled(line, "reverse")
         split = len(left)
         return Content.assemble(line[:split], (line[split:], "dim"))
-
-
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)
