@@ -58,6 +58,7 @@ class Hands:
         self.directory = (root / "workspace").resolve()
         self.directory.mkdir()
         self.scratch = root / "scratch"
+        self.judged_path: Path | None = None
         self.hidden: Callable[[str], bool] | None = None
         self.may_run_unheld = False
         self.env: Mapping[str, str] = {**os.environ, "HOME": str(root / "home")}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -58,6 +59,7 @@ class _Leave(NamedTuple):
 
     may_run_unheld: bool = False
     changes_nothing: bool = False  # a command that is known to be read-only
+    path: Path | None = None  # what was judged; each tool touches one path at most
 
 
 class _Ready(NamedTuple):
@@ -107,6 +109,7 @@ class Calls:
         if isinstance(ready, _Ready):
             context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
             context.may_run_unheld = ready.leave.may_run_unheld
+            context.judged_path = ready.leave.path
             output = await _contained(call.name, lambda: self._run(ready, context))
         else:
             output = ready
@@ -167,7 +170,8 @@ class Calls:
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
         is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, wants)
-        return _Leave(may_run_unheld=any(want.unheld for want in wants), changes_nothing=is_harmless)
+        is_unheld = any(want.unheld for want in wants)
+        return _Leave(may_run_unheld=is_unheld, changes_nothing=is_harmless, path=_path(wants))
 
     async def _asked_for(self, message_id: str, call: ToolCall, want: Want, asked: Ask) -> Output | None:
         """Ask a person for leave; None: it was given."""
@@ -210,6 +214,10 @@ class Calls:
 
 def _deeds(wants: Sequence[Want]) -> list[tuple[str, str]]:
     return [(want.kind, want.subject) for want in wants]
+
+
+def _path(wants: Sequence[Want]) -> Path | None:
+    return next((Path(want.subject) for want in wants if want.kind in ("read", "write")), None)
 
 
 async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:

@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
-from kedge.tools import globs, ripgrep
+from kedge.tools import confirmed, globs, ripgrep
+from kedge.tools.confirmed import Line
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.searching import (
@@ -49,12 +50,6 @@ class GrepParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     context: Annotated[int, msgspec.Meta(ge=0, le=MAX_CONTEXT, description="lines around each match")] = 0
 
 
-class Line(NamedTuple):
-    number: str
-    text: str
-    is_match: bool
-
-
 async def wants(place: Place, params: GrepParams) -> Sequence[Want]:
     return await wants_to_read(place, params.path)
 
@@ -65,6 +60,7 @@ async def run(ctx: ToolContext, params: GrepParams) -> Output:
         found, is_complete = await _found(ctx, start, params)
     except ripgrep.Refused as error:
         raise ToolError(_taught(str(error), params)) from error
+    found = await asyncio.to_thread(confirmed.lines, start.base, found, _text)
     found = {name: found[name] for name in await shown(ctx, start, found)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
@@ -125,10 +121,12 @@ def _options(start: Start, params: GrepParams) -> list[str]:
 def _line(said: bytes) -> Line:
     """`12:text` is a match, `12-text` is beside one."""
     digits = len(said) - len(said.lstrip(b"0123456789"))
-    text = said[digits + 1 :].decode("utf-8", "replace").rstrip("\r")
-    if len(text) > MAX_LINE_CHARS:
-        text = f"{text[:MAX_LINE_CHARS]} … (cut)"
-    return Line(said[:digits].decode(), text, said[digits : digits + 1] == b":")
+    return Line(said[:digits].decode(), _text(said[digits + 1 :]), said[digits : digits + 1] == b":")
+
+
+def _text(line: bytes) -> str:
+    text = line.decode("utf-8", "replace").rstrip("\r")
+    return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]} … (cut)"
 
 
 def _name(start: Start, place: Place, name: str) -> str:
