@@ -91,7 +91,8 @@ async def _found(place: Place, start: Start, params: GrepParams) -> tuple[dict[s
     matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
     with ExitStack() as stack:
         options = [*narrowed(stack, start, patterns), *_options(start, params)]
-        async with aclosing(ripgrep.search(start.base, place.env, options, separator=b"\n")) as search:
+        searching = ripgrep.search(start.base, place.env, options, separator=b"\n", workspace=place.directory)
+        async with aclosing(searching) as search:
             async for records in search:
                 for record in records:
                     name, _, said = record.partition(b"\0")

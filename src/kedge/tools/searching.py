@@ -69,7 +69,8 @@ async def files(place: Place, start: Start, pattern: str | None = None) -> list[
         options = narrowed(stack, start, patterns)
         matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
         options += ["--files", "--null", "--", start.below]
-        async with aclosing(ripgrep.search(start.base, place.env, options, separator=b"\0")) as search:
+        searching = ripgrep.search(start.base, place.env, options, separator=b"\0", workspace=place.directory)
+        async with aclosing(searching) as search:
             async for records in search:
                 names = [os.fsdecode(record).removeprefix("./") for record in records]
                 found += names if matches is None else [name for name in names if matches(name)]
