@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from kedge.tools import confirmed, globs, ripgrep
-from kedge.tools.confirmed import Line
+from kedge.tools.confirmed import MAX_LINE_BYTES, Line
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.searching import (
@@ -26,7 +26,7 @@ from kedge.tools.searching import (
     wants_to_read,
 )
 
-MAX_LINE_CHARS = 500
+MAX_LINE_CHARS = 500  # of which each has four bytes at most
 MAX_CONTEXT = 20
 # Counted up to here; a search that finds more was not what anybody meant.
 MAX_FOUND = 20_000
@@ -60,7 +60,7 @@ async def run(ctx: ToolContext, params: GrepParams) -> Output:
         found, is_complete = await _found(ctx, start, params)
     except ripgrep.Refused as error:
         raise ToolError(_taught(str(error), params)) from error
-    found = await asyncio.to_thread(confirmed.lines, start.base, found, _text)
+    found = await asyncio.to_thread(confirmed.lines, start.base, found)
     found = {name: found[name] for name in await shown(ctx, start, found)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
@@ -109,7 +109,7 @@ async def _found(place: Place, start: Start, params: GrepParams) -> tuple[dict[s
 
 def _options(start: Start, params: GrepParams) -> list[str]:
     options = ["--null", "--line-number", "--no-heading", "--with-filename", "--no-context-separator"]
-    options += [f"--max-columns={MAX_LINE_CHARS * 4}", "--max-columns-preview", f"--context={params.context}"]
+    options += [f"--max-columns={MAX_LINE_BYTES}", "--max-columns-preview", f"--context={params.context}"]
     options += ["--fixed-strings"] if params.literal else []
     options += ["--ignore-case"] if params.ignore_case else []
     named = {params.include, os.path.basename(start.below)}  # noqa: PTH119 text, not a path that is opened
@@ -122,7 +122,7 @@ def _options(start: Start, params: GrepParams) -> list[str]:
 def _line(said: bytes) -> Line:
     """`12:text` is a match, `12-text` is beside one."""
     digits = len(said) - len(said.lstrip(b"0123456789"))
-    return Line(said[:digits].decode(), _text(said[digits + 1 :]), said[digits : digits + 1] == b":")
+    return Line(int(said[:digits] or 0), said[digits + 1 :], said[digits : digits + 1] == b":")
 
 
 def _text(line: bytes) -> str:
@@ -154,7 +154,7 @@ def _with_lines(start: Start, place: Place, names: list[str], found: dict[str, l
             if left < 0:
                 shown.append("  … more in this file")
                 break
-            shown.append(f"  {line.number}{':' if line.is_match else '-'} {line.text}")
+            shown.append(f"  {line.number or ''}{':' if line.is_match else '-'} {_text(line.raw)}")
         shown.append("")
     if sum(line.is_match for lines in found.values() for line in lines) > MAX_RESULTS:
         shown.append(f"(only the first {MAX_RESULTS} are shown; narrow the search, or set files_only)")
