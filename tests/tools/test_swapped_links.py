@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import msgspec
@@ -11,13 +13,13 @@ import pytest
 
 from kedge.agent.context import read_context_files
 from kedge.agent.results import files_of
-from kedge.config.schema import PermissionsConfig
+from kedge.config.schema import Config, FetchConfig, PermissionsConfig
 from kedge.files.states import digest_of, observe_resolved
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.decisions import Allow
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.port import Output
+from kedge.tools.port import Output, Tool
 from tests.support.swapping import swapping
 from tests.tools.hands import TOOLS, Hands
 
@@ -74,7 +76,7 @@ class Place:
         self.judge = Judge(PermissionsConfig(mode="auto-edit"), RunOptions(), "ask", directory=self.root)
 
     def state_of_keys(self) -> dict[str, str]:
-        return {path.name: path.read_text() for path in self.keys.iterdir()}
+        return {path.name: path.read_text() if path.is_file() else "a directory" for path in self.keys.iterdir()}
 
     async def call(self, name: str, given: dict[str, object]) -> str:
         """As the agent calls it: what it wants is judged, and then it runs with the path that was judged."""
@@ -128,3 +130,48 @@ async def test_links_that_are_swapped_at_full_speed_lead_no_tool_out_of_the_work
 @pytest.mark.timeout(1800)
 async def test_of_ten_thousand_calls_none_is_led_out_of_the_workspace(hands: Hands, tmp_path: Path) -> None:
     print(await check(Place(hands, tmp_path / "home"), 10_000))
+
+
+class _OneByte(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1")
+        self.end_headers()
+        self.wfile.write(b"x")
+
+    def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        pass
+
+
+async def test_a_download_is_not_led_out_of_the_workspace(hands: Hands, tmp_path: Path) -> None:
+    place = Place(hands, tmp_path / "home")
+    hands.config = Config(fetch=FetchConfig(allow_private=True))
+    tool, results = TOOLS["download"], Counter[str]()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _OneByte)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with swapping(*place.pairs):
+            for number in range(100):
+                given = {"url": f"http://127.0.0.1:{server.server_port}/", "path": f"d/deep-{number}/file"}
+                results[await saved(place, tool, given)] += 1
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert place.state_of_keys() == place.before
+    assert results["done"], results
+    assert results["asked"] or results["failed"], results
+
+
+async def saved(place: Place, tool: Tool, given: dict[str, str]) -> str:
+    params = msgspec.convert(given, tool.params)
+    assert tool.wants is not None
+    place.hands.judged_path = None
+    try:
+        _, write = await tool.wants(place.hands, params)
+        if not isinstance(place.judge.judge("download", write), Allow):
+            return "asked"
+        place.hands.judged_path = Path(write.subject)
+        await tool.run(place.hands, params)
+    except ToolError:
+        return "failed"
+    return "done"
