@@ -122,3 +122,19 @@ async def test_a_command_that_fails_ends_the_run_before_any_call(pilot: Pilot, m
     assert "'openai' failed with exit code 7" in end.error
     assert OLD not in end.error
     assert len(model_server.calls) == 0
+
+
+async def test_a_command_for_a_key_is_not_found_in_the_workspace(pilot: Pilot, model_server: ModelServer) -> None:
+    """An activated environment puts a directory of the workspace first in PATH, and commands can write there."""
+    root = pilot.kedge.data.parent
+    planted, own = root / "workspace/.venv/bin", root / "bin"
+    for directory, key in ((planted, OLD), (own, NEW)):
+        directory.mkdir(parents=True)
+        (directory / "print-key").write_text(f"#!/bin/sh\necho {key}\n")
+        (directory / "print-key").chmod(0o755)
+    configured(pilot, command="print-key")
+    env = {"OPENAI_BASE_URL": model_server.base_url, "PATH": f"{planted}:{own}:{os.environ['PATH']}"}
+    session = await pilot.kedge.session()
+    end = await pilot.ask("go", session, env=env, model="openai/tester", permissions="deny")
+    assert end.error is None
+    assert sent_keys(model_server) == [NEW]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from kedge.agent.results import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.usage import Usage
+from kedge.tools.grep import GREP
+from kedge.tools.port import Place, Tool, Want
+from kedge.tools.view import VIEW
 from kedge.tools.write import WRITE
 from tests.agent.hands import Hands
 from tests.agent.pilot import KEY, Pilot, reason_of
@@ -378,3 +382,43 @@ def _unmarked(value: Any) -> Any:
             return [_unmarked(item) for item in items]
         case _:
             return value
+
+
+async def test_a_call_touches_the_path_that_was_judged_wherever_a_link_leads_by_then(
+    kedge: Kedge, model_server: ModelServer, tmp_path: Path
+) -> None:
+    directory = kedge.data.parent / "workspace"
+    (directory / "inside").mkdir(parents=True)
+    (directory / "inside/a.txt").write_text("harmless\n")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("secret\n")
+    link = directory / "link"
+
+    def swapped(tool: Tool) -> Tool:
+        async def wants(place: Place, params: Any) -> Sequence[Want]:
+            link.unlink(missing_ok=True)
+            link.symlink_to("inside")
+            assert tool.wants is not None
+            wanted = await tool.wants(place, params)
+            link.unlink()
+            link.symlink_to(outside)
+            return wanted
+
+        return msgspec.structs.replace(tool, wants=wants)
+
+    model_server.on(
+        rounds(
+            [call("view", path="link/a.txt")],
+            [call("grep", pattern=".", path="link")],
+            [call("write", path="link/b.txt", content="new")],
+        )
+    )
+    async with Pilot(kedge, model_server.base_url, tools=[swapped(tool) for tool in (VIEW, GREP, WRITE)]) as pilot:
+        session = await kedge.session()
+        await pilot.ask("go", session, permissions="allow")
+    viewed, found, written = await results(pilot, session)
+    assert "harmless" in viewed.content
+    assert "harmless" in found.content
+    assert "Created inside/b.txt" in written.content
+    assert [path.name for path in outside.iterdir()] == ["a.txt"]

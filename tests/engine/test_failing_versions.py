@@ -86,14 +86,14 @@ async def test_a_file_that_can_never_be_read_again_stops_no_command(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = os.fsencode(root / "broken")
-    real = keeping.observe
+    real = keeping.observe_resolved
 
-    def observe(wanted: bytes, at: int | None = None) -> Observed:
+    def observe(wanted: bytes) -> Observed:
         if wanted == path:
             raise OSError(errno.EIO, "Input/output error")
-        return real(wanted, at)
+        return real(wanted)
 
-    monkeypatch.setattr(keeping, "observe", observe)
+    monkeypatch.setattr(keeping, "observe_resolved", observe)
     turn.by_command("work", lambda: (root / "a").write_text("a"))
     session = await kedge.session()
     run_id = (await do(kedge, session, "look")).run_id

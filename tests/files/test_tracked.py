@@ -16,7 +16,9 @@ def test_a_program_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypat
     program.parent.mkdir()
     program.write_text("#!/bin/sh\nexec sleep 600\n")
     program.chmod(0o755)
+    root = tmp_path / "root"
+    root.mkdir()
     monkeypatch.setattr(tracked, "LIST_S", 0.2)
     env = {"PATH": f"{program.parent}:{os.defpath}"}
     with pytest.raises(Uncovered, match="takes over"):
-        tracked.tracked(os.fsencode(tmp_path), env)
+        tracked.tracked(os.fsencode(root), env)

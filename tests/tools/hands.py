@@ -61,6 +61,7 @@ class Hands:
         self.directory = (root / "workspace").resolve()
         self.directory.mkdir()
         self.scratch = root / "scratch"
+        self.judged_path: Path | None = None
         self.hidden: Callable[[str], bool] | None = None
         self.may_run_unheld = False
         self.run_as: RunAs = "approved"

@@ -147,7 +147,7 @@ async def _planned(hands: Hands, params: Any) -> Any:
 async def test_a_file_is_created_where_there_are_no_hard_links(
     hands: Hands, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def link(*_: object) -> None:
+    def link(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", link)

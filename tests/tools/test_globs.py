@@ -26,7 +26,7 @@ def test_a_pattern_matches_what_ripgrep_matches(tmp_path: Path, pattern: str) ->
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    command = [program(), "--no-config", "--files", "--hidden", "--no-ignore", "-g", pattern]
+    command = [program(tmp_path), "--no-config", "--files", "--hidden", "--no-ignore", "-g", pattern]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     theirs = set(done.stdout.decode().split("\n")) - {""}
     matches = globs.matcher([pattern])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import subprocess
 from pathlib import Path
@@ -278,3 +279,24 @@ async def test_what_a_rule_forbids_to_read_is_not_found_either(place: Hands) -> 
     assert await call(GLOB, place, pattern="*.txt") == "open.txt"
     assert "plans" not in await call(LS, place, depth=3)
     assert Judge(PermissionsConfig(), RunOptions(), "ask", directory=place.directory).hidden is None
+
+
+async def test_grep_finds_lines_of_every_kind_of_text_file(hands: Hands) -> None:
+    """What ripgrep says is looked up in the file itself, which must be read as ripgrep reads it."""
+    many = "".join(f"line {number}\n" for number in range(1_500_000))
+    texts = {
+        "utf16le.txt": codecs.BOM_UTF16_LE + "one\nneedle ä\r\n".encode("utf-16-le"),
+        "utf16be.txt": codecs.BOM_UTF16_BE + "one\nneedle ä\n".encode("utf-16-be"),
+        "utf8.txt": codecs.BOM_UTF8 + "needle ä\n".encode(),
+        "latin.txt": "one\r\nneedle ä\r\n".encode("latin-1"),
+        "long.txt": b"x" * 100_000 + b"\nneedle" + b"y" * 100_000 + b"\n",
+        "wide.txt": ("needle" + "€" * 3_000).encode(),
+        "large.txt": f"{many}needle\n".encode(),
+        "no-end.txt": b"needle",
+    }
+    for name, data in texts.items():
+        (hands.directory / name).write_bytes(data)
+    found = (await hands.call("grep", pattern="needle")).content
+    assert found.startswith(f"{len(texts)} matching lines in {len(texts)} files.")
+    assert "  1500001: needle" in found
+    assert found.count("needle ä") == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ipaddress
+import os
 import ssl
 import subprocess
 import threading
@@ -13,12 +14,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import pytest
 
 from kedge.config.schema import Config, FetchConfig
+from kedge.tools import download
 from kedge.tools.addresses import is_public
 from kedge.tools.download import DOWNLOAD
 from kedge.tools.errors import ToolError
@@ -243,14 +245,14 @@ async def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_nothin
     place: Hands, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_go_on = threading.Event(), threading.Event()
-    touch = Path.touch
+    fdopen = os.fdopen
 
-    def slowly(path: Path, *args: Any, **kwargs: Any) -> None:
+    def slowly(fd: int, mode: str) -> BinaryIO:
         begun.set()
         assert may_go_on.wait(30)
-        touch(path, *args, **kwargs)
+        return cast("BinaryIO", fdopen(fd, mode))
 
-    monkeypatch.setattr(Path, "touch", slowly)
+    monkeypatch.setattr(download.os, "fdopen", slowly)
     work = asyncio.create_task(call(DOWNLOAD, place, url=f"http://127.0.0.1:{port}/page", path="page.html"))
     assert await asyncio.to_thread(begun.wait, 30)
     work.cancel()

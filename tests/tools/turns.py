@@ -36,6 +36,7 @@ class TurnHands:
         self.run_id = ctx.run.run_id
         self.call_id = "call"
         self.sees_images = False
+        self.judged_path = None
         self.known_files: dict[str, str] = {}
         self.jobs = jobs.of(ctx.workspace_id)
         self.answer: Answer | None = None

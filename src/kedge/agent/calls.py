@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -61,6 +62,7 @@ class _Leave(NamedTuple):
     changes_nothing: bool = False  # a command that is known to be read-only
     run_as: RunAs = "approved"
     readable: tuple[str, ...] = ()
+    path: Path | None = None  # what was judged; each tool touches one path at most
 
 
 class _Ready(NamedTuple):
@@ -111,6 +113,7 @@ class Calls:
             context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
             context.may_run_unheld = ready.leave.may_run_unheld
             context.run_as, context.readable = ready.leave.run_as, ready.leave.readable
+            context.judged_path = ready.leave.path
             output = await _contained(call.name, lambda: self._run(ready, context))
         else:
             output = ready
@@ -175,12 +178,13 @@ class Calls:
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
         if run_as == "sandboxed":
-            return _Leave(changes_nothing=True, run_as=run_as, readable=readable)
+            return _Leave(changes_nothing=True, run_as=run_as, readable=readable, path=_path(wants))
         is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, wants)
         return _Leave(
             may_run_unheld=any(want.unheld for want in wants),
             changes_nothing=is_harmless,
             run_as=run_as,
+            path=_path(wants),
         )
 
     async def _asked_for(self, message_id: str, call: ToolCall, want: Want, asked: Ask) -> Output | None:
@@ -224,6 +228,10 @@ class Calls:
 
 def _deeds(wants: Sequence[Want]) -> list[tuple[str, str]]:
     return [(want.kind, want.subject) for want in wants]
+
+
+def _path(wants: Sequence[Want]) -> Path | None:
+    return next((Path(want.subject) for want in wants if want.kind in ("read", "write")), None)
 
 
 async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:

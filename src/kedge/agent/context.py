@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge.config.schema import Config
+from kedge.files.opening import open_file
 
 MAX_FILE_BYTES = 64 * 1024  # about 16,000 tokens: what is longer is a manual, to be read when needed
 MAX_ALL_BYTES = 192 * 1024
@@ -91,7 +92,7 @@ def _read(path: Path, within: Path | None, seen: set[tuple[int, int]], most: int
     if within is not None and not real.is_relative_to(within):
         return ContextFile(path, LEADS_OUT, is_cut=False)
     # Not blocking: a pipe in place of a file must not hold up a run.
-    fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_file(real, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or (info.st_dev, info.st_ino) in seen:

@@ -46,6 +46,7 @@ class TurnPlace:
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
         self.scratch = scratch.directory_of(data_dir, self.session_id)  # made by whoever puts something there
+        self.judged_path = None  # nothing is judged before a call
         self.hidden: Callable[[str], bool] | None = None
         self.sandbox = Sandbox(
             config=config.sandbox,
@@ -78,6 +79,7 @@ class CallContext:
         self.may_run_unheld = False
         self.run_as: RunAs = "approved"
         self.readable: tuple[str, ...] = ()
+        self.judged_path: Path | None = None
         self._ctx = ctx
         self._writer = writer
         self._left = MAX_SHOWN_CHARS

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from kedge.agent.context import levels
-from kedge.files.environment import absolute_path, possible
+from kedge.files.environment import env_outside, find_program, possible
+from kedge.files.git_environment import GIT_OPTIONS, LIST_PROGRAMS, hardened_git_env, without_programs
 
 GONE_S = 0.5  # for a git that was killed to be gone
 LIMIT_S = 1.0  # a repository that takes longer is described by what it is: there
@@ -21,46 +22,31 @@ MAX_CHANGES = 20
 COMMITS = 5
 MAX_LINE = 160
 MAX_OUTPUT_BYTES = 64 * 1024
+NO_GIT = "A git repository; git itself cannot be run here."
 
-# A repository's own settings must not start programs of its choice just because somebody asks about it.
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-pager")
-_ITS_FILTERS = ("--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\..*\.(clean|process|required)$")
-# Nor is a missing object fetched, which starts what a remote names; older ones of git know only the second variable.
-_ALONE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0"}
-_OURS = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF"})
+_STATUS = ("status", "--porcelain=v1", "--branch", "--ignore-submodules=dirty")
+_LOG = ("log", f"-{COMMITS}", "--format=%h %s", "--no-show-signature")
 
 
 async def repository_state(directory: Path, env: Mapping[str, str]) -> str | None:
     """A few lines for the model; None where there is no repository."""
     if not await asyncio.to_thread(_is_repository, directory):
         return None
-    clean = {name: value for name, value in possible(env).items() if name not in _OURS}
-    told = {**clean, **_ALONE, "LC_ALL": "C", "PATH": absolute_path(clean, os.defpath)}
+    clean = {**hardened_git_env(possible(env)), "LC_ALL": "C"}
+    clean = await asyncio.to_thread(env_outside, clean, directory)
+    program = await asyncio.to_thread(find_program, "git", clean, directory)
+    if program is None:
+        return NO_GIT
+    git = partial(_git, program, directory)
     try:
         async with asyncio.timeout(LIMIT_S):
-            told |= _without(await _git(directory, told, "config", *_ITS_FILTERS) or "", told)
-            status, commits = await asyncio.gather(
-                _git(directory, told, "status", "--porcelain=v1", "--branch", "--ignore-submodules=dirty"),
-                _git(directory, told, "log", f"-{COMMITS}", "--format=%h %s", "--no-show-signature"),
-            )
+            clean = without_programs(clean, await git(clean, *LIST_PROGRAMS) or "")
+            status, commits = await asyncio.gather(git(clean, *_STATUS), git(clean, *_LOG))
     except TimeoutError:
         return "A git repository; its state could not be read in time."
     except OSError:
-        return "A git repository; git itself cannot be run here."
+        return NO_GIT
     return _described(status, commits) if status is not None else None
-
-
-def _without(filters: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Variables that take away what the repository itself would have files filtered with; the user's own stay."""
-    said = filters.split("\0")
-    names = sorted({name for scope, name in zip(said[::2], said[1::2], strict=False) if scope in ("local", "worktree")})
-    count = env.get("GIT_CONFIG_COUNT", "")
-    first = int(count) if count.isdecimal() else 0
-    taken = {"GIT_CONFIG_COUNT": str(first + len(names))} if names else {}
-    for place, name in enumerate(names, first):
-        taken |= {f"GIT_CONFIG_KEY_{place}": name}
-        taken |= {f"GIT_CONFIG_VALUE_{place}": "false" if name.endswith(".required") else ""}
-    return taken
 
 
 def _is_repository(directory: Path) -> bool:
@@ -83,10 +69,12 @@ def _described(status: str, commits: str | None) -> str:
     return "\n".join(lines)
 
 
-async def _git(directory: Path, env: Mapping[str, str], *args: str) -> str | None:
+async def _git(program: str, directory: Path, env: Mapping[str, str], *args: str) -> str | None:
     """What git says; None where it fails, as in a repository without a commit."""
     process = await asyncio.create_subprocess_exec(
-        *_GIT,
+        program,
+        *GIT_OPTIONS,
+        *("-c", "core.quotePath=false"),
         *args,
         cwd=directory,
         env=env,

@@ -28,7 +28,7 @@ from kedge.config.rules import BadRule
 from kedge.config.schema import Mode
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.files.environment import possible
+from kedge.files.environment import env_outside, possible
 from kedge.models.effort import effort_of
 from kedge.models.values import ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.messages import FinishReason, Message
@@ -148,8 +148,10 @@ class _Turn:
         parts, ctx = self._parts, self._ctx
         env = possible(parts.environ if ctx.env is None else ctx.env)
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
-        keys = TurnKeys(ctx, parts.chooser, parts.credentials, env, config)
-        choosing = Choosing(parts, ctx, env, config)
+        # A command that prints a key, and whatever fetches a model, must not be found in the workspace.
+        outside = await asyncio.to_thread(env_outside, env, ctx.directory)
+        keys = TurnKeys(ctx, parts.chooser, parts.credentials, outside, config)
+        choosing = Choosing(parts, ctx, outside, config)
         chosen = await choosing.large(keys, is_first=len(history) == 1)
         endpoint = chosen.endpoint
         if config.agent.titles:

@@ -34,7 +34,7 @@ from kedge.files.states import (
     digest_of,
     encode,
     hollow_above,
-    observe,
+    observe_resolved,
 )
 from kedge.files.tracked import Uncovered
 from kedge.files.versions import Versions
@@ -253,12 +253,12 @@ class Keeper:
 
     def _kept_before(self, root: bytes, path: bytes, data: bytes | None) -> tuple[Observed, bytes | None]:
         """What is there, kept with what will be; and the empty directory that it will be in, if there is one."""
-        seen = observe(path)
+        seen = observe_resolved(path)
         self.versions.blobs.put([each for each in (seen.data, data) if each is not None])
         return seen, hollow_above(root, path) if seen.state.kind == "absent" else None
 
     def _kept_after(self, root: bytes, path: bytes) -> Observed:
-        seen = observe(path)
+        seen = observe_resolved(path)
         if seen.data is not None:
             self.versions.blobs.put([seen.data])
         self.versions.trees.note(root, path, seen)

@@ -13,7 +13,7 @@ MARK = "KEDGE_PROCESS"  # the variable that holds a group's mark
 
 _PROC = Path("/proc")
 # Where there is no /proc. The name comes last: it may hold anything.
-_PS = ("ps", "-ww", "-o", "pid=,ppid=,pgid=,sess=,stat=,lstart=,comm=")
+_PS = ("/bin/ps", "-ww", "-o", "pid=,ppid=,pgid=,sess=,stat=,lstart=,comm=")
 _PS_FIELDS = 11  # a start time is five words, like Tue Mar 3 09:05:07 2026
 _PS_ENV = {"LC_ALL": "C", "TZ": "UTC"}  # of what a start time looks like
 _PS_S = 1.0

@@ -42,6 +42,9 @@ _SWITCHES = {
 _KEPT = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES"})
 _PAIRS = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_")
 
+# For git before 2.31, which reads no settings from the environment.
+GIT_OPTIONS = ("--no-optional-locks", "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+
 _PROGRAMS = (
     r"^(core\.alternaterefscommand|diff\.external|interactive\.difffilter"
     r"|filter\..*\.(clean|smudge|process|required)|(diff|merge|trailer|tar|hook)\..*\.(command|textconv|driver|cmd)"

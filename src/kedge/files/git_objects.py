@@ -14,12 +14,13 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from kedge.files.environment import find_program
+from kedge.files.git_environment import GIT_OPTIONS
 from kedge.files.tracked import quiet
 
 PREFIX = "git:"  # of a digest that names an object of git
 MIN_FILES = 200  # unknown ones; fewer are read as quickly
 _ENTRY = struct.Struct(">10I20sH")
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _LIMIT_S = 20.0
 # Attributes by which a file and its object differ.
 _CONVERSIONS = (b"text", b"eol", b"crlf", b"filter", b"ident", b"working-tree-encoding")
@@ -155,11 +156,15 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _git(root: bytes, env: Mapping[str, str], *words: str, stdin: bytes = b"") -> bytes | None:
+    clean = quiet(env, root)
+    git = find_program("git", clean, root)
+    if git is None:
+        return None
     try:
         done = subprocess.run(
-            [*_GIT, *words],
+            [git, *GIT_OPTIONS, *words],
             cwd=root,
-            env=quiet(env),
+            env=clean,
             input=stdin,
             capture_output=True,
             timeout=_LIMIT_S,

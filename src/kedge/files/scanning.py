@@ -6,6 +6,7 @@ so such a file is read again the next time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from kedge.files import git_objects
 from kedge.files.blobs import Blobs
+from kedge.files.opening import PathChanged, open_directory
 from kedge.files.states import (
     ABSENT,
     DIRECTORY,
@@ -73,8 +75,12 @@ class Looked(NamedTuple):
 
 def look(tree: Seen, listed: Listing, blobs: Blobs, env: Mapping[str, str], max_bytes: int) -> Looked:
     """Blocks: not for the loop. Raises `Uncovered`."""
+    with contextlib.closing(_Reader(tree.root, blobs, max_bytes)) as reader:
+        return _look(tree, listed, reader, blobs, env)
+
+
+def _look(tree: Seen, listed: Listing, reader: _Reader, blobs: Blobs, env: Mapping[str, str]) -> Looked:
     root, known = tree.root, tree.entries
-    reader = _Reader(root, blobs, max_bytes)
     is_new = len(listed.paths) - len(known) > git_objects.MIN_FILES
     indexed = git_objects.index_of(root, env, listed.paths) if is_new and listed.has_links else {}
     now: Entries = {}
@@ -225,9 +231,30 @@ class _Reader:
         self._deadline = time.monotonic() + READ_S
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
+        self._open = contextlib.ExitStack()
+        self._directory: tuple[bytes, int] | None = None
 
     def read(self, path: bytes) -> Observed:
-        return self._kept(observe(_join(self._root, path)))
+        """One that the walk found; no link is followed that took the place of a directory since."""
+        directory, _, name = path.rpartition(b"/")
+        try:
+            return self._kept(observe(name, self._opened(directory)))
+        except (FileNotFoundError, NotADirectoryError, PathChanged):
+            return Observed(ABSENT)
+        except PermissionError:
+            return Observed(UNSEEN)
+
+    def close(self) -> None:
+        self._open.close()
+        self._directory = None
+
+    def _opened(self, directory: bytes) -> int:
+        """The walk goes from directory to directory: one of them is open at a time."""
+        if self._directory is None or self._directory[0] != directory:
+            self.close()
+            at = self._open.enter_context(open_directory(_join(self._root, directory), top=self._root))
+            self._directory = directory, at
+        return self._directory[1]
 
     def _kept(self, seen: Observed) -> Observed:
         if seen.data is not None:

@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from kedge.files.opening import PathChanged, open_directory
+
 # Sources and small pictures are far below it. What is larger is mostly made by a program, and can be made again.
 MAX_KEPT_BYTES = 32 * 1024 * 1024
 
@@ -88,6 +90,20 @@ def observe_below(root: bytes, path: bytes) -> Observed:
         return Observed(ABSENT) if at is None else observe(os.path.basename(path), at)
 
 
+def observe_resolved(path: bytes) -> Observed:
+    """As `observe`, of a resolved path. Raises `PathChanged` where a link took a place on the way, or its own."""
+    try:
+        with open_directory(os.path.dirname(path)) as at:
+            seen = observe(os.path.basename(path), at)
+    except (FileNotFoundError, NotADirectoryError):
+        return Observed(ABSENT)
+    except PermissionError:
+        return Observed(UNSEEN)
+    if seen.state.kind == "link":
+        raise PathChanged(path)
+    return seen
+
+
 @contextlib.contextmanager
 def directory_of(root: bytes, path: bytes, *, makes: bool = False) -> Generator[int | None]:
     """The directory that a path is in, opened without following any link below `root`; None: there is none.
@@ -95,21 +111,10 @@ def directory_of(root: bytes, path: bytes, *, makes: bool = False) -> Generator[
     `makes` it. Then there is one, or an error. A path elsewhere is one without links, from the top.
     """
     top = root if path.startswith(root + b"/") else b"/"
-    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
     with contextlib.ExitStack() as opened:
         try:
-            at = os.open(top, flags)
-            opened.callback(os.close, at)
-            for name in path[len(top) :].split(b"/")[:-1]:
-                if not name:
-                    continue
-                if makes:
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(name, dir_fd=at)
-                at = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
-                opened.callback(os.close, at)
+            at = opened.enter_context(open_directory(os.path.dirname(path), top=top, makes=makes))
         except OSError as error:
-            # What a link leads to is no directory here (Linux), or one loop too many (macOS).
             if makes or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
             at = None

@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kedge.files.environment import absolute_path, is_possible
+from kedge.files.environment import StrPath, env_outside, find_program, possible
+from kedge.files.git_environment import GIT_OPTIONS, hardened_git_env
 
 # A larger tree is no project: a home, a disk, a folder of data.
 MAX_FILES = 100_000
@@ -23,7 +24,7 @@ LIST_S = 20.0
 KEDGEIGNORE = b".kedgeignore"
 _CHUNK = 1024 * 1024
 
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "ls-files", "-z")
+_LIST = (*GIT_OPTIONS, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 _RIPGREP = ("--no-config", "--no-messages", "--hidden", "--no-require-git", "-g", "!.git", "--files", "--null")
 
 
@@ -35,31 +36,24 @@ class Uncovered(Exception):
         self.why = why
 
 
+def ripgrep(workspace: StrPath) -> str | None:
+    """The one that was installed with Kedge, or the user's own from outside the workspace."""
+    return _installed_ripgrep() or find_program("rg", os.environ, workspace)
+
+
 @cache
-def ripgrep() -> str | None:
-    """The one that was installed with Kedge, or the user's own."""
-    import shutil  # nothing that a starting server should wait for
-    import sysconfig
+def _installed_ripgrep() -> str | None:
+    import sysconfig  # nothing that a starting server should wait for
 
     for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if os.access(directory / "rg", os.X_OK):
             return str(directory / "rg")
-    return shutil.which("rg")
+    return None
 
 
-def quiet(env: Mapping[str, str]) -> dict[str, str]:
+def quiet(env: Mapping[str, str], root: StrPath) -> dict[str, str]:
     """An environment in which git only reads what is here, as it is, and starts nothing that a repository brings."""
-    clean = {name: value for name, value in env.items() if not name.startswith("GIT_") and is_possible(name, value)}
-    clean["PATH"] = absolute_path(clean, os.defpath)
-    # An object that is missing is not fetched: that would start what `core.sshCommand` or a remote says. Older ones of
-    # git do not know the first variable.
-    return {
-        **clean,
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": "none",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-    }
+    return {**hardened_git_env(env_outside(possible(env), root)), "GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 class Listing(NamedTuple):
@@ -71,12 +65,13 @@ class Listing(NamedTuple):
 
 def tracked(root: bytes, env: Mapping[str, str]) -> Listing:
     """Blocks, for a bounded time: not for the loop. Raises `Uncovered`."""
-    clean = quiet(env)
-    listed = _listed([*_GIT, "--cached", "--others", "--exclude-standard"], root, clean)
+    clean = quiet(env, root)
+    git = find_program("git", clean, root)
+    listed = None if git is None else _listed([git, *_LIST], root, clean)
     if listed:
         return Listing(listed)
     # No repository, no git, or a place that an outer repository ignores.
-    program = ripgrep()
+    program = ripgrep(root)
     options = [] if listed is None else ["--no-ignore-parent"]
     if os.path.isfile(root + b"/" + KEDGEIGNORE):
         options += ["--ignore-file", os.fsdecode(KEDGEIGNORE)]

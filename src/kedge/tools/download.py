@@ -6,11 +6,13 @@ import asyncio
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import msgspec
 
+from kedge.files.opening import open_directory, status_of
 from kedge.tools.addresses import checked_url
 from kedge.tools.editing import to_its_end
 from kedge.tools.errors import ToolError
@@ -42,19 +44,18 @@ async def wants(place: Place, params: DownloadParams) -> Sequence[Want]:
 async def run(ctx: ToolContext, params: DownloadParams) -> Output:
     path = await asyncio.to_thread(_new_file, ctx, params.path)
     shown = shown_path(ctx, path)
-    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    partial = f".{path.name[:100]}.{secrets.token_hex(6)}.part"
     try:
-        try:
-            await to_its_end(_make, partial)  # whoever is cancelled meanwhile has it, and takes it away
-            with await asyncio.to_thread(_opened, partial) as file:
+        with ExitStack() as opened:
+            # Whoever is cancelled meanwhile has made it, and takes it away. All of it happens in one opened directory.
+            at, file = await to_its_end(_make, opened, path.parent, partial)
+            with file:
                 size = await _fill(ctx, params, file)
             try:
                 async with ctx.changing(path):
-                    await to_its_end(publish, partial, path)
+                    await to_its_end(publish, partial, path.name, at)
             except FileExistsError:
                 raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
-        finally:
-            partial.unlink(missing_ok=True)
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
     return Output(content=f"Saved {params.url} as {shown} ({size:,} bytes).", metadata={"path": shown, "bytes": size})
@@ -62,8 +63,13 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
 
 def _new_file(place: Place, given: str) -> Path:
     path = resolve(place, given)
-    if path.exists():
-        raise ToolError(f"{shown_path(place, path)} exists already. Choose another name.")
+    shown = shown_path(place, path)
+    try:
+        is_there = status_of(path) is not None
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
+    if is_there:
+        raise ToolError(f"{shown} exists already. Choose another name.")
     return path
 
 
@@ -84,14 +90,17 @@ async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int
     return size
 
 
-def _make(partial: Path) -> None:
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    partial.touch(exist_ok=False)
+def _make(opened: ExitStack, directory: Path, partial: str) -> tuple[int, BinaryIO]:
+    """The directory, made if need be, and a new file in it; the end of `opened` closes both and removes the file."""
+    at = opened.enter_context(open_directory(directory, makes=True))
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666, dir_fd=at)
+    opened.callback(_remove, partial, at)
+    return at, opened.enter_context(os.fdopen(fd, "wb"))
 
 
-def _opened(partial: Path) -> BinaryIO:
-    """No link that takes its place is followed."""
-    return os.fdopen(os.open(partial, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb")
+def _remove(partial: str, at: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(partial, dir_fd=at)
 
 
 DOWNLOAD = Tool(name="download", params=DownloadParams, run=run, wants=wants)

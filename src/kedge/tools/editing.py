@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from kedge.tools.port import Output, Place, ToolContext, Want
 from kedge.tools.text_files import TextFile
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Change(NamedTuple):
@@ -86,11 +87,11 @@ def want(planned: Planned) -> Want:
     return Want(kind="write", subject=str(planned.path), description=planned.title, params=params)
 
 
-async def to_its_end(write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+async def to_its_end(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """In a thread, which cannot be cancelled: what it does to the file is waited for, so that it goes on record."""
     writing = asyncio.ensure_future(asyncio.to_thread(write, *args, **kwargs))
     try:
-        await asyncio.shield(writing)
+        return await asyncio.shield(writing)
     except asyncio.CancelledError:
         await asyncio.wait({writing})
         raise

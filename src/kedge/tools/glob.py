@@ -24,7 +24,7 @@ async def wants(place: Place, params: GlobParams) -> Sequence[Want]:
 
 async def run(ctx: ToolContext, params: GlobParams) -> Output:
     start = await start_of(ctx, params.path)
-    if not start.path.is_dir():
+    if not start.is_dir:
         raise ToolError(f"{start.shown} is not a directory; give the one that it is in as `path`, or view it.")
     found = await files(ctx, start, params.pattern)
     if not found:

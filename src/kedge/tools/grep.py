@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
-from kedge.tools import globs, ripgrep
+from kedge.tools import confirmed, globs, ripgrep
+from kedge.tools.confirmed import MAX_LINE_BYTES, Line
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.searching import (
@@ -25,7 +26,7 @@ from kedge.tools.searching import (
     wants_to_read,
 )
 
-MAX_LINE_CHARS = 500
+MAX_LINE_CHARS = 500  # of which each has four bytes at most
 MAX_CONTEXT = 20
 # Counted up to here; a search that finds more was not what anybody meant.
 MAX_FOUND = 20_000
@@ -49,12 +50,6 @@ class GrepParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     context: Annotated[int, msgspec.Meta(ge=0, le=MAX_CONTEXT, description="lines around each match")] = 0
 
 
-class Line(NamedTuple):
-    number: str
-    text: str
-    is_match: bool
-
-
 async def wants(place: Place, params: GrepParams) -> Sequence[Want]:
     return await wants_to_read(place, params.path)
 
@@ -65,6 +60,7 @@ async def run(ctx: ToolContext, params: GrepParams) -> Output:
         found, is_complete = await _found(ctx, start, params)
     except ripgrep.Refused as error:
         raise ToolError(_taught(str(error), params)) from error
+    found = await asyncio.to_thread(confirmed.lines, start.base, found)
     found = {name: found[name] for name in await shown(ctx, start, found)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
@@ -95,7 +91,8 @@ async def _found(place: Place, start: Start, params: GrepParams) -> tuple[dict[s
     matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
     with ExitStack() as stack:
         options = [*narrowed(stack, start, patterns), *_options(start, params)]
-        async with aclosing(ripgrep.search(start.base, place.env, options, separator=b"\n")) as search:
+        searching = ripgrep.search(start.base, place.env, options, separator=b"\n", workspace=place.directory)
+        async with aclosing(searching) as search:
             async for records in search:
                 for record in records:
                     name, _, said = record.partition(b"\0")
@@ -112,7 +109,7 @@ async def _found(place: Place, start: Start, params: GrepParams) -> tuple[dict[s
 
 def _options(start: Start, params: GrepParams) -> list[str]:
     options = ["--null", "--line-number", "--no-heading", "--with-filename", "--no-context-separator"]
-    options += [f"--max-columns={MAX_LINE_CHARS * 4}", "--max-columns-preview", f"--context={params.context}"]
+    options += [f"--max-columns={MAX_LINE_BYTES}", "--max-columns-preview", f"--context={params.context}"]
     options += ["--fixed-strings"] if params.literal else []
     options += ["--ignore-case"] if params.ignore_case else []
     named = {params.include, os.path.basename(start.below)}  # noqa: PTH119 text, not a path that is opened
@@ -125,10 +122,12 @@ def _options(start: Start, params: GrepParams) -> list[str]:
 def _line(said: bytes) -> Line:
     """`12:text` is a match, `12-text` is beside one."""
     digits = len(said) - len(said.lstrip(b"0123456789"))
-    text = said[digits + 1 :].decode("utf-8", "replace").rstrip("\r")
-    if len(text) > MAX_LINE_CHARS:
-        text = f"{text[:MAX_LINE_CHARS]} … (cut)"
-    return Line(said[:digits].decode(), text, said[digits : digits + 1] == b":")
+    return Line(int(said[:digits] or 0), said[digits + 1 :], said[digits : digits + 1] == b":")
+
+
+def _text(line: bytes) -> str:
+    text = line.decode("utf-8", "replace").rstrip("\r")
+    return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]} … (cut)"
 
 
 def _name(start: Start, place: Place, name: str) -> str:
@@ -155,7 +154,7 @@ def _with_lines(start: Start, place: Place, names: list[str], found: dict[str, l
             if left < 0:
                 shown.append("  … more in this file")
                 break
-            shown.append(f"  {line.number}{':' if line.is_match else '-'} {line.text}")
+            shown.append(f"  {line.number or ''}{':' if line.is_match else '-'} {_text(line.raw)}")
         shown.append("")
     if sum(line.is_match for lines in found.values() for line in lines) > MAX_RESULTS:
         shown.append(f"(only the first {MAX_RESULTS} are shown; narrow the search, or set files_only)")

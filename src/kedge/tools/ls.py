@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from kedge.files.opening import open_directory
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.searching import MAX_RESULTS, Start, files, is_shown, readable, start_of, wants_to_read
@@ -39,7 +41,7 @@ async def wants(place: Place, params: LsParams) -> Sequence[Want]:
 
 async def run(ctx: ToolContext, params: LsParams) -> Output:
     start = await start_of(ctx, params.path)
-    if not start.path.is_dir():
+    if not start.is_dir:
         raise ToolError(f"{start.shown} is not a directory; use view to read it.")
     names = await files(ctx, start)
     prefix = "" if start.below == "." else f"{start.below}/"
@@ -58,10 +60,11 @@ async def run(ctx: ToolContext, params: LsParams) -> Output:
 
 def _has_files(place: Place, start: Start) -> bool:
     """Whether there is a file that a rule lets be seen, in the first of the directories. Blocks: not for the loop."""
-    for directory, _, names in itertools.islice(os.walk(start.path), MAX_LOOKED_AT):
-        beside = Path(directory).relative_to(start.base)
-        if any(is_shown(place, start, str(beside / name)) for name in names):
-            return True
+    with suppress(OSError), open_directory(start.path) as at:
+        for directory, _, names, _ in itertools.islice(os.fwalk(dir_fd=at), MAX_LOOKED_AT):
+            beside = Path(start.below, directory)
+            if any(is_shown(place, start, str(beside / name)) for name in names):
+                return True
     return False
 
 

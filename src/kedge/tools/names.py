@@ -66,10 +66,11 @@ async def _files(directory: Path) -> tuple[list[bytes], bool]:
     from kedge.tools.errors import ToolError
 
     found: list[bytes] = []
+    options = ["--files", "--null"]
     try:
         async with (
             asyncio.timeout(WALK_S),
-            aclosing(ripgrep.search(directory, os.environ, ["--files", "--null"], separator=b"\0")) as search,
+            aclosing(ripgrep.search(directory, os.environ, options, separator=b"\0", workspace=directory)) as search,
         ):
             async for records in search:
                 found += records

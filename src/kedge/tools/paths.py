@@ -12,7 +12,12 @@ MAX_PATH_CHARS = 4096  # the kernel's own bound
 
 
 def resolve(place: Place, given: str) -> Path:
-    """Where `given` leads: absolute, from the home of the caller (`~`), or from the workspace. It need not exist."""
+    """Where `given` leads: absolute, from the home of the caller (`~`), or from the workspace. It need not exist.
+
+    Once it was judged it is not resolved again: a link may lead elsewhere by now.
+    """
+    if place.judged_path is not None:
+        return place.judged_path
     if not given.strip():
         raise ToolError("The path is empty; give the path of a file.")
     if "\0" in given:

@@ -62,6 +62,8 @@ class Place(Protocol):
     @property
     def scratch(self) -> Path: ...  # this session's own directory for outputs too long to show; it may not be there yet
     @property
+    def judged_path(self) -> Path | None: ...  # of a call at work: the resolved path that it may touch, and no other
+    @property
     def hidden(self) -> Callable[[str], bool] | None: ...  # of a resolved path: whether a rule forbids to read it
     @property
     def sandbox(self) -> Sandbox: ...  # what holds its commands

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from kedge.files.opening import open_file
 from kedge.tools import encodings
 
 MAX_LINES = 2_000
@@ -55,7 +56,7 @@ Found = Page | Picture
 def read(path: Path, offset: int, limit: int, stop: threading.Event) -> Found:
     """Raises `Unreadable`, or the OSError of opening or reading. Ends early when `stop` is set."""
     # Without O_NONBLOCK the opening of a FIFO waits for a writer; a terminal must not become ours.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         status = os.fstat(fd)
         _check_kind(status.st_mode)

@@ -30,9 +30,9 @@ class Refused(ToolError):
     """ripgrep cannot do it, in its own words: mostly an expression that it cannot read."""
 
 
-def program() -> str:
+def program(workspace: Path) -> str:
     """The one that was installed with Kedge, or the user's own."""
-    if found := tracked.ripgrep():
+    if found := tracked.ripgrep(workspace):
         return found
     raise ToolError("ripgrep is not installed, so nothing can be searched. Use bash with find or grep instead.")
 
@@ -50,14 +50,16 @@ def only(patterns: Sequence[str]) -> Generator[list[str]]:
 
 
 async def search(
-    directory: Path, env: Mapping[str, str], options: Sequence[str], *, separator: bytes
+    directory: Path, env: Mapping[str, str], options: Sequence[str], *, separator: bytes, workspace: Path
 ) -> AsyncGenerator[list[bytes]]:
     """What ripgrep says, in groups of whole records. Raises `Refused` in its words if it can't do it.
+
+    It runs in `directory`, and is not one that lies in the `workspace`.
 
     Close it (`contextlib.aclosing`) when leaving early: that ends ripgrep.
     """
     command = [
-        program(),
+        program(workspace),
         "--no-config",
         "--no-messages",
         "--hidden",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import NamedTuple
 
-from kedge.tools import globs, ripgrep
+from kedge.files.opening import status_of
+from kedge.tools import confirmed, globs, ripgrep
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import is_inside, resolve, shown_path
 from kedge.tools.port import Place, Want
@@ -25,6 +27,7 @@ class Start(NamedTuple):
     base: Path
     below: str
     shown: str
+    is_dir: bool
 
     @property
     def path(self) -> Path:
@@ -39,12 +42,17 @@ async def start_of(place: Place, given: str) -> Start:
 def _start_of(place: Place, given: str) -> Start:
     path = resolve(place, given)
     shown = shown_path(place, path)
-    if not path.exists():
+    try:
+        status = status_of(path)
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be read ({error.strerror}).") from error
+    if status is None:
         near = next(parent for parent in path.parents if os.path.isdir(parent))  # noqa: PTH112 never raises
         raise ToolError(f"{shown} does not exist. List {shown_path(place, near)} to see what is there.")
+    is_dir = stat.S_ISDIR(status.st_mode)
     if is_inside(path, place.directory):
-        return Start(place.directory, str(path.relative_to(place.directory)), shown)
-    return Start(path if path.is_dir() else path.parent, "." if path.is_dir() else path.name, shown)
+        return Start(place.directory, str(path.relative_to(place.directory)), shown, is_dir)
+    return Start(path if is_dir else path.parent, "." if is_dir else path.name, shown, is_dir)
 
 
 async def wants_to_read(place: Place, given: str) -> list[Want]:
@@ -61,11 +69,12 @@ async def files(place: Place, start: Start, pattern: str | None = None) -> list[
         options = narrowed(stack, start, patterns)
         matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
         options += ["--files", "--null", "--", start.below]
-        async with aclosing(ripgrep.search(start.base, place.env, options, separator=b"\0")) as search:
+        searching = ripgrep.search(start.base, place.env, options, separator=b"\0", workspace=place.directory)
+        async with aclosing(searching) as search:
             async for records in search:
                 names = [os.fsdecode(record).removeprefix("./") for record in records]
                 found += names if matches is None else [name for name in names if matches(name)]
-    return await shown(place, start, found)
+    return await shown(place, start, await asyncio.to_thread(confirmed.names, start.base, found))
 
 
 def patterns_of(start: Start, given: str) -> list[str]:
@@ -85,7 +94,7 @@ def _from_start(start: Start, pattern: str) -> str:
     if not pattern.startswith("/"):
         plain = "/".join(parts)
         return f"/{plain}" if pattern.startswith("./") and plain else plain or "**"  # `./*.py` is not at any depth
-    root = start.path if start.path.is_dir() else start.path.parent
+    root = start.path if start.is_dir else start.path.parent
     if parts[: len(root.parts)] == ["", *root.parts[1:]]:
         return "/" + ("/".join(parts[len(root.parts) :]) or "**")
     literal = next((index for index, part in enumerate(parts) if not globs.is_literal(part)), len(parts))
@@ -104,7 +113,8 @@ async def shown(place: Place, start: Start, names: Iterable[str]) -> list[str]:
 
 
 def is_shown(place: Place, start: Start, name: str) -> bool:
-    return place.hidden is None or not place.hidden(os.path.realpath(start.base / name))
+    path = start.base / name
+    return place.hidden is None or not (place.hidden(str(path)) or place.hidden(os.path.realpath(path)))
 
 
 def narrowed(stack: ExitStack, start: Start, patterns: list[str]) -> list[str]:

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from kedge.files.opening import open_directory
+
 MOST = 3
 _LOOKED_AT = 5_000  # entries; a larger tree is looked at in part
 _LOOKED_S = 0.25  # on a slow disk even those may take long
@@ -18,12 +20,22 @@ def similar_paths(path: Path, workspace: Path) -> list[Path]:
     """Up to three: in the same directory first, then by the same name elsewhere in the workspace."""
     found = [workspace / str(path).lstrip("/")]  # a path from the workspace's root, written as if from the machine's
     found += [path.parent / name for name in _alike(path.name, _names(path.parent))]
-    if len([one for one in found if one.exists()]) < MOST:
+    if len([one for one in found if _is_there(one)]) < MOST:
         tree = _tree(workspace)
         found += [one for one in tree if one.name.lower() == path.name.lower()]
         alike = set(_alike(path.name, sorted({one.name for one in tree})))
         found += [one for one in tree if one.name in alike]
-    return [one for one in dict.fromkeys(found) if one != path and one.exists()][:MOST]
+    return [one for one in dict.fromkeys(found) if one != path and _is_there(one)][:MOST]
+
+
+def _is_there(path: Path) -> bool:
+    """A link is not followed on the way: names of what is behind it are not told."""
+    try:
+        with open_directory(path.parent) as at:
+            os.stat(path.name, dir_fd=at, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _alike(name: str, names: list[str]) -> list[str]:

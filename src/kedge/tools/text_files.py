@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from kedge.files.opening import open_file
 from kedge.tools.encodings import has_utf8
 from kedge.tools.errors import ToolError
 
@@ -130,7 +131,7 @@ def read(path: Path, shown: str) -> TextFile:
     """The file at a resolved path; `shown` is how the model calls it. Blocks: not for the loop."""
     try:
         # Neither a pipe nor a device may keep us waiting.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except FileNotFoundError:
         raise ToolError(f"{shown} does not exist. Use write to create it.") from None
     except OSError as error:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from kedge.files.diffs import diff
+from kedge.files.opening import status_of
 from kedge.tools import text_files
 from kedge.tools.editing import Planned, check_known, want, written
 from kedge.tools.errors import ToolError
@@ -27,7 +29,7 @@ def plan(place: Place, params: WriteParams) -> Planned:
     path = resolve(place, params.path)
     shown = shown_path(place, path)
     content = params.content
-    if not path.exists():
+    if _is_new(path, shown):
         above = next(parent for parent in path.parents if os.path.lexists(parent))
         if not above.is_dir():
             raise ToolError(f"{shown_path(place, above)} is not a directory, so that nothing can be written below it.")
@@ -41,6 +43,13 @@ def plan(place: Place, params: WriteParams) -> Planned:
     plain = content.replace("\r\n", "\n")
     raw = plain.replace("\n", "\r\n") if before.newline == "\r\n" else plain
     return Planned(path, shown, before, before.encoded(raw), diff(before.text, plain, shown), [])
+
+
+def _is_new(path: Path, shown: str) -> bool:
+    try:
+        return status_of(path) is None
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
 
 
 async def wants(place: Place, params: WriteParams) -> Sequence[Want]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -45,9 +46,41 @@ def test_auto_edit_writes_by_redirection_too_but_never_what_other_programs_obey(
     assert bench.says(judge, "echo x > link-out") == "ask"
     switches = (".git/config", ".git/hooks/pre-commit", "src/.GIT/config", "kedge.toml", ".envrc")
     of_a_home = (".gitconfig", ".config/git/config", ".ssh/authorized_keys", ".zshenv")
-    for protected in (*switches, *of_a_home):
+    instructions = (
+        "AGENTS.md",
+        "src/CLAUDE.md",
+        "GEMINI.md",
+        ".cursor/rules/a.mdc",
+        ".mcp.json",
+        ".claude/settings.json",
+    )
+    machines = (".github/workflows/ci.yml", ".gitlab-ci.yml", ".vscode/tasks.json", ".devcontainer/devcontainer.json")
+    managers = (".npmrc", ".yarnrc.yml", ".cargo/config.toml", ".tool-versions", "mise.toml", ".gitattributes")
+    python = ("conftest.py", "src/sitecustomize.py", "x.pth", ".pre-commit-config.yaml")
+    installed = (".venv/bin/pip", "venv/lib/python3.11/site-packages/x.py", "web/node_modules/.bin/tsc", ".direnv/x")
+    for protected in (*switches, *of_a_home, *instructions, *machines, *managers, *python, *installed):
         assert bench.path(judge, "edit", "write", bench.workspace / protected) == "ask", protected
         assert bench.says(judge, f"echo x >> {protected}") == "ask", protected
+
+
+def test_auto_edit_edits_what_is_only_run_when_somebody_runs_it(bench: Bench) -> None:
+    judge = bench.judge("auto-edit")
+    for free in ("Makefile", "package.json", "README.md", ".github/ISSUE_TEMPLATE/a.md", "tests/test_a.py", "env.py"):
+        assert bench.path(judge, "edit", "write", bench.workspace / free) == "allow", free
+
+
+def test_a_workspace_inside_a_directory_of_switches_is_edited_like_any_other(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / ".claude" / "worktrees")
+    judge = bench.judge("auto-edit")
+    assert bench.path(judge, "edit", "write", bench.workspace / "src/a.py") == "allow"
+    assert bench.path(judge, "edit", "write", bench.workspace / ".claude/a.md") == "ask"
+
+
+def test_the_outputs_of_commands_are_free_to_read_and_not_to_edit(bench: Bench) -> None:
+    judge = bench.judge("auto-edit")
+    assert bench.path(judge, "view", "read", bench.scratch / "output.txt") == "allow"
+    assert bench.path(judge, "write", "write", bench.scratch / "repo/HEAD") == "ask"
+    assert bench.says(judge, "echo x > SCRATCH/HEAD") == "ask"
 
 
 def test_a_plan_stays_a_plan_whoever_would_allow_more(bench: Bench) -> None:

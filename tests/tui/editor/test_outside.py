@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -101,3 +102,20 @@ def test_what_is_not_set_or_not_there_falls_back(tmp_path: Path) -> None:
     assert edited("text", {"PATH": "/nowhere"}) == ("text", "no editor was found; set EDITOR to one")
     assert edited("text", {"EDITOR": "/nowhere/ed"}).text == "text"
     assert "/nowhere/ed cannot be used" in edited("text", {"EDITOR": "/nowhere/ed"}).problem
+
+
+async def test_an_editor_is_not_found_in_the_workspace(
+    lent: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("workspace", "planted"), ("own", "mine")):
+        program = tmp_path / name / "bin/my-editor"
+        program.parent.mkdir(parents=True)
+        program.write_text(f'#!/bin/sh\necho {text} > "$1"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("VISUAL", "my-editor")
+    monkeypatch.setenv("PATH", f"{tmp_path}/workspace/bin:{tmp_path}/own/bin:{os.environ['PATH']}")
+    async with typing() as hands:
+        hands.editor.workspace = tmp_path / "workspace"
+        await hands.press("ctrl+g")
+        await hands.until(lambda: hands.text == "mine")
+    assert lent == ["lent", "back"]

@@ -14,19 +14,12 @@ import msgspec
 
 from kedge.tools.paths import is_inside
 from kedge.tools.permissions.shell import names
+from kedge.tools.permissions.switches import is_switch
 
 MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
 MAX_LINKS = 40  # as the kernel
 MAX_DIRECTORIES = 8  # that a command may be in, after its `cd`s
 HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
-# Files of the workspace that make other programs run things or grant things: changing them is never waved through.
-_PROTECTED_PARTS = names(".git .hg .svn .kedge .husky .ssh .config")
-_PROTECTED_NAMES = frozenset(
-    {
-        *("kedge.toml", ".envrc", ".gitmodules", ".gitconfig", ".profile", ".inputrc"),
-        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".zshrc", ".zshenv", ".zprofile", ".zlogin"),
-    }
-)
 _SECRET_NAMES = names(
     ".env .env.* *.pem *.key *.p12 *.pfx *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519* .netrc .pgpass .npmrc .pypirc"
     " .git-credentials credentials credentials.* shadow *_history"
@@ -49,12 +42,14 @@ class Ground(msgspec.Struct, frozen=True):
         return self._is_inside(path) or is_harmless_device(path)
 
     def is_free_to_edit(self, path: str) -> bool:
-        """Whether the mode `auto-edit` may let it be written: in the workspace, and nothing that runs or grants."""
-        return self._is_inside(path) and not self.is_protected(path)
+        """Whether the mode `auto-edit` may let it be written: in the workspace, and nothing that runs or grants.
+
+        The scratch directory is not: programs are pointed at what lies there, and nobody watches it.
+        """
+        return self.is_in_workspace(path) and not self.is_protected(path)
 
     def is_protected(self, path: str) -> bool:
-        where = Path(path.casefold())  # on a file system that takes .GIT for .git
-        return where.name in _PROTECTED_NAMES or not _PROTECTED_PARTS.isdisjoint(where.parts)
+        return is_switch(path, self.directory)
 
     def is_system(self, path: str) -> bool:
         """Whether it is among the programs and libraries of the machine, which every command may read."""

@@ -44,9 +44,9 @@ _CAPABILITY_NAMES = {
 
 @functools.cache
 def program() -> str | None:
-    """Only where the server's own PATH says so absolutely: a workspace must not bring one."""
-    places = [each for each in os.environ.get("PATH", os.defpath).split(":") if each.startswith("/")]
-    return shutil.which("bwrap", path=":".join(places))
+    """The system's, else where the server's own PATH says so absolutely: a workspace must not bring one."""
+    places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
+    return shutil.which("bwrap", path=":".join([os.defpath, *places]))
 
 
 @functools.cache
@@ -83,6 +83,8 @@ def hold(policy: Policy) -> Hold:
         raise CannotHold(why)
     bwrap = program()
     assert bwrap is not None
+    if any(is_below(os.path.realpath(bwrap), each) for each in policy.writable):
+        raise CannotHold(f"{bwrap} lies where commands can write; install the package bubblewrap")
     words = [bwrap, *_namespaces(network=policy.network), *_machine(), *_files(policy), "--"]
     return Hold(
         NAME,

@@ -61,7 +61,7 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
     ) -> None:
         super().__init__(PLACEHOLDER)
         self._memory = memory or Memory()
-        self._directory = directory
+        self.workspace = directory
         self._completer = Completer(self, files, commands, arguments)
         self._recall = Recall(self._memory.history)
         self._sending: list[tuple[Draft, Content]] = []
@@ -162,9 +162,9 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
         self._keep_soon()
 
     def _mentioned(self, content: Content) -> list[Attachment]:
-        if self._directory is None or content.kind != "prompt" or "@" not in content.text:
+        if self.workspace is None or content.kind != "prompt" or "@" not in content.text:
             return []
-        return attaching.mentioned(content.text, self._directory, content.attachments)
+        return attaching.mentioned(content.text, self.workspace, content.attachments)
 
     # lines
 

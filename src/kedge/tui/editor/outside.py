@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from textual import events
 from textual.app import SuspendNotSupported
@@ -22,8 +24,16 @@ class OutsideArea(KillArea):
             super().__init__()
             self.text = text
 
+    workspace: Path | None = None  # if it is on this machine
+
     def tell(self, text: str) -> None:
         self.post_message(self.Told(text))
+
+    def _environ(self) -> Mapping[str, str]:
+        """Of programs that are started here: none of them is found in the workspace, where commands can put one."""
+        from kedge.files.environment import env_outside
+
+        return os.environ if self.workspace is None else env_outside(os.environ, self.workspace)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -51,7 +61,7 @@ class OutsideArea(KillArea):
     async def _paste_clipboard(self) -> None:
         from kedge.tui.editor import clipboard  # imported when it is first needed: the first picture does not wait
 
-        image = await clipboard.image(os.environ)
+        image = await clipboard.image(self._environ())
         try:
             if image is not None:
                 self.insert_file(attaching.checked("clipboard.png", "image/png", image))
@@ -71,7 +81,7 @@ class OutsideArea(KillArea):
         text = self.content.expanded
         try:
             with self.app.suspend():
-                edited = external.edited(text, os.environ)
+                edited = external.edited(text, self._environ())
         except SuspendNotSupported:
             self.tell("This terminal cannot be lent to an editor")
             return

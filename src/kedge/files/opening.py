@@ -1,0 +1,101 @@
+"""Opening resolved paths without following a link anywhere on the way.
+
+Between the moment in which a path is resolved and judged and the one in which it is opened, another process may put a
+link in the place of any part of it. So each directory is opened from the one above it, and a link raises `PathChanged`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Generator
+
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)  # what opening a link says (Linux, macOS)
+
+StrPath = str | bytes | os.PathLike[str]
+
+
+class PathChanged(OSError):
+    """A link is where the resolved path had none."""
+
+    def __init__(self, path: bytes) -> None:
+        super().__init__(errno.ELOOP, "a link took its place meanwhile", os.fsdecode(path))
+
+
+@contextlib.contextmanager
+def open_directory(path: StrPath, *, top: bytes = b"/", makes: bool = False) -> Generator[int]:
+    """The descriptor of a directory, which is closed at the end. Raises OSError.
+
+    Links are refused below `top`, which the path begins with. `makes`: directories that are missing are made.
+    """
+    name = os.fsencode(path)
+    at = os.open(top, _DIRECTORY & ~os.O_NOFOLLOW)
+    try:
+        for part in name[len(top) :].split(b"/"):
+            if part:
+                below = _enter(at, part, name, makes=makes)
+                os.close(at)
+                at = below
+        yield at
+    finally:
+        os.close(at)
+
+
+def open_file(path: StrPath, flags: int, mode: int = 0o666) -> int:
+    """As `os.open`, of a resolved path."""
+    directory, name = os.path.split(os.fsencode(path))
+    with open_directory(directory) as at:
+        try:
+            return os.open(name or b".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+        except OSError as error:
+            if error.errno in _NO_DIRECTORY and _is_link(name, at):
+                raise PathChanged(os.fsencode(path)) from error
+            raise
+
+
+def status_of(path: StrPath) -> os.stat_result | None:
+    """What is at a resolved path; None: nothing. Raises OSError, and `PathChanged` for a link."""
+    directory, name = os.path.split(os.fsencode(path))
+    try:
+        with open_directory(directory) as at:
+            status = os.stat(name or b".", dir_fd=at, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        raise PathChanged(os.fsencode(path))
+    return status
+
+
+def is_directory(path: StrPath) -> bool:
+    """Whether a resolved path is a directory that can be reached; a link is none."""
+    try:
+        status = status_of(path)
+    except OSError:
+        return False
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def _enter(at: int, name: bytes, path: bytes, *, makes: bool) -> int:
+    try:
+        try:
+            return os.open(name, _DIRECTORY, dir_fd=at)
+        except FileNotFoundError:
+            if not makes:
+                raise
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=at)
+        return os.open(name, _DIRECTORY, dir_fd=at)
+    except OSError as error:
+        if error.errno in _NO_DIRECTORY and _is_link(name, at):
+            raise PathChanged(path) from error
+        raise
+
+
+def _is_link(name: bytes, at: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+    except OSError:
+        return True  # it changes right now
