@@ -8,8 +8,7 @@ import logging
 import os
 import socket
 import stat
-import struct
-import sys
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -18,11 +17,14 @@ from uvicorn.server import ServerState
 
 from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
 from kedge.protocol.events import encode
-from kedge.server.app import App
+from kedge.protocol.peer import peer_pid, peer_pidfd, peer_uid
+from kedge.server.app import READ_ONLY, App
 from kedge.server.auth import is_loopback
 from kedge.server.errors import BadRequest
 
 log = logging.getLogger(__name__)
+
+IsAgentsProcess = Callable[[int, int | None], bool]  # of a process, and maybe a descriptor of it
 
 BACKLOG = 1024  # a stampede of clients waits here while the first one is served
 KEEP_ALIVE_S = 75
@@ -104,8 +106,9 @@ def _cannot_listen(address: Address, error: Exception) -> AddressError:
 class Listener:
     """One listening socket and the connections that came through it."""
 
-    def __init__(self, sock: socket.socket, app: App) -> None:
+    def __init__(self, sock: socket.socket, app: App, is_agents_process: IsAgentsProcess) -> None:
         self._sock = sock
+        self._is_agents_process = is_agents_process
         self._state = ServerState()
         self._config = uvicorn.Config(
             app,
@@ -122,11 +125,12 @@ class Listener:
 
     async def start(self) -> None:
         self._config.load()
-        connection = OwnersConnection if self._sock.family == socket.AF_UNIX else Connection
         loop = asyncio.get_running_loop()
+        is_unix = self._sock.family == socket.AF_UNIX
 
         def connect() -> asyncio.Protocol:
-            return connection(config=self._config, server_state=self._state, app_state={}, _loop=loop)
+            made: dict[str, Any] = {"config": self._config, "server_state": self._state, "app_state": {}, "_loop": loop}
+            return OwnersConnection(self._is_agents_process, **made) if is_unix else Connection(**made)
 
         self._server = await loop.create_server(connect, sock=self._sock, backlog=BACKLOG)
 
@@ -175,19 +179,31 @@ class Connection(HttpToolsProtocol):
 
 
 class OwnersConnection(Connection):
-    """P16: on a Unix socket the system says who connects; only the server's own user (or root) gets through."""
+    """P16: on a Unix socket the system says who connects; only the server's own user (or root) gets through, and what
+    the agent has started may only read."""
+
+    def __init__(self, is_agents_process: IsAgentsProcess, **options: Any) -> None:
+        super().__init__(**options)
+        self._is_agents_process = is_agents_process
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        uid = peer_uid(transport.get_extra_info("socket"))
+        sock = transport.get_extra_info("socket")
+        uid = peer_uid(sock)
         if uid is not None and uid not in (os.getuid(), 0):
             log.warning("refused a connection of user %d", uid)
             transport.abort()
+            return
+        # Now, while the process that connected is most likely there: it may hand the connection on and end.
+        self.app_state[READ_ONLY] = self._is_agents(sock)
 
-
-def peer_uid(sock: Any) -> int | None:
-    """The user at the other end, where the system gives it."""
-    if sys.platform == "linux":
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return struct.unpack("3i", credentials)[1]
-    return None
+    def _is_agents(self, sock: Any) -> bool:
+        pid = peer_pid(sock)
+        if pid is None:
+            return False
+        pidfd = peer_pidfd(sock)
+        try:
+            return self._is_agents_process(pid, pidfd)
+        finally:
+            if pidfd is not None:
+                os.close(pidfd)
