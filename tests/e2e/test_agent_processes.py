@@ -35,7 +35,8 @@ def connection():
 
 def ask(method, path, body, sock=None):
     data = b"" if body is None else json.dumps(body).encode()
-    head = f"{method} {path} HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\nContent-Type: application/json\\r\\n"
+    head = f"{method} {path} HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n"
+    head += "Content-Type: application/json\\r\\n"
     with sock or connection() as sock:
         sock.sendall(f"{head}Content-Length: {len(data)}\\r\\n\\r\\n".encode() + data)
         answer = sock.recv(12)  # a stream has no end
