@@ -105,6 +105,7 @@ ANSWERS = {
     "a guess": (json_answer(WRONG), "does not have your token, so nothing was sent to it"),
     "no proof": (json_answer({}), "does not have your token"),
     "another type": (json_answer({"proof": None, "address": ["x"]}), "does not have your token"),
+    "half a character": (json_answer({"proof": "\ud800", "address": "\ud800"}), "does not have your token"),
     "not JSON": (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "does not have your token"),
     "nesting": (b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"[" * 60000, "does not have your token"),
     "an error": (json_answer({}, "500 Internal Server Error"), "does not have your token"),

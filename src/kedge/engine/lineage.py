@@ -47,7 +47,7 @@ def _ancestors(pid: int) -> list[Process] | None:
     while pid != own:
         process = proctable.one(pid) if pid > 1 else None
         if process is None:
-            if pid <= 1:
+            if pid <= 1 or is_hidden(pid):
                 return None
             raise _Vanished
         start = int(process.started)
@@ -58,6 +58,18 @@ def _ancestors(pid: int) -> list[Process] | None:
         line.append(process)
         pid = process.parent
     return line
+
+
+def is_hidden(pid: int) -> bool:
+    """Whether a process is there but another user's, which some machines do not show (hidepid). Nobody has one among
+    their parents by forking alone."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        pass
+    return False
 
 
 @functools.cache

@@ -9,23 +9,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 PATH = "/v1/proof"
 NONCE_HEX = 64  # 32 random bytes
 # What the proof reveals can be used to try out tokens without asking the server: a token must be too long for that.
 MIN_TOKEN_CHARS = 32
-_LABEL = "kedge server proof 1"  # so that the answer is good for nothing else
+_LABEL = "kedge-server-proof-1"  # so that the answer is good for nothing else
 
 
 def proof_of(token: str, nonce: str, address: str) -> str:
     text = "\0".join((_LABEL, nonce, address))
-    return hmac.new(token.encode(), text.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(token.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def is_same(proof: str, other: str) -> bool:
     """Compare in constant time."""
-    return hmac.compare_digest(proof.encode(), other.encode())
+    return hmac.compare_digest(proof.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
 def address_text(name: Sequence[Any]) -> str:
