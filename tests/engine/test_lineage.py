@@ -16,6 +16,7 @@ from tests.support.reader import LIMIT_S
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to us")
 
 NOBODY = 65534
+NO_SESSIONS: set[int] = set()
 
 
 async def test_only_a_living_stranger_is_not_the_agents() -> None:
@@ -25,17 +26,17 @@ async def test_only_a_living_stranger_is_not_the_agents() -> None:
         child = await asyncio.create_subprocess_exec("sleep", "60")
         pidfd = os.pidfd_open(child.pid)
         try:
-            assert lineage.is_agents(child.pid, pidfd, set())
-            assert not lineage.is_agents(os.getpid(), None, set()), "we are not our own descendant"
-            assert not lineage.is_agents(os.getppid(), None, set())
-            assert not lineage.is_agents(1, None, set()) or os.getpid() == 1
-            assert not lineage.is_agents(0, None, set()), "outside of our namespace"
+            assert lineage.is_agents(child.pid, pidfd, NO_SESSIONS)
+            assert not lineage.is_agents(os.getpid(), None, NO_SESSIONS), "we are not our own descendant"
+            assert not lineage.is_agents(os.getppid(), None, NO_SESSIONS)
+            assert not lineage.is_agents(1, None, NO_SESSIONS) or os.getpid() == 1
+            assert not lineage.is_agents(0, None, NO_SESSIONS), "outside of our namespace"
             assert not lineage.is_agents(child.pid, pidfd, {os.getsid(child.pid)}), "a person's session"
             child.kill()
             await child.wait()
-            assert lineage.is_agents(child.pid, pidfd, set()), "in doubt"
-            assert lineage.is_agents(child.pid, None, set())
-            assert lineage.is_agents(os.getppid(), pidfd, set()), "its number was given to another"
+            assert lineage.is_agents(child.pid, pidfd, NO_SESSIONS), "in doubt"
+            assert lineage.is_agents(child.pid, None, NO_SESSIONS)
+            assert lineage.is_agents(os.getppid(), pidfd, NO_SESSIONS), "its number was given to another"
         finally:
             os.close(pidfd)
     finally:

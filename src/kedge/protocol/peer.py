@@ -21,7 +21,6 @@ _UCRED_BYTES = 12
 _XUCRED_BYTES = 76
 _SOL_LOCAL = 0
 _LOCAL_PEERCRED = 1
-_SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 
 
 def peer_uid(sock: Any) -> int | None:
@@ -33,20 +32,9 @@ def peer_uid(sock: Any) -> int | None:
     return None
 
 
-def peer_pid(sock: Any) -> int | None:
-    """The process that connected; 0 is one that this process cannot see; None where it is not known."""
-    if sys.platform == "linux":
-        return _number(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES), 0)
-    return None
-
-
-def peer_pidfd(sock: Any) -> int | None:
-    """A descriptor of the process that connected, for the caller to close; None where the kernel has none, or the
-    process is gone."""
-    try:
-        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-    except OSError:
-        return None
+def peer_pid(sock: Any) -> int:
+    """The process that connected, on Linux; 0 is one that this process cannot see."""
+    return _number(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES), 0)
 
 
 def _number(credentials: bytes, index: int) -> int:

@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -17,14 +16,13 @@ from uvicorn.server import ServerState
 
 from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
 from kedge.protocol.events import encode
-from kedge.protocol.peer import peer_pid, peer_pidfd, peer_uid
+from kedge.protocol.peer import peer_uid
 from kedge.server.app import READ_ONLY, App
 from kedge.server.auth import is_loopback
 from kedge.server.errors import BadRequest
+from kedge.server.peers import IsAgentsProcess, is_agents
 
 log = logging.getLogger(__name__)
-
-IsAgentsProcess = Callable[[int, int | None], bool]  # of a process, and maybe a descriptor of it
 
 BACKLOG = 1024  # a stampede of clients waits here while the first one is served
 KEEP_ALIVE_S = 75
@@ -187,6 +185,7 @@ class OwnersConnection(Connection):
         self._is_agents_process = is_agents_process
 
     def connection_made(self, transport: asyncio.Transport) -> None:
+        self.app_state[READ_ONLY] = True  # until it is known
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
         uid = peer_uid(sock)
@@ -195,15 +194,4 @@ class OwnersConnection(Connection):
             transport.abort()
             return
         # Now, while the process that connected is most likely there: it may hand the connection on and end.
-        self.app_state[READ_ONLY] = self._is_agents(sock)
-
-    def _is_agents(self, sock: Any) -> bool:
-        pid = peer_pid(sock)
-        if pid is None:
-            return False
-        pidfd = peer_pidfd(sock)
-        try:
-            return self._is_agents_process(pid, pidfd)
-        finally:
-            if pidfd is not None:
-                os.close(pidfd)
+        self.app_state[READ_ONLY] = is_agents(sock, self._is_agents_process)
