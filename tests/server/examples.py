@@ -10,6 +10,7 @@ import pytest
 
 from kedge.protocol import api
 from kedge.protocol.files import ForkBody, RedoBody, UndoBody
+from kedge.protocol.proof import PATH as PROOF
 from kedge.protocol.requests import Skip
 from kedge.protocol.sessions import SessionChange
 from kedge.server.operations import Operation
@@ -45,7 +46,9 @@ def chosen(is_wanted: Callable[[Operation], bool]) -> list[ParameterSet]:
     return [each for each, operation in zip(ALL, OPERATIONS, strict=True) if is_wanted(operation)]
 
 
-GETTING = chosen(lambda operation: operation.method == "GET")
+# `proof` is answered over TCP alone, and there without a token.
+WITH_TOKEN = chosen(lambda operation: operation.path != PROOF)
+GETTING = chosen(lambda operation: operation.method == "GET" and operation.path != PROOF)
 OF_WORKSPACE = chosen(lambda operation: "{workspace_id}" in operation.path)
 WITH_BODY = chosen(lambda operation: operation.body is not None)
 HARMLESS = chosen(lambda operation: operation.body not in (None, api.ControlBody))

@@ -53,7 +53,7 @@ async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Ins
     configs.tell_with(store.append_config_changed)
     context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, Names(), loop.create_future())
     address = unix(directory / "run" / "x.sock")
-    listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)))
+    listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)), engine.is_agents_process)
     await listener.start()
     try:
         yield Inside(Client(address), engine, metrics, agent)

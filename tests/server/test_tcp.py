@@ -9,14 +9,18 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kedge.protocol.address import AddressError, TcpAddress
 from kedge.protocol.runs import Run
-from kedge.server.auth import make_token
+from kedge.server.auth import LOOPBACK_NAMES, host_name, make_token
 from kedge.server.listen import bind
 from tests.server.client import Client
 from tests.server.conftest import Start
 from tests.server.process import Place, Server
+
+CHOSEN = "a-token-that-somebody-chose-for-themselves"
 
 
 @pytest.fixture
@@ -51,36 +55,36 @@ def test_without_tcp_no_token_is_made(place: Place, start: Start) -> None:
 @pytest.mark.parametrize("source", ["KEDGE_TOKEN", "--token-file"])
 def test_a_token_can_be_given(place: Place, start: Start, tmp_path: Path, source: str) -> None:
     file = tmp_path / "my-token"
-    file.write_text(" secret\n")
+    file.write_text(f" {CHOSEN}\n")
     file.chmod(0o600)
     args = ["--token-file", str(file)] if source == "--token-file" else []
-    env = {"KEDGE_TOKEN": " secret\n"} if source == "KEDGE_TOKEN" else {}
+    env = {"KEDGE_TOKEN": f" {CHOSEN}\n"} if source == "KEDGE_TOKEN" else {}
     server = start("--host", "tcp://127.0.0.1:0", *args, env=env)
-    assert Client(server.tcp, "secret").get("/v1/health").status == 200
-    assert Client(server.tcp, "Secret").get("/v1/health").status == 401
+    assert Client(server.tcp, CHOSEN).get("/v1/health").status == 200
+    assert Client(server.tcp, CHOSEN.title()).get("/v1/health").status == 401
     assert not (place.data_dir / "token").exists()
-    assert "secret" not in place.log
+    assert CHOSEN not in place.log
 
 
 def test_a_token_that_others_can_read_is_refused(place: Place) -> None:
     place.data_dir.mkdir(mode=0o700)
     path = place.data_dir / "token"
-    path.write_text("secret\n")
+    path.write_text(f"{CHOSEN}\n")
     path.chmod(0o640)
     why = place.refused("--host", "tcp://127.0.0.1:0")
     assert f"the token in {path} can be read by others" in why
-    assert "secret" not in why + place.log
+    assert CHOSEN not in why + place.log
     path.chmod(0o604)
     with pytest.raises(AddressError, match="can be read by others"):
         make_token(str(path))
     path.chmod(0o600)
-    assert make_token(str(path)) == "secret"
+    assert make_token(str(path)) == CHOSEN
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 def test_a_token_of_somebody_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    path.write_text("secret\n")
+    path.write_text(f"{CHOSEN}\n")
     path.chmod(0o600)
     os.chown(path, 65534, 65534)
     with pytest.raises(AddressError, match="can be read by others"):
@@ -92,6 +96,13 @@ def test_a_token_file_that_cannot_be_used_is_named(tmp_path: Path, file: str) ->
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(AddressError, match=re.escape(str(tmp_path / file))):
         make_token(str(tmp_path / file))
+
+
+@pytest.mark.parametrize("token", ["secret", "x" * 31, "ü" * 40])
+def test_a_token_that_could_be_guessed_is_refused(place: Place, token: str) -> None:
+    why = place.refused("--host", "tcp://127.0.0.1:0", env={"KEDGE_TOKEN": token})
+    assert "32 random characters" in why
+    assert token not in why
 
 
 def test_an_empty_token_file_gets_a_token(tmp_path: Path) -> None:
@@ -143,6 +154,17 @@ REBOUND = [
     "127.0.0.1@evil.example",
     "127.1:{port}",
     "2130706433",
+    "[127.0.0.1]evil.example",
+    "[127.0.0.1]",
+    "[::1]evil.example:{port}",
+    "[::1]:{port}:{port}",
+    "127.0.0.1:evil.example",
+    "localhost:{port}evil.example",
+    "localhost:-1",
+    "localhost:123456",
+    "localhost/evil.example",
+    "evil.example/@localhost",
+    "\x85localhost",
 ]
 
 
@@ -150,6 +172,20 @@ REBOUND = [
 def test_a_name_that_was_rebound_to_us_is_refused(server: Server, tcp: Client, host: str) -> None:
     answer = tcp.ask("GET", "/v1/health", headers={"Host": host.format(port=port(server))})
     assert (answer.status, answer.code) == (403, "forbidden_host")
+
+
+NAMES = st.sampled_from(["localhost", "127.0.0.1", "[::1]"])
+PORTS = st.one_of(st.just(""), st.integers(0, 99999).map(lambda port: f":{port}"))
+
+
+@given(
+    NAMES, PORTS, st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f"), max_size=12)
+)
+def test_only_a_name_of_ours_with_a_port_is_a_host_of_ours(name: str, port: str, more: str) -> None:
+    assert host_name(f"{name}{port}") == name.strip("[]")
+    for text in (f"{name}{more}", f"{more}{name}", f"{name}{port}{more}", f"{name}:{more}"):
+        is_port = text == name or re.fullmatch(r":[0-9]{0,5}", text.removeprefix(name), re.ASCII)
+        assert (host_name(text) in LOOPBACK_NAMES) == bool(text.startswith(name) and is_port), text
 
 
 @pytest.mark.parametrize("hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n"])

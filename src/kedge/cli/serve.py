@@ -122,7 +122,7 @@ def _stop(options: argparse.Namespace, directory: str) -> int:
     """Ask the server of this data directory to leave, and wait until it is gone. No client starts another meanwhile."""
     from kedge.client import spawn
     from kedge.client.endpoint import Endpoint
-    from kedge.client.errors import ClientError, Dropped
+    from kedge.client.errors import ClientError, Dropped, NotAllowed
     from kedge.client.owner import Owner
     from kedge.client.waiting import Waiter
     from kedge.client.wire import Absent, Wire
@@ -147,7 +147,7 @@ def _stop(options: argparse.Namespace, directory: str) -> int:
         return EXIT_FAILED
     except ClientError as error:
         complain(one_line(error))
-        return EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, NotAllowed) else EXIT_FAILED
     finally:
         wire.close()
     print(f"kedge: the server at {where} has stopped")
@@ -220,7 +220,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--data-dir", metavar="DIR", help="where state is kept (KEDGE_DATA_DIR)")
     add("--token-file", metavar="FILE", help="the token for TCP; made on first use (default: in the data directory)")
     add("--allow-remote", action="store_true", help="bind to an address that other machines reach, unencrypted")
-    add("--allow-host", metavar="NAME", action="append", default=[], help="another name that clients may call us by")
+    add(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="another NAME or HOST:PORT by which clients reach us",
+    )
     add("--idle-timeout", metavar="SECONDS", type=_seconds, help="leave after that long without work; 0: never")
     add("--stop", action="store_true", help="stop the server of this data directory and wait for it")
     add("--detached", action="store_true", help=argparse.SUPPRESS)

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
 
+import httpcore2
 import httpx2
 import msgspec
 
 from kedge.client import spawn
 from kedge.client.endpoint import Endpoint
-from kedge.client.errors import Dropped, SpawnFailed
+from kedge.client.errors import Dropped, NotAllowed, SpawnFailed
 from kedge.client.policy import SILENCE_S, Reconnect
 from kedge.client.story import Story
 from kedge.client.waiting import Waiter
-from kedge.client.wire import CONNECT_S, NO_HEADERS, Headers, answer_of, connected, headers_for, unreachable
-from kedge.protocol.address import UnixAddress
+from kedge.client.wire import (
+    CONNECT_S,
+    NO_HEADERS,
+    RECEIVE_BYTES,
+    Headers,
+    answer_of,
+    connected,
+    headers_for,
+    unreachable,
+)
+from kedge.protocol.address import AddressError, UnixAddress
+from kedge.protocol.peer import check_peer, check_socket
 
 if TYPE_CHECKING:
     from kedge.client.story import Event
+
+
+SocketOptions = Iterable[httpcore2.SOCKET_OPTION]
 
 
 class AsyncWire:
@@ -30,7 +44,7 @@ class AsyncWire:
         self._http = httpx2.AsyncClient(
             base_url="http://localhost" if is_unix else f"http://{str(where).removeprefix('tcp://')}",
             headers={**headers_for(endpoint, client), "Accept-Encoding": "identity"},
-            transport=httpx2.AsyncHTTPTransport(uds=where.path if is_unix else None, limits=_UNLIMITED),
+            transport=_Transport(endpoint),
             timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S, pool=None),
             trust_env=False,  # a proxy has no business between us and our own server
         )
@@ -118,10 +132,76 @@ class AsyncWire:
             raise _dropped(error) from error
 
     def _start(self) -> None:
-        spawn.start(self.endpoint, Waiter(), lambda: connected(self.endpoint.address)).close()
+        spawn.start(self.endpoint, Waiter(), lambda: connected(self.endpoint)).close()
 
 
-_UNLIMITED = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
+class _Transport(httpx2.AsyncHTTPTransport):
+    """httpx2's own, but for how it connects, and without the set-up of TLS."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        where = endpoint.address
+        self._pool = httpcore2.AsyncConnectionPool(
+            uds=where.path if isinstance(where, UnixAddress) else None,
+            max_connections=None,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=_Network(endpoint),
+        )
+
+
+class _Network(httpcore2.AsyncNetworkBackend):
+    """Each new connection is checked before anything of value is sent on it (P16), as `wire.connected` does."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._plain = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - so it is called by httpcore2
+        socket_options: SocketOptions | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        where = UnixAddress(path)
+        try:
+            check_socket(where)
+            stream = await self._plain.connect_unix_socket(path, timeout, socket_options)
+            try:
+                check_peer(stream.get_extra_info("socket"), where)
+            except BaseException:
+                await stream.aclose()
+                raise
+        except AddressError as error:
+            raise NotAllowed(str(error)) from error
+        return stream
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109
+        local_address: str | None = None,
+        socket_options: SocketOptions | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        stream = await self._plain.connect_tcp(host, port, timeout, local_address, socket_options)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._demand_proof(stream)
+        except TimeoutError:
+            await stream.aclose()
+            raise Dropped(f"no proof of the token for {CONNECT_S:.0f} s") from None
+        except BaseException:
+            await stream.aclose()
+            raise
+        return stream
+
+    async def _demand_proof(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        from kedge.client.proof import Challenge
+
+        challenge = Challenge(self._endpoint, stream.get_extra_info("server_addr"))
+        await stream.write(challenge.request)
+        while not challenge.feed(await stream.read(RECEIVE_BYTES)):
+            pass
 
 
 def _dropped(error: httpx2.TransportError) -> Dropped:

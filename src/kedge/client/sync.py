@@ -207,7 +207,7 @@ def replace(wire: Wire) -> bool:
         finally:
             there.close()
         spawn.await_free(endpoint.data_dir, wire.waiter)
-        spawn.start_locked(endpoint, wire.waiter, lambda: connected(endpoint.address)).close()
+        spawn.start_locked(endpoint, wire.waiter, lambda: connected(endpoint)).close()
         return True
 
 

@@ -16,7 +16,8 @@ from kedge.client.endpoint import Endpoint
 from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, SpawnFailed, Unreachable
 from kedge.client.policy import SILENCE_S, Reconnect
 from kedge.client.waiting import Waiter
-from kedge.protocol.address import Address, UnixAddress
+from kedge.protocol.address import AddressError, TcpAddress, UnixAddress
+from kedge.protocol.peer import check_peer, check_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,14 +118,14 @@ class Wire:
 
     def connect(self) -> socket.socket:
         try:
-            return connected(self.endpoint.address)
+            return connected(self.endpoint)
         except Absent:
             if not self.endpoint.is_ours:
                 raise
         from kedge.client import spawn
 
         self.waiter.say("starting the server")
-        return spawn.start(self.endpoint, self.waiter, lambda: connected(self.endpoint.address))
+        return spawn.start(self.endpoint, self.waiter, lambda: connected(self.endpoint))
 
     def close(self) -> None:
         if self._kept is not None:
@@ -173,26 +174,51 @@ def headers_for(endpoint: Endpoint, client: str) -> dict[str, str]:
     return headers
 
 
-def connected(where: Address) -> socket.socket:
+def connected(endpoint: Endpoint) -> socket.socket:
+    """A connection to a server that is the user's own (P16): it has sent nothing but the question for a proof."""
+    where = endpoint.address
     try:
-        if not isinstance(where, UnixAddress):
-            sock = socket.create_connection((where.host, where.port), timeout=CONNECT_S)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.settimeout(CONNECT_S)
-            sock.connect(where.path)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        return _connected_unix(where) if isinstance(where, UnixAddress) else _connected_tcp(endpoint, where)
+    except AddressError as error:
+        raise NotAllowed(str(error)) from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise Absent(_reason(error)) from error
     except PermissionError as error:
         raise NotAllowed(f"{where} belongs to somebody else; choose another --data-dir or --host") from error
     except OSError as error:
         raise Dropped(_reason(error)) from error
+
+
+def _connected_unix(where: UnixAddress) -> socket.socket:
+    check_socket(where)
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(CONNECT_S)
+        sock.connect(where.path)
+        check_peer(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connected_tcp(endpoint: Endpoint, where: TcpAddress) -> socket.socket:
+    from kedge.client.proof import Challenge
+
+    until = time.monotonic() + CONNECT_S
+    sock = socket.create_connection((where.host, where.port), timeout=CONNECT_S)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        challenge = Challenge(endpoint, sock.getpeername())
+        sock.sendall(challenge.request)
+        is_proven = False
+        while not is_proven:
+            sock.settimeout(max(until - time.monotonic(), 0.001))
+            is_proven = challenge.feed(sock.recv(RECEIVE_BYTES))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _received(sock: socket.socket, parser: http1.ResponseParser) -> bytes:
@@ -219,8 +245,10 @@ def answer_of(status: int, body: bytes) -> Any:
             pass
         case _:
             code, message = f"http_{status}", f"the server answered {status}"
-    if status in (401, 403):
+    if status == 401:
         raise NotAllowed(f"{message}; give the server's token with --token-file or KEDGE_TOKEN")
+    if status == 403:
+        raise NotAllowed(message)
     if status == 503 and code == "shutting_down":
         raise Dropped(message)
     raise Refused(status, code, message)

@@ -136,6 +136,7 @@ class SessionActor:
             asyncio.wait({task}, timeout=term_s + kill_s),
             self._engine.actors.end_sub_agents(self.workspace_id, ctx.run.run_id, term_s + kill_s),
         )
+        self._engine.persons_groups.difference_update(ctx.groups)
         if not task.done():
             log.warning("the turn of run %s ignores its cancellation and was left behind", ctx.run.run_id)
             self._engine.tasks.adopt(task)  # it can write nothing any more

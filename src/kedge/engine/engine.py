@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from kedge import failpoints
-from kedge.engine import processes
+from kedge.engine import lineage, processes
 from kedge.engine.actors import Actors
 from kedge.engine.checks import check_env, check_submission, checked_change, checked_title, resolved_directory
 from kedge.engine.groups import KeptGroups
@@ -30,7 +30,7 @@ from kedge.protocol.errors import KedgeError, NotFound, ShuttingDown
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionChange, Workspace
-from kedge.store.port import Committed, OnCommit, Retention, Store
+from kedge.store.port import Committed, LeftProcess, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,7 @@ class Engine:
         self._accepting = Tasks()  # their callers are told what came of it, also by a server that stops (P1)
         self.actors = Actors(self)
         self.kept = KeptGroups()
+        self.persons_groups: set[LeftProcess] = set()  # of commands that a person typed; each leads a session
         self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks)
         self.rewinder = Rewinder(self)
         self._observe = observe
@@ -122,6 +123,10 @@ class Engine:
         await self.tasks.end(patience_s=LEAVE_S)
         self.feeds.close()
         self.keeper.versions.close()
+
+    def is_agents_process(self, pid: int, pidfd: int | None) -> bool:
+        """Whether something that the agent runs, and no person, is that process; in doubt, yes."""
+        return lineage.is_agents(pid, pidfd, {group.pgid for group in self.persons_groups})
 
     @property
     def is_idle(self) -> bool:

@@ -71,5 +71,6 @@ class ProcessGroup:
     async def forget(self) -> None:
         self._of_turn.discard(self.record)
         self._engine.kept.discard(self.record)
+        self._engine.persons_groups.discard(self.record)
         cgroups.remove(self.mark)
         await persist(lambda: self._engine.store.forget_process(self.record))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 MARK = "KEDGE_PROCESS"  # the variable that holds a group's mark
 
 _PROC = Path("/proc")
+_STAT_BYTES = 4096  # of one line of numbers, which has some 300
 # Where there is no /proc. The name comes last: it may hold anything.
 _PS = ("/bin/ps", "-ww", "-o", "pid=,ppid=,pgid=,sess=,stat=,lstart=,comm=")
 _PS_FIELDS = 11  # a start time is five words, like Tue Mar 3 09:05:07 2026
@@ -111,7 +112,11 @@ def _mark(pid: int) -> str | None:
 def _read_stat(pid: int) -> Process | None:
     """From /proc/PID/stat: the number, the name in brackets, then state, parent, group, session, …, start time."""
     try:
-        stat = (_PROC / str(pid) / "stat").read_bytes()
+        fd = os.open(f"{_PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # a third of the time that pathlib takes
+        try:
+            stat = os.read(fd, _STAT_BYTES)
+        finally:
+            os.close(fd)
     except OSError:
         return None
     # The name may hold anything, brackets too, and is cut at 15 bytes, also within a character.

@@ -207,6 +207,8 @@ class TurnContext:
         """Record a process group (its leader) of this turn: it is ended with the turn, or by the next server."""
         group = processes.identify(pid)
         self.groups.add(group)
+        if self.run.kind == "shell":
+            self._engine.persons_groups.add(group)
         try:
             self._desk.check()
             async with processes.enclosing(group):

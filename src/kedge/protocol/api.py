@@ -27,6 +27,22 @@ class Health(msgspec.Struct, frozen=True):
     status: Literal["ok", "stopping"]
 
 
+Nonce = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", description="random, in hexadecimal")]
+PeerAddress = Annotated[str, msgspec.Meta(max_length=300, description="HOST:PORT as the client connected to it")]
+
+
+class ProofQuery(msgspec.Struct, frozen=True):
+    nonce: Nonce
+    address: PeerAddress = ""
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """HMAC-SHA256, keyed by the token, over a label, the nonce and `address`, with NUL bytes between them."""
+
+    proof: str
+    address: str
+
+
 class Bounds(msgspec.Struct, frozen=True):
     """P17: what `GET /v1/version` says is the most."""
 

@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,7 +16,16 @@ from kedge.protocol.bounds import MAX_BODY_BYTES
 from kedge.protocol.errors import ErrorBody, Invalid, KedgeError, ShuttingDown
 from kedge.protocol.events import encode
 from kedge.server.context import Context
-from kedge.server.errors import BadRequest, BodyTooLarge, NoRoute, NotAllowed, NotJson, headers_of, status_of
+from kedge.server.errors import (
+    AgentProcess,
+    BadRequest,
+    BodyTooLarge,
+    NoRoute,
+    NotAllowed,
+    NotJson,
+    headers_of,
+    status_of,
+)
 from kedge.server.operations import Call, Operation, Reply, Stream
 from kedge.version import VERSION
 
@@ -27,6 +36,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+T = TypeVar("T")
+
+READ_ONLY = "read_only"  # in the state of a connection: who connected may only read
 SLICE_BYTES = 64 * 1024  # what one write may add to the buffer of a client that does not read
 LINGER_S = 2.0  # for a client to stop sending what was refused and read why
 
@@ -113,18 +125,18 @@ class Application:
     async def _call(self, scope: Scope, receive: Receive) -> Reply | Stream:
         operation, path = self._router.find(scope["method"], scope["path"])
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        query = _decode_query(operation, scope["query_string"])
+        if operation.method != "GET" and scope.get("state", {}).get(READ_ONLY):
+            raise AgentProcess
+        query = None if operation.query is None else decode_query(operation.query, scope["query_string"])
         body = await _decode_body(operation, headers, receive)
         gone = functools.partial(_until_disconnect, receive)
         return await operation.handler(Call(self._context, path, headers, query, body, gone))
 
 
-def _decode_query(operation: Operation, query_string: bytes) -> object:
-    if operation.query is None:
-        return None
+def decode_query(query: type[T], query_string: bytes) -> T:
     given = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
     try:
-        return msgspec.convert(given, operation.query, strict=False)
+        return msgspec.convert(given, query, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid("invalid_request", f"query: {error}") from None
 
@@ -163,6 +175,10 @@ async def _read_body(receive: Receive) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return b"".join(pieces)
+
+
+async def send_answer(body: object, receive: Receive, send: Send) -> None:
+    await _send_reply(_encoded(Reply(body)), receive, send, with_body=True)
 
 
 async def send_error(error: KedgeError, receive: Receive, send: Send) -> None:

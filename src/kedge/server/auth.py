@@ -5,13 +5,20 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import re
 import secrets
 
+from kedge.protocol import proof
 from kedge.protocol.address import AddressError, TcpAddress, read_token
+from kedge.protocol.api import Proof, ProofQuery
 from kedge.protocol.errors import KedgeError
-from kedge.server.app import App, Receive, Scope, Send, send_error
+from kedge.protocol.proof import MIN_TOKEN_CHARS, address_text
+from kedge.server.app import App, Receive, Scope, Send, decode_query, send_answer, send_error
 from kedge.server.errors import Forbidden, Unauthorized
 
+_HOST = re.compile(
+    r"(?:\[(?P<ipv6>[0-9a-f:.]*:[0-9a-f:.]*)\]|(?P<name>[^\s\[\]:@/]+))(?::(?P<port>[0-9]{0,5}))?", re.ASCII
+)
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -21,7 +28,7 @@ def make_token(path: str) -> str:
         found = os.stat(path)
         if found.st_mode & 0o077 or found.st_uid != os.getuid():
             raise AddressError(f"the token in {path} can be read by others; chmod 600 it, or remove it for a new one")
-        return token
+        return check_token(token)
     token = secrets.token_urlsafe(32)
     unfinished = f"{path}.{secrets.token_hex(4)}"
     try:
@@ -31,6 +38,16 @@ def make_token(path: str) -> str:
         os.replace(unfinished, path)  # whole or not at all: a client may be waiting for it
     except OSError as error:
         raise AddressError(f"cannot write a token to {path} ({error.strerror}); name another --token-file") from error
+    return token
+
+
+def check_token(token: str) -> str:
+    """A token that somebody chose; raises `AddressError` if it could be guessed."""
+    if len(token) < MIN_TOKEN_CHARS or not token.isascii():
+        raise AddressError(
+            f"the token is too short, or not plain ASCII; use {MIN_TOKEN_CHARS} random characters or more, "
+            "for example of: openssl rand -hex 32"
+        )
     return token
 
 
@@ -48,42 +65,68 @@ class Guard:
 
     def __init__(self, app: App, token: str, bound: TcpAddress, extra_hosts: tuple[str, ...] = ()) -> None:
         self._app = app
-        self._token = token.encode()
-        self._names = {name.lower() for name in (*LOOPBACK_NAMES, bound.host, *extra_hosts)}
+        self._token = token
+        self._names = {name.lower() for name in (*LOOPBACK_NAMES, bound.host)}
+        self._forwarded: set[str] = set()  # addresses that clients connect to, and others pass on to us
+        for given in extra_hosts:
+            name, port = _split(given.lower()) or (given.lower(), "")
+            self._names.add(name)
+            if port:
+                self._forwarded.add(address_text((name, port)))
         self._is_remote = not is_loopback(bound.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            self._check(scope)
+            self._check_host(scope)
+            if scope["path"] == proof.PATH and scope["method"] == "GET":
+                await send_answer(self._prove(scope), receive, send)
+                return
+            self._check_token(scope)
         except KedgeError as error:
             await send_error(error, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _check(self, scope: Scope) -> None:
+    def _check_host(self, scope: Scope) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
         if len(hosts) != 1 or not self._is_known(hosts[0]):
-            raise Forbidden("forbidden_host", "this server does not answer to that Host")
+            raise Forbidden("forbidden_host", "this server does not answer to that Host; --allow-host adds a name")
         for name, value in headers:
             if name == b"origin" and value.decode("latin-1").lower() != f"http://{hosts[0].lower()}":
                 raise Forbidden("forbidden_origin", "requests from other web pages are refused")
-        given = [value for name, value in headers if name == b"authorization"]
+
+    def _check_token(self, scope: Scope) -> None:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token.encode()):
             raise Unauthorized
 
+    def _prove(self, scope: Scope) -> Proof:
+        """Only for an address that is ours: whoever listens at another one cannot pass the answer on as its own."""
+        query = decode_query(ProofQuery, scope["query_string"])
+        own = address_text(scope["server"])
+        address = query.address if query.address in self._forwarded else own
+        return Proof(proof.proof_of(self._token, query.nonce, address), address)
+
     def _is_known(self, host: str) -> bool:
-        name = _without_port(host).lower()
+        name = host_name(host)
         # Bound to the outside, the server is reached by address too: a page that rebinds a name cannot do that.
-        return name in self._names or (self._is_remote and _is_address(name))
+        return name in self._names or (self._is_remote and name is not None and _is_address(name))
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        name, bracket, _ = host[1:].partition("]")
-        return name if bracket else host
-    return host.partition(":")[0] if host.count(":") == 1 else host
+def host_name(host: str) -> str | None:
+    """The name in a `Host`, without its port; None if it is malformed."""
+    split = _split(host.lower())
+    return split[0] if split else None
+
+
+def _split(host: str) -> tuple[str, str] | None:
+    """The name and the port of a `Host`, the port as digits or empty; None if it is neither."""
+    if _is_ipv6(host):
+        return host, ""  # not allowed by the letter, and clear all the same
+    found = _HOST.fullmatch(host)
+    return (found["name"] or found["ipv6"], found["port"] or "") if found else None
 
 
 def _is_address(name: str) -> bool:
@@ -92,3 +135,7 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_ipv6(host: str) -> bool:
+    return ":" in host and "%" not in host and _is_address(host)

@@ -4,6 +4,7 @@ KedgeError (protocol/errors.py)
 ├── BadRequest       400 malformed          ├── NotAllowed       405 method_not_allowed
 ├── Unauthorized     401 unauthorized       ├── BodyTooLarge     413 body_too_large
 ├── Forbidden        403 forbidden_…        └── NotJson          415 not_json
+│   └── AgentProcess 403 agent_process
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ class Unauthorized(KedgeError):
 
 class Forbidden(KedgeError):
     pass
+
+
+class AgentProcess(Forbidden):
+    def __init__(self) -> None:
+        super().__init__(
+            "agent_process",
+            "a command that the agent started may read here, but change nothing; run it in a terminal of your own, "
+            "or type ! before it in kedge",
+        )
 
 
 class NotAllowed(KedgeError):

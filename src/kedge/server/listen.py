@@ -8,8 +8,6 @@ import logging
 import os
 import socket
 import stat
-import struct
-import sys
 from typing import Any
 
 import uvicorn
@@ -18,9 +16,11 @@ from uvicorn.server import ServerState
 
 from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
 from kedge.protocol.events import encode
-from kedge.server.app import App
+from kedge.protocol.peer import peer_uid
+from kedge.server.app import READ_ONLY, App
 from kedge.server.auth import is_loopback
 from kedge.server.errors import BadRequest
+from kedge.server.peers import IsAgentsProcess, is_agents
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +104,9 @@ def _cannot_listen(address: Address, error: Exception) -> AddressError:
 class Listener:
     """One listening socket and the connections that came through it."""
 
-    def __init__(self, sock: socket.socket, app: App) -> None:
+    def __init__(self, sock: socket.socket, app: App, is_agents_process: IsAgentsProcess) -> None:
         self._sock = sock
+        self._is_agents_process = is_agents_process
         self._state = ServerState()
         self._config = uvicorn.Config(
             app,
@@ -122,11 +123,12 @@ class Listener:
 
     async def start(self) -> None:
         self._config.load()
-        connection = OwnersConnection if self._sock.family == socket.AF_UNIX else Connection
         loop = asyncio.get_running_loop()
+        is_unix = self._sock.family == socket.AF_UNIX
 
         def connect() -> asyncio.Protocol:
-            return connection(config=self._config, server_state=self._state, app_state={}, _loop=loop)
+            made: dict[str, Any] = {"config": self._config, "server_state": self._state, "app_state": {}, "_loop": loop}
+            return OwnersConnection(self._is_agents_process, **made) if is_unix else Connection(**made)
 
         self._server = await loop.create_server(connect, sock=self._sock, backlog=BACKLOG)
 
@@ -175,19 +177,21 @@ class Connection(HttpToolsProtocol):
 
 
 class OwnersConnection(Connection):
-    """P16: on a Unix socket the system says who connects; only the server's own user (or root) gets through."""
+    """P16: on a Unix socket the system says who connects; only the server's own user (or root) gets through, and what
+    the agent has started may only read."""
+
+    def __init__(self, is_agents_process: IsAgentsProcess, **options: Any) -> None:
+        super().__init__(**options)
+        self._is_agents_process = is_agents_process
 
     def connection_made(self, transport: asyncio.Transport) -> None:
+        self.app_state[READ_ONLY] = True  # until it is known
         super().connection_made(transport)
-        uid = peer_uid(transport.get_extra_info("socket"))
+        sock = transport.get_extra_info("socket")
+        uid = peer_uid(sock)
         if uid is not None and uid not in (os.getuid(), 0):
             log.warning("refused a connection of user %d", uid)
             transport.abort()
-
-
-def peer_uid(sock: Any) -> int | None:
-    """The user at the other end, where the system gives it."""
-    if sys.platform == "linux":
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return struct.unpack("3i", credentials)[1]
-    return None
+            return
+        # Now, while the process that connected is most likely there: it may hand the connection on and end.
+        self.app_state[READ_ONLY] = is_agents(sock, self._is_agents_process)

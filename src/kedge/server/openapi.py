@@ -15,7 +15,7 @@ from kedge.version import VERSION
 _REASONS = {
     400: "malformed",
     401: "no token, or a wrong one (TCP only)",
-    403: "refused Host or Origin (TCP only)",
+    403: "refused Host or Origin (TCP only), or a change asked for by a command of the agent",
     404: "not found",
     405: "method not allowed",
     409: "conflict",
@@ -105,8 +105,12 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
 def _query_parameters(row: Operation, components: dict[str, Any]) -> list[dict[str, Any]]:
     if row.query is None:
         return []
-    properties: dict[str, Any] = components[row.query.__name__]["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()]
+    schema: dict[str, Any] = components[row.query.__name__]
+    required: list[str] = schema.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": each}
+        for name, each in schema["properties"].items()
+    ]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from kedge.engine.reaper import Reaper
 from kedge.files.versions import Versions
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
 from kedge.server.app import App, Application
-from kedge.server.auth import Guard, make_token
+from kedge.server.auth import Guard, check_token, make_token
 from kedge.server.context import Agent, Context
 from kedge.server.listen import Listener, bind
 from kedge.server.metrics import Metrics
@@ -93,7 +93,9 @@ async def _serve_from(
         over: asyncio.Future[None] = loop.create_future()
         context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, configs, Names(), over)
         app = Application(context, OPERATIONS)
-        listeners = [Listener(sock, _guarded(app, address, token, settings)) for address, sock in bound]
+        listeners = [
+            Listener(sock, _guarded(app, address, token, settings), engine.is_agents_process) for address, sock in bound
+        ]
         for listener in listeners:
             await listener.start()
         log.info("listening on %s", ", ".join(str(address) for address, _ in bound))
@@ -178,7 +180,9 @@ def _token(settings: Settings) -> str:
     """What clients must know to come in by TCP; nothing when there is no such way."""
     if not isinstance(settings.host, TcpAddress):
         return ""
-    return settings.token or make_token(settings.token_file or token_path(settings.data_dir))
+    if settings.token:
+        return check_token(settings.token)
+    return make_token(settings.token_file or token_path(settings.data_dir))
 
 
 def _guarded(app: App, address: Address, token: str, settings: Settings) -> App:

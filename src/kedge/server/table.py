@@ -20,6 +20,15 @@ A = W + "/agent/sessions/{session_id}"
 
 OPERATIONS = (
     Operation("GET", "/v1/health", "Is the server there?", about.health, api.Health),
+    Operation(
+        "GET",
+        "/v1/proof",
+        "Proof that the server has the token; needs none (TCP only)",
+        about.proof,
+        api.Proof,
+        query=api.ProofQuery,
+        errors=(404,),
+    ),
     Operation("GET", "/v1/version", "Version and bounds", about.version, api.Version),
     Operation("GET", "/v1/openapi.json", "This description", about.openapi, dict[str, Any]),
     Operation("GET", "/v1/metrics", "Prometheus metrics", about.metrics, str, media_type=about.PROMETHEUS),

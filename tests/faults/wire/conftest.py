@@ -59,8 +59,10 @@ def proxy_of(server: Server) -> ProxyOf:
     """Proxies in front of the shared server."""
 
     def proxy_of(fate_of: FateOf, *, is_tcp: bool = False) -> Proxy:
-        path = server.place.runtime_dir / f"{secrets.token_hex(4)}.sock"
-        return Proxy(server.unix.path, None if is_tcp else path, fate_of)
+        if not is_tcp:
+            return Proxy(server.unix.path, server.place.runtime_dir / f"{secrets.token_hex(4)}.sock", fate_of)
+        (server.place.data_dir / "token").write_text(token := secrets.token_urlsafe(32))  # where clients look for it
+        return Proxy(server.unix.path, None, fate_of, token)
 
     return proxy_of
 

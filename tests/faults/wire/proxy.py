@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, Self
 
+from kedge.protocol import proof
+from tests.client.byteserver import json_answer
 from tests.faults.wire.cuts import Cut
 from tests.support.model_server import HOST
 
@@ -59,10 +61,12 @@ def is_stream(request: bytes) -> bool:
 
 class Proxy:
     """In front of a server's Unix socket; use as `async with`. Listens at `path`, or else on a loopback port, where
-    connections are reset, and do not just end. Says how many it cut."""
+    connections are reset, and do not just end. Says how many it cut. Over TCP it is the server to the client: it
+    proves that it knows the token."""
 
-    def __init__(self, server: str, path: Path | None, fate_of: FateOf) -> None:
+    def __init__(self, server: str, path: Path | None, fate_of: FateOf, token: str = "") -> None:
         self.cuts = 0
+        self._token = token
         self._path = path
         self._server = server
         self._fate_of = fate_of
@@ -98,6 +102,8 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(writer.close)
+            if not self._path:
+                await self._prove(reader, writer)
             link = Link(*await self._dial(stack))
             up = asyncio.ensure_future(self._up(reader, link, stack))
             down = asyncio.ensure_future(self._down(writer, link))
@@ -109,6 +115,12 @@ class Proxy:
                 await asyncio.gather(up, down, return_exceptions=True)
                 if isinstance(link.fate.passage, Cut):
                     link.fate.passage.close()
+
+    async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        nonce = head.partition(b"nonce=")[2][: proof.NONCE_HEX].decode()
+        address = proof.address_text(writer.get_extra_info("sockname"))
+        writer.write(json_answer({"proof": proof.proof_of(self._token, nonce, address), "address": address}))
 
     async def _dial(self, stack: contextlib.AsyncExitStack) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_unix_connection(self._server)

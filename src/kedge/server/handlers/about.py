@@ -6,6 +6,7 @@ from kedge.engine.engine import MAX_TURNS
 from kedge.protocol import bounds
 from kedge.protocol.api import MAX_PAGE, MAX_WAIT_S, Bounds, ControlBody, Controlled, Health, Version
 from kedge.protocol.errors import Conflict
+from kedge.server.errors import NoRoute
 from kedge.server.operations import Call, Reply
 from kedge.version import VERSION
 
@@ -14,6 +15,12 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 async def health(call: Call) -> Reply:
     return Reply(Health("stopping" if call.engine.is_stopping else "ok"))
+
+
+async def proof(call: Call) -> Reply:
+    """Answered by `auth.Guard` over TCP. A Unix socket has no token: there the system says who answers."""
+    del call
+    raise NoRoute("/v1/proof")
 
 
 async def version(call: Call) -> Reply:
