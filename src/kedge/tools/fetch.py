@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Literal
 
 import msgspec
 
 from kedge.tools.addresses import checked_url
+from kedge.tools.encodings import web_encoding
 from kedge.tools.errors import ToolError
 from kedge.tools.html_text import markdown_of
 from kedge.tools.output import Excerpt
@@ -18,6 +19,9 @@ from kedge.tools.saved import Saved
 
 MAX_BYTES = 5 * 1024 * 1024  # of a page; a text of this size is more than any model reads
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/javascript", "application/x-yaml")
+# Making text of a page takes up to a second or two. Ten pages at once take turns here, and not the threads that every
+# session needs, nor the interpreter from the loop.
+_READERS = ThreadPoolExecutor(2, thread_name_prefix="page")
 
 
 class FetchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +42,8 @@ async def run(ctx: ToolContext, params: FetchParams) -> Output:
         body = b"".join([chunk async for chunk in page.chunks(MAX_BYTES)])
     if page.media_type and not page.media_type.startswith(_TEXTUAL) and not page.media_type.endswith(("+json", "+xml")):
         raise ToolError(f"{page.url} is {page.media_type}, not text. Use download to save it to a file.")
-    text = await asyncio.to_thread(_text, body, page.charset, page.media_type, page.url, params.format)
+    about = (body, page.charset, page.media_type, page.url, params.format)
+    text = await asyncio.get_running_loop().run_in_executor(_READERS, _text, *about)
     head = f"{page.url} answered {page.status}" if page.status != 200 else page.url
     return Output(
         content=f"{head}\n\n{await asyncio.to_thread(_shown, ctx, text)}",
@@ -54,11 +59,7 @@ def load_web():
 
 
 def _text(body: bytes, charset: str | None, media_type: str, url: str, wanted: str) -> str:
-    try:
-        name = codecs.lookup(charset or "utf-8").name
-    except LookupError:
-        name = "utf-8"
-    text = body.decode(name, "replace")
+    text = body.decode(web_encoding(charset), "replace")
     is_html = media_type in ("text/html", "application/xhtml+xml") or text.lstrip()[:15].lower().startswith(
         "<!doctype html"
     )
