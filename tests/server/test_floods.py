@@ -132,9 +132,6 @@ def test_a_wrong_token_does_not_make_a_connection_stay(limited: Server) -> None:
 
 def test_connections_with_a_token_are_bounded_too(limited: Server, tmp_path: Path) -> None:
     with many_descriptors(1_000):
-        request = (
-            f"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {limited.token}\r\n\r\n".encode()
-        )
         sockets: list[socket.socket] = []
         for _ in range(256):
             sockets.append(socket.create_connection((limited.tcp.host, limited.tcp.port), LIMIT_S))

@@ -19,9 +19,10 @@ from kedge.tools.saved import Saved
 
 MAX_BYTES = 5 * 1024 * 1024  # of a page; a text of this size is more than any model reads
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/javascript", "application/x-yaml")
-# Making text of a page takes up to a second or two. Ten pages at once take turns here, and not the threads that every
-# session needs, nor the interpreter from the loop.
-_READERS = ThreadPoolExecutor(2, thread_name_prefix="page")
+# A large page takes up to a second to read as text. Such pages wait for each other in a thread of their own: ten at
+# once would take the threads that every session needs, and the interpreter from the loop.
+LARGE_BYTES = 256 * 1024
+_LARGE_PAGES = ThreadPoolExecutor(1, thread_name_prefix="large-page")
 
 
 class FetchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +44,8 @@ async def run(ctx: ToolContext, params: FetchParams) -> Output:
     if page.media_type and not page.media_type.startswith(_TEXTUAL) and not page.media_type.endswith(("+json", "+xml")):
         raise ToolError(f"{page.url} is {page.media_type}, not text. Use download to save it to a file.")
     about = (body, page.charset, page.media_type, page.url, params.format)
-    text = await asyncio.get_running_loop().run_in_executor(_READERS, _text, *about)
+    threads = _LARGE_PAGES if len(body) > LARGE_BYTES else None  # None: those of everybody
+    text = await asyncio.get_running_loop().run_in_executor(threads, _text, *about)
     head = f"{page.url} answered {page.status}" if page.status != 200 else page.url
     return Output(
         content=f"{head}\n\n{await asyncio.to_thread(_shown, ctx, text)}",

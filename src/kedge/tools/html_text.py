@@ -12,8 +12,8 @@ from itertools import islice
 from urllib.parse import urljoin
 
 # A tag, a comment or a character reference is one step, a link some more: about a second in all. The longest articles
-# of an encyclopedia have a quarter of it.
-MAX_STEPS = 300_000
+# of an encyclopedia have a third of it.
+MAX_STEPS = 200_000
 _MAX_ATTRIBUTES = 100  # of one tag
 _MAX_LINK_CHARS = 8_000  # longer than any address that is fetched; it is left as it is
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "canvas"})
