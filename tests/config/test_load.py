@@ -263,10 +263,36 @@ def test_what_is_no_file_is_told_and_never_waited_for(home: Home) -> None:
     assert problems(home) == ["/src/repository/packages/one/kedge.toml: cannot be read: it is not a file"]
     home.inner.unlink()
     home.inner.write_bytes(b"#" * (MAX_BYTES + 1))
-    assert problems(home) == ["/src/repository/packages/one/kedge.toml: cannot be read: it is over 1 MiB"]
+    assert problems(home) == ["/src/repository/packages/one/kedge.toml: cannot be read: it is over 256 KiB"]
     home.inner.unlink()
     home.inner.symlink_to("/dev/zero")
     assert problems(home) == ["/src/repository/packages/one/kedge.toml: cannot be read: it is not a file"]
+
+
+DEEP = {
+    "a dotted key": "a." * 50_000 + "a = 1",
+    "a header": "[" + "a." * 50_000 + "a]",
+    "quoted parts": '"a.b" . ' * 20_000 + "a = 1",
+    "in an inline table": "x = {" + "'a'." * 30_000 + "a = 1}",
+    "behind a text": 'x = """\n\\""" #"""\n' + "a." * 50_000 + "a = 1",
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", DEEP)
+def test_a_key_of_thousands_of_parts_is_refused_before_it_is_parsed(home: Home, name: str) -> None:
+    home.inner.write_text(DEEP[name])
+    line = 1 + DEEP[name].count("\n")
+    place = f"/src/repository/packages/one/kedge.toml:{line}"
+    assert problems(home) == [f"{place}: has a key of more than 32 parts"]
+
+
+@pytest.mark.timeout(20)
+def test_a_file_of_unknown_keys_and_one_with_an_endless_number_are_refused_soon(home: Home) -> None:
+    home.inner.write_text("".join(f"a{i} = 1\n" for i in range(20_000)))
+    assert len(problems(home)) == 100
+    home.inner.write_text("a = " + "9" * 100_000)
+    assert problems(home) == ["/src/repository/packages/one/kedge.toml: has a number that is too long"]
 
 
 def test_a_text_that_may_be_a_key_is_not_repeated_in_an_error(home: Home) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kedge.files import diffs
 from kedge.files.diffs import MAX_DIFF_CHARS, diff
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=30).map(
@@ -18,6 +21,10 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=30).map(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(TEXTS, TEXTS)
 def test_a_diff_turns_the_old_file_into_the_new(tmp_path: Path, before: str, after: str) -> None:
+    check_that_git_applies_it(tmp_path, before, after)
+
+
+def check_that_git_applies_it(tmp_path: Path, before: str, after: str) -> None:
     made = diff(before, after, "f")
     path = tmp_path / "f"
     path.write_text(before)
@@ -30,6 +37,27 @@ def test_a_diff_turns_the_old_file_into_the_new(tmp_path: Path, before: str, aft
         assert done.returncode == 0, done.stderr
         assert path.read_text() == after
     assert made.added - made.removed == after.count("\n") - before.count("\n")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(TEXTS, TEXTS)
+def test_a_diff_that_would_take_too_long_is_a_whole_block_and_as_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str
+) -> None:
+    monkeypatch.setattr(diffs, "MAX_STEPS", 0)
+    check_that_git_applies_it(tmp_path, before, after)
+
+
+@pytest.mark.timeout(30)
+def test_texts_that_are_made_to_be_slow_are_compared_in_seconds() -> None:
+    lines = random.Random(1)
+    many = [f"{lines.randrange(150)}\n" for _ in range(9_900)]
+    cycle = [f"{i % 200}\n" for i in range(9_900)]
+    for text in (many, cycle):
+        made = diff("".join(text), "".join(reversed(text)), "f")
+        assert made.added == made.removed > 9_000
+    assert diff("a\n" * 5_000_000, "b\n" * 5_000_000, "f").counts == "+5000000 -5000000"
+    assert diff("a" * 10_000_000, "a" * 9_999_999 + "b", "f").counts == "+1 -1"
 
 
 def test_a_long_diff_is_cut_at_a_line_and_says_so() -> None:

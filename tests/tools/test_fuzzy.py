@@ -57,3 +57,10 @@ def test_exactly_the_names_with_these_characters_in_order_are_found(names: list[
         return all(char in rest for char in typed.casefold())
 
     assert set(best(names, typed, 1_000)) == {name for name in names if fits(name)}
+
+
+@pytest.mark.timeout(10)
+def test_names_that_are_made_to_be_slow_cost_little() -> None:
+    names = ["a" * 200 + "/" + "a" * 200] * 1_000
+    assert best(names, "a" * 20 + "b", 10) == []
+    assert best(names, "a" * 300_000, 10) == []

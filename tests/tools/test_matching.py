@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
-from kedge.tools.matching import find
+from kedge.tools.matching import MAX_PLACES, find
 
 LINES = st.lists(st.text(alphabet="ab x\t{}é😀", max_size=6), min_size=1, max_size=12)
 
@@ -98,3 +98,35 @@ def test_a_blank_line_that_is_wanted_stays_where_white_space_is_forgiven() -> No
     text = "    a\n    b\n    c\n"
     assert applied(text, "a\nb\n", "a\n\nb\n\n") == "    a\n\n    b\n\n    c\n"
     assert applied(text, "a\nb\n", "\na\nb\n") == "\n    a\n    b\n    c\n"
+
+
+HOSTILE = {
+    "one line of 1 MB, nearly the same": ("ab" * 500_000, "ab" * 400_000 + "c"),
+    "one line of 10 MB": ("ab" * 5_000_000, "abc" * 1_000),
+    "20,000 long lines, nearly the same": (("ab" * 250 + "\n") * 20_000, "ab" * 240 + "c" * 30),
+    "a million lines of a file of five million, but for the last": ("a\n" * 5_000_000, " a\n" * 1_000_000 + "b"),
+    "the same lines everywhere": ("a\n" * 150_000, " a\n" * 10_000),
+    "the same lines everywhere, with deep margins": ((" " * 50 + "a\n") * 150_000, "a\n" * 100),
+}
+
+
+@pytest.mark.timeout(15)
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("replace_all", [False, True])
+def test_an_edit_that_is_made_to_be_slow_is_refused_in_seconds(name: str, replace_all: bool) -> None:
+    text, old = HOSTILE[name]
+    with pytest.raises(ToolError):
+        find(text, old, "new", replace_all=replace_all, shown="f")
+
+
+def test_more_places_than_memory_should_hold_are_refused() -> None:
+    text = "a" * (MAX_PLACES + 1)
+    with pytest.raises(ToolError, match="too often"):
+        find(text, "a", "b", replace_all=True, shown="f")
+    assert len(find(text[1:], "a", "b", replace_all=True, shown="f").spans) == MAX_PLACES
+
+
+def test_a_long_line_is_not_shown_whole_when_it_is_the_nearest() -> None:
+    with pytest.raises(ToolError, match=r"… \(1,000,001 characters\)") as caught:
+        find("x" * 1_000_000 + "y", "x" * 1_000_000 + "z", "new", replace_all=False, shown="f")
+    assert len(caught.value.text) < 5_000

@@ -213,6 +213,14 @@ async def test_a_missing_file_brings_similar_names(hands: Hands) -> None:
         await hands.call("view", path="qqqqqqqq")
 
 
+@pytest.mark.timeout(15)
+async def test_names_that_are_made_to_be_slow_to_compare_do_not_hold_up_the_answer(hands: Hands) -> None:
+    for i in range(2_000):
+        (hands.directory / ("ab" * 100 + f"{i:04}")).touch()
+    with pytest.raises(ToolError, match="There is no file"):
+        await hands.call("view", path="ba" * 100 + "9999")
+
+
 async def test_a_directory_is_for_ls(hands: Hands) -> None:
     with pytest.raises(ToolError, match="is a directory; use ls"):
         await hands.call("view", path=".")

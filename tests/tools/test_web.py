@@ -18,17 +18,21 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kedge.config.schema import Config, FetchConfig
-from kedge.tools import download
+from kedge.tools import download, encodings
 from kedge.tools.addresses import is_public
 from kedge.tools.download import DOWNLOAD
+from kedge.tools.encodings import web_encoding
 from kedge.tools.errors import ToolError
-from kedge.tools.fetch import FETCH
+from kedge.tools.fetch import FETCH, MAX_BYTES
 from kedge.tools.html_text import markdown_of
 from kedge.tools.port import Output, Tool
 from tests.tools.hands import Hands
 
+CHARSET = "punycode"
 PAGE = b"""<!DOCTYPE html><html><head><title>A page</title><style>x{}</style></head><body>
 <h1>Hello</h1><p>Some <b>bold</b> text and <a href="/other">a link</a>.</p>
 <ul><li>one</li><li>two</li></ul><pre>code  here</pre><script>alert(1)</script></body></html>"""
@@ -53,6 +57,8 @@ class Pages(BaseHTTPRequestHandler):
                 self.answer(200, gzip.compress(b"x" * (20 * 1024 * 1024), 1), "text/plain", encoding="gzip")
             case "/long":
                 self.answer(200, b"".join(b"line %d\n" % i for i in range(20_000)), "text/plain")
+            case "/hostile":  # 4 MiB in a codec that takes quadratic time
+                self.answer(200, b"a" * (4 * 1024 * 1024) + b"-b", f"text/plain; charset={CHARSET}")
             case "/image":
                 self.answer(200, b"\x89PNG", "image/png")
             case "/host":
@@ -179,6 +185,31 @@ async def test_size_time_and_redirects_are_bounded(place: Hands, port: int) -> N
         await call(FETCH, place, url=f"{base}/image")
 
 
+NOT_FOR_PAGES = (
+    "punycode", "idna", "hex", "bz2", "zlib", "rot13", "base64", "uu", "quopri", "unicode_escape", "raw_unicode_escape",
+    "utf-7", "undefined", "mbcs", "oem", "charmap", "iso2022_jp_2", "nonsense", "a" * 10_000, "../x", "a\0b", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("charset", NOT_FOR_PAGES)
+def test_a_page_in_a_codec_that_is_not_for_pages_is_read_as_utf_8(charset: str) -> None:
+    assert web_encoding(charset) == "utf-8"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("charset", sorted(encodings.OF_THE_WEB))
+def test_any_bytes_are_decoded_soon_in_what_pages_are_written_in(charset: str) -> None:
+    assert web_encoding(charset) == charset
+    for data in (b"\xff", b"\x81", b"\x1b$B", b"\xe3\x80", b"~{", bytes(range(256))):
+        (data * (1024 * 1024 // len(data))).decode(charset, "replace")
+
+
+@pytest.mark.timeout(30)
+async def test_a_page_that_names_a_quadratic_codec_is_text_all_the_same(place: Hands, port: int) -> None:
+    output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/hostile")
+    assert "aaaa" in output.content
+
+
 async def test_a_long_page_is_cut_and_the_whole_is_in_a_file(place: Hands, port: int) -> None:
     output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/long")
     assert len(output.content) < 32_000
@@ -279,13 +310,48 @@ def test_any_markup_comes_out_as_text() -> None:
     assert markdown_of(deep, "http://h/")[1] == "end"
 
 
+NEVER_ENDS = [
+    "<!--",
+    '<a href="',
+    "<a x=",
+    "</a ",
+    "<![CDATA[",
+    "<![",
+    "<?",
+    "<svg></head>",
+    "<head></svg>",
+    "<",
+    "&#9",
+]
+BOMBS = ["<a>", "<b>x", "<a href=x></a>", "<br>", "<!-->", "<!a>", "<p>&amp;", "<a x='>", "<li>", "</pre><pre>", "&ab "]
+
+
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "piece", ["<!--", '<a href="', "<a x=", "</a ", "<![CDATA[", "<![", "<?", "<svg></head>", "<head></svg>"]
+    "piece", [*NEVER_ENDS, *BOMBS, '<a "b"=c ' * 10_000 + ">", "<a " + "b " * 1_000 + "href=c>d</a>"]
 )
-def test_markup_that_never_ends_takes_no_longer_than_other_text(piece: str) -> None:
+def test_no_markup_takes_long(piece: str) -> None:
     began = time.process_time()
-    markdown_of(piece * 100_000, "http://h/")
-    assert time.process_time() - began < 10  # it was hours
+    markdown_of(piece * (MAX_BYTES // len(piece)), "http://h/" + "a/" * 3_900)
+    assert time.process_time() - began < 10  # it was hours for some, and 18 s for others
+
+
+def test_a_page_with_more_markup_than_is_read_says_that_it_is_cut() -> None:
+    text = markdown_of("<p>one</p>" * 200_000, "http://h/")[1]
+    assert text.startswith("one\n\none")
+    assert text.endswith("(The rest of the page was left out: there is too much markup in it.)")
+    assert "left out" not in markdown_of("<p>one</p>" * 50_000, "http://h/")[1]
+
+
+@given(st.text(alphabet="<>/!-?='\" ab&;#9[]\n", max_size=200))
+def test_the_words_of_any_text_are_read_without_an_error(html: str) -> None:
+    markdown_of(html, "http://h/")
+    markdown_of(html, "http://h/", is_plain=True)
+
+
+def test_quotes_and_raw_text_hide_markup() -> None:
+    html = """<a title="a > b" href='/c?d=1&amp;e=2'>x</a><SCRIPT>"</p>"</Script><p don't>y</p><img alt=z src=/q>"""
+    assert markdown_of(html, "http://h/")[1] == "[x](http://h/c?d=1&e=2)\n\ny\n\n![z]"
 
 
 def test_what_was_begun_and_never_ended_is_text() -> None:

@@ -18,6 +18,7 @@ from kedge.config.expand import names_in
 from kedge.config.files import parse, read_bytes
 from kedge.config.keys import NotAKey, parsed, spelled
 from kedge.config.places import WORKSPACE_NAME, Places
+from kedge.config.toml_depth import line_of_deep_key
 from kedge.config.tree import Leaf, Named, Table, find, problems, unknown
 
 Scope = Literal["global", "workspace"]
@@ -54,8 +55,9 @@ def value_of(key: str, text: str) -> Any:
     if leaf.kind in ("text", "choice"):
         return text
     try:
-        return tomllib.loads(f"x = {text}")["x"] if "\n" not in text else text
-    except tomllib.TOMLDecodeError:
+        is_value = "\n" not in text and line_of_deep_key(text) is None
+        return tomllib.loads(f"x = {text}")["x"] if is_value else text
+    except (ValueError, RecursionError):
         if leaf.kind == "texts":
             raise CannotSet(f'{spelled(path)}: expected a list of texts, like \'["one", "two"]\'') from None
         return text

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from kedge.config.errors import Problem
 from kedge.config.layout import Layout
+from kedge.config.toml_depth import MAX_PARTS, line_of_deep_key
 
-MAX_BYTES = 1024 * 1024  # a thousand times what anybody writes; a repository could have anything under that name
+# A hundred times what anybody writes, and a second's work to parse; a repository could have anything under that name.
+MAX_BYTES = 256 * 1024
 # A file system's clock is coarse: a file this fresh can change once more without a trace in its times.
 FRESH_NS = 2_000_000_000
 
@@ -66,6 +68,8 @@ def parse(path: Path, content: bytes) -> Document:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         return _useless(path, "is not UTF-8; save it as UTF-8", digest, line)
+    if (deep := line_of_deep_key(text)) is not None:
+        return _useless(path, f"has a key of more than {MAX_PARTS} parts", digest, deep)
     try:
         return Document(path, tomllib.loads(text), Layout(text), digest)
     except tomllib.TOMLDecodeError as error:
@@ -73,6 +77,8 @@ def parse(path: Path, content: bytes) -> Document:
         return _useless(path, f"is not TOML: {said}", digest, line)
     except RecursionError:
         return _useless(path, "is nested too deeply", digest)
+    except ValueError:  # Python reads no integer of thousands of digits
+        return _useless(path, "has a number that is too long", digest)
 
 
 def read_bytes(path: Path) -> tuple[Signature, bytes]:
@@ -83,7 +89,7 @@ def read_bytes(path: Path) -> tuple[Signature, bytes]:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a file")
         if status.st_size > MAX_BYTES:
-            raise OSError(errno.EFBIG, f"it is over {MAX_BYTES >> 20} MiB")
+            raise OSError(errno.EFBIG, f"it is over {MAX_BYTES >> 10} KiB")
         with os.fdopen(fd, "rb", closefd=False) as file:
             return _signature(status), file.read(MAX_BYTES)
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
 # not there yet, and takes the process with it. Here one thread is at it: the one that imports this.
 msgspec.json.Decoder(Config)
 
+MAX_PROBLEMS = 100  # of one file; each is compared with every known key, to say what was meant
 GROWING = (("permissions", "deny"), ("sandbox", "hidden"))
 OriginOf = Callable[[Key], "Origin"]
 WhyNot = Callable[[Key, Any], str | None]  # why a key with this value does not count
@@ -144,8 +146,8 @@ class _Merging:
         wrong: list[tuple[Key, str]] = []
         values = expanded(values, self._env, (), lambda key, why: wrong.append((key, why)))
         unset = {key for key, _ in wrong}
-        wrong += [(key, why) for key, why in problems(values) if key not in unset]
-        found = [_problem(document, key, why) for key, why in wrong]
+        wrong += islice(((key, why) for key, why in problems(values) if key not in unset), MAX_PROBLEMS)
+        found = [_problem(document, key, why) for key, why in wrong[:MAX_PROBLEMS]]
         self._problems += [*document.problems, *sorted(found, key=lambda each: each.line)]
         return {} if found else values
 

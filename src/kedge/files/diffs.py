@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from kedge.files.sequences import BoundedMatcher, TooMuchWork
+
 MAX_DIFF_CHARS = 20_000  # in a result or a request; the files themselves have the rest
-MAX_DIFF_LINES = 20_000  # difflib takes quadratic time: a file that large is only counted
+MAX_DIFF_LINES = 20_000  # more lines than that are only counted
+MAX_STEPS = 5_000_000  # of the comparison: a second at most; rewriting a real file of 8,000 lines takes under a million
+CONTEXT = 3
 
 
 class Diff(NamedTuple):
@@ -20,26 +24,69 @@ class Diff(NamedTuple):
 
 
 def diff(before: str, after: str, name: str) -> Diff:
-    """A unified diff. The lines that both begin and end with are left out first, so that a large file costs little."""
+    """A unified diff. The lines that both begin and end with are left out first, so that a large file costs little.
+
+    Where the smallest diff would take too long to find, all lines between them are removed and added.
+    """
     old, new = _lines(before), _lines(after)
+    if old == new:
+        return Diff("", 0, 0)
     head = _same_at_start(old, new)
     tail = min(_same_at_start(old[::-1], new[::-1]), len(old) - head, len(new) - head)
-    context = 3
-    start, skipped_end = max(0, head - context), max(0, tail - context)
+    start, skipped_end = max(0, head - CONTEXT), max(0, tail - CONTEXT)
     old_part, new_part = old[start : len(old) - skipped_end], new[start : len(new) - skipped_end]
     if len(old_part) + len(new_part) > MAX_DIFF_LINES:
         removed, added = len(old) - head - tail, len(new) - head - tail
         return Diff(f"--- {name}\n+++ {name}\n(too many lines to compare)\n", added, removed)
-    lines = _moved(list(difflib.unified_diff(old_part, new_part, name, name, n=context, lineterm="")), start)
-    body = lines[2:]
-    added = sum(line.startswith("+") for line in body)
-    removed = sum(line.startswith("-") for line in body)
-    text = "\n".join(lines) + "\n" if lines else ""
+    groups = _groups(old_part, new_part, head - start, tail - skipped_end)
+    lines = [line for group in groups for line in _hunk(group, old_part, new_part, start)]
+    added = sum(line.startswith("+") for line in lines)
+    removed = sum(line.startswith("-") for line in lines)
+    text = "\n".join([f"--- {name}", f"+++ {name}", *lines]) + "\n"
     if len(text) > MAX_DIFF_CHARS:
         shown = text[: text.rfind("\n", 0, MAX_DIFF_CHARS) + 1]
         left_out = text.count("\n") - shown.count("\n")
         text = f"{shown}(cut: {left_out} more lines)\n"
     return Diff(text, added, removed)
+
+
+Operation = tuple[str, int, int, int, int]
+
+
+def _groups(old: list[str], new: list[str], head: int, tail: int) -> list[list[Operation]]:
+    matcher = BoundedMatcher(None, old, new)
+    matcher.max_steps = MAX_STEPS
+    try:
+        return list(matcher.get_grouped_opcodes(CONTEXT))
+    except TooMuchWork:
+        old_end, new_end = len(old) - tail, len(new) - tail
+        return [
+            [
+                ("equal", 0, head, 0, head),
+                ("replace", head, old_end, head, new_end),
+                ("equal", old_end, len(old), new_end, len(new)),
+            ]
+        ]
+
+
+def _hunk(group: list[Operation], old: list[str], new: list[str], start: int) -> Iterator[str]:
+    """The lines of a hunk; its numbers count from the file's first line, which is `start` lines above those given."""
+    _, first_old, _, first_new, _ = group[0]
+    _, _, end_old, _, end_new = group[-1]
+    yield f"@@ -{_range(first_old, end_old, start)} +{_range(first_new, end_new, start)} @@"
+    for kind, i1, i2, j1, j2 in group:
+        if kind == "equal":
+            yield from (f" {line}" for line in old[i1:i2])
+        else:
+            yield from (f"-{line}" for line in old[i1:i2])
+            yield from (f"+{line}" for line in new[j1:j2])
+
+
+def _range(first: int, end: int, start: int) -> str:
+    """As `diff -u` writes it: no lines are named by the line before them."""
+    count = end - first
+    at = first + start + (1 if count else 0)
+    return f"{at}" if count == 1 else f"{at},{count}"
 
 
 def _lines(text: str) -> list[str]:
@@ -51,20 +98,3 @@ def _lines(text: str) -> list[str]:
 
 def _same_at_start(old: list[str], new: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-
-
-def _moved(lines: list[str], by: int) -> list[str]:
-    """The hunks' line numbers, counted from the file's first line instead of the part's."""
-    if not by:
-        return lines
-    return [_moved_hunk(line, by) if line.startswith("@@ ") else line for line in lines]
-
-
-def _moved_hunk(line: str, by: int) -> str:
-    _, old, new, _ = line.split(" ", 3)
-    return f"@@ {_moved_range(old, by)} {_moved_range(new, by)} @@"
-
-
-def _moved_range(given: str, by: int) -> str:
-    start, comma, count = given[1:].partition(",")
-    return f"{given[0]}{int(start) + by}{comma}{count}"

@@ -56,6 +56,9 @@ class Bounds(msgspec.Struct, frozen=True):
     turns: int
     title_chars: int
     error_chars: int
+    request_head_seconds: float
+    tcp_connections: int
+    tcp_connections_without_token: int
     page: int
     wait_seconds: int
     log_age_seconds: float

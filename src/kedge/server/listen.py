@@ -11,7 +11,6 @@ import stat
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
@@ -21,12 +20,14 @@ from kedge.server.app import READ_ONLY, App
 from kedge.server.auth import is_loopback
 from kedge.server.errors import BadRequest
 from kedge.server.peers import IsAgentsProcess, is_agents
+from kedge.server.limits import TcpConnections, connection_limits
+from kedge.server.timeouts import KEEP_ALIVE_S, TimedProtocol
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024  # a stampede of clients waits here while the first one is served
-KEEP_ALIVE_S = 75
 CLOSE_S = 1.0  # for answers on their way when the server leaves
+ACCEPT_RETRY_S = 0.2  # when the system gives no descriptor for a connection
 MAX_HEAD_BYTES = 256 * 1024  # of a request's line and headers; a real one has a hundredth of it
 
 
@@ -119,23 +120,45 @@ class Listener:
             ws="none",
             timeout_keep_alive=KEEP_ALIVE_S,
         )
-        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         self._config.load()
+        self._sock.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept())
+
+    async def _accept(self) -> None:
+        """One connection at a time: asyncio's own server takes a whole backlog at once, and with it all descriptors."""
         loop = asyncio.get_running_loop()
         is_unix = self._sock.family == socket.AF_UNIX
+        tcp_connections = None if is_unix else TcpConnections(connection_limits())
 
-        def connect() -> asyncio.Protocol:
-            made: dict[str, Any] = {"config": self._config, "server_state": self._state, "app_state": {}, "_loop": loop}
-            return OwnersConnection(self._is_agents_process, **made) if is_unix else Connection(**made)
+        def connect() -> Connection:
+            if tcp_connections is None:
+                return OwnersConnection(self._config, self._state, loop, self._is_agents_process)
+            return TcpConnection(self._config, self._state, loop, tcp_connections)
 
-        self._server = await loop.create_server(connect, sock=self._sock, backlog=BACKLOG)
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(self._sock)
+            except ConnectionError:  # the client has left
+                continue
+            except OSError as error:
+                log.warning("cannot take a connection (%s)", error.strerror)
+                await asyncio.sleep(ACCEPT_RETRY_S)
+                continue
+            try:
+                await loop.connect_accepted_socket(connect, sock)
+            except Exception:  # the boundary: one connection must not end the loop for all others
+                log.exception("a connection could not be served")
+                sock.close()
 
     async def close(self) -> None:
         """Take no more connections, let answers on their way go out, then hang up, also on those who do not read."""
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting})
+            self._sock.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         await _end(self._state.tasks)
@@ -149,7 +172,7 @@ async def _end(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
     return (await asyncio.wait(tasks, timeout=CLOSE_S))[1] if tasks else set()
 
 
-class Connection(HttpToolsProtocol):
+class Connection(TimedProtocol):
     """A client's connection, with two manners that uvicorn leaves to proxies: bounded heads, and errors as JSON."""
 
     _head_bytes = 0
@@ -176,12 +199,43 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
+class TcpConnection(Connection):
+    """One of a bounded number. The application calls `authenticated` of its scope's state when the token was right."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+        connections: TcpConnections,
+    ) -> None:
+        super().__init__(config, server_state, {"authenticated": self._authenticated}, loop)
+        self._tcp_connections = connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._tcp_connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tcp_connections.remove(self)
+        super().connection_lost(exc)
+
+    def _authenticated(self) -> None:
+        self._tcp_connections.authenticate(self)
+
+
 class OwnersConnection(Connection):
     """P16: on a Unix socket the system says who connects; only the server's own user (or root) gets through, and what
     the agent has started may only read."""
 
-    def __init__(self, is_agents_process: IsAgentsProcess, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+        is_agents_process: IsAgentsProcess,
+    ) -> None:
+        super().__init__(config, server_state, {}, loop)
         self._is_agents_process = is_agents_process
 
     def connection_made(self, transport: asyncio.Transport) -> None:

@@ -19,9 +19,10 @@ from kedge.engine.engine import Engine
 from kedge.engine.reaper import Reaper
 from kedge.files.versions import Versions
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
-from kedge.server.app import App, Application
+from kedge.server.app import App, Application, Receive, Scope, Send
 from kedge.server.auth import Guard, check_token, make_token
 from kedge.server.context import Agent, Context
+from kedge.server.limits import raise_descriptor_limit
 from kedge.server.listen import Listener, bind
 from kedge.server.metrics import Metrics
 from kedge.server.openapi import document
@@ -47,6 +48,7 @@ OnReady = Callable[[list[Address]], None]
 
 def run(settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady, on_left: Callable[[], None]) -> None:
     """Serve until told to leave. At `on_left` all is written and closed; what ignores its cancellation may linger."""
+    raise_descriptor_limit()
     asyncio.run(_serve(settings, agent, configs, on_ready, on_left))
 
 
@@ -188,4 +190,14 @@ def _token(settings: Settings) -> str:
 def _guarded(app: App, address: Address, token: str, settings: Settings) -> App:
     if isinstance(address, UnixAddress):
         return app
-    return Guard(app, token, address, settings.allowed_hosts)
+    return Guard(_authenticated(app), token, address, settings.allowed_hosts)
+
+
+def _authenticated(app: App) -> App:
+    """Tells the connection that what comes through it has shown the token."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["authenticated"]()
+        await app(scope, receive, send)
+
+    return call

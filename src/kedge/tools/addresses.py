@@ -12,8 +12,21 @@ from kedge.tools.errors import ToolError
 
 MAX_URL_CHARS = 8_000
 _RESOLVE_S = 10.0
-# Shared by carriers' customers (RFC 6598), and IPv4 inside IPv6 (RFC 6052): neither counts as private in the library.
-_NOT_PUBLIC = (ipaddress.ip_network("100.64.0.0/10"),)
+# Blocks of IANA's registries of special-purpose addresses that some version of the library calls global, whole: the few
+# addresses in them that are reachable (anycast of PCP and TURN, AMT, AS112, ORCHID) have no pages.
+_NOT_PUBLIC = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "100.64.0.0/10",  # shared by carriers' customers (RFC 6598)
+            "192.0.0.0/24",  # protocol assignments; clouds have their metadata there
+            "192.88.99.0/24",  # relays of 6to4, given up
+            "2001::/23",  # protocol assignments
+            "2001:db8::/32",  # documentation
+            "3fff::/20",  # documentation (RFC 9637)
+        ),
+    )
+)
 # All other IPv6 addresses are some network's own, or hold an IPv4 address that nobody would look at.
 _UNICAST = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")

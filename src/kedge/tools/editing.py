@@ -23,6 +23,9 @@ from kedge.tools.text_files import TextFile
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Each edit searches the whole file: a second or two in all. Fifty edits of a file of 1 MiB, five of the largest.
+MAX_SEARCHED_CHARS = 50 * 1024 * 1024
+
 
 class Change(NamedTuple):
     old: str
@@ -60,6 +63,10 @@ def plan(place: Place, given: str, changes: Sequence[Change]) -> Planned:
     shown = shown_path(place, path)
     before = text_files.read(path, shown)
     check_known(place, before, shown)
+    if len(changes) * len(before.text) > MAX_SEARCHED_CHARS:
+        raise ToolError(
+            f"{len(changes)} edits are too many for a file as large as {shown}. Make a few at a time, or use a script."
+        )
     file, notes = before, list[str]()
     for i, change in enumerate(changes, 1):
         try:

@@ -13,6 +13,16 @@ _BOMS = (  # the longer first: one of UTF-32 begins like one of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+# What the web names as a charset: the encodings that browsers know (https://encoding.spec.whatwg.org). All of them are
+# linear and written in C. Python's others are not for pages: punycode takes quadratic time, hex and bz2 give no text.
+OF_THE_WEB = frozenset(
+    {
+        "utf-8", "utf-16", "utf-16-le", "utf-16-be", "ascii", "cp866", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic",
+        "gbk", "gb2312", "gb18030", "big5", "big5hkscs", "euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr",
+        "cp949", "tis-620", "cp874", *(f"cp{number}" for number in range(1250, 1259)),
+        *(f"iso8859-{number}" for number in range(1, 17) if number != 12),
+    }
+)  # fmt: skip
 _UTF8_CHARACTER = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _PDF = b"%PDF-"  # the beginning of one may look like text
 _KINDS = (
@@ -49,6 +59,15 @@ class Encoding(NamedTuple):
         if has_replaced:
             found.append("Bytes that are no text were replaced by \ufffd.")
         return tuple(found)
+
+
+def web_encoding(charset: str | None) -> str:
+    """The codec for what a page says of itself; UTF-8 for anything that pages are not written in."""
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+    except (LookupError, ValueError):  # ValueError: a NUL in it
+        return "utf-8"
+    return name if name in OF_THE_WEB else "utf-8"
 
 
 def image_type(head: bytes) -> str | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Literal
 
 import msgspec
 
 from kedge.tools.addresses import checked_url
+from kedge.tools.encodings import web_encoding
 from kedge.tools.errors import ToolError
 from kedge.tools.html_text import markdown_of
 from kedge.tools.output import Excerpt
@@ -18,6 +19,10 @@ from kedge.tools.saved import Saved
 
 MAX_BYTES = 5 * 1024 * 1024  # of a page; a text of this size is more than any model reads
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/javascript", "application/x-yaml")
+# A large page takes up to a second to read as text. Such pages wait for each other in a thread of their own: ten at
+# once would take the threads that every session needs, and the interpreter from the loop.
+LARGE_BYTES = 256 * 1024
+_LARGE_PAGES = ThreadPoolExecutor(1, thread_name_prefix="large-page")
 
 
 class FetchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +43,9 @@ async def run(ctx: ToolContext, params: FetchParams) -> Output:
         body = b"".join([chunk async for chunk in page.chunks(MAX_BYTES)])
     if page.media_type and not page.media_type.startswith(_TEXTUAL) and not page.media_type.endswith(("+json", "+xml")):
         raise ToolError(f"{page.url} is {page.media_type}, not text. Use download to save it to a file.")
-    text = await asyncio.to_thread(_text, body, page.charset, page.media_type, page.url, params.format)
+    about = (body, page.charset, page.media_type, page.url, params.format)
+    threads = _LARGE_PAGES if len(body) > LARGE_BYTES else None  # None: those of everybody
+    text = await asyncio.get_running_loop().run_in_executor(threads, _text, *about)
     head = f"{page.url} answered {page.status}" if page.status != 200 else page.url
     return Output(
         content=f"{head}\n\n{await asyncio.to_thread(_shown, ctx, text)}",
@@ -54,11 +61,7 @@ def load_web():
 
 
 def _text(body: bytes, charset: str | None, media_type: str, url: str, wanted: str) -> str:
-    try:
-        name = codecs.lookup(charset or "utf-8").name
-    except LookupError:
-        name = "utf-8"
-    text = body.decode(name, "replace")
+    text = body.decode(web_encoding(charset), "replace")
     is_html = media_type in ("text/html", "application/xhtml+xml") or text.lstrip()[:15].lower().startswith(
         "<!doctype html"
     )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+_MAX_TYPED = 4_096  # no path is longer
 _WORD = re.compile(r"(?:^|[/_\-. ])([^/_\-. ])")
 
 
@@ -26,9 +27,12 @@ class Rank(NamedTuple):
 def best(names: Sequence[str], typed: str, count: int) -> list[str]:
     """The names that fit, at most `count` of them. Names of directories end with a slash."""
     wanted = typed.casefold()
+    if len(wanted) > _MAX_TYPED:
+        return []
     if not wanted:
         return heapq.nsmallest(count, names, key=lambda name: (name.count("/", 0, -1), name.casefold()))
-    fits = re.compile(".*?".join(map(re.escape, wanted)), re.DOTALL).search
+    # Each character where it is first found: a pattern that may go back takes for ever for names made for that.
+    fits = re.compile("".join(f"(?>.*?{re.escape(char)})" for char in wanted), re.DOTALL).match
     found = (Rank(*_how(low, wanted), len(name), name) for name in names if fits(low := name.casefold()))
     return [rank.name for rank in heapq.nsmallest(count, found)]
 

@@ -1,18 +1,32 @@
-"""HTML as Markdown, or as its words alone: enough for a model to read a page, and text whatever the markup."""
+"""HTML as Markdown, or as its words alone: enough for a model to read a page, and text whatever the markup.
+
+The time is linear in the size of the page and bounded by `MAX_STEPS`: anybody writes pages, and work in a thread cannot
+be ended from outside.
+"""
 
 from __future__ import annotations
 
 import re
 from html import unescape
-from html.parser import HTMLParser
+from itertools import islice
 from urllib.parse import urljoin
 
+# A tag, a comment or a character reference is one step, a link some more: about a second in all. The longest articles
+# of an encyclopedia have a third of it.
+MAX_STEPS = 200_000
+_MAX_ATTRIBUTES = 100  # of one tag
+_MAX_LINK_CHARS = 8_000  # longer than any address that is fetched; it is left as it is
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "canvas"})
 _BLOCKS = frozenset(
     {"p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "ul", "ol", "table", "form",
      "blockquote", "figure", "figcaption", "address", "dl", "dd", "dt", "fieldset", "details", "summary", "hr"}
 )  # fmt: skip
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])")
+_NAME = re.compile(r"[A-Za-z][^\s/>]*+")
+_TAG_END = re.compile(r">|=\s*+[\"']")
+_ATTRIBUTE = re.compile(r"""([^\s/>=]++)\s*+(?:=\s*+("[^"]*+"|'[^']*+'|[^\s"'>][^\s>]*+)?+)?+""")
+_RAW_TEXT_ENDS = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n[ \t\n]*\n")
 _MAX_DEPTH = 20  # of lists; deeper ones are not indented further
@@ -21,17 +35,19 @@ _MAX_DEPTH = 20  # of lists; deeper ones are not indented further
 def markdown_of(html: str, base_url: str, *, is_plain: bool = False) -> tuple[str, str]:
     """The title and the text of a page; links are made absolute. `is_plain`: without links and marks."""
     reader = _Reader(base_url, is_plain)
-    reader.feed(html)
-    reader.finish()
+    reader.read(html)
     text = _BLANK_LINES.sub("\n\n", "".join(reader.pieces)).strip()
+    if reader.is_cut:
+        text += "\n\n(The rest of the page was left out: there is too much markup in it.)"
     return _SPACES.sub(" ", "".join(reader.title)).strip(), text
 
 
-class _Reader(HTMLParser):
+class _Reader:
     def __init__(self, base_url: str, is_plain: bool) -> None:
-        super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
         self.title: list[str] = []
+        self.is_cut = False
+        self._steps = 0
         self._base_url = base_url
         self._is_plain = is_plain
         self._silent: list[str] = []
@@ -40,24 +56,74 @@ class _Reader(HTMLParser):
         self._lists: list[int | None] = []  # the next number of an ordered one
         self._links: list[str | None] = []
 
-    def finish(self) -> None:
-        """What was begun and never ended is text. `close` would look for its end again from every `<` in it."""
-        rest, self.rawdata = self.rawdata, ""
-        self.handle_data(unescape(rest))
+    def read(self, html: str) -> None:
+        at = 0
+        while at < len(html) and not self.is_cut:
+            markup = _MARKUP.search(html, at)
+            start = len(html) if markup is None else markup.start()
+            if start > at:
+                self._text(html[at:start])
+            if markup is None:
+                return
+            end = self._markup(html, start)
+            if end < 0:  # begun and never ended: it is text, and nothing in it is looked at again
+                self._text(html[start:])
+                return
+            at = end
+            self._step()
 
-    def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """`<![…` is a comment in HTML, whatever follows."""
-        del report
-        return self.parse_bogus_comment(i)
+    def _step(self, count: int = 1) -> None:
+        self._steps += count
+        self.is_cut = self._steps > MAX_STEPS
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def _text(self, raw: str) -> None:
+        self._step(raw.count("&"))
+        self.handle_data(_unescaped(raw) if not self.is_cut else raw)
+
+    def _markup(self, html: str, start: int) -> int:
+        """Handle what begins with the `<` at `start`. Returns where it ends, or -1."""
+        if html.startswith("<!--", start):
+            end = html.find("-->", start + 2)
+            return end if end < 0 else end + 3
+        is_end = html.startswith("/", start + 1)
+        name = _NAME.match(html, start + (2 if is_end else 1))
+        if name is None:  # a declaration, or a comment in fact
+            return html.find(">", start) + 1 or -1
+        end = self._tag_end(html, name.end())
+        if end < 0:
+            return -1
+        tag = name[0].lower()
+        if is_end:
+            self.handle_endtag(tag)
+            return end
+        attributes = html[name.end() : end - 1]
+        self.handle_starttag(tag, attributes)
+        if attributes.endswith("/"):
+            self.handle_endtag(tag)
+        elif tag in _RAW_TEXT_ENDS:
+            closing = _RAW_TEXT_ENDS[tag].search(html, end)
+            return len(html) if closing is None else closing.start()
+        return end
+
+    def _tag_end(self, html: str, at: int) -> int:
+        """Behind the `>` that ends a tag: not one in a quoted value."""
+        while (found := _TAG_END.search(html, at)) is not None:
+            at = found.end()
+            if found[0] == ">":
+                return at
+            self._step()
+            if self.is_cut:
+                return len(html)
+            at = html.find(found[0][-1], at) + 1 or at
+        return -1
+
+    def handle_starttag(self, tag: str, attributes: str) -> None:
         if tag == "title" and not self.title:
             self._is_title = True
         if tag in _SILENT and tag not in self._silent:
             self._silent.append(tag)
         if self._silent:
             return
-        fields = dict(attrs)
         match tag:
             case "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
                 self._put("\n\n")
@@ -76,11 +142,12 @@ class _Reader(HTMLParser):
             case "tr":
                 self._put("\n| ")
             case "a":
-                href = fields.get("href")
+                href = _attribute(attributes, "href")
                 self._links.append(href)
                 self._mark("[" if href else "")
             case "img":
-                self._mark(f"![{fields['alt']}]" if fields.get("alt") else "")
+                alt = _attribute(attributes, "alt")
+                self._mark(f"![{alt}]" if alt else "")
             case _ if tag in _MARKS and not self._pre:
                 self._mark(_MARKS[tag])
             case _ if tag in _BLOCKS:
@@ -109,6 +176,7 @@ class _Reader(HTMLParser):
                 self._put(" | ")
             case "a" if self._links:
                 href = self._links.pop()
+                self._step(5 + (len(self._base_url) + len(href or "")) // 20)
                 self._mark(f"]({_absolute(self._base_url, href)})" if href else "")
             case _ if tag in _MARKS and not self._pre:
                 self._mark(_MARKS[tag])
@@ -143,7 +211,24 @@ class _Reader(HTMLParser):
         return f"\n{indent}{number}. "
 
 
+def _attribute(attributes: str, wanted: str) -> str | None:
+    for found in islice(_ATTRIBUTE.finditer(attributes), _MAX_ATTRIBUTES):
+        if found[1].lower() == wanted:
+            value = found[2] or ""
+            return _unescaped(value[1:-1] if value[:1] in ("'", '"') else value)
+    return None
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return unescape(text)
+    except ValueError:  # the number of a character, in thousands of digits
+        return text
+
+
 def _absolute(base_url: str, href: str) -> str:
+    if len(href) > _MAX_LINK_CHARS:
+        return href
     try:
         return urljoin(base_url, href.strip())
     except ValueError:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
+import heapq
 import os
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kedge.files.opening import open_directory
+from kedge.files.sequences import BoundedMatcher, TooMuchWork
 
 MOST = 3
 _LOOKED_AT = 5_000  # entries; a larger tree is looked at in part
 _LOOKED_S = 0.25  # on a slow disk even those may take long
 _ALIKE = 0.6
+_MAX_STEPS = 1_000_000  # of all comparisons: a fifth of a second. Names of ordinary files take a hundredth of it
 _SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", "target", ".hg", ".svn"})
 
 
@@ -43,8 +46,23 @@ def _alike(name: str, names: list[str]) -> list[str]:
     by_lower: dict[str, list[str]] = {}
     for one in names:
         by_lower.setdefault(one.lower(), []).append(one)
-    nearest = difflib.get_close_matches(name.lower(), by_lower, n=MOST, cutoff=_ALIKE)
-    return [one for lower in nearest for one in by_lower[lower]]
+    nearest = heapq.nlargest(MOST, _ratios(name.lower(), by_lower))
+    return [one for _, lower in nearest for one in by_lower[lower]]
+
+
+def _ratios(name: str, names: Iterable[str]) -> Iterator[tuple[float, str]]:
+    """Those that are alike, and how much; those that were compared until it took too long."""
+    matcher = BoundedMatcher(None, "", name)
+    matcher.max_steps = _MAX_STEPS
+    try:
+        for one in names:
+            matcher.set_seq1(one)
+            if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE:
+                ratio = matcher.ratio()
+                if ratio >= _ALIKE:
+                    yield ratio, one
+    except TooMuchWork:
+        pass
 
 
 def _names(directory: Path) -> list[str]:

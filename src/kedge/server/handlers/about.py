@@ -7,7 +7,9 @@ from kedge.protocol import bounds
 from kedge.protocol.api import MAX_PAGE, MAX_WAIT_S, Bounds, ControlBody, Controlled, Health, Version
 from kedge.protocol.errors import Conflict
 from kedge.server.errors import NoRoute
+from kedge.server.limits import connection_limits
 from kedge.server.operations import Call, Reply
+from kedge.server.timeouts import HEAD_S
 from kedge.version import VERSION
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,7 +26,7 @@ async def proof(call: Call) -> Reply:
 
 
 async def version(call: Call) -> Reply:
-    retention = call.engine.retention
+    retention, connections = call.engine.retention, connection_limits()
     return Reply(
         Version(
             VERSION,
@@ -40,6 +42,9 @@ async def version(call: Call) -> Reply:
                 turns=MAX_TURNS,
                 title_chars=bounds.MAX_TITLE_CHARS,
                 error_chars=bounds.MAX_ERROR_CHARS,
+                request_head_seconds=HEAD_S,
+                tcp_connections=connections.tcp,
+                tcp_connections_without_token=connections.without_token,
                 page=MAX_PAGE,
                 wait_seconds=MAX_WAIT_S,
                 log_age_seconds=retention.max_age_s,
