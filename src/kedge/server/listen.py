@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import stat
-from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
@@ -19,8 +18,8 @@ from kedge.protocol.peer import peer_uid
 from kedge.server.app import READ_ONLY, App
 from kedge.server.auth import is_loopback
 from kedge.server.errors import BadRequest
-from kedge.server.peers import IsAgentsProcess, is_agents
 from kedge.server.limits import TcpConnections, connection_limits
+from kedge.server.peers import IsAgentsProcess, is_agents
 from kedge.server.timeouts import KEEP_ALIVE_S, TimedProtocol
 
 log = logging.getLogger(__name__)
