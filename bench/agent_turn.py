@@ -10,6 +10,7 @@ import argparse
 import itertools
 import json
 import secrets
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from _home import Home, Server, new_home
 from measure import MIB, Samples, noise_told, print_latencies, print_table, wait_quiet
 
 from kedge.client.http1 import ResponseParser, request
-from kedge.client.wire import RECEIVE_BYTES, connected
+from kedge.client.wire import RECEIVE_BYTES
 
 PROMPTS = 500
 SPAN = 100  # prompts that are compared: the first so many, and the last
@@ -103,7 +104,7 @@ def ask_directly(home: Home) -> float:
     """The same question without Kedge; returns when the last byte was read."""
     body = {"model": "fake-model", "stream": True, "messages": [{"role": "user", "content": "Hello."}]}
     parser = ResponseParser()
-    with connected(home.model_address) as sock:
+    with socket.create_connection((home.model_address.host, home.model_address.port)) as sock:
         sock.sendall(request("POST", "/v1/chat/completions", {"Host": "localhost"}, json.dumps(body).encode()))
         while not parser.is_complete:
             parser.feed(sock.recv(RECEIVE_BYTES))

@@ -24,7 +24,7 @@ from tests.tools.hands import Hands
 
 FILES = 50_000
 ROUNDS = 9
-RG = (program(), "--no-config", "--hidden", "--no-require-git", "-g", "!.git")
+RG = (program(Path("/nowhere")), "--no-config", "--hidden", "--no-require-git", "-g", "!.git")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import time
 from collections.abc import Iterator
 
@@ -16,7 +17,7 @@ from _home import Home, Server, new_home
 from measure import Samples, noise_told, print_latencies, wait_quiet
 
 from kedge.client.http1 import ResponseParser, request
-from kedge.client.wire import RECEIVE_BYTES, connected
+from kedge.client.wire import RECEIVE_BYTES
 
 PROMPTS = 1_000
 FIRST_BYTES = 200
@@ -95,7 +96,7 @@ def ask_model(home: Home, prompts: int, name: str) -> Samples:
     samples = Samples(name)
     said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "FAKE-ANSWER-OK"}] * prompts
     body = json.dumps({"model": "fake-model", "stream": True, "messages": said}).encode()
-    with connected(home.model_address) as sock:
+    with socket.create_connection((home.model_address.host, home.model_address.port)) as sock:
         for _ in range(SPAN):
             parser = ResponseParser()
             with samples.timed():

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from bench.peers.servers.http import connect
 from bench.peers.servers.stream import LIMIT_S, RECEIVE_BYTES, Ended, Frame, Stream
-from kedge.client.wire import connected
 from kedge.protocol.address import Address, UnixAddress
 
 _TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
@@ -24,7 +24,7 @@ class Failed(Exception):
 
 class WebSocket(Stream):
     def __init__(self, where: Address, path: str = "/", headers: Mapping[str, str] = _NONE) -> None:
-        sock = connected(where)
+        sock = connect(where)
         sock.settimeout(LIMIT_S)
         try:
             rest = _shake_hands(sock, where, path, headers)

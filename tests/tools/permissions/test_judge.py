@@ -281,7 +281,10 @@ def test_a_deny_rule_does_not_stand_in_the_way_of_other_commands(bench: Bench, c
 def test_without_bash_only_rules_and_the_sandbox_let_a_command_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kedge.tools.permissions.judge.find_shell", lambda *_: "/bin/sh")
+    def find_no_bash(*_: object) -> str:
+        return "/bin/sh"
+
+    monkeypatch.setattr("kedge.tools.permissions.judge.find_shell", find_no_bash)
     assert bench.says(bench.judge(), "ls", has_sandbox=False) == "ask"
     assert bench.says(bench.judge(allow=["bash(ls)"]), "ls", has_sandbox=False) == "ask"
     assert bench.says(bench.judge(), "[[ a > b ]]") == "allow"  # in the sandbox

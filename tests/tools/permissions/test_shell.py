@@ -111,7 +111,7 @@ def test_a_plain_line_runs_exactly_the_commands_that_were_read(bench: Bench, tok
 
 
 @pytest.mark.long
-@settings(max_examples=30_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30_000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(tokens=st.lists(st.sampled_from(TOKENS), min_size=1, max_size=12))
 def test_many_plain_lines_run_exactly_the_commands_that_were_read(bench: Bench, tokens: list[str]) -> None:
     text = "".join([*tokens, " evil"])

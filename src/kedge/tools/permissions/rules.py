@@ -24,6 +24,8 @@ _CAN_FOLD = sys.platform == "darwin"  # its file systems take SRC for src; a den
 
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
+MAX_WORD_CHARS = 4096
+
 Match = Literal["yes", "no", "maybe"]
 
 
@@ -77,6 +79,8 @@ class Rule(msgspec.Struct, frozen=True):
             if word.text is None or word.is_glob:
                 if not (pattern.is_any and word.is_one and not word.is_glob):
                     found = "maybe"
+            elif len(word.text) > MAX_WORD_CHARS:
+                found = "maybe"  # matching costs the length of the word times that of the pattern
             elif not pattern.regex.fullmatch(word.text):
                 return "no"
         rest = words[len(self.words) :]
