@@ -378,3 +378,24 @@ def _unmarked(value: Any) -> Any:
             return [_unmarked(item) for item in items]
         case _:
             return value
+
+
+async def test_ten_calls_run_side_by_side_and_the_eleventh_waits(
+    pilot: Pilot, model_server: ModelServer, hands: Hands
+) -> None:
+    model_server.on(rounds([call("peek", text=f"{i}", gate=f"gate {i}") for i in range(11)]))
+    session = await pilot.kedge.session()
+    receipt = await pilot.kedge.send(session, "go")
+    async with asyncio.timeout(LIMIT_S):
+        for i in range(10):
+            await hands.gates.reached(f"gate {i}")
+    for i in range(9):
+        hands.gates.open(f"gate {i}")
+    async with asyncio.timeout(LIMIT_S):
+        while len(await results(pilot, session)) < 9:
+            await asyncio.sleep(0.01)
+    assert "peek 10 begins" not in hands.told
+    for i in (9, 10):
+        hands.gates.open(f"gate {i}")
+    assert (await pilot.kedge.end(receipt.run_id)).text == "done"
+    assert [result.content for result in await results(pilot, session)] == [str(i) for i in range(11)]
