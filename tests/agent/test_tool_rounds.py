@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kedge.agent.results import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
+from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.usage import Usage
@@ -380,6 +381,11 @@ def _unmarked(value: Any) -> Any:
             return value
 
 
+def has_result(event: Event, content: str) -> bool:
+    parts = event.payload.parts if isinstance(event.payload, MessageOf) else []
+    return any(isinstance(part, ToolResult) and part.content == content for part in parts)
+
+
 async def test_ten_calls_run_side_by_side_and_the_eleventh_waits(
     pilot: Pilot, model_server: ModelServer, hands: Hands
 ) -> None:
@@ -391,9 +397,7 @@ async def test_ten_calls_run_side_by_side_and_the_eleventh_waits(
             await hands.gates.reached(f"gate {i}")
     for i in range(9):
         hands.gates.open(f"gate {i}")
-    async with asyncio.timeout(LIMIT_S):
-        while len(await results(pilot, session)) < 9:
-            await asyncio.sleep(0.01)
+        await pilot.kedge.seen(lambda event, i=i: has_result(event, f"{i}"))
     assert "peek 10 begins" not in hands.told
     for i in (9, 10):
         hands.gates.open(f"gate {i}")

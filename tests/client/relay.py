@@ -1,4 +1,4 @@
-"""A relay between a client and its server that can lose the client's streams and let it come back with a wrong cursor."""
+"""A relay between a client and its server that can lose the streams and let them return with a wrong cursor."""
 
 from __future__ import annotations
 

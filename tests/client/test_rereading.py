@@ -1,4 +1,4 @@
-"""A stream that comes back without what was missed (P10): the run and its messages are read again, and nothing is lost."""
+"""A stream that comes back without what was missed (P10): the run and its messages are read again."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ async def test_an_undo_goes_on_when_its_caller_leaves(kedge: Kedge, turn: FileTu
         await undoing
     go.set()
     async with asyncio.timeout(LIMIT_S):
-        while not kedge.engine.is_idle:
-            await asyncio.sleep(0.01)
+        await asyncio.wait(kedge.engine.rewinder.at_work)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("one", "one")
     assert await said(kedge, session) == []
     await kedge.engine.rewinder.redo(kedge.workspace_id, session)
