@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.mutants.running import TESTS, Judged, Mutant, copied_tree, judge, sample
+from tests.mutants.running import TESTS, Judged, Mutant, copied_tree, judge, sample, stop
 
 
 def main(argv: list[str]) -> int:
@@ -50,11 +50,16 @@ def _judged(mutants: Sequence[Mutant], jobs: int) -> Iterator[Judged]:
         for _ in range(jobs):
             trees.put(stack.enter_context(copied_tree()))
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
-        for done in as_completed([pool.submit(work, mutant) for mutant in mutants]):
-            mutant, verdict, why, took_s = done.result()
-            about = why.splitlines()[-1][:90] if why else ""
-            print(f"{verdict:10} {took_s:6.1f} s  {mutant.path}:{mutant.line} {mutant.what}  {about}", flush=True)
-            yield done.result()
+        try:
+            for done in as_completed([pool.submit(work, mutant) for mutant in mutants]):
+                mutant, verdict, why, took_s = done.result()
+                about = why.splitlines()[-1][:90] if why else ""
+                print(f"{verdict:10} {took_s:6.1f} s  {mutant.path}:{mutant.line} {mutant.what}  {about}", flush=True)
+                yield done.result()
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop()
+            raise
 
 
 def _report(judged: Sequence[Judged], seed: int) -> int:
@@ -67,4 +72,7 @@ def _report(judged: Sequence[Judged], seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

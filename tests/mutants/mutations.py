@@ -1,7 +1,8 @@
 """The mistakes that can be planted in a module: each replaces one piece of its text by another.
 
-Left out is what no test is meant to notice: annotations, log lines, failpoints, assertions, texts, and numbers of 100
-and more, which are bounds and sizes where one more or less is not seen.
+Left out is what no test is meant to notice: annotations, options of classes, log lines, failpoints, assertions, texts,
+times (names that end in _S), the length of random ids, and numbers of 100 and more, which are bounds and sizes where
+one more or less is not seen.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _FLIPPED: dict[type[ast.cmpop], ast.cmpop] = {
     ast.NotIn: ast.In(),
 }
 _LARGE = 100
-_UNSEEN = ("log.", "failpoints.", "logging.")  # calls of these
+_UNSEEN_FIELDS = ("annotation", "returns", "decorator_list", "type_params", "bases")
+_UNSEEN = ("log.", "failpoints.", "logging.", "secrets.")  # calls of these
 
 
 class Mutation(NamedTuple):
@@ -58,7 +60,7 @@ class _Finder:
 
     def _visible(self, node: ast.AST) -> Iterator[ast.AST]:
         for name, value in ast.iter_fields(node):
-            if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
+            if name in _UNSEEN_FIELDS or (name == "keywords" and isinstance(node, ast.ClassDef)):
                 continue
             for child in cast("list[object]", value) if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST) and not _is_unseen(child):
@@ -71,7 +73,9 @@ class _Finder:
                 yield self._replaced(node, "pass", "dropped call")
             case ast.Assign(targets=[ast.Attribute()]) | ast.AugAssign():
                 yield self._replaced(node, "pass", "dropped assignment")
-            case ast.Return(value) if value is not None and not _is_none(value):
+            case ast.Return(ast.Constant(None | False)):
+                pass  # nobody can tell them apart
+            case ast.Return(value) if value is not None:
                 yield self._replaced(node, "return None", "returned nothing")
             case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
                 yield self._replaced(node, "pass", "dropped exit")
@@ -106,10 +110,6 @@ class _Finder:
         return Mutation(node.lineno, what, (encoded[:start] + text.encode() + encoded[end:]).decode())
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def _is_unseen(node: ast.AST) -> bool:
     match node:
         case ast.Expr(ast.Call(func)) | ast.Call(func):
@@ -118,6 +118,8 @@ def _is_unseen(node: ast.AST) -> bool:
             return True
         case ast.If(ast.Name("TYPE_CHECKING")) | ast.Assign([ast.Name("TYPE_CHECKING")]):
             return True
+        case ast.Assign([ast.Name(name)]) | ast.AnnAssign(ast.Name(name)):
+            return name.endswith("_S")
         case ast.ClassDef(bases=bases):
             return any(ast.unparse(base).split("[")[0] == "Protocol" for base in bases)
         case _:

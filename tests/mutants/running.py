@@ -139,6 +139,20 @@ def _files(where: Path) -> list[Path]:
     return sorted(where.rglob("test_*.py")) if where.is_dir() else [where]
 
 
+_running: set[subprocess.Popen[str]] = set()
+
+
+def stop() -> None:
+    """End the tests that run now; those that wait are not begun."""
+    for process in list(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # with what a test that failed has left behind
+
+
 def _run(tree: Path, args: list[str], limit_s: float) -> tuple[int, str]:
     env = {**os.environ, "PYTHONPATH": str(tree / "src")}
     process = subprocess.Popen(
@@ -151,14 +165,15 @@ def _run(tree: Path, args: list[str], limit_s: float) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    _running.add(process)
     try:
         output, _ = process.communicate(timeout=limit_s)
         return process.returncode, output
     except subprocess.TimeoutExpired:
         return -1, "out of time"
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with what a test that failed has left behind
+        _running.discard(process)
+        _kill(process)
 
 
 def _key(mutant: Mutant) -> tuple[str, str, str]:
