@@ -110,7 +110,7 @@ def judge(mutant: Mutant, tree: Path) -> Judged:
         if _run(tree, ["-c", f"import {mutant.module}"], TEST_S)[0] != 0:
             return judged("invalid", "it cannot be imported")
         for tests in stages(mutant, tree):
-            code, output = _run(tree, ["-m", "pytest", *_PYTEST, *tests], STAGE_S)
+            code, output = _run(tree, ["-c", _PYTEST, *_OPTIONS, *tests], STAGE_S)
             if code == 1:
                 failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.M)
                 return judged("killed", failed.group(1) if failed else "?")
@@ -132,7 +132,9 @@ def stages(mutant: Mutant, tree: Path) -> list[list[str]]:
     return [[str(path.relative_to(tree)) for path in each] for each in (near, rest) if each]
 
 
-_PYTEST = ["-x", "-q", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider", f"--timeout={TEST_S}"]
+# Threads that a failed test left behind must not keep the process from its end.
+_PYTEST = "import os, sys, pytest; code = pytest.main(sys.argv[1:]); sys.stdout.flush(); os._exit(code)"
+_OPTIONS = ["-x", "-q", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider", f"--timeout={TEST_S}"]
 
 
 def _files(where: Path) -> list[Path]:
