@@ -15,8 +15,9 @@ from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.usage import Usage
+from kedge.tools.port import Output, ToolContext
 from kedge.tools.write import WRITE
-from tests.agent.hands import Hands
+from tests.agent.hands import Hands, NamedTool, Params
 from tests.agent.pilot import KEY, Pilot, reason_of
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
@@ -232,6 +233,21 @@ async def test_results_are_bounded_and_valid(pilot: Pilot, model_server: ModelSe
     live = [delta for delta in shown if isinstance(delta, Delta) and delta.kind == "tool_output"]
     assert 0 < sum(len(delta.text) for delta in live) <= MAX_SHOWN_CHARS
     assert sum(isinstance(part, Image) for part in pictures.parts) == MAX_IMAGES
+
+
+async def test_what_a_tool_says_for_programs_is_kept_as_it_is(kedge: Kedge, model_server: ModelServer) -> None:
+    metadata = {"exit_code": 0, "is_cut": True, "rate": 0.5, "nothing": None, "lines": [1, {"text": "a"}]}
+
+    async def run(_ctx: ToolContext, _params: Params) -> Output:
+        return Output(content="", metadata=metadata)
+
+    telling = NamedTool(name="telling", params=Params, run=run)
+    model_server.on(rounds([call("telling", text="a")]))
+    async with Pilot(kedge, model_server.base_url, tools=[telling]) as pilot:
+        session = await kedge.session()
+        assert (await pilot.ask("go", session)).error is None
+        (result,) = await results(pilot, session)
+    assert result.metadata == metadata
 
 
 async def test_what_a_run_saw_of_files_is_known_to_its_later_calls(

@@ -61,14 +61,12 @@ def last_step(history: Sequence[Message], run_id: str) -> Step | None:
 
 
 def count_empty_answers(history: Sequence[Message], run_id: str) -> int:
-    """How many answers with neither text nor calls the conversation ends with; attempts that failed do not count."""
+    """How many answers with neither text nor calls the conversation ends with. A history has no failed attempts."""
     count = 0
     for message in reversed(history):
         finish = finish_of(message.parts)
         if message.role != "assistant" or message.run_id != run_id or message.summary or finish is None:
             break
-        if finish.reason == "interrupted":
-            continue
         has_calls = any(isinstance(part, ToolCall) for part in message.parts)
         if has_calls or finish.reason not in _WHOLE or text_of(message.parts).strip():
             break
