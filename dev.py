@@ -9,6 +9,8 @@ usage: python3 dev.py COMMAND [ARGUMENT ...]
   fix          let ruff format and mend what it can
   sim [...]    a longer simulation; arguments go to tests.sim.explore
   soak [...]   a mixed load on a server that is killed, then every promise checked (--minutes 1, 10 or 60; --seed N)
+  mutants [...] small mistakes planted in a copy of the core: do the tests notice? (--seed N --count N
+               --only PACKAGE --jobs N)
   bench [...]  the benchmarks named, or all of them; `bench peers --help` compares with others
   venv DIR     a bare virtual environment in DIR
 
@@ -52,7 +54,7 @@ def main(argv: list[str]) -> int:
     if command == "venv" and len(args) == 1:
         make_venv(Path(args[0]))
         return 0
-    if command not in ("test", "check", "tests", "fix", "sim", "soak", "bench"):
+    if command not in ("test", "check", "tests", "fix", "sim", "soak", "mutants", "bench"):
         print((__doc__ or "").strip())
         return 0 if command in ("-h", "--help", "help") else 2
 
@@ -72,6 +74,8 @@ def main(argv: list[str]) -> int:
         return tools.run("python", "-m", "tests.sim.explore", *args)
     if command == "soak":
         return tools.run("python", "-m", "tests.soak", *args)
+    if command == "mutants":
+        return tools.run("python", "-m", "tests.mutants", *args)
     return tools.bench(args)
 
 

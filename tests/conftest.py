@@ -3,9 +3,13 @@
 import pytest
 from hypothesis import settings
 
+from tests.support.signals import stop_children_inheriting_ignored_signals
+
 # The time limit of pytest bounds each test; a limit for each example would only punish a busy machine.
 settings.register_profile("kedge", deadline=None, print_blob=True)
 settings.load_profile("kedge")
+
+stop_children_inheriting_ignored_signals()
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.model_fixture"]
 

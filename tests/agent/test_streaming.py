@@ -95,17 +95,6 @@ async def test_a_large_answer_arrives_whole(pilot: Pilot, model_server: ModelSer
     assert end.text == ("0123456789 äöü\n" * 1_000_000)[:10_000_000]
 
 
-async def test_an_empty_answer_is_an_answer(pilot: Pilot, model_server: ModelServer) -> None:
-    model_server.plan = Plan(text="")
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
-    assert (end.text, end.error) == ("", None)
-    model_server.plan = Plan(text="now")
-    await pilot.ask("and now?", session)
-    sent = model_server.calls[-1].body["messages"]
-    assert [message["content"] for message in sent[1:]] == ["go", "and now?"]
-
-
 async def test_usage_is_told_at_the_end(pilot: Pilot, model_server: ModelServer) -> None:
     model_server.plan = Plan(chunks=5)
     assert (await pilot.ask("go")).usage == Usage(input_tokens=10, output_tokens=5)

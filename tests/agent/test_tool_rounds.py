@@ -12,14 +12,15 @@ import msgspec
 import pytest
 
 from kedge.agent.results import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
+from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.usage import Usage
 from kedge.tools.grep import GREP
-from kedge.tools.port import Place, Tool, Want
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.view import VIEW
 from kedge.tools.write import WRITE
-from tests.agent.hands import Hands
+from tests.agent.hands import Hands, NamedTool, Params
 from tests.agent.pilot import KEY, Pilot, reason_of
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
@@ -237,6 +238,21 @@ async def test_results_are_bounded_and_valid(pilot: Pilot, model_server: ModelSe
     assert sum(isinstance(part, Image) for part in pictures.parts) == MAX_IMAGES
 
 
+async def test_what_a_tool_says_for_programs_is_kept_as_it_is(kedge: Kedge, model_server: ModelServer) -> None:
+    metadata = {"exit_code": 0, "is_cut": True, "rate": 0.5, "nothing": None, "lines": [1, {"text": "a"}]}
+
+    async def run(_ctx: ToolContext, _params: Params) -> Output:
+        return Output(content="", metadata=metadata)
+
+    telling = NamedTool(name="telling", params=Params, run=run)
+    model_server.on(rounds([call("telling", text="a")]))
+    async with Pilot(kedge, model_server.base_url, tools=[telling]) as pilot:
+        session = await kedge.session()
+        assert (await pilot.ask("go", session)).error is None
+        (result,) = await results(pilot, session)
+    assert result.metadata == metadata
+
+
 async def test_what_a_run_saw_of_files_is_known_to_its_later_calls(
     kedge: Kedge, pilot: Pilot, model_server: ModelServer, hands: Hands
 ) -> None:
@@ -422,3 +438,27 @@ async def test_a_call_touches_the_path_that_was_judged_wherever_a_link_leads_by_
     assert "harmless" in found.content
     assert "Created inside/b.txt" in written.content
     assert [path.name for path in outside.iterdir()] == ["a.txt"]
+
+
+def has_result(event: Event, content: str) -> bool:
+    parts = event.payload.parts if isinstance(event.payload, MessageOf) else []
+    return any(isinstance(part, ToolResult) and part.content == content for part in parts)
+
+
+async def test_ten_calls_run_side_by_side_and_the_eleventh_waits(
+    pilot: Pilot, model_server: ModelServer, hands: Hands
+) -> None:
+    model_server.on(rounds([call("peek", text=f"{i}", gate=f"gate {i}") for i in range(11)]))
+    session = await pilot.kedge.session()
+    receipt = await pilot.kedge.send(session, "go")
+    async with asyncio.timeout(LIMIT_S):
+        for i in range(10):
+            await hands.gates.reached(f"gate {i}")
+    for i in range(9):
+        hands.gates.open(f"gate {i}")
+        await pilot.kedge.seen(lambda event, i=i: has_result(event, f"{i}"))
+    assert "peek 10 begins" not in hands.told
+    for i in (9, 10):
+        hands.gates.open(f"gate {i}")
+    assert (await pilot.kedge.end(receipt.run_id)).text == "done"
+    assert [result.content for result in await results(pilot, session)] == [str(i) for i in range(11)]

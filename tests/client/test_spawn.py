@@ -115,6 +115,20 @@ def test_a_server_that_dies_before_it_is_ready_points_to_its_log(
     assert here.log == "last words\n" * spawn.DEATHS
 
 
+def test_a_server_that_says_why_it_cannot_start_is_not_started_again(
+    here: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refusing = tmp_path / "refusing"
+    refusing.write_text(
+        "#!/bin/sh\necho a start >&2\nfor fd; do :; done\necho error: the disk is full >/dev/fd/$fd\nexit 2\n"
+    )
+    refusing.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(refusing))
+    with pytest.raises(SpawnFailed, match="the disk is full"):
+        Client.connect(str(tmp_path))
+    assert here.log == "a start\n"
+
+
 def test_a_server_that_was_killed_while_it_started_is_started_again(
     kedge: Kedge, here: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 
 import pytest
@@ -14,6 +13,7 @@ from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Unavailable
 from kedge.store.errors import StoreInUse
 from tests.support.harness import Kedge
+from tests.support.holding import hold_at
 from tests.support.reader import LIMIT_S, Reader
 
 
@@ -41,18 +41,6 @@ async def test_nothing_is_accepted_any_more(kedge: Kedge) -> None:
     assert [run.run_id for run in await kedge.store.runs(kedge.workspace_id)] == ["r"]
 
 
-def gate(place: str) -> tuple[asyncio.Event, threading.Event]:
-    """Set when the writer is there; and what lets it go on."""
-    loop, there, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-
-    def hold() -> None:
-        loop.call_soon_threadsafe(there.set)
-        assert go.wait(LIMIT_S)
-
-    failpoints.arm(place, hold)
-    return there, go
-
-
 @pytest.mark.parametrize("env", [None, {"CALLER": "somebody"}], ids=["without_env", "with_env"])
 async def test_what_is_being_written_when_the_server_stops_is_acknowledged(
     kedge: Kedge, env: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
@@ -60,7 +48,7 @@ async def test_what_is_being_written_when_the_server_stops_is_acknowledged(
     """An error answer means that there is no run (P1)."""
     monkeypatch.setattr(engine, "LEAVE_S", LIMIT_S)
     session_id = await kedge.session()
-    written, go = gate("accept.done")
+    written, go = hold_at("accept.done")
     sending = asyncio.create_task(kedge.send(session_id, "say hello", "r", env=env))
     await written.wait()
     shutdown = await stopping(kedge, grace_s=0)
@@ -81,7 +69,7 @@ async def test_what_a_slow_disk_still_writes_when_the_server_stops_is_not_refuse
     """It is written whoever waits: until then nobody knows what came of it (P1)."""
     monkeypatch.setattr(engine, "LEAVE_S", 0.0)
     session_id = await kedge.session()
-    written, go = gate("accept.done")
+    written, go = hold_at("accept.done")
     sending = asyncio.create_task(kedge.send(session_id, "say hello", "r", env=env))
     await written.wait()
     await kedge.engine.stop(grace_s=0)

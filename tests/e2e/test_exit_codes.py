@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import shlex
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from kedge.client import Client
-from tests.client.command import LIMIT_S, Kedge
+from tests.client.command import LIMIT_S, Kedge, finish
 from tests.e2e.home import asking
 from tests.support.model_control import ModelControl
 from tests.support.model_plan import AT_ONCE
@@ -47,6 +48,7 @@ CASES = {
     "interrupted": Case(130, ["HELD"], signum=signal.SIGINT),
     "terminated": Case(143, ["HELD"], signum=signal.SIGTERM),
 }
+EMPTY = "say nothing"
 STANDARD_INPUTS = ["closed", "at its end", "open and silent", "a file", "a terminal"]
 
 
@@ -135,6 +137,32 @@ def test_the_exit_code_is_true_on_a_terminal(
     assert shown.startswith(case.out)
     assert case.err in shown
     assert ("kedge:" in shown) == bool(case.err)
+
+
+ENDS = {
+    "answered": (0, [asking()]),
+    "failed": (1, [asking(status=400)]),
+    "empty twice": (1, [EMPTY]),
+    "no such model": (2, ["x", "-m", "nobody/knows"]),
+    "refused": (4, [asking(tool_calls=json.dumps([{"name": "bash", "input": {"command": "touch x"}}]))]),
+    "cancelled": (130, ["HELD"]),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_attach_ends_with_the_exit_code_of_run(kedge: Kedge, models: ModelControl, gate: str, name: str) -> None:
+    code, args = ENDS[name]
+    models.on({"text": ""}, {"text": ""}, prompt=EMPTY)
+    models.on({"text": ""}, prompt="was empty")
+    followed = kedge.start("run", "-q", "--run-id", "r", *arguments(Case(code, args), "", gate))
+    if name == "cancelled":
+        models.wait(held=gate)
+        assert kedge("cancel", "r").code == 0
+    run, attached = finish(followed), kedge("attach", "-q", "r")
+    assert (run.code, attached.code, attached.out) == (code, code, run.out)
+    # The options that would have allowed what was refused are those of `kedge run`.
+    assert attached.err == run.err.replace("; --allow 'bash(touch x)' allows it", "")
+    assert attached.err.count("\n") == (1 if code in (1, 2, 4) else 0)
 
 
 def arguments(case: Case, busy: str, gate: str) -> list[str]:

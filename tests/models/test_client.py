@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -172,6 +175,84 @@ async def test_steps_share_a_connection(models: Models, model_server: ModelServe
         await ask(models, target)
         connections |= {call.peer for call in model_server.calls}
     assert len(connections) == 1
+
+
+class ClosingServer:
+    """Answers `answered` requests of each connection, and hangs up on the next one without a word of an answer."""
+
+    def __init__(self, answered: int = 1, word: bytes = b"", *, is_reset: bool = False) -> None:
+        self.connections = 0
+        self._answered = answered
+        self._word = word  # said before it hangs up
+        self._is_reset = is_reset
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        for _ in range(self._answered):
+            await self._read_request(reader)
+            delta = {"choices": [{"delta": {"content": "hello"}, "finish_reason": "stop"}]}
+            body = b"data: %b\n\ndata: [DONE]\n\n" % json.dumps(delta).encode()
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(body)
+            writer.write(head + body)
+            await writer.drain()
+        await self._read_request(reader)
+        writer.write(self._word)
+        if self._is_reset:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+    async def _read_request(self, reader: asyncio.StreamReader) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
+
+
+@contextlib.asynccontextmanager
+async def served(answer: Answerer) -> AsyncGenerator[Endpoint]:
+    server = await asyncio.start_server(_until_gone(answer), HOST, 0)
+    async with server:
+        url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}/v1"
+        yield Endpoint(provider="openai", model="m", base_url=url, api_key=KEY)
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
+async def test_a_kept_connection_that_is_closed_as_it_is_used_is_replaced_at_once(
+    models: Models, *, is_reset: bool
+) -> None:
+    closing = ClosingServer(is_reset=is_reset)
+    async with served(closing) as target:
+        for _ in range(3):
+            assert text(await ask(models, target)) == "hello"
+        await models.close()
+    assert closing.connections == 3
+
+
+async def test_all_kept_connections_may_be_closed_as_they_are_used(models: Models) -> None:
+    closing = ClosingServer()
+    async with served(closing) as target:
+        both = await asyncio.gather(ask(models, target), ask(models, target))
+        assert [text(deltas) for deltas in both] == ["hello"] * 2
+        assert closing.connections == 2
+        assert text(await ask(models, target)) == "hello"
+        await models.close()
+
+
+async def test_a_new_connection_that_is_closed_is_a_fault(models: Models) -> None:
+    closing = ClosingServer(answered=0)
+    async with served(closing) as target:
+        with pytest.raises(Transient) as caught:
+            await ask(models, target)
+        await models.close()
+    assert (caught.value.code, closing.connections) == ("dropped", 1)
+
+
+async def test_a_kept_connection_that_broke_off_in_an_answer_is_a_fault(models: Models) -> None:
+    closing = ClosingServer(word=b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nda")
+    async with served(closing) as target:
+        await ask(models, target)
+        with pytest.raises(Transient) as caught:
+            await ask(models, target)
+        await models.close()
+    assert (caught.value.code, closing.connections) == ("dropped", 1)
 
 
 @pytest.mark.parametrize("malformed", ["", "no_done", "rest"])

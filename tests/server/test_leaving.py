@@ -42,6 +42,28 @@ def is_free(server: Server) -> bool:
         return not Path(server.unix.path).exists()
 
 
+def test_a_server_that_stops_neither_undoes_nor_redoes_nor_forks(start: Start, tmp_path: Path) -> None:
+    story = Story(start(), tmp_path)
+    client, workspace = story.client, story.workspace
+    sessions: list[str] = []
+    for _ in range(2):
+        sessions.append(client.session(workspace))
+        client.ended(workspace, client.submit(workspace, sessions[-1], "say it"))
+    done(client.post(f"{workspace}/sessions/{sessions[0]}/undo", {}))
+    story.leave()
+    for session_id, what in ((sessions[0], "redo"), (sessions[1], "undo"), (sessions[1], "fork")):
+        answer = client.post(f"{workspace}/sessions/{session_id}/{what}", {})
+        assert (answer.status, answer.code) == (503, "shutting_down"), what
+        assert int(answer.headers["retry-after"]) > 0
+    story.server.signal(signal.SIGTERM)
+    assert story.server.left() == 0
+    client = start().client
+    counts = [len(done(client.get(f"{workspace}/sessions/{each}/messages"))["messages"]) for each in sessions]
+    assert counts == [0, 2], "nothing was done"
+    assert len(done(client.get(f"{workspace}/sessions"))["sessions"]) == 3
+    done(client.post(f"{workspace}/runs/{story.run_id}/cancel"))
+
+
 class Asking(threading.Thread):
     """A request that waits, beside the test."""
 

@@ -47,6 +47,12 @@ def test_the_token_is_made_on_first_use_and_kept(place: Place, start: Start) -> 
     assert [path.name for path in place.data_dir.glob("token*")] == ["token"]
 
 
+def test_localhost_is_this_machine_and_needs_no_insisting(start: Start) -> None:
+    server = start("--host", "tcp://localhost:0")
+    assert Client(server.tcp, server.token).get("/v1/health").status == 200
+    assert Client(server.tcp, "another").get("/v1/health").status == 401
+
+
 def test_without_tcp_no_token_is_made(place: Place, start: Start) -> None:
     start()
     assert not (place.data_dir / "token").exists()

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from kedge.agent.calls import DENIED
-from kedge.protocol.messages import FinishReason, Message, ToolCall, ToolResult, finish_of, text_of
+from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, ToolResult, finish_of, text_of
 
 # A step with another reason was not finished by the model: its calls are never run.
 _WHOLE: frozenset[FinishReason] = frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "unknown"})
 _CUT_OFF: frozenset[FinishReason] = frozenset({"max_tokens", "content_filter"})
+
+# Sent in the request alone, as nobody said it: a model that answers the same to the same would be silent again.
+_ASK_AGAIN = "Your last answer was empty. Go on with the task, or give the answer."
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -55,3 +58,22 @@ def last_step(history: Sequence[Message], run_id: str) -> Step | None:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
         return Step(message, finish.reason, calls, results)
     return None
+
+
+def count_empty_answers(history: Sequence[Message], run_id: str) -> int:
+    """How many answers with neither text nor calls the conversation ends with. A history has no failed attempts."""
+    count = 0
+    for message in reversed(history):
+        finish = finish_of(message.parts)
+        if message.role != "assistant" or message.run_id != run_id or message.summary or finish is None:
+            break
+        has_calls = any(isinstance(part, ToolCall) for part in message.parts)
+        if has_calls or finish.reason not in _WHOLE or text_of(message.parts).strip():
+            break
+        count += 1
+    return count
+
+
+def with_empty_answer_named(history: Sequence[Message]) -> list[Message]:
+    """The history for the step after an empty answer, which itself is not sent: the model is told to speak."""
+    return [*history, msgspec.structs.replace(history[-1], role="user", parts=[Text(_ASK_AGAIN)], model=None)]

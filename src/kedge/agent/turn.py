@@ -18,7 +18,7 @@ from kedge.agent.limits import Limits
 from kedge.agent.params import spec_of
 from kedge.agent.parts import Parts
 from kedge.agent.place import TurnPlace
-from kedge.agent.progress import Step, last_step
+from kedge.agent.progress import Step, count_empty_answers, last_step, with_empty_answer_named
 from kedge.agent.results import known_files
 from kedge.agent.schema import OutputSchema
 from kedge.agent.step import ContextFull, Steps
@@ -31,12 +31,15 @@ from kedge.engine.turn import TurnContext
 from kedge.files.environment import env_outside, possible
 from kedge.models.effort import effort_of
 from kedge.models.values import ModelInfo, StepRequest, ToolSpec
+from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message
 from kedge.tools.permissions.grants import granted
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
 from kedge.tools.sandbox.sandbox import can_hold_read_only
+
+MAX_EMPTY_ANSWERS = 2  # in a row: one is asked for once more
 
 
 class _Hands(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,8 +111,12 @@ class _Turn:
         if is_nearly_full(history, hands.steps.endpoint.info, hands.place.config.agent):
             await self._summarise(history, "full")
             history = await self._ctx.history()
+        asked = history
+        if count_empty_answers(history, self._run_id):
+            await self._tell_of_empty_answer()
+            asked = with_empty_answer_named(history)
         try:
-            await hands.steps.take(self._request(hands, history))
+            await hands.steps.take(self._request(hands, asked))
         except ContextFull as full:
             if not any(message.role == "assistant" for message in history):  # the prompt alone is too much
                 raise TurnFailed(full.error.text, full.error.code) from full
@@ -136,7 +143,26 @@ class _Turn:
         """Whether a step without calls is the run's answer; raises where it cannot be one."""
         if step.is_cut_off:  # half an answer is there to be read, and is no success that a script could build on
             raise TurnFailed((_HALF_AN_ANSWER if step.text else _NO_ANSWER)[step.reason], step.reason)
+        if empty := count_empty_answers(history, self._run_id):
+            if empty >= MAX_EMPTY_ANSWERS:
+                raise TurnFailed(
+                    "the model's answer was empty, twice; ask again, or choose another model", "empty_answer"
+                )
+            return False
         return self._schema is None or self._schema.check(history, self._run_id)
+
+    async def _tell_of_empty_answer(self) -> None:
+        details = {"attempt": MAX_EMPTY_ANSWERS, "of": MAX_EMPTY_ANSWERS, "delay_s": 0.0}
+        await self._ctx.tell(
+            AgentEvent(
+                type="retry",
+                run_id="",
+                session_id="",
+                error="the model's answer was empty",
+                code="empty_answer",
+                details=details,
+            )
+        )
 
     async def _ready(self, history: list[Message]) -> _Hands:
         """What the turn works with, put together when it is first needed."""

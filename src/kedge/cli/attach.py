@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, command, complain, connect, one_line
+from kedge.cli.common import command, complain, connect, one_line
 from kedge.cli.console import Console, Stopped, is_terminal, open_standard_streams
+from kedge.cli.last_lines import exit_code_of_end, explanation_of_end
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.printing import JsonPrinter, TextPrinter
 from kedge.client.errors import Refused
@@ -41,20 +42,20 @@ def _attach(options: Options) -> int:
     try:
         with connect(options, name="kedge attach", waiter=console) as client:
             follower = Attached(client, _run(client, run_id))
-            end = _follow(options, console, follower)
+            _follow(options, console, follower)
     except Stopped as stop:
         console.hide()
         return complain(f"left; run {run_id} goes on", 128 + stop.signum)
     finally:
         console.hide()
-    if end.get("cancelled"):
-        return EXIT_CANCELLED
-    if (error := end.get("error")) is not None:
-        return complain(one_line(error, 1000) or "the run failed", EXIT_FAILED)
-    return EXIT_OK
+    view = follower.core.view
+    assert view.end is not None
+    code = exit_code_of_end(view.end, view.requests.refused)
+    line = explanation_of_end(view.end, view.requests.refused, with_options=False)
+    return code if line is None else complain(one_line(line, 1000), code)
 
 
-def _follow(options: Options, console: Console, follower: Attached) -> dict[str, Any]:
+def _follow(options: Options, console: Console, follower: Attached) -> None:
     view = follower.core.view
     if options.has("json"):
         printer = JsonPrinter(console, with_deltas=options.has("stream"))
@@ -69,7 +70,6 @@ def _follow(options: Options, console: Console, follower: Attached) -> dict[str,
     assert view.end is not None
     printer.finish(view.end)
     console.flush()
-    return view.end
 
 
 def _run(client: Client, run_id: str) -> dict[str, Any]:

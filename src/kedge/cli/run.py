@@ -6,17 +6,15 @@ import os
 
 from kedge.cli import stdin
 from kedge.cli.common import (
-    EXIT_CANCELLED,
     EXIT_FAILED,
     EXIT_OK,
-    EXIT_REFUSED,
     EXIT_USAGE,
     complain,
     connect,
     exit_code_of,
 )
 from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
-from kedge.cli.last_lines import refusal, summary
+from kedge.cli.last_lines import exit_code_of_end, explanation_of_end, summary
 from kedge.cli.options import Options, UsageError
 from kedge.cli.printing import JsonPrinter, TextPrinter
 from kedge.cli.run_options import HELP, as_text, differing, parse
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 EXIT_TIME_UP = 124
 EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
 
-USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
 CANCEL_S = 10.0  # the end of a cancelled run is written within 5 s (P6)
 
 
@@ -178,17 +175,15 @@ class Command:
         return TextPrinter(self._console, view, is_live=is_live, is_quiet=self._is_quiet, shows_calls=is_terminal(2))
 
     def _conclude(self, follower: _Follower, end: dict[str, Any]) -> int:
-        code = EXIT_OK
-        if end.get("cancelled"):
-            code = _cancelled_code(self._console, follower)
-        elif (error := end.get("error")) is not None:
-            code = EXIT_USAGE if end.get("code") in USAGE_CODES else EXIT_FAILED
-            self._note(" ".join(error.split()) or "the run failed")
-        elif refused := follower.core.view.requests.refused:
-            code = EXIT_REFUSED
-            self._note(refusal(refused))
-        if code == EXIT_TIME_UP:
+        refused = follower.core.view.requests.refused
+        code = exit_code_of_end(end, refused)
+        if (line := explanation_of_end(end, refused, with_options=True)) is not None:
+            self._note(line)
+        if end.get("cancelled") and follower.is_time_up:
+            code = EXIT_TIME_UP
             self._note(f"not done after {self._options.get('timeout')} s; the run was cancelled")
+        elif end.get("cancelled") and self._console.signum is not None:
+            code = 128 + self._console.signum
         if not self._is_quiet and (line := summary(self._console.elapsed_s, end.get("usage", {}))):
             self._note(line)
         return code
@@ -254,9 +249,3 @@ def _session_of(client: Client, run_id: str) -> str | None:
         if error.code != "run_not_found":
             raise
     return None
-
-
-def _cancelled_code(console: Console, follower: _Follower) -> int:
-    if follower.is_time_up:
-        return EXIT_TIME_UP
-    return EXIT_CANCELLED if console.signum is None else 128 + console.signum

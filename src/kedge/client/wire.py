@@ -95,7 +95,6 @@ class Wire:
             body = b""
             while not parser.has_head:
                 body = self._receive(sock, parser)
-            self._saw(parser)
             if parser.status != 200:
                 while not parser.is_complete:
                     body += self._receive(sock, parser)

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncGenerator, Generator, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -22,6 +22,7 @@ from kedge.models.way import ANY_WAY, Way, is_loopback
 
 KEEP_IDLE = 20  # connections kept for the next step; a handshake costs more than they do
 KEEP_IDLE_S = 60.0
+MAX_STALE = 3  # kept connections that one request may find closed; a server that always hangs up is a fault
 VARIABLES = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
 MAX_WAYS = 16  # clients with a proxy or certificates of their own; each holds some hundred KB
 
@@ -67,9 +68,7 @@ class Transport:
         """Leaving it before the body's end closes the connection."""
         async with self._client_for(request, way) as (client, url, host):
             with _in_our_words(host):
-                async with client.stream(
-                    request.method, url, headers=request.headers, content=request.body
-                ) as response:
+                async with contextlib.aclosing(await _send(client, request, url)) as response:
                     yield Answer(response, host)
 
     async def close(self) -> None:
@@ -111,6 +110,32 @@ class Transport:
         given_up = [self._clients.pop(way) for way in idle[: max(0, len(self._clients) - MAX_WAYS)]]
         for each in given_up:
             await each.client.aclose()
+
+
+async def _send(client: httpx2.AsyncClient, request: HttpRequest, url: str) -> httpx2.Response:
+    """Send it, and again at once where a kept connection turns out to be closed: a server may close an idle one at the
+    moment in which it is used, and then has not seen the request. What fails on a new connection is a fault."""
+    for stale in range(MAX_STALE + 1):
+        is_new = False
+
+        async def watch(event: str, _info: dict[str, Any]) -> None:
+            nonlocal is_new
+            is_new = is_new or ".connect_" in event
+
+        sent = client.build_request(
+            request.method, url, headers=request.headers, content=request.body, extensions={"trace": watch}
+        )
+        try:
+            return await client.send(sent, stream=True)
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
+            if is_new or stale == MAX_STALE or not _is_unanswered(error):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _is_unanswered(error: httpx2.TransportError) -> bool:
+    """Whether the connection was closed before anything of an answer came."""
+    return not isinstance(error, httpx2.RemoteProtocolError) or "without sending a response" in str(error)
 
 
 class _Client:
