@@ -85,6 +85,11 @@ class Rewinder:
         work = self._fork(workspace_id, session_id, message_id, with_files=with_files, dry_run=dry_run, force=force)
         return await self._begun(work)
 
+    async def wait_for_all(self) -> None:
+        """Wait for the undos, redos and forks that are at work now, whatever becomes of them."""
+        if self.at_work:
+            await asyncio.wait(set(self.at_work))
+
     def _check(self, workspace_id: str) -> None:
         self._engine.feed(workspace_id)
         self._engine.check_accepting()
