@@ -70,7 +70,7 @@ class Engine:
         self._accepting = Tasks()  # their callers are told what came of it, also by a server that stops (P1)
         self.actors = Actors(self)
         self.kept = KeptGroups()
-        self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks)
+        self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks, self.kept)
         self.rewinder = Rewinder(self)
         self._observe = observe
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
