@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -142,3 +144,65 @@ def test_an_undo_whose_server_dies_when_it_is_done_takes_back_nothing_more(home:
     shown = kedge("session", "show", session_id).out
     assert asking(text="first") in shown
     assert asking(text="second") not in shown
+
+
+SERVE = bash("touch .git/started; while test ! -e .git/over; do sleep 0.05; done", run_in_background=True)
+
+
+@pytest.fixture
+def job(project: Project) -> Generator[str]:
+    """The session of a background job that is alive, and ends with the test."""
+    started = project.run(project.prompt(step(SERVE), text="Started."), "-y")
+    assert (started.code, started.out) == (0, "Started.\n"), started
+    jobs = done(project.client.get(f"{project.workspace}/jobs"))["jobs"]
+    assert [each["state"] for each in jobs] == ["running"]
+    yield jobs[0]["session_id"]
+    (project.directory / ".git/over").touch()
+
+
+def test_what_a_person_does_between_two_runs_stays_while_a_job_lives(project: Project, job: str) -> None:
+    readme, price = project.directory / "README.md", project.directory / "shop/price.py"
+    readme.write_text("# Shop\nMY HAND EDIT\n")
+    assert project.run(project.prompt(step(bash("echo b >> shop/price.py")), text="B"), "-y").code == 0
+    assert [line.split()[-1] for line in session(project, "files").out.splitlines()] == ["FILE", "shop/price.py"]
+    undone = session(project, "undo")
+    assert undone.code == 0, undone
+    assert undone.out.splitlines()[0] == "modified  shop/price.py", undone
+    assert readme.read_text() == "# Shop\nMY HAND EDIT\n"
+    assert not price.read_text().endswith("b\n")
+    session(project, "redo")
+    assert (readme.read_text(), price.read_text()[-2:]) == ("# Shop\nMY HAND EDIT\n", "b\n")
+
+
+def test_the_undo_of_a_session_with_a_job_names_what_may_be_the_users(project: Project, job: str) -> None:
+    readme = project.directory / "README.md"
+    readme.write_text("by hand, or by the job\n")
+    route = f"{project.workspace}/sessions/{job}"
+    answer = done(project.client.post(f"{route}/undo", {"dry_run": True}))
+    assert answer["files"] == [{"path": "README.md", "status": "modified", "obstacle": "background_job"}]
+    undone = session(project, "undo", job)
+    assert undone.code == 0, undone
+    assert undone.out.splitlines()[0].startswith("left      README.md  (changed while a background job ran"), undone
+    assert "--include-unsure" in undone.err
+    assert readme.read_text() == "by hand, or by the job\n"
+    done(project.client.post(f"{route}/redo", {}))
+    asked_for = session(project, "undo", job, "--include-unsure")
+    assert asked_for.out.splitlines()[0] == "modified  README.md", asked_for
+    assert readme.read_text() == "# Shop\n"
+    session(project, "redo", job)
+    assert readme.read_text() == "by hand, or by the job\n"
+
+
+def test_the_same_edits_after_a_checkout_are_undone_while_a_job_lives(project: Project, job: str) -> None:
+    names = ("a.txt", "b.txt", "c.txt")
+    for name in names:
+        (project.directory / name).write_text("one\n")
+    subprocess.run(["git", "add", *names], cwd=project.directory, check=True)
+    work = step(bash("for f in a b c; do echo two >> $f.txt; done"))
+    assert project.run(project.prompt(work, text="A"), "-y").code == 0
+    subprocess.run(["git", "checkout", "-q", "--", *names], cwd=project.directory, check=True)
+    assert project.run(project.prompt(work, text="B"), "-y").code == 0
+    found = done(project.client.get(f"{project.workspace}/sessions"))["sessions"][0]
+    undone = done(project.client.post(f"{project.workspace}/sessions/{found['id']}/undo", {}))
+    assert undone["files"] == [{"path": name, "status": "modified"} for name in names]
+    assert [(project.directory / name).read_text() for name in names] == ["one\n"] * 3

@@ -16,7 +16,6 @@ from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
 from kedge.protocol.files import FilesConflict
 from kedge.protocol.messages import text_of
-from kedge.protocol.sessions import Session
 from tests.engine.undoing import do, said
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
@@ -337,20 +336,3 @@ async def test_a_directory_in_the_place_of_a_changed_file_stays_and_the_rest_goe
     (root / "a/hollow").mkdir(parents=True)
     await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
     assert ((root / "a/hollow").is_dir(), (root / "b").read_text()) == (True, "one")
-
-
-async def test_a_session_that_is_deleted_during_an_undo_is_said_to_be_gone(
-    kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turn.by_tool("edit", root / "a", b"a")
-    session = await kedge.session()
-    await do(kedge, session, "edit")
-    real = kedge.store.files.finish_undo
-
-    async def finish(undo_id: int, plan: bytes) -> Session:
-        await kedge.engine.delete_session(kedge.workspace_id, session)
-        return await real(undo_id, plan)
-
-    monkeypatch.setattr(kedge.store.files, "finish_undo", finish)
-    with pytest.raises(NotFound):
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)

@@ -180,7 +180,10 @@ async def test_what_is_too_large_to_keep_is_said_and_left_alone(
     assert (root / "large").read_bytes() == b"y" * 102
 
 
-async def test_after_a_crash_in_a_command_what_it_did_is_still_undone(kedge: Kedge, turn: FileTurn, root: Path) -> None:
+async def test_after_a_crash_in_a_command_what_changed_is_named_and_undone_if_asked_for(
+    kedge: Kedge, turn: FileTurn, root: Path
+) -> None:
+    """Until the next server looks, the user may have changed files, too."""
     (root / "a").write_text("one")
     turn.by_command("first", lambda: None)
     session = await kedge.session()
@@ -191,7 +194,11 @@ async def test_after_a_crash_in_a_command_what_it_did_is_still_undone(kedge: Ked
     assert work
     (root / "a").write_text("two")  # and there it died
     await kedge.crash_and_start()
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    assert [(file.path, file.obstacle) for file in undone.files] == [("a", "interrupted")]
+    assert (root / "a").read_text() == "two"
+    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.rewinder.undo(kedge.workspace_id, session, include_unsure=True)
     assert (root / "a").read_text() == "one"
 
 

@@ -129,8 +129,21 @@ async def test_whatever_was_changed_before_a_crash_is_undone(tmp_path: Path, at:
     killed("work", place, at)
     async with server(tmp_path) as kedge:
         await kedge.end("the-work")
-        await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id)
+        dry = await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id, dry_run=True)
+        assert {step.obstacle for step in dry.files} <= {None, "interrupted"}, "each is undone or named"
+        await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id, include_unsure=True)
         assert tree_of(tmp_path / "workspace") == place.before
+
+
+async def test_what_somebody_did_between_a_crash_and_the_next_server_is_left_and_named(tmp_path: Path) -> None:
+    place = await made(tmp_path)
+    killed("work", place, "command.ended")
+    (tmp_path / "workspace/mine").write_bytes(b"by a person")
+    async with server(tmp_path) as kedge:
+        await kedge.end("the-work")
+        undone = await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id)
+        assert ("mine", "interrupted") in [(step.path, step.obstacle) for step in undone.files]
+        assert (tmp_path / "workspace/mine").read_bytes() == b"by a person"
 
 
 async def test_a_file_that_somebody_changed_before_the_next_server_came_is_theirs(tmp_path: Path) -> None:

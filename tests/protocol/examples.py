@@ -367,9 +367,15 @@ EXAMPLES: list[tuple[msgspec.Struct, str]] = [
     ),
     (SessionFiles([], ["/w is not watched"]), '{"files":[],"notes":["/w is not watched"]}'),
     (SessionFilesQuery("r1", True), '{"run_id":"r1","diff":true}'),
-    (UndoBody(message_id="m1", force=True), '{"message_id":"m1","dry_run":false,"force":true}'),
+    (
+        UndoBody(message_id="m1", force=True),
+        '{"message_id":"m1","dry_run":false,"force":true,"include_unsure":false}',
+    ),
     (RedoBody(dry_run=True), '{"dry_run":true}'),
-    (ForkBody(with_files=True), '{"message_id":null,"with_files":true,"dry_run":false,"force":false}'),
+    (
+        ForkBody(with_files=True),
+        '{"message_id":null,"with_files":true,"dry_run":false,"force":false,"include_unsure":false}',
+    ),
     (
         Rewound(
             id="s1",

@@ -59,9 +59,11 @@ class Clients:
             model=self._rng.choices((None, "maker/other"), (9, 1))[0],
             options=self._rng.choices((RunOptions(), RunOptions(max_steps=5)), (9, 1))[0],
         )
+        self._submit(submission, times=self._rng.choices((1, 3), (9, 1))[0])
+
+    def _submit(self, submission: Submission, times: int = 1) -> None:
         run_id = f"r{len(self._sent) + 1}"
         self._sent.append((run_id, submission))
-        times = self._rng.choices((1, 3), (9, 1))[0]
         for _ in range(times):
             self._accept(run_id, submission)
 
@@ -150,11 +152,21 @@ class Clients:
     # what was said, taken back
 
     def undo(self) -> None:
-        call = Call("undo", self._session())
+        parents = [each.parent_session_id for each in self._model.sessions.values() if each.parent_session_id]
+        is_parent = bool(parents) and self._rng.random() < 0.5
+        call = Call("undo", self._rng.choice(parents) if is_parent else self._session())
+        if is_parent:
+            self._world.when_half_undone = self._prompt_a_sub_agent
         call.target = self._message(call.session_id) if self._rng.random() < 0.3 else ""
         is_dry = self._rng.random() < 0.1
         self._world.dies_in_an_undo |= self._rng.random() < 0.2
         self._call(call, lambda e, w: e.rewinder.undo(w, call.session_id, call.target or None, dry_run=is_dry))
+
+    def _prompt_a_sub_agent(self, restoring: list[str]) -> None:
+        """While the files of its parent are being restored: chance alone would hardly ever meet that."""
+        known = [each.id for each in self._model.sessions.values() if each.parent_session_id in restoring]
+        if known:
+            self._submit(Submission(session_id=self._rng.choice(known), prompt=self._world.scripts.script()))
 
     def redo(self) -> None:
         call = Call("redo", self._session())

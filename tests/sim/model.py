@@ -295,7 +295,8 @@ class Model:
                 assert self.runs[error.active_run_id].session_id == call.session_id, f"busy with {error.active_run_id}"
                 assert self.ended_tick.get(error.active_run_id, NEVER) > call.began, f"{call.target}: it was idle"
             case Conflict(code="session_busy"):
-                assert self._may_want("undo", call.session_id) or self._may_want("redo", call.session_id), (
+                family = self._ancestors(call.session_id)
+                assert any(self._may_want(kind, each) for kind in ("undo", "redo") for each in family), (
                     f"{call.target} is refused for an undo that nobody wanted"
                 )
             case Conflict():

@@ -29,6 +29,12 @@ def undo_is_done_while_a_run_is_open() -> Generator[None]:
 
 
 @contextmanager
+def a_sub_agent_is_prompted_while_its_parent_is_undone() -> Generator[None]:
+    with patch.object(undos, "ANCESTORS", "(SELECT ?)"):
+        yield
+
+
+@contextmanager
 def undo_is_forgotten_at_a_crash() -> Generator[None]:
     with patch.object(Rewinder, "recover", nothing_at_all):
         yield
@@ -58,6 +64,7 @@ def fork_lacks_its_last_message() -> Generator[None]:
 MUTANTS = (
     undo_hides_its_first_message_alone,
     undo_is_done_while_a_run_is_open,
+    a_sub_agent_is_prompted_while_its_parent_is_undone,
     undo_is_forgotten_at_a_crash,
     redo_comes_after_a_new_prompt,
     history_is_remembered_with_what_was_undone,

@@ -87,5 +87,6 @@ class Rewinds:
 
     def _redone(self, session_id: str, left: list[str]) -> None:
         assert self.may_want("redo", session_id), f"nobody wanted a redo in {session_id}"
+        assert not self.is_busy(session_id), f"{session_id} is redone while it works"
         assert left == self._undone[session_id][:-1], f"{session_id}: a redo takes back the last undo, and no other"
         self._undone[session_id].pop()

@@ -51,6 +51,7 @@ class World:
         self.disk = Disk()
         self.fuse = 0  # commits until a crash
         self.dies_in_an_undo = False
+        self.when_half_undone: Callable[[list[str]], None] | None = None  # called once, with the sessions
         self._killed: asyncio.Future[None] = self.loop.create_future()
         self._directory = directory
         self._failure: BaseException | None = None
@@ -120,6 +121,7 @@ class World:
         self._killed = self.loop.create_future()
         self.fuse = 0
         self.dies_in_an_undo = False
+        self.when_half_undone = None
         self._writes = SimExecutor(self.loop, self._delay, lanes=1, on_ran=self._group_ran)
         self._reads = SimExecutor(self.loop, self._delay, lanes=4, before=self._before_read)
         self._threads = self.loop.threads = SimExecutor(self.loop, self._delay, lanes=4)
@@ -260,6 +262,9 @@ class World:
         elif self.dies_in_an_undo and self.half_undone():
             self.say("killed in the middle of an undo")
             self.kill()
+        elif self.when_half_undone is not None and (restoring := self.half_undone()):
+            self.loop.call_soon(self.when_half_undone, restoring)
+            self.when_half_undone = None
 
     # when something is wrong
 

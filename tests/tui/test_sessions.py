@@ -158,6 +158,37 @@ async def test_changes_are_shown_undone_and_done_again(served: Home, tmp_path: P
         assert (tmp_path / "old.txt").read_text() == "one\nTWO\n"
 
 
+async def test_an_undo_marks_what_a_background_job_may_have_changed_and_undoes_it_only_if_asked(
+    served: Home, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.txt").write_text("one\n")
+    job = "touch started; while test ! -e over; do sleep 0.05; done"
+    async with kedge(tmp_path, (120, 40), mode="yolo") as hands:
+        calls = [{"name": "bash", "input": {"command": job, "run_in_background": True}}]
+        served.models.on({"tool_calls": json.dumps(calls)}, {"text": "SERVING"}, prompt="serve it")
+        await hands.submit("serve it")
+        await hands.shows("SERVING")
+        await hands.idle()
+        (tmp_path / "mine.txt").write_text("by hand\n")
+        await hands.submit("/undo")
+        await hands.opens("ConfirmDialog")
+        await hands.shows("? mine.txt is left", "including the files marked ?")
+        await hands.press("up", "up", "enter")
+        await hands.shows("Undone: 1 file changed, 1 left as it is")
+        assert (tmp_path / "mine.txt").read_text() == "by hand\n"
+        hands.app.chat.editor.clear()
+        await hands.submit("/redo")
+        await hands.opens("ConfirmDialog")
+        await hands.press("up", "enter")
+        await hands.shows("SERVING", "Redone")
+        await hands.submit("/undo")
+        await hands.opens("ConfirmDialog")
+        await hands.press("up", "enter")
+        await hands.shows("Undone: 2 files changed")
+        assert (tmp_path / "mine.txt").read_text() == "one\n"
+        (tmp_path / "over").touch()
+
+
 async def test_a_reopened_session_shows_the_files_it_changed(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path, (140, 40), mode="yolo") as hands:
         await change(hands, served, tmp_path)

@@ -36,7 +36,7 @@ T = TypeVar("T")
 MAX_SIDE_BY_SIDE = 10  # calls; more would only wait for each other's disk
 
 # Tools that change a file and record it, or none at all. Whatever another one does is looked for in the workspace.
-_SAY_WHAT_THEY_CHANGE = frozenset({"edit", "multiedit", "write", "download", "todos", "question"})
+_SAY_WHAT_THEY_CHANGE = frozenset({"edit", "multiedit", "write", "download", "todos", "question", "job_kill"})
 
 DENIED = "denied"  # in a result's metadata: a person said no, and the turn ends (also after a restart)
 
@@ -121,14 +121,10 @@ class Calls:
 
     async def _run(self, ready: _Ready, context: CallContext) -> Output:
         """What a tool may change without saying so is watched: two looks at the whole workspace."""
-        has_jobs = any(job.is_running for job in self._place.jobs.list())
-        if ready.leave.changes_nothing and not has_jobs:
-            return await ready.tool.run(context, ready.params)
-        is_quiet = ready.tool.is_read_only or ready.tool.name in _SAY_WHAT_THEY_CHANGE
-        if is_quiet and not (has_jobs and ready.tool.name == "job_output"):
+        if ready.leave.changes_nothing or ready.tool.is_read_only or ready.tool.name in _SAY_WHAT_THEY_CHANGE:
             return await ready.tool.run(context, ready.params)
         env, max_bytes = self._place.env, self._place.config.files.max_bytes
-        async with self._ctx.watching_files(env, max_bytes, is_at_work=has_jobs):
+        async with self._ctx.watching_files(env, max_bytes):
             return await ready.tool.run(context, ready.params)
 
     async def _ready(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _Ready | Output:

@@ -6,7 +6,7 @@ import sys
 
 from kedge.cli.common import one_line, print_json, print_table
 from kedge.cli.options import UsageError
-from kedge.client.obstacles import why
+from kedge.client.obstacles import UNSURE, why
 from kedge.client.story import escape, query
 from kedge.protocol.text_safety import visible_line
 
@@ -27,15 +27,21 @@ conversation back to before its last prompt, redo takes that back, fork makes a 
       --message ID        undo: everything from this message on; fork: everything up to it
       --dry-run           only say what would become of which file
       --force             undo, fork: overwrite what somebody else changed since (redo brings it back)
+      --include-unsure    undo, fork: also undo what a background job or an interrupted command may have changed;
+                          some of it may be your own work (redo brings it back)
       --with-files        fork: bring the files back to that message, too
       --run ID            files, diff: of this run alone
 """
-FLAGS = ("--dry-run", "--force", "--with-files")
+FLAGS = ("--dry-run", "--force", "--include-unsure", "--with-files")
 VALUES = ("--message", "--run")
 
 
 def undo(client: Client, words: list[str], options: Options) -> None:
-    body = {"message_id": options.get("message"), "force": options.has("force")}
+    body = {
+        "message_id": options.get("message"),
+        "force": options.has("force"),
+        "include_unsure": options.has("include-unsure"),
+    }
     _rewind(
         client, words, options, "undo", body, lambda it: f"undone; take it back with: kedge session redo {it['id']}"
     )
@@ -50,6 +56,7 @@ def fork(client: Client, words: list[str], options: Options) -> None:
         "message_id": options.get("message"),
         "with_files": options.has("with-files"),
         "force": options.has("force"),
+        "include_unsure": options.has("include-unsure"),
     }
     _rewind(client, words, options, "fork", body, lambda it: f"made {it['id']}")
 
@@ -94,8 +101,11 @@ def _rewind(
     if not is_json:
         for file in plan["files"]:
             left = f"  ({why(file['obstacle'])})" if file.get("obstacle") else ""
-            print(f"{file['status']:<8}  {visible_line(file['path'])}{left}", flush=True)
+            does = "left" if file.get("obstacle") in UNSURE else file["status"]
+            print(f"{does:<8}  {visible_line(file['path'])}{left}", flush=True)
         _note(plan["notes"])
+        if any(file.get("obstacle") in UNSURE for file in plan["files"]):
+            _note(["what may be your own work is left as it is; --include-unsure undoes it, too"])
     if options.has("dry-run"):
         if is_json:
             print_json(plan)

@@ -8,7 +8,11 @@ WHY = {
     "too_large": "was too large to keep",
     "special": "is no ordinary file",
     "not_kept": "is not kept any more",
+    "background_job": "changed while a background job ran: by it, or by you",
+    "interrupted": "changed around a crash of the server: by the command, or by you",
 }
+# It is not known who changed it: the file is left as it is, and the others are restored all the same.
+UNSURE = frozenset({"background_job", "interrupted"})
 
 
 def why(obstacle: str) -> str:

@@ -43,7 +43,7 @@ def _files(changes: Sequence[KeptChange], blobs: Blobs, prefix: bytes, with_diff
     times: dict[bytes, int] = {}
     for change in changes:
         times[change.path] = times.get(change.path, 0) + 1
-    wishes = planning.wishes_of((each.path, decode(each.before), decode(each.after)) for each in changes)
+    wishes = planning.wishes_of(planning.Change(each.path, decode(each.before), decode(each.after)) for each in changes)
     files: list[SessionFile] = []
     left = MAX_DIFF_CHARS
     for wish in sorted(wishes):

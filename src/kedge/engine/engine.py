@@ -71,7 +71,7 @@ class Engine:
         self.actors = Actors(self)
         self.kept = KeptGroups()
         self.persons_groups: set[LeftProcess] = set()  # of commands that a person typed; each leads a session
-        self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks)
+        self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks, self.kept)
         self.rewinder = Rewinder(self)
         self._observe = observe
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
@@ -290,6 +290,7 @@ class Engine:
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):
             await persist(partial(self.wait_end, workspace_id, run_id))
+        await self.rewinder.wait_for_all()  # an undo of this session is finished first: its row goes with the session
         await persist(lambda: self.store.end_delete_session(workspace_id, session_id))
 
     async def _keep_retention(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kedge.engine import cgroups, processes
 from kedge.engine.desk import Desk
@@ -16,24 +16,39 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class _Kept(NamedTuple):
+    workspace_id: str
+    run_id: str
+
+
 class KeptGroups:
-    """Those that outlive their turns: they end with their workspace or the server."""
+    """Those that outlive their turns, background jobs: they end with their workspace or the server."""
 
     def __init__(self) -> None:
-        self._workspaces: dict[LeftProcess, str] = {}
+        self._groups: dict[LeftProcess, _Kept] = {}  # oldest first
+        self._ended: dict[str, str] = {}  # by workspace: the run of a group that ended since `forget_ended`
 
     def __bool__(self) -> bool:
-        return bool(self._workspaces)
+        return bool(self._groups)
 
-    def add(self, record: LeftProcess, workspace_id: str) -> None:
-        self._workspaces[record] = workspace_id
+    def add(self, record: LeftProcess, workspace_id: str, run_id: str) -> None:
+        self._groups[record] = _Kept(workspace_id, run_id)
 
     def discard(self, record: LeftProcess) -> None:
-        self._workspaces.pop(record, None)
+        if kept := self._groups.pop(record, None):
+            self._ended[kept.workspace_id] = kept.run_id
+
+    def run_of(self, workspace_id: str) -> str | None:
+        """The run whose group is at work in the workspace, or was since `forget_ended`; of several, the newest."""
+        alive = [kept.run_id for kept in self._groups.values() if kept.workspace_id == workspace_id]
+        return alive[-1] if alive else self._ended.get(workspace_id)
+
+    def forget_ended(self, workspace_id: str) -> None:
+        self._ended.pop(workspace_id, None)
 
     async def end(self, term_s: float, kill_s: float, workspace_id: str | None = None) -> None:
         """Those of one workspace, or all. They stay on record until they were seen to be gone."""
-        due = [record for record, of in self._workspaces.items() if workspace_id in (None, of)]
+        due = [record for record, kept in self._groups.items() if workspace_id in (None, kept.workspace_id)]
         if survivors := await processes.end_groups(due, term_s, kill_s):
             log.warning("left in the background, and cannot be ended: %s", ", ".join(survivors))
 
@@ -65,7 +80,7 @@ class ProcessGroup:
         self._desk.check()
         claim, record = self._desk.claim, self.record
         await persist(lambda: self._engine.store.keep_process(claim, record))
-        self._engine.kept.add(record, claim.workspace_id)
+        self._engine.kept.add(record, claim.workspace_id, claim.run_id)
         self._of_turn.discard(record)
 
     async def forget(self) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from kedge import failpoints
 from kedge.engine.aside import aside
+from kedge.engine.groups import KeptGroups
 from kedge.engine.persist import persist
 from kedge.engine.sweeping import Sweeper
 from kedge.engine.tasks import Tasks
@@ -38,7 +39,8 @@ from kedge.files.states import (
 )
 from kedge.files.tracked import Uncovered
 from kedge.files.versions import Versions
-from kedge.protocol.errors import KedgeError
+from kedge.protocol.errors import KedgeError, NotFound
+from kedge.protocol.files import Unsure
 from kedge.protocol.messages import whole_characters
 from kedge.store.files_port import NewChange, NewWork, OpenWork
 from kedge.store.port import Store
@@ -63,14 +65,18 @@ class Author(NamedTuple):
 
 
 class Keeper:
-    def __init__(self, store: Store, versions: Versions, root_of: Callable[[str], Path], tasks: Tasks) -> None:
+    def __init__(
+        self, store: Store, versions: Versions, root_of: Callable[[str], Path], tasks: Tasks, jobs: KeptGroups
+    ) -> None:
         self.versions = versions
         self.sweeper = Sweeper(store, versions, tasks)
         self._store = store
         self._root_of = root_of
         self._tasks = tasks
+        self._jobs = jobs
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._live: dict[int, Author] = {}  # work whose turn will say itself what became of it
+        self._unfinished: set[int] = set()  # work that was begun here; any other is of a dead server
 
     def alone(self, workspace_id: str) -> asyncio.Lock:
         return self._locks[workspace_id]
@@ -100,26 +106,15 @@ class Keeper:
 
     @contextlib.asynccontextmanager
     async def watching(
-        self,
-        author: Author,
-        env: Mapping[str, str],
-        max_bytes: int,
-        tell: Callable[[str], Awaitable[None]],
-        *,
-        is_at_work: bool,
+        self, author: Author, env: Mapping[str, str], max_bytes: int, tell: Callable[[str], Awaitable[None]]
     ) -> AsyncGenerator[None]:
-        """Around a command. `is_at_work`: an earlier one goes on in the background, and what changed since is its."""
+        """Around a command: what changes meanwhile counts as its work, and what changed before does not."""
         self.sweeper.max_bytes = max_bytes
         try:
             async with self.alone(author.workspace_id):
                 await self.settle_alone(author.workspace_id)
-                earlier = await self._look(author, env)
-                others = [work for work, whose in self._live.items() if whose.workspace_id == author.workspace_id]
+                await self._look_between(author.workspace_id, author.root, env)
                 work = await self._begun(author, NewWork())
-                if others:
-                    await self._record(others[-1], author.root, earlier, is_last=False)
-                else:
-                    await self._record(work, author.root, earlier if is_at_work else [], is_last=False)
         except Uncovered as error:
             why = f"{author.root} is not watched: {error.why}"
             if await persist(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why)):
@@ -132,6 +127,31 @@ class Keeper:
             await self._watched(work, author, env)
             raise
         await self._watched(work, author, env)
+
+    async def look_for_jobs(self, workspace_id: str) -> None:
+        """If a background job was at work since the last look, record what changed. For who is `alone`."""
+        if self._jobs.run_of(workspace_id) is not None:
+            with contextlib.suppress(Uncovered):
+                await self._look_between(workspace_id, self._root_of(workspace_id), os.environ)
+
+    async def _look_between(self, workspace_id: str, root: Path, env: Mapping[str, str]) -> None:
+        """Look at what changed while no command ran: it is the user's, and with a background job it may be the job's.
+
+        Unless a command of another run is at work: then it counts as that one's. Raises `Uncovered`.
+        """
+        job_run_id = self._jobs.run_of(workspace_id)
+        self._jobs.forget_ended(workspace_id)
+        found = await self._look(Author(workspace_id, "", root), env)
+        commands = [work for work, whose in self._live.items() if whose.workspace_id == workspace_id]
+        if commands:
+            await self._record(commands[-1], root, found, is_last=False)
+            return
+        if found and job_run_id is not None:
+            with contextlib.suppress(NotFound):  # its session was deleted: nobody can undo it
+                work = await self._begun(Author(workspace_id, job_run_id, root), NewWork())
+                await self._record(work, root, found, unsure="background_job")
+                return
+        await self._save(root)
 
     async def release(self, workspace_id: str, run_id: str) -> None:
         """A turn is over: what it began and did not finish is looked into, before its end if that takes no time."""
@@ -159,7 +179,8 @@ class Keeper:
             except sqlite3.Error as error:  # whoever comes next tries it again; nobody's command waits for that
                 log.warning("what became of %r could not be kept: %s", work.path, error)
             else:
-                await self._record(work.id, root, found)
+                is_known = work.after is not None or work.id in self._unfinished
+                await self._record(work.id, root, found, unsure=None if is_known else "interrupted")
         commands = [work for work in left if work.path is None]
         if not commands:
             return
@@ -168,7 +189,9 @@ class Keeper:
         except Uncovered:
             found = []
         for work in commands:
-            await self._record(work.id, root, found if work is commands[-1] else [])
+            # Since a server died the user may have been at work, too.
+            unsure = None if work.id in self._unfinished else "interrupted"
+            await self._record(work.id, root, found if work is commands[-1] else [], unsure=unsure)
 
     async def settle_all(self) -> None:
         """What a dead server left."""
@@ -179,11 +202,13 @@ class Keeper:
     async def _begun(self, author: Author, work: NewWork) -> int:
         begun = await persist(lambda: self._store.files.begin_work(author.workspace_id, author.run_id, work))
         self._live[begun] = author
+        self._unfinished.add(begun)
         return begun
 
     async def _watched(self, work: int, author: Author, env: Mapping[str, str]) -> None:
         failpoints.hit("command.ended")
         async with self.alone(author.workspace_id):
+            self._jobs.forget_ended(author.workspace_id)
             try:
                 found = await self._look(author, env)
             except Uncovered as error:
@@ -207,6 +232,7 @@ class Keeper:
         except (OSError, sqlite3.Error) as error:
             log.warning("what became of %r could not be kept, and is looked into later: %s", path, error)
             self._live.pop(work, None)  # its turn may have been left behind
+            self._unfinished.discard(work)
             return
         found = [Difference(path, before.state, after.state)]
         if hollow is not None:
@@ -234,20 +260,26 @@ class Keeper:
         *,
         is_last: bool = True,
         counts: tuple[int, int] | None = None,
+        unsure: Unsure | None = None,
     ) -> None:
-        changes = await asyncio.to_thread(self._told, root, found, counts) if found else []
+        changes = await asyncio.to_thread(self._told, root, found, counts, unsure) if found else []
         bites = [changes[start : start + RECORDED_AT_ONCE] for start in range(0, len(changes), RECORDED_AT_ONCE)]
         if is_last and not bites:
             bites.append([])  # that nothing changed ends the work, too
         for place, bite in enumerate(bites, 1):
             is_end = is_last and place == len(bites)
             await persist(partial(self._store.files.record_changes, work, bite, is_last=is_end))
+        await self._save(root)
+        if is_last:
+            self._live.pop(work, None)
+            self._unfinished.discard(work)
+
+    async def _save(self, root: Path) -> None:
+        """What was seen is dealt with: the next look begins from there."""
         try:
             await asyncio.to_thread(self.versions.trees.save, os.fsencode(root))
         except sqlite3.Error as error:  # then the next look sees it again, and it is on record twice
             log.warning("what was seen of %s could not be noted: %s", root, error)
-        if is_last:
-            self._live.pop(work, None)
 
     # From here on in threads.
 
@@ -287,7 +319,9 @@ class Keeper:
         except sqlite3.Error:
             return 0, 0  # a number for people; the change itself counts
 
-    def _told(self, root: Path, found: Sequence[Difference], counts: tuple[int, int] | None) -> list[NewChange]:
+    def _told(
+        self, root: Path, found: Sequence[Difference], counts: tuple[int, int] | None, unsure: Unsure | None
+    ) -> list[NewChange]:
         prefix = os.fsencode(root) + b"/"
         changes: list[NewChange] = []
         for each in sorted(found):
@@ -300,6 +334,7 @@ class Keeper:
                     after=encode(each.after),
                     added=added if each.after.kind != "absent" else 0,
                     removed=removed if each.before.kind != "absent" else 0,
+                    unsure=unsure,
                 )
             )
         return changes

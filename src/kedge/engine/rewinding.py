@@ -12,14 +12,14 @@ import logging
 import os
 import sqlite3
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kedge import failpoints
 from kedge.engine.persist import persist
 from kedge.files import planning, restoring
-from kedge.files.planning import Plan, Wish, reversed_steps
+from kedge.files.planning import Change, Plan, Wish, reversed_steps
 from kedge.files.restoring import Changed, Step
-from kedge.files.states import State, decode, observe_below
+from kedge.files.states import decode, observe_below
 from kedge.protocol.errors import NotFound, SessionBusy, Unavailable
 from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
 from kedge.protocol.messages import whole_characters
@@ -38,7 +38,15 @@ _WORDS: dict[Obstacle, str] = {
     "too_large": "too large to be kept",
     "special": "not a file that is kept",
     "not_kept": "no longer kept",
+    "background_job": "changed by a background job, or by you",
+    "interrupted": "changed around a crash, by the command or by you",
 }
+
+
+class _How(NamedTuple):
+    is_dry: bool
+    force: bool
+    include_unsure: bool
 
 
 class Rewinder:
@@ -60,10 +68,15 @@ class Rewinder:
         *,
         dry_run: bool = False,
         force: bool = False,
+        include_unsure: bool = False,
     ) -> Rewound:
-        """Back to before a message: by default the last one that a person sent."""
+        """Back to before a message: by default the last one that a person sent.
+
+        `include_unsure`: also undo what may be the user's own work, changed while a job ran or around a crash.
+        """
         self._check(workspace_id)
-        return await self._begun(self._undo(workspace_id, session_id, message_id, dry_run=dry_run, force=force))
+        how = _How(is_dry=dry_run, force=force, include_unsure=include_unsure)
+        return await self._begun(self._undo(workspace_id, session_id, message_id, how))
 
     async def redo(self, workspace_id: str, session_id: str, *, dry_run: bool = False) -> Rewound:
         """Take back the last undo. It never overwrites: what was done since the undo is nowhere else."""
@@ -79,11 +92,17 @@ class Rewinder:
         with_files: bool = False,
         dry_run: bool = False,
         force: bool = False,
+        include_unsure: bool = False,
     ) -> Rewound:
         """A new session that goes on after a message; with its files, those are as they were there."""
         self._check(workspace_id)
-        work = self._fork(workspace_id, session_id, message_id, with_files=with_files, dry_run=dry_run, force=force)
-        return await self._begun(work)
+        how = _How(is_dry=dry_run, force=force, include_unsure=include_unsure)
+        return await self._begun(self._fork(workspace_id, session_id, message_id, how, with_files=with_files))
+
+    async def wait_for_all(self) -> None:
+        """Wait for the undos, redos and forks that are at work now, whatever becomes of them."""
+        if self.at_work:
+            await asyncio.wait(set(self.at_work))
 
     def _check(self, workspace_id: str) -> None:
         self._engine.feed(workspace_id)
@@ -112,29 +131,20 @@ class Rewinder:
             log.warning("undo %d cannot be finished (%s), and is taken back", undo.id, error)
             await self._taken_back(undo.workspace_id, undo.id, forward)
 
-    async def _undo(
-        self, workspace_id: str, session_id: str, message_id: str | None, *, dry_run: bool, force: bool
-    ) -> Rewound:
+    async def _undo(self, workspace_id: str, session_id: str, message_id: str | None, how: _How) -> Rewound:
         async with self._keeper.alone(workspace_id):
             await self._check_idle(workspace_id, session_id)
             await self._keeper.settle_alone(workspace_id)
             cut = await self._store.files.cut_before(workspace_id, session_id, message_id)
-            return await self._back(workspace_id, session_id, cut, None, dry_run=dry_run, force=force)
+            return await self._back(workspace_id, session_id, cut, None, how)
 
     async def _fork(
-        self,
-        workspace_id: str,
-        session_id: str,
-        message_id: str | None,
-        *,
-        with_files: bool,
-        dry_run: bool,
-        force: bool,
+        self, workspace_id: str, session_id: str, message_id: str | None, how: _How, *, with_files: bool
     ) -> Rewound:
         files = self._store.files
         if not with_files:
             cut = await files.cut_after(workspace_id, session_id, message_id)
-            if dry_run:
+            if how.is_dry:
                 return _rewound(await self._store.session(workspace_id, session_id), None, [], is_dry=True)
             session = await files.fork(workspace_id, session_id, cut.message_id)
             return _rewound(session, None, [])
@@ -142,7 +152,7 @@ class Rewinder:
             await self._check_idle(workspace_id, session_id)
             await self._keeper.settle_alone(workspace_id)
             cut = await files.cut_after(workspace_id, session_id, message_id)
-            return await self._back(workspace_id, session_id, cut, cut.message_id, dry_run=dry_run, force=force)
+            return await self._back(workspace_id, session_id, cut, cut.message_id, how)
 
     async def _redo(self, workspace_id: str, session_id: str, *, dry_run: bool) -> Rewound:
         async with self._keeper.alone(workspace_id):
@@ -162,21 +172,21 @@ class Rewinder:
             session = await self._carried_out(workspace_id, undo.id, plan.to_do(), undo.plan)
             return _rewound(session, None, told)
 
-    async def _back(
-        self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, *, dry_run: bool, force: bool
-    ) -> Rewound:
+    async def _back(self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, how: _How) -> Rewound:
         files = self._store.files
-        changes = await files.changes(workspace_id, session_id, cut.seq)
-        plan = await self._planned(workspace_id, planning.wishes_of(map(_states, changes)), keeps=not dry_run)
+        await self._keeper.look_for_jobs(workspace_id)
+        changes = map(_states, await files.changes(workspace_id, session_id, cut.seq, with_unsure=True))
+        wishes = planning.wishes_of(changes, include_unsure=how.include_unsure)
+        plan = await self._planned(workspace_id, wishes, keeps=not how.is_dry)
         told = self._told(workspace_id, plan)
         notes = [
             f"{why}; what its commands changed stays"
             for why in await files.unwatched(workspace_id, session_id, cut.seq)
         ]
-        if dry_run:
+        if how.is_dry:
             session = await self._store.session(workspace_id, session_id)
             return _rewound(session, cut.prompt, told, notes, is_dry=True)
-        if plan.has_obstacles and not force:
+        if plan.has_obstacles and not how.force:
             raise FilesConflict(_refusal(told, "force overwrites what was changed, and leaves the rest alone"), told)
         steps = plan.to_do()
         encoded = planning.encode_steps(steps)
@@ -213,6 +223,7 @@ class Rewinder:
         with contextlib.suppress(sqlite3.Error):  # it would be said to be that one's, which the content decides
             for step in steps:
                 self._keeper.versions.trees.note(root, step.path, observe_below(root, step.path))
+            self._keeper.versions.trees.save(root)  # nor by the server that comes after a crash
 
     def _restore_rest(self, steps: Sequence[Step], mark: str, stop: bytes) -> None:
         """Whatever state each path is in; one that somebody changed meanwhile is theirs."""
@@ -244,7 +255,7 @@ class Rewinder:
                 obstacle=obstacle,
             )
             for step, obstacle in sorted(plan.steps, key=lambda each: each.step.path)
-            if obstacle or not planning.is_hollow(step.now, step.then)
+            if planning.is_refusal(obstacle) or not planning.is_hollow(step.now, step.then)
         ]
 
 
@@ -255,8 +266,8 @@ def _rewound(
     return Rewound(**fields, files=files, notes=list(notes), dry_run=is_dry, prompt=prompt)
 
 
-def _states(change: KeptChange) -> tuple[bytes, State, State]:
-    return change.path, decode(change.before), decode(change.after)
+def _states(change: KeptChange) -> Change:
+    return Change(change.path, decode(change.before), decode(change.after), change.unsure)
 
 
 def _mark(undo_id: int) -> str:
@@ -264,7 +275,7 @@ def _mark(undo_id: int) -> str:
 
 
 def _refusal(files: Sequence[FileStep], advice: str) -> str:
-    blocked = [file for file in files if file.obstacle is not None]
+    blocked = [file for file in files if planning.is_refusal(file.obstacle)]
     named = ", ".join(f"{file.path} ({_WORDS[file.obstacle]})" for file in blocked[:_NAMED] if file.obstacle)
     rest = f" and {len(blocked) - _NAMED} more" if len(blocked) > _NAMED else ""
     return f"nothing was touched, because of {named}{rest}; {advice}"

@@ -230,13 +230,11 @@ class TurnContext:
             yield
 
     @contextlib.asynccontextmanager
-    async def watching_files(
-        self, env: Mapping[str, str], max_bytes: int, *, is_at_work: bool = False
-    ) -> AsyncGenerator[None]:
+    async def watching_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[None]:
         """Around a command: whatever it changes in the workspace is kept, and told."""
         self._desk.check()
         keeper = self._engine.keeper
-        async with keeper.watching(self._author, env, max_bytes, self._notice, is_at_work=is_at_work):
+        async with keeper.watching(self._author, env, max_bytes, self._notice):
             yield
         await keeper.sweeper.make_room()
 

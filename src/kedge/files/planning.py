@@ -1,29 +1,43 @@
 """What bringing files back would do, and what is in its way, before anything is touched.
 
-A file goes back only from the state that our own change left it in. Any other is somebody's work.
+A file goes back only from the state that our own change left it in. Any other is somebody's work. One that a background
+job or the user changed, and surely none of our commands, is left as it is.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from kedge.files.blobs import Blobs
 from kedge.files.restoring import Step
 from kedge.files.states import ABSENT, DIRECTORY, State, hollow_above, observe_below
-from kedge.protocol.files import FileStatus, Obstacle
+from kedge.protocol.files import FileStatus, Obstacle, Unsure
+
+
+class Change(NamedTuple):
+    """`unsure`: why it may be the user's own change."""
+
+    path: bytes
+    before: State
+    after: State
+    unsure: Unsure | None = None
 
 
 class Wish(NamedTuple):
-    """Bring `path` to `then`; it should be `expected` now, and nobody else should have changed it on the way there."""
+    """Bring `path` to `then`; it should be `expected` now, and nobody else should have changed it on the way there.
+
+    `unsure`: it is left as it is, because none of its changes is surely ours.
+    """
 
     path: bytes
     expected: State
     then: State
     is_ours: bool = True
+    unsure: Unsure | None = None
 
 
 class Planned(NamedTuple):
@@ -36,11 +50,20 @@ class Plan(NamedTuple):
 
     def to_do(self) -> list[Step]:
         """What is done where somebody insists: all but what cannot be brought back, or not without a loss."""
-        return [step for step, obstacle in self.steps if obstacle in (None, "changed")]
+        return [each.step for each in self.steps if _is_done(each)]
 
     @property
     def has_obstacles(self) -> bool:
-        return any(obstacle is not None for _, obstacle in self.steps)
+        return any(is_refusal(obstacle) for _, obstacle in self.steps)
+
+
+def is_refusal(obstacle: Obstacle | None) -> bool:
+    """Whether it keeps the other files from being restored, too."""
+    return obstacle is not None and obstacle not in get_args(Unsure)
+
+
+def _is_done(planned: Planned) -> bool:
+    return planned.obstacle in (None, "changed")
 
 
 _decode_steps = msgspec.msgpack.Decoder(list[Step]).decode
@@ -58,19 +81,33 @@ def reversed_steps(steps: Iterable[Step]) -> list[Step]:
     return [Step(step.path, step.then, step.now) for step in steps]
 
 
-def wishes_of(changes: Iterable[tuple[bytes, State, State]]) -> list[Wish]:
-    """Back to before all of these changes, which are in their order: path, before, after."""
-    found: dict[bytes, Wish] = {}
-    last: dict[bytes, tuple[State, State]] = {}
-    for path, before, after in changes:
-        known = found.get(path)
-        is_known = last.get(path) == (before, after)  # recorded twice: a crash came before it could be forgotten
-        last[path] = before, after
-        if known is None:
-            found[path] = Wish(path, after, before)
-        elif not is_known:
-            found[path] = Wish(path, after, known.then, known.is_ours and known.expected == before)
-    return list(found.values())
+def wishes_of(changes: Iterable[Change], *, include_unsure: bool = False) -> list[Wish]:
+    """Back to before all of these changes, which are in their order; `include_unsure`: those count as ours, too."""
+    chains: dict[bytes, list[Change]] = {}
+    for change in changes:
+        chain = chains.setdefault(change.path, [])
+        if not chain or not _is_recorded_twice(chain[-1], change):
+            chain.append(change._replace(unsure=None) if include_unsure else change)
+    return [_wish(chain) for chain in chains.values()]
+
+
+def _is_recorded_twice(last: Change, change: Change) -> bool:
+    """A crash came before it could be noted that the first one is on record."""
+    return last[:3] == change[:3] and not (last.unsure and not change.unsure)
+
+
+def _wish(chain: Sequence[Change]) -> Wish:
+    """For the changes of one path."""
+    ours = [change for change in chain if not change.unsure]
+    if not ours:
+        return Wish(chain[0].path, chain[-1].after, chain[0].before, unsure=chain[-1].unsure)
+    path, then, expected, _ = ours[0]
+    is_ours = True
+    for change in ours[1:]:
+        # Somebody may have brought it back in between (as `git checkout` does): with this change it begins anew.
+        is_ours = change.before == then or (is_ours and change.before == expected)
+        expected = change.after
+    return Wish(path, expected, then, is_ours)
 
 
 def plan(wishes: Sequence[Wish], blobs: Blobs, root: bytes, *, keeps: bool) -> Plan:
@@ -78,7 +115,8 @@ def plan(wishes: Sequence[Wish], blobs: Blobs, root: bytes, *, keeps: bool) -> P
     steps: list[Planned] = []
     for wish in wishes:
         seen = observe_below(root, wish.path)
-        if seen.state == wish.then:
+        # If we left it so ourselves, after somebody else had changed it, then their work is not there any more.
+        if seen.state == wish.then and (wish.is_ours or seen.state != wish.expected):
             continue
         if keeps and seen.data is not None:
             blobs.put([seen.data])
@@ -88,7 +126,7 @@ def plan(wishes: Sequence[Wish], blobs: Blobs, root: bytes, *, keeps: bool) -> P
     coming = [step.path for step, _ in steps if step.now.kind == "absent" and step.then.is_kept]
     hollow = {above for path in coming if (above := hollow_above(root, path)) is not None and above not in known}
     steps += [Planned(Step(path, DIRECTORY, ABSENT), None) for path in sorted(hollow)]
-    going = {step.path for step, _ in steps if step.then.kind == "absent"}
+    going = {each.step.path for each in steps if each.step.then.kind == "absent" and _is_done(each)}
     return Plan([Planned(step, _worse(obstacle, _in_the_way(step, going, root))) for step, obstacle in steps])
 
 
@@ -105,6 +143,8 @@ def is_hollow(before: State, after: State) -> bool:
 
 
 def _obstacle(wish: Wish, now: State, blobs: Blobs) -> Obstacle | None:
+    if wish.unsure is not None:
+        return wish.unsure
     for state in (wish.then, now):
         if state.kind == "large":
             return "too_large"

@@ -10,9 +10,13 @@ from kedge.protocol.errors import Conflict, ErrorBody
 from kedge.protocol.sessions import Session
 
 FileStatus = Literal["created", "modified", "deleted"]
+# Why it is not known who changed a file: it changed while a background job was running and no command was, so that it
+# was the job or the user; or around a crash of the server, so that it was the interrupted command or the user.
+Unsure = Literal["background_job", "interrupted"]
 # Why a file stays as it is: somebody changed it since, something else has its place, it was too large to be kept or is
-# no file, or its version went to make room for newer ones.
-Obstacle = Literal["changed", "in_the_way", "too_large", "special", "not_kept"]
+# no file, its version went to make room for newer ones, or it is not known who changed it. With one of the last kind
+# the other files are restored all the same.
+Obstacle = Literal["changed", "in_the_way", "too_large", "special", "not_kept", "background_job", "interrupted"]
 
 
 class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,6 +56,7 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     dry_run: bool = False
     force: bool = False
+    include_unsure: bool = False  # also what a background job, an interrupted command or the user may have changed
 
 
 class RedoBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +70,7 @@ class ForkBody(msgspec.Struct, frozen=True, kw_only=True):
     with_files: bool = False
     dry_run: bool = False
     force: bool = False
+    include_unsure: bool = False
 
 
 class Rewound(Session, frozen=True, kw_only=True):

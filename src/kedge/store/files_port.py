@@ -7,13 +7,14 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from kedge.protocol.files import Unsure
 from kedge.protocol.sessions import Session
 
 UndoState = Literal["undoing", "undone", "redoing", "redone", "dropped"]
 
 
 class NewChange(msgspec.Struct, frozen=True, kw_only=True):
-    """`shown` is the path as clients see it."""
+    """`shown` is the path as clients see it; `unsure` says why it may not be the run's own change."""
 
     path: bytes
     shown: str
@@ -21,6 +22,7 @@ class NewChange(msgspec.Struct, frozen=True, kw_only=True):
     after: bytes
     added: int = 0
     removed: int = 0
+    unsure: Unsure | None = None
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,7 @@ class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
     after: bytes
     added: int
     removed: int
+    unsure: Unsure | None = None
 
 
 class NewWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +79,13 @@ class FileRecords(Protocol):
     async def record_unwatched(self, workspace_id: str, run_id: str, why: str) -> bool: ...
     async def unwatched(self, workspace_id: str, session_id: str, cut: int = 0) -> list[str]: ...
     async def changes(
-        self, workspace_id: str, session_id: str, cut: int = 0, run_id: str | None = None
+        self,
+        workspace_id: str,
+        session_id: str,
+        cut: int = 0,
+        run_id: str | None = None,
+        *,
+        with_unsure: bool = False,
     ) -> list[KeptChange]: ...
     async def states_in_use(self) -> dict[bytes, int]: ...  # and when last: larger is later
     async def plans(self) -> Sequence[tuple[int, bytes]]: ...

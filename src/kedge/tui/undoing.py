@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
-from kedge.client.obstacles import why
+from kedge.client.obstacles import UNSURE, why
 from kedge.client.story import escape
 from kedge.protocol.files import FileStep, Rewound
 from kedge.protocol.text_safety import visible
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from kedge.tui.screen import ChatScreen
 
 SHOWN = 12
+_BODIES: dict[str, dict[str, Any]] = {
+    "go": {},
+    "force": {"force": True},
+    "all": {"include_unsure": True},
+    "force all": {"force": True, "include_unsure": True},
+}
 _DOES = {"created": "comes back", "modified": "changes", "deleted": "goes"}
 
 
@@ -35,9 +41,9 @@ async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
     try:
         plan = await screen.desk.call("POST", target, {"dry_run": True}, type=Rewound)
         choice = await screen.kedge.ask(_asked(what, plan))
-        if choice not in ("go", "force"):
+        if choice not in _BODIES:
             return
-        body: dict[str, Any] = {"force": True} if choice == "force" else {}
+        body = _BODIES[choice]
         done = await screen.desk.call_once("POST", target, body, type=Rewound)
     except ClientError as error:
         screen.hint(str(error))
@@ -65,15 +71,24 @@ def _asked(what: str, plan: Rewound) -> ConfirmDialog:
         lines.append(f"and {len(plan.files) - SHOWN} more files")
     lines += [visible(note) for note in plan.notes]
     choices = [("go", what.capitalize()), ("stay", "Leave it as it is")]
-    if what == "undo" and any(step.obstacle for step in plan.files):
+    is_refused = any(step.obstacle and step.obstacle not in UNSURE for step in plan.files)
+    if what == "undo" and is_refused:
         choices[0] = ("force", "Undo, and overwrite those; redo brings them back")
+    if what == "undo" and any(step.obstacle in UNSURE for step in plan.files):
+        lines.append("Files marked ? may hold your own work and are left as they are.")
+        choices.insert(1, ("force all" if is_refused else "all", "Undo, including the files marked ?"))
     return ConfirmDialog("\n".join(lines), choices, title=f"{what.capitalize()}?")
 
 
 def _line(step: FileStep) -> str:
+    if step.obstacle in UNSURE:
+        return f"? {clean(step.path)} is left ({why(step.obstacle)})"
     left = f" ({why(step.obstacle)})" if step.obstacle else ""
     return f"{'⚠' if step.obstacle else '·'} {visible(step.path)} {_DOES[step.status]}{left}"
 
 
 def _count(files: list[FileStep]) -> str:
-    return "no file changed" if not files else f"{len(files)} file{'' if len(files) == 1 else 's'} changed"
+    left = sum(step.obstacle in UNSURE for step in files)
+    changed = len(files) - left
+    text = "no file changed" if not changed else f"{changed} file{'' if changed == 1 else 's'} changed"
+    return f"{text}, {left} left as {'it is' if left == 1 else 'they are'}" if left else text

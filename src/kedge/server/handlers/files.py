@@ -24,7 +24,12 @@ async def session_files(call: Call) -> Reply:
 async def undo_session(call: Call) -> Reply:
     body = call.body(UndoBody)
     done = call.engine.rewinder.undo(
-        call["workspace_id"], call["session_id"], body.message_id, dry_run=body.dry_run, force=body.force
+        call["workspace_id"],
+        call["session_id"],
+        body.message_id,
+        dry_run=body.dry_run,
+        force=body.force,
+        include_unsure=body.include_unsure,
     )
     return Reply(await done)
 
@@ -43,5 +48,6 @@ async def fork_session(call: Call) -> Reply:
         with_files=body.with_files,
         dry_run=body.dry_run,
         force=body.force,
+        include_unsure=body.include_unsure,
     )
     return Reply(await done)

@@ -30,14 +30,15 @@ def begin_work(tx: Tx, workspace_id: str, run_id: str, work: NewWork) -> int:
 
 
 def record(tx: Tx, work_id: int, changes: Sequence[NewChange], is_last: bool) -> None:
-    """What became of it. Of a run that has ended nothing more is told (P2): its changes are only on record."""
+    """What became of it. No event for a run that has ended (P2), nor for a change that may not be the run's."""
     work = tx.one("SELECT * FROM file_work WHERE id = ?", work_id)
     if work is None:
         return  # recorded before, or its session is gone
     run = find_run(tx.db, work["workspace_id"], work["run_id"])
-    is_told = run is not None and run["state"] == "running"
-    late_seq = 0 if is_told else _last_seq(tx, work)
+    is_running = run is not None and run["state"] == "running"
+    late_seq = _last_seq(tx, work)
     for change in changes:
+        is_told = is_running and change.unsure is None
         version = _next_version(tx, work["workspace_id"], change.path)
         seq = tx.next_seq(work["workspace_id"]) if is_told else late_seq
         add(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
@@ -51,10 +52,10 @@ def add(
     tx: Tx, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange | KeptChange
 ) -> None:
     tx.execute(
-        "INSERT INTO changes (workspace_id, session_id, run_id, seq, path, version, before, after, added, removed)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO changes (workspace_id, session_id, run_id, seq, path, version, before, after, added, removed,"
+        " unsure) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         *(workspace_id, session_id, run_id, seq, change.path, version, change.before, change.after),
-        *(change.added, change.removed),
+        *(change.added, change.removed, change.unsure),
     )
 
 
@@ -104,13 +105,14 @@ def unwatched(db: sqlite3.Connection, workspace_id: str, session_id: str, cut: i
 
 
 def changes(
-    db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int, run_id: str | None
+    db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int, run_id: str | None, with_unsure: bool
 ) -> list[KeptChange]:
     """In their order: all from a place on that are not undone, those of sub-agents included."""
     get_session(db, workspace_id, session_id)
     if run_id is not None:
         get_run(db, workspace_id, run_id)
-    only = "" if run_id is None else f" AND run_id IN {_RUN_AND_CHILDREN}"
+    only = "" if with_unsure else " AND unsure IS NULL"
+    only += "" if run_id is None else f" AND run_id IN {_RUN_AND_CHILDREN}"
     args = () if run_id is None else (run_id, workspace_id)
     rows = db.execute(
         f"SELECT * FROM changes WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0{only} ORDER BY id",
@@ -133,6 +135,7 @@ def kept(row: sqlite3.Row) -> KeptChange:
         after=row["after"],
         added=row["added"],
         removed=row["removed"],
+        unsure=row["unsure"],
     )
 
 

@@ -33,9 +33,15 @@ class SqliteFileRecords:
         return await self._readers.read(recording.unwatched, workspace_id, session_id, cut)
 
     async def changes(
-        self, workspace_id: str, session_id: str, cut: int = 0, run_id: str | None = None
+        self,
+        workspace_id: str,
+        session_id: str,
+        cut: int = 0,
+        run_id: str | None = None,
+        *,
+        with_unsure: bool = False,
     ) -> list[KeptChange]:
-        return await self._readers.read(recording.changes, workspace_id, session_id, cut, run_id)
+        return await self._readers.read(recording.changes, workspace_id, session_id, cut, run_id, with_unsure)
 
     async def states_in_use(self) -> dict[bytes, int]:
         return await self._readers.read(recording.states_in_use)

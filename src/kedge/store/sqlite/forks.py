@@ -39,7 +39,8 @@ def fork(tx: Tx, workspace_id: str, session_id: str, message_id: str) -> Session
         *(session_id, upto["seq"]),
     )
     files = tx.all(
-        f"SELECT * FROM changes WHERE session_id IN {changes.FAMILY} AND undone = 0 AND seq < ? ORDER BY id",
+        f"SELECT * FROM changes WHERE session_id IN {changes.FAMILY} AND undone = 0 AND unsure IS NULL AND seq < ?"
+        " ORDER BY id",
         *(session_id, place_after(tx.db, session_id, upto["seq"])),
     )
     copies = [(row["seq"], copy.message, row) for row in messages] + [(row["seq"], copy.change, row) for row in files]

@@ -10,7 +10,7 @@ from kedge.protocol.errors import Conflict, NotFound
 from kedge.protocol.events import ConfigChanged, encode
 from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import WorkspaceState
-from kedge.store.sqlite import requests, runs
+from kedge.store.sqlite import requests, runs, undos
 from kedge.store.sqlite.rows import get_session, session_of, tell_session
 from kedge.store.sqlite.tx import Tx
 
@@ -35,6 +35,8 @@ def delete_workspace(tx: Tx, workspace_id: str) -> None:
     )
     if busy is not None:
         raise Conflict("workspace_busy", f"run {busy['run_id']} is still open; cancel it first")
+    if undos.is_workspace_restoring(tx, workspace_id):
+        raise Conflict("workspace_busy", "files of a session are being restored; try again in a moment")
     tx.execute("UPDATE workspaces SET deleted = 1 WHERE id = ?", workspace_id)
     # No event tells of it: whoever looks for a session finds none, and one that was being deleted is.
     tx.execute(

@@ -20,6 +20,13 @@ from kedge.store.sqlite.log import decode_parts, parts_of
 from kedge.store.sqlite.rows import get_session, open_runs, tell_session
 from kedge.store.sqlite.tx import Tx
 
+_UNFINISHED = "state IN ('undoing', 'redoing')"
+# A session, and those that it is a sub-agent's of.
+ANCESTORS = (
+    "(WITH RECURSIVE ancestors (id) AS (SELECT ? UNION SELECT s.parent_session_id FROM sessions s"
+    " JOIN ancestors a ON s.id = a.id WHERE s.parent_session_id IS NOT NULL) SELECT id FROM ancestors)"
+)
+
 
 def cut_before(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
     """Where a message begins; without a name, the last one that a person sent."""
@@ -122,8 +129,17 @@ def drop(tx: Tx, workspace_id: str, session_id: str) -> None:
 
 
 def check_not_at_work(tx: Tx, session_id: str) -> None:
-    if tx.one("SELECT 1 FROM undos WHERE session_id = ? AND state IN ('undoing', 'redoing')", session_id):
+    """An undo covers the sub-agents of its session, so that of a parent counts, too."""
+    if _is_restoring(tx, session_id, ANCESTORS):
         raise Conflict("session_busy", "the session's files are being restored; try again in a moment")
+
+
+def is_workspace_restoring(tx: Tx, workspace_id: str) -> bool:
+    return bool(tx.one(f"SELECT 1 FROM undos WHERE {_UNFINISHED} AND workspace_id = ?", workspace_id))
+
+
+def _is_restoring(tx: Tx, session_id: str, sessions: str) -> bool:
+    return bool(tx.one(f"SELECT 1 FROM undos WHERE {_UNFINISHED} AND session_id IN {sessions}", session_id))
 
 
 def last(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Undo | None:
@@ -136,7 +152,7 @@ def last(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Undo | N
 
 
 def unfinished(db: sqlite3.Connection) -> list[Undo]:
-    rows = db.execute("SELECT * FROM undos WHERE state IN ('undoing', 'redoing') ORDER BY id").fetchall()
+    rows = db.execute(f"SELECT * FROM undos WHERE {_UNFINISHED} ORDER BY id").fetchall()
     return [_undo_of(row) for row in rows]
 
 
@@ -156,6 +172,8 @@ def _rewrite(tx: Tx, workspace_id: str, session_id: str) -> Session:
 def _check_idle(tx: Tx, workspace_id: str, session_id: str) -> None:
     get_session(tx.db, workspace_id, session_id)
     check_not_at_work(tx, session_id)
+    if _is_restoring(tx, session_id, FAMILY):
+        raise Conflict("session_busy", "the files of a sub-agent's session are being restored; try again in a moment")
     for row in tx.all(f"SELECT id FROM sessions WHERE id IN {FAMILY}", session_id):
         if runs := open_runs(tx.db, row["id"]):
             raise SessionBusy(runs[0]["run_id"])
