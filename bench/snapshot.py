@@ -16,6 +16,7 @@ from pathlib import Path
 
 from measure import Samples, noise_told, print_latencies, print_table, wait_quiet
 
+from kedge.engine.groups import KeptGroups
 from kedge.engine.keeping import Author, Keeper
 from kedge.engine.tasks import Tasks
 from kedge.files.versions import Versions
@@ -105,7 +106,7 @@ async def edits(directory: Path, rounds: int) -> None:
     await store.accept(workspace.id, "run", Submission(session_id=session.id, prompt="edit"))
     await store.start(workspace.id, session.id)
     versions = Versions(data)
-    keeper = Keeper(store, versions, lambda _: root, Tasks())
+    keeper = Keeper(store, versions, lambda _: root, Tasks(), KeptGroups())
     author, path = Author(workspace.id, "run", root), root / "file"
     path.write_bytes(b"begin")
     plain, kept = Samples("replace"), Samples("replace, version kept")

@@ -31,7 +31,9 @@ def test_a_value_that_is_set_to_its_default_is_shown_as_set(home: Home) -> None:
 
 
 def test_one_key_can_be_shown_with_all_below_it(home: Home) -> None:
-    assert list(shown(home, "permissions")) == ["permissions.mode", "permissions.allow", "permissions.deny"]
+    assert list(shown(home, "permissions")) == [
+        *("permissions.mode", "permissions.allow", "permissions.deny", "permissions.unapproved")
+    ]
     assert list(shown(home, "permissions.mode")) == ["permissions.mode"]
     assert shown(home, "perm") == {}
 

@@ -141,6 +141,7 @@ def test_a_key_is_closed_to_repositories_unless_the_schema_opens_it() -> None:
         "agent.context_files": "stricter",
         "permissions.mode": "stricter",
         "permissions.deny": "yes",
+        "permissions.unapproved": "stricter",
         "sandbox.mode": "stricter",
         "sandbox.network": "stricter",
         "sandbox.hidden": "yes",

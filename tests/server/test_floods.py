@@ -177,7 +177,7 @@ async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[int]:
         await send({"type": "http.response.body", "body": b"done"})
 
     sock = socket.create_server(("127.0.0.1", 0))
-    listener = Listener(sock, app, lambda pid, descriptor: False)
+    listener = Listener(sock, app, lambda *_: False)
     await listener.start()
     try:
         yield sock.getsockname()[1]

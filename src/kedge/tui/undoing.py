@@ -82,7 +82,7 @@ def _asked(what: str, plan: Rewound) -> ConfirmDialog:
 
 def _line(step: FileStep) -> str:
     if step.obstacle in UNSURE:
-        return f"? {clean(step.path)} is left ({why(step.obstacle)})"
+        return f"? {visible(step.path)} is left ({why(step.obstacle)})"
     left = f" ({why(step.obstacle)})" if step.obstacle else ""
     return f"{'⚠' if step.obstacle else '·'} {visible(step.path)} {_DOES[step.status]}{left}"
 

@@ -75,8 +75,3 @@ class Runner:
         root = self.bench.workspace.parent
         found = [path for path in root.rglob("*") if not path.is_symlink()]
         return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in found if path.is_file()}
-
-
-def canaries(bench: Bench) -> tuple[Path, Path]:
-    """Files that a hostile command tries to make: in the workspace and outside it."""
-    return bench.workspace / "pwned", bench.home / "pwned"

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kedge.tools.permissions.decisions import Allow
 from kedge.tools.permissions.shell import MAX_CHARS, Line, NotPlain, find_problem, read_plain_line
 from kedge.tools.permissions.shell_scan import read_line
 from tests.tools.permissions.bench import Bench
-from tests.tools.permissions.scripts import quoted, scripts
+from tests.tools.permissions.scripts import harmless_scripts, hidden_in, quoted, scripts
 
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MANY = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -139,6 +140,20 @@ def test_whatever_bash_runs_is_found(bench: Bench, script: str) -> None:
     line = read_line(script)
     shown = " ".join(command.text for command in line.commands) + " ".join(word.shown for word in line.others)
     assert all(call[0] in shown or "…" in shown for call in run_in_bash(bench, script)), (script, shown)
+
+
+@QUICK
+@given(script=harmless_scripts())
+def test_scripts_of_reading_commands_run_without_a_question(bench: Bench, script: str) -> None:
+    assert bench.says(bench.judge(), script) == "allow", script
+
+
+@settings(max_examples=250, deadline=None)
+@given(script=hidden_in(harmless_scripts(), "rm -rf src"))
+def test_a_deny_rule_finds_a_command_wherever_it_stands(bench: Bench, script: str) -> None:
+    assert bench.says(bench.judge(allow=["bash"], deny=["bash(rm *)"]), script) in ("refuse", "ask"), script
+    decision = bench.decides(bench.judge(), script)
+    assert not isinstance(decision, Allow) or decision.run_as == "sandboxed", script
 
 
 @settings(max_examples=300, deadline=None)
