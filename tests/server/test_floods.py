@@ -177,13 +177,17 @@ async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[int]:
         await send({"type": "http.response.body", "body": b"done"})
 
     sock = socket.create_server(("127.0.0.1", 0))
-    listener = Listener(sock, app, lambda *_: False)
+    listener = Listener(sock, app, _is_nobodys)
     await listener.start()
     try:
         yield sock.getsockname()[1]
     finally:
         monkeypatch.setattr(listen, "CLOSE_S", 0.1)
         await listener.close()
+
+
+def _is_nobodys(*_: object) -> bool:
+    return False
 
 
 LATE = {
