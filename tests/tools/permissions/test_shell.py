@@ -191,6 +191,28 @@ def test_no_text_takes_long_to_read(token: str) -> None:
     assert time.process_time() - started < 5  # a tenth of it on a quiet machine
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat " + "a " * 60_000,
+        "env " * 2500 + "ls",
+        "xargs " * 2500,
+        "sh -c " * 900 + "'ls'",
+        "echo " + "$(ls " * 25 + ")" * 25,
+        "find . " + "-exec ls {} ; " * 3000,
+        "git " + "-c a=b " * 9000 + "push",
+        "case a in " + "a) ls;; " * 9000 + "esac",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_no_command_takes_long_to_judge(bench: Bench, command: str) -> None:
+    denying = bench.judge(allow=["bash"], deny=["bash(git push *)", "view(**/.env)"])
+    started = time.process_time()
+    assert bench.says(bench.judge(), command) in ("ask", "allow")
+    assert bench.says(denying, command) in ("ask", "allow", "refuse")
+    assert time.process_time() - started < 5
+
+
 @pytest.mark.parametrize("text", ["x" * (MAX_CHARS + 1), "\udc80", "a\0b", "a\x7fb", "a\u2028b", "ls\x1b[2K", "ls\rrm"])
 def test_what_a_person_cannot_see_is_asked_about(bench: Bench, text: str) -> None:
     assert bench.says(bench.judge(), text) == "ask"

@@ -34,6 +34,7 @@ from kedge.tools.permissions.wrappers import (
 )
 
 MAX_SHOWN_CHARS = 120
+MAX_WORDS = 1000  # of a line: each is looked at as a path, and as the beginning of a command
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 # They look at a directory, and not into its files.
 _LISTING = names("ls du df tree find stat file realpath readlink echo printf basename dirname cd git")
@@ -64,11 +65,20 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
     if (rule := policy.find_whole_rule(policy.deny, "execute")) is not None:
         return refuse(rule, "to run commands")
     line = read_line(text, policy.ground.home)
+    is_planning = policy.mode == "plan"
+    if sum(len(command.words) for command in line.commands) > MAX_WORDS:
+        if (
+            not policy.deny
+            and not is_planning
+            and (rule := policy.find_whole_rule(policy.allow, "execute")) is not None
+        ):
+            return Allow(why=f"the rule {rule.text}", by="rule")
+        why = f"it has more than {MAX_WORDS:,} words"
+        return Refuse(why=f"{PLANNING}: {why}.") if is_planning else Ask.of([why], is_doubtful=bool(policy.deny))
     paths = _Paths(policy, _find_directories(line, directory))
     denied = _find_denials(line, text, paths)
     if isinstance(denied, Refuse):
         return denied
-    is_planning = policy.mode == "plan"
     if not denied and not is_planning and (rule := policy.find_whole_rule(policy.allow, "execute")) is not None:
         return Allow(why=f"the rule {rule.text}", by="rule")
     free = _merge([denied, _check_free(line, paths, shell, unsandboxed=unsandboxed)])
@@ -94,6 +104,8 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
 def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
     """Whether a command line certainly changes nothing, whoever lets it run."""
     line = read_line(text, policy.ground.home)
+    if sum(len(command.words) for command in line.commands) > MAX_WORDS:
+        return False
     found = _check_free(line, _Paths(policy, _find_directories(line, directory)), shell, unsandboxed=False)
     return isinstance(found, list) and all(reason.is_read for reason in found)
 
