@@ -54,9 +54,13 @@ def send_if_open(sock: socket.socket, data: bytes) -> None:
 def is_closed(sock: socket.socket) -> bool:
     sock.settimeout(LIMIT_S)
     try:
-        return sock.recv(1) == b""
+        while sock.recv(65536):
+            pass  # the rest of an answer
     except ConnectionError:
         return True
+    except TimeoutError:
+        return False
+    return True
 
 
 def check_health(server: Server, sock: socket.socket) -> None:

@@ -29,7 +29,11 @@ def connect(where: Address) -> socket.socket:
     """A plain connection: a peer proves nothing."""
     if isinstance(where, UnixAddress):
         sock = socket.socket(socket.AF_UNIX)
-        sock.connect(where.path)
+        try:
+            sock.connect(where.path)
+        except OSError:
+            sock.close()
+            raise
         return sock
     return socket.create_connection((where.host, where.port))
 

@@ -173,6 +173,8 @@ class _Network(httpcore2.AsyncNetworkBackend):
                 raise
         except AddressError as error:
             raise NotAllowed(str(error)) from error
+        except OSError as error:  # the server has left meanwhile
+            raise httpcore2.ConnectError(str(error)) from error
         return stream
 
     async def connect_tcp(

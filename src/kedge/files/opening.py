@@ -99,3 +99,16 @@ def _is_link(name: bytes, at: int) -> bool:
         return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     except OSError:
         return True  # it changes right now
+
+
+def read_regular_file(path: StrPath, limit: int) -> bytes | None:
+    """The bytes of a regular file of at most `limit` bytes; None for anything else: a pipe would block its reader."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            return None
+        return file.read(limit)

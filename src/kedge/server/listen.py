@@ -241,7 +241,11 @@ class OwnersConnection(Connection):
         self.app_state[READ_ONLY] = True  # until it is known
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
-        uid = peer_uid(sock)
+        try:
+            uid = peer_uid(sock)
+        except OSError:  # it has left
+            transport.abort()
+            return
         if uid is not None and uid not in (os.getuid(), 0):
             log.warning("refused a connection of user %d", uid)
             transport.abort()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from kedge.files.git_environment import LIST_PROGRAMS, without_programs
 from kedge.protocol.text_safety import has_control, visible_line
 from kedge.tools.commands import Command
 from kedge.tools.environment import environment, shell_environment, unapproved_environment
 from kedge.tools.errors import ToolError
 from kedge.tools.jobs import Job
 from kedge.tools.paths import is_inside, resolve, shown_path
+from kedge.tools.permissions.git import may_run_programs
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits
@@ -29,8 +32,15 @@ _CONTROL = (
     "The command was not run: there is a control character in it (like ESC, CR or NUL). Write it as an escape, like "
     "$'\\x1b' or printf '\\033', or put the text into a file with write and use that."
 )
+_LIST_PROGRAMS_S = 5.0
 _TOLD_FROM_S = 10.0  # how long it took is said of commands that took long: the others say the same each time
 
+
+# What programs print when the sandbox was in their way, also where their exit code is lost in a pipeline.
+_REFUSED_BY_KERNEL = re.compile(
+    r"(?:Permission denied|Operation not permitted|Read-only file system|Network is unreachable)$|not resolve host",
+    re.MULTILINE,
+)
 
 Seconds = Annotated[
     float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S, description="end it after that many seconds (default: never)")
@@ -57,7 +67,7 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
     if params.unsandboxed:
         shown["unsandboxed"] = True
     description = f"run {params.command}"
-    can_sandbox = await asyncio.to_thread(lambda: place.sandbox.can_hold_read_only)
+    can_sandbox = await asyncio.to_thread(_can_sandbox, place)
     is_held, unheld = False, ""
     try:
         is_held = await _hold(place) is not None
@@ -85,7 +95,7 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
     if params.run_in_background:
         ctx.jobs.check_room()
     live = _Live(ctx.write)
-    hold, env, limits = await _confine(ctx, directory)
+    hold, env, limits = await _confine(ctx, params.command, directory)
     command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, hold, limits)
     async with _given_up_on_error(command):
         if not params.run_in_background and not await _exits(command):
@@ -130,17 +140,51 @@ async def _hold(place: Place) -> Hold | None:
     return await asyncio.to_thread(place.sandbox.hold) if place.sandbox.is_wanted else None
 
 
-async def _confine(ctx: ToolContext, directory: Path) -> tuple[Hold | None, dict[str, str], Limits | None]:
+def _can_sandbox(place: Place) -> bool:
+    try:
+        place.sandbox.hold_read_only()
+    except CannotHold:
+        return False
+    return True
+
+
+async def _confine(
+    ctx: ToolContext, command: str, directory: Path
+) -> tuple[Hold | None, dict[str, str], Limits | None]:
     """The sandbox, the variables and the limits of a command, by whether it was approved."""
-    if ctx.run_as == "sandboxed":
-        try:
-            hold = await asyncio.to_thread(ctx.sandbox.hold_read_only, ctx.readable)
-        except CannotHold as error:
-            raise ToolError(f"The command was not run: the read-only sandbox failed ({error.why}).") from error
-        return hold, shell_environment(ctx.env, directory), None
+    if ctx.run_as == "approved" and not ctx.sandbox.is_planning:
+        return await _hold_or_leave(ctx), shell_environment(ctx.env, directory), None
+    env = {**unapproved_environment(ctx.env, ctx.directory, ctx.scratch), "PWD": str(directory)}
+    if "git" in command:
+        env = await _without_repository_programs(env, directory)
     if ctx.run_as == "unapproved":
-        return None, unapproved_environment(ctx.env, ctx.directory, ctx.scratch), UNAPPROVED
-    return await _hold_or_leave(ctx), shell_environment(ctx.env, directory), None
+        return None, env, UNAPPROVED
+    try:
+        hold = await asyncio.to_thread(ctx.sandbox.hold_read_only, ctx.readable)
+    except CannotHold as error:
+        raise ToolError(f"The command was not run: the read-only sandbox failed ({error.why}).") from error
+    return hold, env, None
+
+
+async def _without_repository_programs(env: dict[str, str], directory: Path) -> dict[str, str]:
+    """Variables that switch off the filters and diff programs that the repository around a directory configures."""
+    if not await asyncio.to_thread(may_run_programs, str(directory)):
+        return env
+    process = await asyncio.create_subprocess_exec(
+        *("git", *LIST_PROGRAMS),
+        cwd=directory,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(_LIST_PROGRAMS_S):
+            listed, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        return env
+    return without_programs(env, listed.decode("utf-8", "replace"))
 
 
 async def _hold_or_leave(ctx: ToolContext) -> Hold | None:
@@ -172,7 +216,7 @@ def _ended(command: Command, hold: Hold | None) -> Output:
         )
     if command.survivors:
         notes.append(f"could not be ended: {', '.join(command.survivors)}")
-    if hold is not None and command.exit_code != 0:
+    if hold is not None and (command.exit_code != 0 or _REFUSED_BY_KERNEL.search(text)):
         notes.append(hold.told)
     return Output(content=_with_notes(text, notes), metadata=_metadata(command))
 

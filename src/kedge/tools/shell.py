@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from kedge import failpoints
 from kedge.protocol.bounds import MAX_COMMAND_BYTES
-from kedge.tools.environment import safe_path, unapproved_environment
+from kedge.tools.environment import safe_path
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Process, ToolContext
 from kedge.tools.sandbox.errors import CannotHold
@@ -56,9 +56,7 @@ async def start(
     hold: Hold | None = None,
     limits: Limits | None = None,
 ) -> Started:
-    """The command at work in a process group of its own, on record; what it says on both channels comes in order.
-
-    In a read-only sandbox its variables are those of an unapproved command, whatever `env` holds."""
+    """The command at work in a process group of its own, on record; what it says on both channels comes in order."""
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES or "\0" in command:
         raise ToolError(
             f"The command holds a NUL, or more than {MAX_COMMAND_BYTES:,} bytes; write a script with the write tool"
@@ -66,7 +64,6 @@ async def start(
         )
     if hold is None or hold.with_temporary is None:
         return await _start(ctx, command, directory, env, hold, limits, None)
-    env = unapproved_environment(env, ctx.directory, ctx.scratch)
     temporary = Path(tempfile.mkdtemp(dir=hold.temporary))
     try:
         return await _start(ctx, command, directory, env, hold.with_temporary(str(temporary)), limits, temporary)

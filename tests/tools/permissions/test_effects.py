@@ -27,7 +27,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     (bench.home / ".ssh" / "id_rsa").write_text(SECRET)
     (bench.workspace / "bin").mkdir()
     for program in (bench.workspace / "evil", bench.workspace / "bin" / "evil", bench.workspace / "bin" / "pip"):
-        program.write_text("#!/bin/sh\ntouch pwned ../home/pwned\n")
+        program.write_text("#!/bin/sh\ntouch pwned ../pwned\n")
         program.chmod(0o755)
     subprocess.run(["git", "init", "-q", str(bench.workspace)], check=True, capture_output=True)
     return Runner(bench)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -267,6 +268,13 @@ def test_a_rule_holds_beside_what_certainly_only_reads(bench: Bench, command: st
         "RANDOM='a[$(git push)]'",
         "x=push; git $x",
         "git\u00a0push; git push",
+        'eval "$x"',
+        'sh -c "$x"',
+        'bash <<< "$x"',
+        "bash script.sh",
+        ". ./script.sh",
+        "echo x | sh",
+        "git -c alias.p=push p",
     ],
 )
 def test_a_deny_rule_holds_for_what_cannot_be_read(bench: Bench, command: str) -> None:
@@ -276,6 +284,76 @@ def test_a_deny_rule_holds_for_what_cannot_be_read(bench: Bench, command: str) -
 @pytest.mark.parametrize("command", ["ls", "git status", "git log --grep=push", "for i in 1; do make; done", "echo $x"])
 def test_a_deny_rule_does_not_stand_in_the_way_of_other_commands(bench: Bench, command: str) -> None:
     assert bench.says(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command) == "allow"
+
+
+HOSTILE_SETTINGS = {
+    "a section behind another": "[core][include]\n\tpath = ../evil\n",
+    "a byte order mark": "\ufeff[include]\n\tpath = ../evil\n",
+    "fsmonitor": "[core]\n\tfsmonitor = ./evil\n",
+    "a filter": '[filter "x"]\n\tclean = ./evil\n',
+    "a promisor": '[remote "o"]\n\turl = ext::./evil\n\tpromisor = true\n',
+    "a continued line": "[core]\n\tbare = false\\\n\tfsmonitor = x\n",
+    "a transport": '[remote "o"]\n\turl = ext::sh\n',
+}
+
+
+@pytest.mark.parametrize("settings", HOSTILE_SETTINGS.values(), ids=HOSTILE_SETTINGS.keys())
+def test_git_is_not_free_where_the_repository_could_choose_a_program(tmp_path: Path, settings: str) -> None:
+    bench = Bench(tmp_path)
+    config = bench.workspace / ".git" / "config"
+    judge = bench.judge(allow=["bash(make *)"])
+    config.write_text('[core]\n\tbare = false\n[remote "origin"]\n\turl = git@example.com:a/b.git\n')
+    assert bench.says(judge, "git status", has_sandbox=False) == "allow"
+    assert bench.says(judge, "make x; git status") == "allow"
+    config.write_text(settings)
+    assert bench.says(judge, "git status", has_sandbox=False) == "ask"
+    assert bench.says(judge, "make x; git status") == "ask"
+    assert bench.says(judge, "git status") == "allow"  # in the sandbox
+
+
+def test_git_is_not_free_with_hooks_submodules_and_odd_files(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    repository = bench.workspace / ".git"
+    judge = bench.judge()
+    assert bench.says(judge, "git status", has_sandbox=False) == "allow"
+    (repository / "index").write_bytes(b"DIRC" + b"\x00\x00\xe0\x00")
+    assert bench.says(judge, "git status", has_sandbox=False) == "ask"
+    (repository / "index").unlink()
+    (repository / "hooks").mkdir()
+    (repository / "hooks" / "post-index-change").write_text("#!/bin/sh\n")
+    assert bench.says(judge, "git status", has_sandbox=False) == "ask"
+    (repository / "hooks" / "post-index-change").unlink()
+    os.mkfifo(repository / "config")
+    assert bench.says(judge, "git status", has_sandbox=False) == "ask"
+
+
+def test_a_path_that_may_not_be_read_is_not_read_by_nested_shells(bench: Bench) -> None:
+    judge = bench.judge(deny=["view(.env)"])
+    nested = ('bash -c "cat .env"', 'eval "cat .env"', "timeout 5 bash -c 'cat .env'", "sed 'r .env' a.txt")
+    for command in (*nested, "find . -exec sh -c 'cat .env' \\;", "wc --files0-from=list", "awk 1 $x"):
+        assert bench.says(judge, command) in ("ask", "refuse"), command
+    assert bench.says(judge, "cat a.txt | head -n 5") == "allow"
+
+
+def test_a_wrapper_that_the_workspace_brings_is_not_looked_through(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (bench.workspace / "bin").mkdir()
+    (bench.workspace / "bin" / "nice").write_text("#!/bin/sh\n")
+    (bench.workspace / "bin" / "nice").chmod(0o755)
+    env = {"PATH": f"{bench.workspace}/bin:{os.defpath}"}
+    judge = bench.judge(allow=["bash(make *)"], env=env)
+    assert bench.says(judge, "make x; timeout 5 nice ls") == "ask"
+    assert bench.says(bench.judge(allow=["bash(make *)"]), "make x; timeout 5 nice ls") == "allow"
+
+
+def test_the_question_names_what_keeps_a_line_from_running_freely(bench: Bench) -> None:
+    judge = bench.judge(allow=["bash(pytest *)"])
+    decision = bench.decides(judge, "pytest -q | awk 1")
+    assert isinstance(decision, Ask)
+    assert decision.notes == ("`awk 1`: not known to be read-only",)
+    decision = bench.decides(bench.judge(), "ls", unsandboxed=True)
+    assert isinstance(decision, Ask)
+    assert "without the sandbox" in decision.label
 
 
 def test_without_bash_only_rules_and_the_sandbox_let_a_command_run(
@@ -445,7 +523,7 @@ def test_a_remembered_command_is_that_command_whatever_its_words_hold(bench: Ben
         ("cat .e*", "refuse"),
         ("grep a a.txt", "allow"),
         ("ls -R", "allow"),
-        ("find . -type f -exec basename {} \\;", "allow"),
+        ("find . -type f -exec basename {} \\;", "ask"),
         ("git status", "allow"),
     ],
 )

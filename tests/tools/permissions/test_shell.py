@@ -202,6 +202,10 @@ def test_no_text_takes_long_to_read(token: str) -> None:
         "find . " + "-exec ls {} ; " * 3000,
         "git " + "-c a=b " * 9000 + "push",
         "case a in " + "a) ls;; " * 9000 + "esac",
+        "echo {" + "," * 60_000,
+        "${" * 32_000,
+        "nohup " * 8000 + "ls",
+        "cd .; " * 399,
     ],
     ids=lambda text: text[:20],
 )

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -75,11 +75,8 @@ class Unapproved(Sandbox, frozen=True, kw_only=True):
     backend: SandboxMode
     judged: tuple[str, ...] = ()
 
-    @property
-    def is_wanted(self) -> bool:
-        return True
-
-    def hold(self) -> Hold:
+    def hold_read_only(self, readable: Sequence[str] = ()) -> Hold:
+        del readable
         made = super().hold_read_only(self.judged)  # what it says
         module = landlock if self.backend == "landlock" else bubblewrap
         return module.hold_read_only(self.read_only_policy(self.judged))._replace(told=made.told)
@@ -131,6 +128,7 @@ class Cell:
             backend=backend,
             judged=tuple(map(str, judged)),
         )
+        self.hands.run_as = "sandboxed"
 
     async def run(self, command: str, **params: object) -> Output:
         return await self.hands.call("bash", command=command, **params)

@@ -48,7 +48,7 @@ def git(directory: Path, *words: str) -> str:
 
 async def run(cell: Cell, words: str, limits: Limits = UNAPPROVED, timeout_s: float | None = None) -> Command:
     """A command to its very end."""
-    held = cell.hands.sandbox.hold()
+    held = cell.hands.sandbox.hold_read_only()
     assert held is not None
     hold, env = held._replace(limits=limits), cell.hands.env
     command = await Command.start(cell.hands, words, cell.workspace, env, lambda _: None, timeout_s, hold)
@@ -361,7 +361,7 @@ class TestTemporaryDirectory:
         assert list(other.iterdir()) == []
 
     async def test_it_is_removed_when_a_command_could_not_be_started(self, cell: Cell) -> None:
-        held = cell.hands.sandbox.hold()
+        held = cell.hands.sandbox.hold_read_only()
         assert held is not None
         (cell.workspace / "gone").mkdir()
         gone = cell.workspace / "gone"

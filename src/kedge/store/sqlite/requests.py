@@ -31,6 +31,14 @@ _decode_permission = msgspec.json.Decoder(PermissionRequest).decode
 _decode_question = msgspec.json.Decoder(QuestionRequest).decode
 
 
+def _without_reasons(request: Request) -> Request:
+    """The request without why it is asked: after a restart the reasons may differ (another PATH), the call does not."""
+    if not isinstance(request, PermissionRequest):
+        return request
+    params = {name: value for name, value in request.params.items() if name not in ("label", "notes", "rules")}
+    return msgspec.structs.replace(request, params=params)
+
+
 def ask(
     tx: Tx, claim: Claim, kind: RequestKind, message_id: str, request: Request, answer: Answer | None
 ) -> tuple[str, Answer | None]:
@@ -39,7 +47,7 @@ def ask(
     With an `answer` it is resolved at once: nobody is there to be asked, but everybody can see what was refused.
     """
     asker = claimed_run(tx, claim)
-    digest = hashlib.sha256(encode(request)).digest()
+    digest = hashlib.sha256(encode(_without_reasons(request))).digest()
     known = tx.one(
         "SELECT id, answer FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND message_id = ?"
         " AND tool_call_id = ? AND kind = ? AND digest = ?",

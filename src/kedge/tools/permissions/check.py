@@ -16,10 +16,16 @@ import msgspec
 
 from kedge.tools.permissions import git, suggestions
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
-from kedge.tools.permissions.ground import Directories, change_directory, is_harmless_device, resolve_all
+from kedge.tools.permissions.ground import (
+    MAX_DIRECTORIES,
+    Directories,
+    change_directory,
+    is_harmless_device,
+    resolve_all,
+)
 from kedge.tools.permissions.policy import PLANNING, Found, Policy, Reason, refuse
 from kedge.tools.permissions.programs import Programs
-from kedge.tools.permissions.readonly import exact_reads, loose_reads
+from kedge.tools.permissions.readonly import NEEDS_PROC, exact_reads, loose_reads
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem, names
 from kedge.tools.permissions.shell_scan import read_line
@@ -38,6 +44,15 @@ MAX_WORDS = 1000  # of a line: each is looked at as a path, and as the beginning
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 # They look at a directory, and not into its files.
 _LISTING = names("ls du df tree find stat file realpath readlink echo printf basename dirname cd git")
+
+
+Approval = Literal["rule", "grant", "mode"]
+_APPROVALS: dict[Approval, str] = {
+    "rule": "the rules for its commands",
+    "grant": "allowed for this session",
+    "mode": "the mode allows the edit",
+}
+_SANDBOXED = "it runs in a read-only sandbox"
 
 
 class Shell(msgspec.Struct, frozen=True):
@@ -86,15 +101,21 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
         return free
     by = _find_approval(line, paths)
     if not free and by is not None and not is_planning:
-        return Allow(why="the rules for its commands" if by == "rule" else "allowed for this session", by=by)
+        return Allow(why=_APPROVALS[by], by=by)
+    if not free and by is None and not is_planning and not unsandboxed:
+        needs_proc = any(command.words[0].text in NEEDS_PROC for command in line.commands)
+        if shell.has_sandbox and not needs_proc:
+            return Allow(why=_SANDBOXED, run_as="sandboxed", readable=_find_readable(line, paths))
+        return Allow(why="it only reads", run_as="unapproved")
     problem = find_problem(text)
     loose = _merge([denied, [Reason(problem)] if problem else [], *_check_loose(line, paths, shell)])
+    if not loose and free and policy.denies_some("read"):
+        note = "it may read what a rule forbids; the grep tool leaves that out"
+        loose = [Reason(f"`{_show(text)}`: {note}", is_read=True)]
     if isinstance(loose, Refuse):
         return loose
     if not loose and shell.has_sandbox and not unsandboxed:
-        return Allow(why="it runs in a read-only sandbox", run_as="sandboxed", readable=_find_readable(line, paths))
-    if not free and not is_planning and not unsandboxed:
-        return Allow(why="it only reads", run_as="unapproved")
+        return Allow(why=_SANDBOXED, run_as="sandboxed", readable=_find_readable(line, paths))
     asked = _ask(line, free, loose, is_planning=is_planning, is_doubtful=bool(denied))
     if is_planning and isinstance(asked, Ask):
         return msgspec.structs.replace(asked, readable=_find_readable(line, paths, is_approved=True))
@@ -112,7 +133,8 @@ def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
 
 def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bool, is_doubtful: bool) -> Refuse | Ask:
     """The reasons that the user sees, and the rules that would let the same line run freely the next time."""
-    shown = loose or free
+    is_beside = not line.not_plain and any(reason.is_beside for reason in loose)
+    shown = free if is_beside else loose or free
     if is_planning and not all(reason.is_read for reason in shown):
         return Refuse(why=f"{PLANNING}: {'; '.join(dict.fromkeys(reason.note for reason in shown))}.")
     rules = [reason.rule for reason in free if reason.rule is not None]
@@ -130,35 +152,38 @@ def _check_free(line: Line, paths: _Paths, shell: Shell, *, unsandboxed: bool) -
     found: list[Found] = [_check_redirect(redirect, paths) for redirect in line.redirects]
     for command in line.commands:
         if not _is_approved(command, paths.policy):
-            is_exact = line.is_list and not unsandboxed
-            found.append(_check_exact(command, paths, shell) if is_exact else _not_approved(command))
+            if unsandboxed:
+                found.append([_not_approved(command, "it asks to run without the sandbox")])
+            elif line.is_list:
+                found.append(_check_exact(command, paths, shell))
+            else:
+                found.append([_not_approved(command, "beside a command that a rule allows, only in a plain list")])
     return _merge(found)
 
 
 def _check_exact(command: Command, paths: _Paths, shell: Shell) -> Refuse | list[Reason]:
-    inner = strip_plain_wrappers(command)
+    inner, wrappers = strip_plain_wrappers(command)
     name = inner.words[0].shown
     bare = Command((Word(name.removeprefix("/usr").removeprefix("/bin/")), *inner.words[1:]))
     reads = None if inner.assigned or not inner.words[0].is_literal else exact_reads(bare.words)
-    is_foreign = shell.programs.is_foreign(command.words[0].shown) or shell.programs.is_foreign(name)
+    is_foreign = any(shell.programs.is_foreign(each) for each in (*wrappers, name))
     if reads is None or is_foreign or (bare.words[0].text == "cd" and len(reads) != 1):
-        return _not_approved(command)
+        return [_not_approved(command)]
     found: list[Found] = []
     for word in reads:
         resolved = paths.of(word)
         if resolved is None:
-            return _not_approved(command)
+            return [_not_approved(command)]
         if bare.words[0].text == "git" and any(git.may_run_programs(path) for path in resolved):
             return [Reason(f"`{_show(command.text)}`: the settings of the repository there may run programs")]
         if any(Path(path).is_dir() for path in resolved) and _reads_files(bare) and paths.policy.denies_some("read"):
-            return _not_approved(command)
+            return [_not_approved(command)]
         found += [_check_command_read(paths.policy, path) for path in resolved]
     return _merge(found)
 
 
-def _not_approved(command: Command) -> list[Reason]:
-    rule = suggestions.rule_for_command(strip_plain_wrappers(command))
-    return [Reason(f"`{_show(command.text)}`: not known to be read-only", rule)]
+def _not_approved(command: Command, note: str = "not known to be read-only") -> Reason:
+    return Reason(f"`{_show(command.text)}`: {note}", suggestions.rule_for_command(strip_plain_wrappers(command)[0]))
 
 
 def _check_redirect(redirect: Redirect, paths: _Paths) -> Found:
@@ -178,7 +203,7 @@ def _is_approved(command: Command, policy: Policy) -> bool:
     if policy.mode == "plan":
         return False
     rules = policy.command_rules((*policy.allow, *policy.grants))
-    return any(_matches(rule, each) for each in (command, strip_plain_wrappers(command)) for rule in rules)
+    return any(_matches(rule, each) for each in (command, strip_plain_wrappers(command)[0]) for rule in rules)
 
 
 def _matches(rule: Rule, command: Command) -> bool:
@@ -186,16 +211,18 @@ def _matches(rule: Rule, command: Command) -> bool:
     return rule.matches_words(command.words if is_plain else (*command.assigned, *command.words)) == "yes"
 
 
-def _find_approval(line: Line, paths: _Paths) -> Literal["rule", "grant", "mode"] | None:
+def _find_approval(line: Line, paths: _Paths) -> Approval | None:
     """Whether the user approved any of it: by a rule, a grant, or the mode that lets a file be written."""
     policy = paths.policy
-    if any(redirect.kind == "write" for redirect in line.redirects if not _is_device(redirect, paths)):
-        return "mode" if policy.mode == "auto-edit" else "rule"
+    found: set[str] = set()
+    for redirect in line.redirects:
+        if redirect.kind == "write" and not _is_device(redirect, paths):
+            checked = [policy.check_write(path) for path in paths.of(redirect.target) or ()]
+            found |= {each.by for each in checked if isinstance(each, Allow)}
     granted = [command for command in line.commands if _is_approved(command, policy)]
-    if not granted:
-        return None
     without_grants = msgspec.structs.replace(policy, grants=())
-    return "rule" if all(_is_approved(command, without_grants) for command in granted) else "grant"
+    found |= {"rule" if _is_approved(command, without_grants) else "grant" for command in granted}
+    return next((by for by in ("grant", "mode", "rule") if by in found), None)
 
 
 def _is_device(redirect: Redirect, paths: _Paths) -> bool:
@@ -240,13 +267,10 @@ def _check_loose_command(command: Command, paths: _Paths, shell: Shell, depth: i
         bare = (Word(name.removeprefix("/usr").removeprefix("/bin/")), *command.words[1:])
         reads = loose_reads(bare) if command.words[0].text is not None else None
         if reads is None:
-            is_ruled = _is_approved(command, paths.policy)
-            note = (
-                "allowed, but not in a line that is more than plain commands"
-                if is_ruled
-                else "not known to be read-only"
-            )
-            yield [Reason(f"{shown}: {note}", suggestions.rule_for_command(command))]
+            is_approved = _is_approved(command, paths.policy)
+            note = "allowed, but only in a line of plain commands" if is_approved else "not known to be read-only"
+            rule = suggestions.rule_for_command(command)
+            yield [Reason(f"{shown}: {note}", rule, is_beside=is_approved)]
         else:
             for word in reads:
                 yield _check_loose_path(word, paths)
@@ -256,6 +280,8 @@ def _check_loose_path(word: Word, paths: _Paths) -> Found:
     """A path outside the workspace is asked about if it is there; the sandbox hides it in any case."""
     resolved = paths.of(word) or ()
     found = [_check_command_read(paths.policy, path) for path in resolved if Path(path).exists()]
+    if any(isinstance(each, Refuse) for each in found):
+        return _merge(found)
     return found[0] if found and all(isinstance(each, list) and each for each in found) else []
 
 
@@ -286,7 +312,7 @@ def _find_denials(line: Line, text: str, paths: _Paths, depth: int = 0) -> Refus
                         doubts.append(_doubt(command.text, rule))
                     case _:
                         pass
-        if rules and depth < MAX_CODE_DEPTH:
+        if policy.deny and depth < MAX_CODE_DEPTH:
             doubts += [
                 _find_denials(read_line(code, policy.ground.home), code, paths, depth + 1)
                 for code in possible_code(command.words)
@@ -378,9 +404,12 @@ def _find_directories(line: Line, directory: str) -> Directories:
                 return None
         if command.words[0].text in ("source", ".", "eval"):
             return None
-    for _ in range(len(targets) if not line.has_control_flow else len(targets) and 8):
-        for target in targets:
+    for _ in range(min(len(targets), MAX_DIRECTORIES)):
+        before = found
+        for target in dict.fromkeys(targets):
             found = change_directory(found, target)
+        if found == before:
+            break
     return found
 
 

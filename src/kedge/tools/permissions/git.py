@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from kedge.files.opening import read_regular_file
 from kedge.tools.permissions.shell import Word, names
 
 # Options of the reading commands that only shape what is shown. None of them writes a file or runs a program.
@@ -37,24 +38,27 @@ _LISTING_WORDS = {
     "config": ("get", "list"),
 }
 _LISTING_OPTIONS = {
-    "branch": "-l --list --contains --no-contains --merged --no-merged --points-at --show-current -a -r --all",
+    "branch": "-l --list --contains --no-contains --merged --no-merged --points-at --show-current",
     "tag": "-l --list --contains --no-contains --merged --no-merged --points-at -n",
     "config": "--get --get-all --get-regexp --list -l",
 }
 _CHANGING = re.compile(
     r"--(?:out|ext-diff|textconv|open-files|no-index|delete|move|copy|edit|set|unset|add|replace|remove|force|rename)"
-    r".*|-[dDmMcCfuxO]\w*"
+    r".*|-\w*[dDmMcCfuxO]\w*"
 )
 _GLOBAL_FLAGS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"})
 _GLOBAL_VALUED = names("-C -c --git-dir --work-tree --namespace --config-env --super-prefix")
-# Sections and keys of a repository's settings that name a program, or lead to other settings.
-_RUNS_PROGRAMS = re.compile(
-    r"^\s*\[\s*(?:filter|diff|difftool|merge|mergetool|include|includeif|alias|pager|credential|gpg|interactive)\b"
-    r"|(?:fsmonitor|hookspath|pager|external|textconv|sshcommand|editor|askpass|worktree|attributesfile|gitproxy"
-    r"|command|program|process|clean|smudge|driver)\s*=",
-    re.IGNORECASE | re.MULTILINE,
+# Settings of a repository that name no program and lead to no other settings. All others may.
+_HARMLESS_SECTION = re.compile(r'\[(?:core|user|init|pull|push|fetch|gc|color|remote|branch)(?: "[^"\\\n]*")?\]')
+_HARMLESS_SETTING = re.compile(
+    r"(?:repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"
+    r"|name|email|defaultbranch|rebase|ff|default|autosetupremote|prune|auto|ui|fetch|merge|remote|bare)"
+    r" = [\w./:*+@ -]*|url = (?![^/]*::)[\w./:~+@%-]*",
+    re.IGNORECASE,
 )
 _MAX_SETTINGS_BYTES = 256 * 1024
+_MAX_INDEX_BYTES = 64 * 1024 * 1024
+_GITLINK = b"\x00\x00\xe0\x00"  # the mode of a submodule in an index
 
 
 def exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
@@ -124,28 +128,36 @@ def _only_lists(name: str, rest: Sequence[str]) -> bool:
 
 
 def may_run_programs(directory: str) -> bool:
-    """Whether the settings of the repository around a directory could make git run a program of its choice."""
+    """Whether something in the repository around a directory could make a reading git run a program of its choice."""
     for place in (Path(directory), *Path(directory).parents):
         marker = place / ".git"
-        if marker.is_dir():
-            return any(_names_a_program(marker / name) for name in ("config", "config.worktree", "commondir"))
-        if marker.exists() or marker.is_symlink():
+        if marker.is_dir() and not marker.is_symlink():
+            return (place / ".gitmodules").exists() or _has_programs(marker)
+        if _exists(marker):
             return True  # a worktree or a submodule: its settings are elsewhere
-        if (place / "HEAD").is_symlink() or ((place / "HEAD").exists() and (place / "config").exists()):
-            return True  # a bare repository among the files
-        if (place / "HEAD").exists() and ((place / "objects").exists() or (place / "commondir").exists()):
+        # A bare repository among the files; its HEAD may be a link that leads nowhere.
+        if _exists(place / "HEAD") and any(_exists(place / name) for name in ("objects", "commondir", "config")):
             return True
     return False
 
 
-def _names_a_program(settings: Path) -> bool:
-    if settings.name == "commondir":
-        return settings.exists()
-    try:
-        if settings.stat().st_size > _MAX_SETTINGS_BYTES:
-            return True
-        return _RUNS_PROGRAMS.search(settings.read_text("utf-8", "replace")) is not None
-    except FileNotFoundError:
-        return False
-    except OSError:
+def _has_programs(repository: Path) -> bool:
+    """Hooks that reading calls, submodules with settings of their own, and settings not known to be harmless."""
+    if any(_exists(repository / name) for name in ("hooks/post-index-change", "modules", "commondir")):
         return True
+    if _exists(repository / "config.worktree") or any(repository.glob("sharedindex.*")):
+        return True
+    settings = _read(repository / "config", _MAX_SETTINGS_BYTES)
+    index = _read(repository / "index", _MAX_INDEX_BYTES)
+    if settings is None or index is None or _GITLINK in index:
+        return True
+    lines = [line.strip(" \t") for line in settings.decode("utf-8", "replace").split("\n")]
+    return not all(not line or _HARMLESS_SECTION.fullmatch(line) or _HARMLESS_SETTING.fullmatch(line) for line in lines)
+
+
+def _read(path: Path, limit: int) -> bytes | None:
+    return read_regular_file(path, limit) if _exists(path) else b""
+
+
+def _exists(path: Path) -> bool:
+    return path.is_symlink() or path.exists()

@@ -88,7 +88,7 @@ class Judge:
             return Refuse(why=f"{PLANNING}, and there is no sandbox that would see to it: {want.unheld}.")
         if want.unheld:
             return _without_sandbox(want, decision)
-        if want.is_free and isinstance(decision, Ask) and not decision.is_doubtful:
+        if want.is_free and isinstance(decision, Ask) and not decision.is_doubtful and not want.unsandboxed:
             return Allow(why="it runs in the sandbox", by="sandbox")
         return decision
 

@@ -22,6 +22,7 @@ class Reason(msgspec.Struct, frozen=True):
     note: str
     rule: str | None = None
     is_read: bool = False  # it only reads, outside the workspace
+    is_beside: bool = False  # a rule allows it, but not in this line
 
 
 Found = Allow | Refuse | list[Reason]

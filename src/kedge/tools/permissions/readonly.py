@@ -115,7 +115,11 @@ _EXACT: dict[str, _Exact] = {
 }
 # A script that prints or deletes lines by their number.
 _SED_LINES = re.compile(r"(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=](?:; ?(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*")
-_PRINTF_STORES = re.compile(r"%[^A-Za-z%]*n")  # writes to a variable
+# Conversions that only print: `%n` with any modifier would write to a variable.
+_PRINTF_FORMAT = re.compile(r"(?:[^%]|%%|%[-+ #0]*\d*(?:\.\d+)?[sdiouxXeEfgGcbq])*")
+_PS_WORDS = re.compile(r"a?u?x?w{0,2}|-[eAfFlwp]+|\d+")
+# They read what the sandbox hides: mounts and other processes.
+NEEDS_PROC = names("df ps")
 # Programs whose version does not depend on the files of a repository (but npm's and others' does).
 _VERSIONED = names("python python3 node ruby perl php java javac gcc g++ clang cc make cmake bash zsh git rg jq uv")
 # … and those that are asked for it in the sandbox alone.
@@ -140,7 +144,9 @@ def exact_reads(words: Sequence[Word]) -> Reads | None:
     if name == "date":
         return () if all(re.fullmatch(r"\+.*|-u|-R|-I\w*", text) for text in texts) else None
     if name == "printf":
-        return () if texts and not texts[0].startswith("-") and not _PRINTF_STORES.search(texts[0]) else None
+        return () if texts and not texts[0].startswith("-") and _PRINTF_FORMAT.fullmatch(texts[0]) else None
+    if name == "ps":
+        return () if all(_PS_WORDS.fullmatch(text) for text in texts) else None
     known = _EXACT.get(name)
     return None if known is None else _given(known, texts)
 
@@ -191,7 +197,7 @@ _WRITES: dict[str, re.Pattern[str]] = {
     for name in names.split()
 }
 _MOST_WORDS = {"uniq": 1, "xxd": 1, "hostname": 0, "base64": 1}
-_READERS = frozenset({*_EXACT, *_WRITES}) - {"perl"} | names(
+_READERS = frozenset({*_EXACT, *_WRITES}) - {"perl", *NEEDS_PROC} | names(
     "b2sum cksum column diff expand fold hexdump od paste rev sha224sum sha384sum shasum sleep strings unexpand join"
     " tsort factor numfmt bc dc expr look zcat zgrep xxd base64 uptime free tty locale getconf groups printf [ read"
     " exit return break continue shift wait set let export declare local readonly typeset unset shopt pushd popd"

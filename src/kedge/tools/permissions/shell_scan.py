@@ -12,6 +12,7 @@ import msgspec
 
 from kedge.tools.permissions.shell import (
     MAX_CHARS,
+    MAX_COMMANDS,
     UNKNOWN,
     Command,
     Line,
@@ -23,14 +24,12 @@ from kedge.tools.permissions.shell import (
     read_plain_line,
 )
 
-MAX_COMMANDS = 400
-
 _TOKEN = re.compile(
     r"""(?P<skip>\\\n|\$\(\((?:[^()]|\([^()]*\))*\)\))
     |(?P<single>'[^']*'?|\$'(?:[^'\\]|\\.)*'?)
     |(?P<double>\$?")
     |(?P<open>\$\(|`|<\(|>\()
-    |(?P<variable>\$\{[^}]*\}|\$[\w@*\#?$!-])
+    |(?P<variable>\$\{[^}]{0,999}\}|\$[\w@*\#?$!-])
     |(?P<escape>\\.)
     |(?P<heredoc><<-?[ \t]*(?P<quote>['"]?)(?P<delimiter>\w+)['"]?)
     |(?P<redirect>\d*(?:<<<|<>|<&|>>|>&|>\||<|>)|&>>?)
@@ -156,7 +155,7 @@ class _Scanner:
         frame = self._stack[-1]
         if not frame.is_word:
             return
-        is_braced = re.search(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", frame.text) is not None
+        is_braced = "{" in frame.text and ("," in frame.text or ".." in frame.text)
         assignment = _ASSIGNMENT.match(frame.text)
         word = Word(frame.text, frame.is_glob, is_literal=False) if frame.is_known and not is_braced else UNKNOWN
         if word is UNKNOWN and assignment is not None:

@@ -36,6 +36,7 @@ _PLAIN_FORMS: dict[str, re.Pattern[str]] = {
     "env": re.compile(r"(?:[A-Za-z_]\w*=\S* )*"),
 }
 _MAX_OWN_WORDS = 12
+_MAX_WRAPPERS = 8
 # Variables that may stand in front of any command: they change how output looks, and nothing else.
 _HARMLESS_VARIABLE = re.compile(
     r"(?:LC_\w+|LANG|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|COLUMNS|LINES|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
@@ -65,20 +66,27 @@ def is_powerful_variable(word: Word) -> bool:
     return _POWERFUL_VARIABLE.fullmatch(word.shown) is not None
 
 
-def strip_plain_wrappers(command: Command) -> Command:
-    """The command behind `timeout 60`, `nice -n 5`, `env A=b` and their like, where they are written plainly."""
-    words, assigned = command.words, command.assigned
-    while form := _PLAIN_FORMS.get(_base_name(words[0]) if _is_system_name(words[0].shown) else ""):
-        own = [word.shown for word in takewhile(lambda word: word.is_literal and " " not in word.shown, words[1:-1])]
-        lengths = [
-            n for n in range(min(len(own), _MAX_OWN_WORDS) + 1) if form.fullmatch("".join(f"{w} " for w in own[:n]))
-        ]
-        if not lengths or len(words) < 2:
+def strip_plain_wrappers(command: Command) -> tuple[Command, list[str]]:
+    """The command behind `timeout 60`, `nice -n 5`, `env A=b` and their like, where they are written plainly.
+
+    Also returns the names of the wrappers."""
+    words, assigned, stripped = command.words, command.assigned, list[str]()
+    while len(stripped) < _MAX_WRAPPERS:
+        form = _PLAIN_FORMS.get(_base_name(words[0]) if _is_system_name(words[0].shown) else "")
+        own = [word.shown for word in takewhile(_is_plain_word, words[1:-1][:_MAX_OWN_WORDS])]
+        if form is None or len(words) < 2:
             break
-        skipped = max(lengths)
-        assigned += words[1 : skipped + 1] if words[0].shown.endswith("env") else ()
-        words = words[skipped + 1 :]
-    return Command(words, assigned)
+        lengths = [n for n in range(len(own) + 1) if form.fullmatch("".join(f"{word} " for word in own[:n]))]
+        if not lengths:
+            break
+        stripped.append(words[0].shown)
+        assigned += words[1 : max(lengths) + 1] if words[0].shown.endswith("env") else ()
+        words = words[max(lengths) + 1 :]
+    return Command(words, assigned), stripped
+
+
+def _is_plain_word(word: Word) -> bool:
+    return word.is_literal and " " not in word.shown
 
 
 def _is_system_name(name: str) -> bool:
@@ -146,12 +154,26 @@ def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     is_wrapper = name in _TRANSPARENT | _POWERFUL | _SHELLS | {"find", "eval"}
     if "/" in words[0].shown:
         yield (Word(name), *words[1:])
+    if _runs_unknown_code(name, words):
+        yield (UNKNOWN,)
     if is_wrapper:
         for start in range(1, min(len(words), 200)):
             word = words[start]
             if word.text is not None and re.fullmatch(r"[\w./-]+", word.text) and not word.text.startswith("-"):
                 base = word.text.rpartition("/")[2]
                 yield (Word(base), *words[start + 1 :])
+
+
+def _runs_unknown_code(name: str, words: Sequence[Word]) -> bool:
+    """A shell that reads a file, its input or a text that is not known; git with an alias of its own."""
+    if name == "git":
+        return any("alias." in word.shown.lower() for word in words)
+    if name in ("source", ".") or (name == "eval" and any(word.text is None for word in words)):
+        return True
+    if name not in _SHELLS or [word.text for word in words[1:]] == ["--version"]:
+        return False
+    at = next((place for place, word in enumerate(words) if re.fullmatch(r"-\w*c", word.shown)), None)
+    return at is None or at + 1 >= len(words) or words[at + 1].text is None
 
 
 def possible_code(words: Sequence[Word]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from kedge.files.opening import read_regular_file
 from kedge.tools.sandbox.policy import is_below
 
 # Whoever writes these decides what git runs, outside of any sandbox, the next time that somebody uses it.
@@ -41,11 +42,10 @@ def elsewhere(workspace: Path) -> list[Path]:
 
 
 def _pointed(file: Path, before: str, base: Path) -> Path | None:
-    try:
-        with file.open("rb") as opened:
-            text = os.fsdecode(opened.read(_MAX_POINTER)).strip()
-    except OSError:
+    content = read_regular_file(file, _MAX_POINTER)
+    if content is None:
         return None
+    text = os.fsdecode(content).strip()
     if not text.startswith(before) or not (target := text.removeprefix(before)):
         return None
     return Path(os.path.realpath(base / target))

@@ -54,9 +54,9 @@ class PermissionDialog(Guarded[PermissionAction]):
         self._diff = diff if isinstance(diff, str) else ""
         self._head, details = texts_of(request)
         self._deed = (
-            DiffView(self._diff, id="deed")
+            _Diff(self._diff, id="deed")
             if self._diff
-            else VerticalScroll(Static(details, markup=False), can_focus=False, id="deed")
+            else _Command(Static(details, markup=False), can_focus=False, id="deed")
         )
         self._out_of_sight = Static(id="out-of-sight", markup=False)
         self._out_of_sight.display = False
@@ -75,7 +75,7 @@ class PermissionDialog(Guarded[PermissionAction]):
         super().on_mount()
         self.set_focus(None)
         for changing in ("scroll_y", "virtual_size"):
-            self.watch(self._deed, changing, self._say_what_is_out_of_sight, init=False)
+            self.watch(self._deed, changing, self.say_what_is_out_of_sight, init=False)
         self.call_after_refresh(self._fit)
 
     def on_resize(self) -> None:
@@ -98,14 +98,27 @@ class PermissionDialog(Guarded[PermissionAction]):
         taken = sum(each.outer_size.height + each.styles.margin.height for each in others) + 1
         room = int(self.size.height * _SHARE) - box.gutter.height - taken
         self._deed.styles.max_height = max(MIN_SHOWN_LINES, room)
-        self.call_after_refresh(self._say_what_is_out_of_sight)
 
-    def _say_what_is_out_of_sight(self) -> None:
+    def say_what_is_out_of_sight(self) -> None:
         above, most = round(self._deed.scroll_y), self._deed.max_scroll_y
         parts = [f"{most - above} more line{'s' if most - above > 1 else ''} below"] if most > above else []
         parts += [f"{above} above"] if above else []
         self._out_of_sight.display = bool(parts)
         self._out_of_sight.update(f"⋯ {', '.join(parts)} · ↑ ↓ PgUp PgDn scroll")
+
+
+class _Diff(DiffView):
+    """A diff that tells its dialog when it has its size."""
+
+    def on_resize(self) -> None:
+        cast("PermissionDialog", self.screen).say_what_is_out_of_sight()
+
+
+class _Command(VerticalScroll):
+    """A command or other text that tells its dialog when it has its size."""
+
+    def on_resize(self) -> None:
+        cast("PermissionDialog", self.screen).say_what_is_out_of_sight()
 
 
 def texts_of(request: PermissionRequest) -> tuple[str, str]:
