@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
+
+from kedge.files.opening import remove_tree
 
 KEPT_S = 30 * 86_400  # as long as the story of what was done
 
@@ -14,7 +15,7 @@ def directory_of(data_dir: Path, session_id: str) -> Path:
 
 
 def remove(data_dir: Path, session_id: str) -> None:
-    shutil.rmtree(directory_of(data_dir, session_id), ignore_errors=True)
+    remove_tree(directory_of(data_dir, session_id))
 
 
 def remove_old(data_dir: Path) -> None:
@@ -23,6 +24,6 @@ def remove_old(data_dir: Path) -> None:
     for directory in (data_dir / "scratch").glob("*"):
         try:
             if directory.stat().st_mtime < oldest:
-                shutil.rmtree(directory, ignore_errors=True)
+                remove_tree(directory)
         except OSError:
             continue  # gone already

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+import subprocess
 from collections.abc import Generator
 
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -112,3 +113,8 @@ def read_regular_file(path: StrPath, limit: int) -> bytes | None:
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
             return None
         return file.read(limit)
+
+
+def remove_tree(path: StrPath) -> None:
+    """Remove a directory with all that is in it, however deep: Python's own remover calls itself for each level."""
+    subprocess.run(["/bin/rm", "-rf", "--", os.fspath(path)], stderr=subprocess.DEVNULL, check=False)

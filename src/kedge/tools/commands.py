@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from kedge.files.opening import remove_tree
 from kedge.tools import shell
 from kedge.tools.output import Cleaner, Excerpt
 from kedge.tools.port import ToolContext
@@ -139,9 +139,9 @@ class Command:
             await asyncio.gather(pump, return_exceptions=True)
             self._pipe.close()
             self.saved.close()
-            if self._temporary is not None:
-                await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
             self.exited.set()
+            if self._temporary is not None:
+                await asyncio.to_thread(remove_tree, self._temporary)
             self.over.set()
             self.news.set()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kedge import failpoints
+from kedge.files.opening import remove_tree
 from kedge.protocol.bounds import MAX_COMMAND_BYTES
 from kedge.tools.environment import safe_path
 from kedge.tools.errors import ToolError
@@ -68,7 +69,7 @@ async def start(
     try:
         return await _start(ctx, command, directory, env, hold.with_temporary(str(temporary)), limits, temporary)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_tree(temporary)
         raise
 
 

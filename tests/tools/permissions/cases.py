@@ -383,7 +383,7 @@ PRODUCTIONS: dict[str, Cases] = {
         ("echo ==\nrm a.txt", "ask"),
         ("ls # x\n\\\nrm a.txt", "ask"),
         ("echo \\ #`rm a.txt`", "ask"),
-        ("time for i in 1; do ls; done", "sandbox"),
+        ("time for i in 1; do ls; done", "ask"),
         ("\ufeffls", "ask"),
     ],
 }

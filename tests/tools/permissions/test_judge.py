@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,17 @@ MIXED = [
     ("cd -; pytest -q", "ask"),
     ("LC_ALL=C pytest -q", "allow"),
     ("LC_ALL=C sort a.txt; pytest -q", "ask"),
+    ('pytest -q; echo "$\\\n(touch pwned)"', "ask"),
+    ('pytest -q; echo "$\\\nHOME"', "ask"),
+    ("for f in a # 'b\ndo touch pwned; done #'\npytest -q", "ask"),
+    ("for http_proxy in http://evil; do pytest -q; done", "ask"),
+    ("pytest -q; cat 99999999999</dev/null", "ask"),
+    ("pytest -q; cat \u0663</dev/null", "ask"),
+    ("pytest -q; git log '--format=%G?'", "ask"),
+    ("pytest -q; printf 'abc%ln' PATH", "ask"),
+    ("pytest -q; git branch -r -qd origin/x", "ask"),
+    ("pytest -q; time ls", "allow"),
+    ("pytest -q > #x\ntouch pwned", "ask"),
 ]
 
 
@@ -275,6 +287,12 @@ def test_a_rule_holds_beside_what_certainly_only_reads(bench: Bench, command: st
         ". ./script.sh",
         "echo x | sh",
         "git -c alias.p=push p",
+        "bash <<'EOF'\ngit push\nEOF",
+        "xargs -I{} git {} <<< push",
+        "env -S'git push'",
+        "env " + "A=1 " * 220 + "git push",
+        "sg root -c 'git push'",
+        "git " + "- " * 3000 + "push",
     ],
 )
 def test_a_deny_rule_holds_for_what_cannot_be_read(bench: Bench, command: str) -> None:
@@ -354,6 +372,48 @@ def test_the_question_names_what_keeps_a_line_from_running_freely(bench: Bench) 
     decision = bench.decides(bench.judge(), "ls", unsandboxed=True)
     assert isinstance(decision, Ask)
     assert "without the sandbox" in decision.label
+
+
+def test_a_line_that_writes_a_repository_does_not_use_it(bench: Bench) -> None:
+    judge = bench.judge("auto-edit")
+    assert bench.says(judge, "echo x > src/HEAD; git -C src status") == "ask"
+    decision = bench.decides(judge, "echo x > src/new.txt")
+    assert isinstance(decision, Allow)
+    assert decision.run_as == "unapproved"  # the edit is allowed, the command was not approved
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["cat " + "a" * 300, "git -C " + "a" * 300 + " status", "cat /root/x/y", "ls \udc80", "cat " + "a/" * 3000 + "b"],
+    ids=lambda text: repr(text)[:20],
+)
+def test_a_name_that_no_file_can_have_is_no_error(bench: Bench, command: str) -> None:
+    for judge in (bench.judge(), bench.judge(allow=["bash(pytest *)"], deny=["view(.env)", "bash(git push *)"])):
+        assert bench.says(judge, command) in ("ask", "allow")
+        assert bench.says(judge, command, has_sandbox=False) in ("ask", "allow")
+
+
+def test_a_decoy_does_not_hide_the_repository_around_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (bench.workspace / "decoy" / ".git").mkdir(parents=True)
+    (bench.workspace / ".git" / "config").write_text("[core]\n\tfsmonitor = ./evil\n")
+    assert bench.says(bench.judge(), "git -C decoy status", has_sandbox=False) == "ask"
+
+
+def test_what_a_tracked_file_held_is_not_shown_where_reading_it_is_forbidden(bench: Bench) -> None:
+    judge = bench.judge(deny=["view(**/.env)"])
+    for command in ("git show HEAD:.env", "git log -p", "git cat-file -p HEAD:.env", "git diff", "git blame a.txt"):
+        assert bench.says(judge, command) == "ask", command
+    assert bench.says(judge, "git status") == "allow"
+
+
+def test_wildcards_through_links_are_not_followed_for_long(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(10):
+        (bench.workspace / f"loop{number}").symlink_to(".")
+    started = time.process_time()
+    assert bench.says(bench.judge(), "cat " + "*/" * 9 + "zz*") in ("ask", "allow")
+    assert time.process_time() - started < 3
 
 
 def test_without_bash_only_rules_and_the_sandbox_let_a_command_run(

@@ -92,6 +92,13 @@ def plain(text: str) -> Line | None:
         return None
 
 
+def without_time(words: list[str]) -> list[str]:
+    """`time` is a word to the reader, and may be a keyword to the shell."""
+    while words[:1] == ["time"]:
+        words = words[2:] if words[1:2] == ["-p"] else words[1:]
+    return words
+
+
 def is_literal(line: Line) -> bool:
     return all(word.is_literal for command in line.commands for word in command.words)
 
@@ -105,10 +112,10 @@ def test_a_plain_line_runs_exactly_the_commands_that_were_read(bench: Bench, tok
         return
     ran = run_in_bash(bench, text)
     if is_literal(line):
-        read = [[word.text for word in command.words] for command in line.commands]
+        read = [without_time([word.shown for word in command.words]) for command in line.commands]
         assert all(call in read for call in ran), (text, ran, read)
-    names = {command.words[0].text for command in line.commands}
-    assert all(call[0] in names or None in names for call in ran), (text, ran)
+    names = {(without_time([word.shown for word in command.words]) or [""])[0] for command in line.commands}
+    assert all(call[0] in names or "…" in names for call in ran), (text, ran)
 
 
 @pytest.mark.long
@@ -119,7 +126,7 @@ def test_many_plain_lines_run_exactly_the_commands_that_were_read(bench: Bench, 
     line = plain(text)
     if line is None or not is_literal(line):
         return
-    read = [[word.text for word in command.words] for command in line.commands]
+    read = [without_time([word.shown for word in command.words]) for command in line.commands]
     assert all(call in read for call in run_in_bash(bench, text)), text
 
 
@@ -206,6 +213,8 @@ def test_no_text_takes_long_to_read(token: str) -> None:
         "${" * 32_000,
         "nohup " * 8000 + "ls",
         "cd .; " * 399,
+        "$(" * 64_000,
+        "$((a" * 30_000,
     ],
     ids=lambda text: text[:20],
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from kedge.files.opening import read_regular_file
-from kedge.tools.permissions.shell import Word, names
+from kedge.tools.permissions.shell import UNKNOWN, Word, names
 
 # Options of the reading commands that only shape what is shown. None of them writes a file or runs a program.
 _OPTIONS = names(
@@ -46,6 +47,11 @@ _CHANGING = re.compile(
     r"--(?:out|ext-diff|textconv|open-files|no-index|delete|move|copy|edit|set|unset|add|replace|remove|force|rename)"
     r".*|-\w*[dDmMcCfuxO]\w*"
 )
+# They print names, and never what files hold.
+_LISTING_NAMES = names(
+    "status branch tag remote rev-parse ls-files ls-tree describe version worktree merge-base show-ref"
+)
+_MAX_FORMS = 20
 _GLOBAL_FLAGS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"})
 _GLOBAL_VALUED = names("-C -c --git-dir --work-tree --namespace --config-env --super-prefix")
 # Settings of a repository that name no program and lead to no other settings. All others may.
@@ -70,6 +76,8 @@ def exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
     options = [text for text in rest if text.startswith("-") and text not in ("-", "--")]
     if not all(text.partition("=")[0] in _OPTIONS or _FLAGS.fullmatch(text) for text in options):
         return None
+    if any("%G" in text for text in rest):
+        return None  # it runs gpg
     if not _only_lists(name, rest) or name in ("config", "var"):
         return None
     plain = [text for text in rest if not text.startswith("-")]
@@ -104,7 +112,9 @@ def without_globals(words: Sequence[Word]) -> list[list[Word]]:
     """What `git -C dir -c a=b push` may be to a rule that forbids `git push`: without the options before it."""
     rest = list(words[1:])
     forms: list[list[Word]] = []
-    while rest and (rest[0].shown.startswith("-")):
+    while rest and rest[0].shown.startswith("-"):
+        if len(forms) > _MAX_FORMS:
+            return [[UNKNOWN]]
         option = rest.pop(0).shown
         if option in _GLOBAL_VALUED and rest:
             rest.pop(0)
@@ -131,14 +141,25 @@ def may_run_programs(directory: str) -> bool:
     """Whether something in the repository around a directory could make a reading git run a program of its choice."""
     for place in (Path(directory), *Path(directory).parents):
         marker = place / ".git"
-        if marker.is_dir() and not marker.is_symlink():
-            return (place / ".gitmodules").exists() or _has_programs(marker)
-        if _exists(marker):
-            return True  # a worktree or a submodule: its settings are elsewhere
+        if _exists(marker) and (_is_odd(marker) or _exists(place / ".gitmodules") or _has_programs(marker)):
+            return True
+        if _exists(marker / "HEAD") and _exists(marker / "objects"):
+            return False  # git looks no further
         # A bare repository among the files; its HEAD may be a link that leads nowhere.
         if _exists(place / "HEAD") and any(_exists(place / name) for name in ("objects", "commondir", "config")):
             return True
     return False
+
+
+def shows_contents(texts: Sequence[str]) -> bool:
+    """Whether a git command may print what files hold, or held: that of files whose reading is forbidden, too."""
+    _, rest = _without_globals(texts)
+    return not rest or rest[0] not in _LISTING_NAMES
+
+
+def _is_odd(marker: Path) -> bool:
+    """A worktree or a submodule, whose settings are elsewhere; or a link."""
+    return os.path.islink(marker) or not os.path.isdir(marker)
 
 
 def _has_programs(repository: Path) -> bool:
@@ -160,4 +181,4 @@ def _read(path: Path, limit: int) -> bytes | None:
 
 
 def _exists(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
+    return os.path.lexists(path)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-import glob
 import os
 import re
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -16,6 +13,7 @@ from kedge.tools.paths import is_inside
 from kedge.tools.permissions.shell import names
 from kedge.tools.permissions.switches import is_switch
 
+MAX_ENTRIES = 20_000  # of directories that are listed for one wildcard
 MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
 MAX_LINKS = 40  # as the kernel
 MAX_DIRECTORIES = 8  # that a command may be in, after its `cd`s
@@ -91,10 +89,13 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
         return None
     found: set[str] = set()
     for directory in directories or {"/"}:
-        for path in _expanded(directory, text) if is_glob else [text]:
+        expanded = _expand(directory, text) if is_glob else [text]
+        if expanded is None:
+            return None
+        for path in expanded:
             if is_glob and (path.startswith("-") or path.split() != [path]):
                 return None  # named like an option, or like several words once a variable holds it
-            resolved = _resolved(os.path.join(directory, path))  # noqa: PTH118 - `..` must follow links
+            resolved = _resolved(os.path.join(directory, path))
             if resolved is None:
                 return None
             found.add(resolved)
@@ -109,7 +110,7 @@ def change_directory(directories: Directories, text: str) -> Directories:
         return None
     after = set(directories)
     for directory in directories:
-        there = os.path.join(directory, text)  # noqa: PTH118
+        there = os.path.join(directory, text)
         logical = os.path.normpath(there)
         if _resolved(there) is None or _resolved(there) != _resolved(logical):
             return None
@@ -128,9 +129,11 @@ def _resolved(path: str) -> str | None:
             continue
         step = f"{done}/{part}"
         try:
-            target = os.readlink(step)  # noqa: PTH115
+            target = os.readlink(step)
         except OSError:
             done = step  # no link, or nothing there
+        except ValueError:
+            return None  # no name that a file can have
         else:
             links += 1
             done = "" if target.startswith("/") else done
@@ -145,8 +148,31 @@ def _is_uncertain_glob(text: str) -> bool:
     return "[" in text or any(re.match(r"\.+[*?]", part) for part in text.split("/"))
 
 
-def _expanded(directory: str, text: str) -> Iterator[str]:
-    """The names that are there now; the pattern itself, as the shell does, when there are none."""
-    plain = text.replace("**", "*")
-    found = list(islice(glob.iglob(plain, root_dir=directory), MAX_MATCHES + 1))  # noqa: PTH207 - lazy, from a root
-    return iter(found or [text])
+def _expand(directory: str, text: str) -> list[str] | None:
+    """The names that a wildcard stands for now; the pattern itself, as the shell does, when there are none.
+
+    None: to find out would take too long."""
+    found, budget = [""], MAX_ENTRIES
+    for part in text.replace("**", "*").split("/"):
+        if not re.search(r"[*?]", part):
+            found = [f"{path}/{part}" if path or text.startswith("/") else part for path in found]
+            continue
+        matched: list[str] = []
+        for path in found:
+            try:
+                names = os.listdir(os.path.join(directory, path) if path else directory)
+            except OSError:
+                continue
+            budget -= len(names) + 1
+            if budget < 0:
+                return None
+            matched += [
+                f"{path}/{name}" if path else name for name in fnmatch.filter(names, part) if _shows(name, part)
+            ]
+        found = [path for path in matched if os.path.lexists(os.path.join(directory, path))]
+    existing = [path for path in found if os.path.lexists(os.path.join(directory, path))]
+    return existing or [text]
+
+
+def _shows(name: str, pattern: str) -> bool:
+    return not name.startswith(".") or pattern.startswith(".")

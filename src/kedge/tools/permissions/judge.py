@@ -14,7 +14,8 @@ from pathlib import Path
 from kedge.config.rules import BadRule
 from kedge.config.schema import Mode, PermissionsConfig
 from kedge.protocol.runs import Permissions, RunOptions
-from kedge.tools.permissions.check import Shell, check_command, only_reads
+from kedge.tools.permissions.check import check_command, only_reads
+from kedge.tools.permissions.context import Shell
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
 from kedge.tools.permissions.ground import Ground
 from kedge.tools.permissions.policy import PLANNING, Found, Policy

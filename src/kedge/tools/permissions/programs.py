@@ -14,7 +14,7 @@ from kedge.tools.permissions.shell import names
 
 _BUILTINS = names(
     ": . [ alias bg break builtin cd command continue declare dirs disown echo eval exec exit export false fg getopts"
-    " hash jobs let local popd printf pushd pwd read readonly return set shift shopt source test time times trap true"
+    " hash jobs let local popd printf pushd pwd read readonly return set shift shopt source test times trap true"
     " type typeset ulimit umask unalias unset wait"
 )
 _SYSTEM_DIRECTORIES = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
@@ -31,9 +31,9 @@ class Programs(msgspec.Struct, frozen=True):
     def of(cls, env: Mapping[str, str], workspace: str, scratch: str | None) -> Programs:
         return cls(env.get("PATH") or os.defpath, workspace, scratch)
 
-    def is_foreign(self, name: str) -> bool:
-        """Whether the workspace decides what runs under this name."""
-        if name in _BUILTINS:
+    def is_foreign(self, name: str, *, is_wrapped: bool = False) -> bool:
+        """Whether the workspace decides what runs under this name. `is_wrapped`: another program starts it."""
+        if name in _BUILTINS and not is_wrapped:
             return False
         if "/" in name:
             return str(Path(name).parent) not in _SYSTEM_DIRECTORIES

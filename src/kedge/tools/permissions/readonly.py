@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import msgspec
 
 from kedge.tools.permissions import git
-from kedge.tools.permissions.shell import Word, names
+from kedge.tools.permissions.shell import Command, Word, names
 
 Reads = tuple[Word, ...]  # words that may be paths
 HERE = Word(".")
+_LISTING = names("ls du df tree find stat file realpath readlink echo printf basename dirname cd")
 
 
 class _Exact(msgspec.Struct, frozen=True):
@@ -245,3 +246,11 @@ def _is_version_query(name: str, texts: Sequence[str], programs: frozenset[str])
         or (name in ("python", "python3", "pip", "pip3", "uv") and [*texts] == ["-V"])
         or (name in ("node", "npm") and [*texts] == ["-v"])
     )
+
+
+def reads_files(command: Command) -> bool:
+    """Whether a reading command looks into files, and not only at their names."""
+    name = command.words[0].shown.rpartition("/")[2]
+    if name == "git":
+        return git.shows_contents([word.shown for word in command.words[1:]])
+    return name not in _LISTING

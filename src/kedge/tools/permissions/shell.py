@@ -32,12 +32,13 @@ _QUOTED = {
     "'": re.compile(r"'([^']*)'"),
     # Text, escapes, a dollar that means itself, and plain variables. Possessive, so that no text takes long.
     '"': re.compile(
-        r'"((?:[^"\\`$]|\\.|\$(?=[^A-Za-z_0-9({@*#?$!\'"\[-])|\$\w++|\$\{[A-Za-z_]\w*+\})*+)"', re.DOTALL | re.ASCII
+        r'"((?:[^"\\`$]|\\[^\n]|\$(?=[^A-Za-z_0-9({@*#?$!\'"\[\\-])|\$\w++|\$\{[A-Za-z_]\w*+\})*+)"',
+        re.DOTALL | re.ASCII,
     ),
 }
-_LOOP_VARIABLE = re.compile(r"[a-z_][a-z0-9_]*")
+_LOOP_VARIABLE = re.compile(r"(?![a-z_]*_proxy$)[a-z_][a-z0-9_]{0,19}")
 _OPERATOR = re.compile(r"&&|\|\||;|\||\n")
-_REDIRECT = re.compile(r"\d*(<<<|<<|<&|<(?![(>])|>>|>&|>\||>(?!\())|(&>>|&>)")
+_REDIRECT = re.compile(r"[0-9]{0,2}(<<<|<<|<&|<(?![(>])|>>|>&|>\||>(?!\())|(&>>|&>)")
 _CONTROL = names("if then elif else fi while until do done !")
 _REFUSED_NAMES = frozenset({"case", "esac", "select", "function", "coproc", "in"})
 _UNUSUAL = names("Cc Cf Zs Zl Zp Cs Co Cn")
@@ -170,8 +171,8 @@ class _Reader:
         start = self._at
         word = self._read_word()
         raw = self._text[start : self._at]
-        if not raw:
-            raise NotPlain  # `<(…)`, `<>`
+        if not raw or (raw.isdecimal() and self._text[self._at : self._at + 1] in ("<", ">")):
+            raise NotPlain  # `<(…)`, `<>`, a number that may name a descriptor
         if self._words:
             self._words.append(word)
         elif _ASSIGNMENT.match(raw):
@@ -184,8 +185,6 @@ class _Reader:
             self._line.has_control_flow = True
         elif raw == "for":
             self._read_for()
-        elif raw == "time":
-            self._at += 3 if self._text.startswith(" -p ", self._at) else 0
         else:
             self._words.append(word)
 
@@ -198,12 +197,12 @@ class _Reader:
             raise NotPlain
         self._at = header.end()
         while self._skip_blanks() and self._text[self._at] not in ";\n":
-            if self._text[self._at] in _ENDS_WORD:
+            if self._text[self._at] in _ENDS_WORD or self._text[self._at] == "#":
                 raise NotPlain
             self._line.others.append(self._read_word())
 
     def _read_redirect(self, operator: str) -> None:
-        if not self._skip_blanks() or self._text[self._at] in _ENDS_WORD:
+        if not self._skip_blanks() or self._text[self._at] in _ENDS_WORD or self._text[self._at] == "#":
             raise NotPlain
         start = self._at
         word = self._read_word()
@@ -279,7 +278,7 @@ class _Reader:
         if quote == "'":
             return found[1], False
         has_variable = re.search(r"(?<!\\)(?:\\\\)*\$[\w{]", found[1], re.ASCII) is not None
-        return re.sub(r"\\(\n|[$`\"\\])", lambda each: each[1].strip("\n"), found[1]), has_variable
+        return re.sub(r"\\([$`\"\\])", r"\1", found[1]), has_variable
 
     def _match_variable(self) -> re.Match[str]:
         found = _VARIABLE.match(self._text, self._at)

@@ -25,7 +25,7 @@ from kedge.tools.permissions.shell import (
 )
 
 _TOKEN = re.compile(
-    r"""(?P<skip>\\\n|\$\(\((?:[^()]|\([^()]*\))*\)\))
+    r"""(?P<skip>\\\n|\$\(\((?:[^()]|\([^()]{0,99}\)){0,999}+\)\))
     |(?P<single>'[^']*'?|\$'(?:[^'\\]|\\.)*'?)
     |(?P<double>\$?")
     |(?P<open>\$\(|`|<\(|>\()
@@ -34,13 +34,14 @@ _TOKEN = re.compile(
     |(?P<heredoc><<-?[ \t]*(?P<quote>['"]?)(?P<delimiter>\w+)['"]?)
     |(?P<redirect>\d*(?:<<<|<>|<&|>>|>&|>\||<|>)|&>>?)
     |(?P<condition>\[\[\s(?:[^\]'"]|"[^"]{0,999}"|'[^']{0,999}'|\](?!\])){0,999}+\]\])
-    |(?P<arithmetic>\(\((?:[^()]|\([^()]*\))*\)\))
+    |(?P<arithmetic>\(\((?:[^()]|\([^()]{0,99}\)){0,999}+\)\))
     |(?P<group>[()])
     |(?P<end>;|\n|&&|\|\||\||&)
     |(?P<blank>[ \t]+)
     |(?P<char>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_MAX_DEPTH = 100
 _PASSED = names("if then elif else while until do ! { time coproc")
 _IGNORED = names("for select case in function fi done esac } [[ ]]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
@@ -68,7 +69,7 @@ class _Scanner:
 
     def scan(self, text: str) -> None:
         at = 0
-        while at < len(text) and len(self._line.commands) <= MAX_COMMANDS:
+        while at < len(text) and len(self._line.commands) <= MAX_COMMANDS and len(self._stack) <= _MAX_DEPTH:
             found = _TOKEN.match(text, at)
             assert found is not None
             at = self._take(found, text)

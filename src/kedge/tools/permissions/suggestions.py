@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from kedge.tools.permissions.ground import Ground, is_secret
@@ -55,7 +56,7 @@ def rule_for_command(command: Command) -> str | None:
 
 
 def rule_for_read(path: str, ground: Ground) -> str:
-    is_directory = Path(path).is_dir()
+    is_directory = os.path.isdir(path)
     is_wide = path == "/" or any(Path(each).is_relative_to(path) for each in (ground.directory, ground.home) if each)
     if is_directory and not is_wide and not is_secret(path):
         return f"view({quote_path(path)}/**)"

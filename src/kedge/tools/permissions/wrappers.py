@@ -18,8 +18,8 @@ _TRANSPARENT = names(
 # They run it as another user, on another machine, with a terminal, under a lock …: they need approval themselves.
 _POWERFUL = names(
     "sudo doas su ssh chroot flock parallel strace ltrace nsenter unshare proxychains runuser systemd-run setpriv"
-    " dbus-run-session entr direnv npx bunx uvx pipx gdb script docker podman kubectl expect at batch crontab trap"
-    " source ."
+    " dbus-run-session entr direnv npx bunx uvx pipx gdb script sg prlimit setarch linux64 choom ssh-agent fakeroot"
+    " docker podman kubectl expect at batch crontab trap source ."
 )
 _SHELLS = names("sh bash dash ash ksh mksh zsh fish csh tcsh rbash")
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # of find
@@ -31,12 +31,14 @@ _PLAIN_FORMS: dict[str, re.Pattern[str]] = {
     ),
     "nice": re.compile(r"(?:-n -?\d+ )?"),
     "nohup": re.compile(""),
+    "time": re.compile("(?:-p )?"),
     "command": re.compile(""),
     "stdbuf": re.compile(r"(?:-[ioe][L0-9]+ )+"),
     "env": re.compile(r"(?:[A-Za-z_]\w*=\S* )*"),
 }
 _MAX_OWN_WORDS = 12
 _MAX_WRAPPERS = 8
+_MAX_SUFFIXES = 200
 # Variables that may stand in front of any command: they change how output looks, and nothing else.
 _HARMLESS_VARIABLE = re.compile(
     r"(?:LC_\w+|LANG|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|COLUMNS|LINES|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
@@ -149,15 +151,17 @@ def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     """What a command may come down to, for rules that forbid: the words behind any wrapper, wherever they begin."""
     yield words
     name = _base_name(words[0])
-    if name in ("xargs", "parallel"):
-        words = (*words, UNKNOWN)  # what comes in becomes words
+    if name in ("xargs", "parallel"):  # what comes in becomes words
+        words = (*(UNKNOWN if re.search(r"[{}%]", word.shown) else word for word in words), UNKNOWN)
+    if len(words) > _MAX_SUFFIXES:
+        yield (UNKNOWN,)
     is_wrapper = name in _TRANSPARENT | _POWERFUL | _SHELLS | {"find", "eval"}
     if "/" in words[0].shown:
         yield (Word(name), *words[1:])
     if _runs_unknown_code(name, words):
         yield (UNKNOWN,)
     if is_wrapper:
-        for start in range(1, min(len(words), 200)):
+        for start in range(1, min(len(words), _MAX_SUFFIXES)):
             word = words[start]
             if word.text is not None and re.fullmatch(r"[\w./-]+", word.text) and not word.text.startswith("-"):
                 base = word.text.rpartition("/")[2]
@@ -181,4 +185,4 @@ def possible_code(words: Sequence[Word]) -> Iterator[str]:
     if _base_name(words[0]) in _TRANSPARENT | _POWERFUL | _SHELLS | {"find", "eval"}:
         for word in words[1:]:
             if word.text is not None and re.search(r"[\s;&|<>()`$]", word.text):
-                yield word.text
+                yield word.text.removeprefix("-S")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kedge.tools.sandbox.errors import CannotHold
 
-_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER_AT, _ARCH_AT = 0, 4
 _X32 = 0x40000000  # the second way into a 64-bit kernel
@@ -25,7 +25,7 @@ _TYPE_MASK = 0xF  # of a socket, without its flags
 # Sending a datagram needs no connection: one end of such a pair could be sent to any socket of the machine.
 _DATAGRAM = socket.SOCK_DGRAM
 # Attributes that are set through a file that was only opened to be read.
-_SETS_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820)
+_SETS_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40086604, 0x40047602)
 # TIOCSTI and TIOCLINUX put characters into a terminal, as if they had been typed.
 _TYPES_INTO_A_TERMINAL = (0x5412, 0x541C)
 
@@ -39,6 +39,7 @@ class _Machine(NamedTuple):
 
 # By the names of their calls; numbers from 424 on are the same everywhere.
 _COMMON = {
+    "clone3": 435,
     "io_uring_setup": 425,
     "fchmodat2": 452,
     "setxattrat": 463,
@@ -51,6 +52,15 @@ _X86_64 = _Machine(
     0xC000003E,
     {
         **_COMMON,
+        "clone": 56,
+        "unshare": 272,
+        "prlimit64": 302,
+        "sched_setaffinity": 203,
+        "sched_setscheduler": 144,
+        "sched_setparam": 142,
+        "sched_setattr": 314,
+        "setpriority": 141,
+        "ioprio_set": 251,
         "socket": 41,
         "socketpair": 53,
         "ioctl": 16,
@@ -104,6 +114,15 @@ _X86_64 = _Machine(
 )
 _GENERIC = {
     **_COMMON,
+    "clone": 220,
+    "unshare": 97,
+    "prlimit64": 261,
+    "sched_setaffinity": 122,
+    "sched_setscheduler": 119,
+    "sched_setparam": 118,
+    "sched_setattr": 274,
+    "setpriority": 140,
+    "ioprio_set": 30,
     "socket": 198,
     "socketpair": 199,
     "ioctl": 29,
@@ -174,15 +193,27 @@ INSPECTION = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "perf_event_open", "bpf", "userfaultfd"),
     *("open_by_handle_at", "syslog"),
 )
+# Calls that change limits or the priority of a process: of the caller alone. The number says which argument names it.
+_OF_A_PROCESS = {
+    **dict.fromkeys(("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), 0),
+    **dict.fromkeys(("setpriority", "ioprio_set"), 1),
+}
+_NEW_USER_NAMESPACE = 0x10000000
 # For kernels whose Landlock does not know signals: to oneself, too.
 SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 
 
 def program(
-    families: Iterable[int], *, no_attributes: bool = False, also_refused: Iterable[str] = (), machine: str = ""
+    families: Iterable[int],
+    *,
+    no_attributes: bool = False,
+    also_refused: Iterable[str] = (),
+    only_self: bool = False,
+    no_namespaces: bool = False,
+    machine: str = "",
 ) -> bytes:
-    """The filter: sockets of these families alone, maybe no way to change the attributes of a file, and none of the
-    calls in `also_refused`."""
+    """The filter: sockets of these families alone, maybe no way to change the attributes of a file, to change limits or
+    priorities of other processes (`only_self`) or to make namespaces, and none of the calls in `also_refused`."""
     here = _MACHINES.get(machine or platform.machine())
     if here is None or sys.byteorder != "little" or sys.maxsize < 2**32:
         raise CannotHold(f"calls are not known for this kind of machine ({platform.machine()})")
@@ -199,6 +230,15 @@ def program(
     if socket.AF_UNIX not in families:
         datagrams = [_load(_ARGUMENTS_AT[1]), (_AND, 0, 0, _TYPE_MASK), *_none_of((_DATAGRAM,))]
         code += _if_call(numbers["socketpair"], datagrams)
+    for name, argument in _OF_A_PROCESS.items() if only_self else ():
+        code += _if_call(numbers[name], [_load(_ARGUMENTS_AT[argument]), *_only((0,))])
+    if no_namespaces:
+        code += _if_call(numbers["unshare"], [_return(_ERRNO | errno.EPERM)])
+        code += _if_call(
+            numbers["clone3"], [_return(_ERRNO | errno.ENOSYS)]
+        )  # so that clone is used, which can be read
+        flags = [_jump(_ANY_BIT, _NEW_USER_NAMESPACE, 0, 1), _return(_ERRNO | errno.EPERM), _return(_ALLOW)]
+        code += _if_call(numbers["clone"], [_load(_ARGUMENTS_AT[0]), *flags])
     ioctls = (*_TYPES_INTO_A_TERMINAL, *(_SETS_ATTRIBUTES if no_attributes else ()))
     code += _if_call(numbers["ioctl"], [_load(_ARGUMENTS_AT[1]), *_none_of(ioctls)])
     code.append(_return(_ALLOW))

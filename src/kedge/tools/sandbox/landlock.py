@@ -96,7 +96,7 @@ def restrict(policy: Policy) -> None:
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
     families = calls.NETWORK if policy.network else ()
-    program = calls.program(families, also_refused=calls.IPC)
+    program = calls.program(families, also_refused=calls.IPC, only_self=True)
     ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= ABI_OF_SCOPES else 0)
     try:
         for count, (path, access) in enumerate(_rules(policy)):
@@ -146,7 +146,7 @@ def _restrict_read_only(policy: ReadOnlyPolicy, temporary: str) -> None:
         _restrict_writing(temporary)
     finally:
         os.close(ruleset)
-    kernel.filter_calls(calls.program((), no_attributes=True, also_refused=refused))
+    kernel.filter_calls(calls.program((), no_attributes=True, also_refused=refused, only_self=True, no_namespaces=True))
 
 
 def _restrict_writing(temporary: str) -> None:

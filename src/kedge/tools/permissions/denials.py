@@ -1,0 +1,111 @@
+"""What deny rules say of a command line: refuse what they name, and ask about what they may name.
+
+They hold for what cannot be read, too. A line that is not plain is asked about if it has the words of a rule.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from kedge.tools.permissions import git
+from kedge.tools.permissions.context import Context, merge, show
+from kedge.tools.permissions.decisions import Refuse
+from kedge.tools.permissions.policy import Found, Reason, refuse
+from kedge.tools.permissions.readonly import loose_reads, reads_files
+from kedge.tools.permissions.rules import Rule
+from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell_scan import read_line
+from kedge.tools.permissions.wrappers import possible_code, possible_commands, unwrap
+
+MAX_CODE_DEPTH = 4  # sh -c inside sh -c
+
+
+def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Refuse | list[Reason]:
+    """Refuse what a deny rule names; a reason to ask for each thing that one may name."""
+    policy = context.policy
+    rules = policy.command_rules(policy.deny)
+    doubts: list[Found] = []
+    for command in line.commands:
+        for words in _forms(command):
+            for rule in rules:
+                match rule.matches_words(words):
+                    case "yes":
+                        return refuse(rule, f"to run `{show(' '.join(word.shown for word in words))}`")
+                    case "maybe":
+                        doubts.append(_doubt(command.text, rule))
+                    case _:
+                        pass
+        if depth >= MAX_CODE_DEPTH:
+            doubts += [_doubt(text, rule) for rule in rules]
+        elif policy.deny:
+            doubts += [
+                find_denials(read_line(code, policy.ground.home), code, context, depth + 1)
+                for code in possible_code(command.words)
+            ]
+        inner = unwrap(command) or ([], [])
+        doubts += [_find_denied_paths(each, context) for each in (command, *inner[0])]
+    doubts += [_deny_redirect(redirect, context) for redirect in line.redirects]
+    doubts += [_doubt_paths(word, context, word.shown) for word in line.others]
+    if line.not_plain:
+        doubts += [_doubt(text, rule) for rule in rules if find_problem(text) is not None or _mentions(text, rule)]
+    return merge(doubts)
+
+
+def _forms(command: Command) -> Iterator[Sequence[Word]]:
+    for words in possible_commands(command.words):
+        yield words
+        if words[0].text == "git":
+            yield from git.without_globals(words)
+
+
+def _mentions(text: str, rule: Rule) -> bool:
+    """Whether a text that cannot be read exactly has all the words of a rule, however they are quoted."""
+    plain = re.sub(r"\\\n|[\\'\"${}]", "", text)
+    patterns = [word.regex.pattern for word in rule.words or () if not word.is_any]
+    return all(re.search(rf"(?<![\w-])(?:{pattern})(?![\w-])", plain) for pattern in patterns)
+
+
+def _doubt(text: str, rule: Rule) -> list[Reason]:
+    return [Reason(f"`{show(text)}`: it may be what the rule {rule.text!r} forbids")]
+
+
+def _find_denied_paths(command: Command, context: Context) -> Refuse | list[Reason]:
+    """A command that reads a denied path is refused; one that may read or change one is asked about."""
+    policy = context.policy
+    if not policy.denies_some("read") and not policy.denies_some("write"):
+        return []
+    reads = loose_reads(command.words)
+    found: list[Found] = []
+    for word in command.words[1:] if reads is None else reads:
+        resolved = context.find_paths(word)
+        for path in resolved or ():
+            if reads is not None and (rule := policy.find_denial("read", path)) is not None:
+                return refuse(rule, f"to read {path}")
+            if reads is not None and policy.denies_some("read") and reads_files(command) and os.path.isdir(path):
+                note = "it may read what a rule forbids; the grep tool leaves that out"
+                found.append([Reason(f"`{show(command.text)}`: {note}", is_read=True)])
+        if resolved is None and reads is not None and policy.denies_some("read"):
+            found.append([Reason(f"`{show(command.text)}`: which files it reads is not known", is_read=True)])
+        if reads is None:
+            found.append(_doubt_paths(word, context, command.text))
+    return merge(found)
+
+
+def _doubt_paths(word: Word, context: Context, text: str) -> list[Reason]:
+    for path in context.find_paths(word) or ():
+        rule = context.policy.find_denial("read", path) or context.policy.find_denial("write", path)
+        if rule is not None:
+            return _doubt(text, rule)
+    return []
+
+
+def _deny_redirect(redirect: Redirect, context: Context) -> Found:
+    found = context.find_paths(redirect.target)
+    if found is None and context.policy.denies_some(redirect.kind):
+        return [Reason("a redirection leads to a file that is not known")]
+    for path in found or ():
+        if (rule := context.policy.find_denial(redirect.kind, path)) is not None:
+            return refuse(rule, f"to {'read' if redirect.kind == 'read' else 'change'} {path}")
+    return []
