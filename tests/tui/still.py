@@ -31,6 +31,7 @@ from kedge.tui.launch import Launch
 from kedge.tui.story.blocks import Block, Prompt, Words
 from kedge.tui.story.page import Page
 from tests.tui.chat.support import DIFF, EDIT, END, call
+from tests.tui.snapshots import picture
 
 SESSION = "s1"
 ANSWER = """The anchor held in **mud** and dragged on **rock**, because `drop` took the depth for the rope.
@@ -214,4 +215,7 @@ async def show(app: Still, pilot: Pilot[int], dialog: ModalScreen[Any] | None) -
         await app.push_screen(dialog)
         for field in dialog.query(Input):
             field.cursor_blink = False
-    await pilot.pause()
+    before, drawn = "", picture(app)
+    while before != drawn:  # a dialog may fit itself to the screen in several steps
+        await pilot.pause()
+        before, drawn = drawn, picture(app)

@@ -162,9 +162,12 @@ async def test_an_undo_marks_what_a_background_job_may_have_changed_and_undoes_i
     served: Home, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.txt").write_text("one\n")
-    job = "touch started; while test ! -e over; do sleep 0.05; done"
+    job = "while test ! -e over; do sleep 0.05; done"
     async with kedge(tmp_path, (120, 40), mode="yolo") as hands:
-        calls = [{"name": "bash", "input": {"command": job, "run_in_background": True}}]
+        calls = [
+            {"name": "bash", "input": {"command": "touch started"}},
+            {"name": "bash", "input": {"command": job, "run_in_background": True}},
+        ]
         served.models.on({"tool_calls": json.dumps(calls)}, {"text": "SERVING"}, prompt="serve it")
         await hands.submit("serve it")
         await hands.shows("SERVING")
