@@ -35,6 +35,8 @@ def test_in_a_text_that_python_accepts_exactly_the_deep_keys_are_found(pieces: l
 
 
 def has_deep_key(values: object) -> bool:
+    if isinstance(values, list):
+        return any(map(has_deep_key, cast("list[object]", values)))
     if not isinstance(values, dict):
         return False
     table = cast("dict[str, object]", values)

@@ -579,7 +579,7 @@ COMMANDS: dict[str, Cases] = {
         ("ls /", "ask"),
         ("cat SCRATCH/long.txt", "runs"),
         ("cat -", "runs"),
-        ("cat -- -x", "runs"),
+        ("cat -- -x", "sandbox"),
         ("grep root /etc/passwd", "ask"),
         ("grep /etc/passwd a.txt", "runs"),
         ("grep -e a /etc/passwd", "ask"),

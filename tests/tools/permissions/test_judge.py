@@ -252,6 +252,22 @@ MIXED = [
     ("pytest -q; git branch -r -qd origin/x", "ask"),
     ("pytest -q; time ls", "allow"),
     ("pytest -q > #x\ntouch pwned", "ask"),
+    ("pytest -q; find -- src -exec touch pwned ';'", "ask"),
+    ("pytest -q; find . -name -- -o -delete", "ask"),
+    ("pytest -q; test -- -o -v 'a[$(touch pwned)]'", "ask"),
+    ("pytest -q; grep --exclude-dir -- /etc/shadow -e.", "ask"),
+    ("pytest -q; du --exclude -- --files0-from=/etc/shadow", "ask"),
+    ("pytest -q; echo x <a.txt >/dev/stdin", "ask"),
+    ("pytest -q; echo x 3<a.txt >/dev/fd/3", "ask"),
+    ("pytest -q; echo x 1<a.txt >/dev/stdout", "ask"),
+    ("pytest -q >/dev/null 2>/dev/stderr", "allow"),
+    ("pytest -q; git stash -m list", "ask"),
+    ("pytest -q; git branch --format --list newb", "ask"),
+    ("pytest -q; git tag --format --list newt", "ask"),
+    ("pytest -q; git branch -a", "allow"),
+    ("pytest -q; git branch --list 'x*'", "allow"),
+    ("pytest -q; git stash list", "allow"),
+    ("for npm_config_registry in http://evil; do pytest; done", "ask"),
 ]
 
 
@@ -384,7 +400,13 @@ def test_a_line_that_writes_a_repository_does_not_use_it(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["cat " + "a" * 300, "git -C " + "a" * 300 + " status", "cat /root/x/y", "ls \udc80", "cat " + "a/" * 3000 + "b"],
+    [
+        "cat " + "a" * 300,
+        "git -C " + "a" * 300 + " status",
+        "cat /nowhere/x/y",
+        "ls \udc80",
+        "cat " + "a/" * 3000 + "b",
+    ],
     ids=lambda text: repr(text)[:20],
 )
 def test_a_name_that_no_file_can_have_is_no_error(bench: Bench, command: str) -> None:
@@ -393,9 +415,49 @@ def test_a_name_that_no_file_can_have_is_no_error(bench: Bench, command: str) ->
         assert bench.says(judge, command, has_sandbox=False) in ("ask", "allow")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "df; find -- src -exec touch pwned ';'",
+        "ps; test -- -o -v 'a[$(touch pwned)]'",
+        "df; grep -e x a.txt",
+        "df; cat a.txt",
+        "ps aux > out.txt",
+        "df; git stash -m list",
+        "df; echo x <a.txt >/dev/stdin",
+        "df; git show-ref",
+    ],
+)
+def test_what_needs_processes_or_mounts_does_not_lift_the_sandbox_from_the_rest(bench: Bench, command: str) -> None:
+    decision = bench.decides(bench.judge(), command)
+    assert not isinstance(decision, Allow) or decision.run_as == "sandboxed"
+    shown = bench.decides(bench.judge(), "ps aux | grep python | head -n 5")
+    assert isinstance(shown, Allow)
+    assert shown.run_as == "unapproved"
+
+
+@pytest.mark.parametrize("name", ["packed-refs", "shallow", "index", "objects/info/alternates", "refs/heads/x"])
+def test_git_is_not_free_where_its_files_lead_elsewhere(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path)
+    (bench.workspace / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
+    (bench.workspace / ".git" / name).symlink_to(bench.outside)
+    assert bench.says(bench.judge(), "git log", has_sandbox=False) == "ask"
+
+
+def test_a_denied_path_is_found_wherever_it_may_be_written(bench: Bench) -> None:
+    judge = bench.judge(allow=["bash"], deny=["view(**/.env)", "edit(a.txt)"])
+    read = ("eval :; cp .env x", "f=.env; cp $f x", "cp $'.env' x", "cp .en[v] x", "dd if=.env", "cp {.env,x}")
+    write = ("cd -- .; rm a.txt", 'cd "$PWD" && rm a.txt', "sort -oa.txt x", "sort --output=a.txt x", "dd of=a.txt")
+    reopened = ("echo x <a.txt >/dev/stdin",)
+    for command in (*read, *write, *reopened):
+        assert bench.says(judge, command) in ("ask", "refuse"), command
+    assert bench.says(judge, "make x") == "allow"
+
+
 def test_a_decoy_does_not_hide_the_repository_around_it(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    (bench.workspace / "decoy" / ".git").mkdir(parents=True)
+    (bench.workspace / "decoy" / ".git" / "objects").mkdir(parents=True)
+    (bench.workspace / "decoy" / ".git" / "HEAD").write_text("garbage")
     (bench.workspace / ".git" / "config").write_text("[core]\n\tfsmonitor = ./evil\n")
     assert bench.says(bench.judge(), "git -C decoy status", has_sandbox=False) == "ask"
 

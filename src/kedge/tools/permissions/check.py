@@ -17,9 +17,9 @@ from kedge.tools.permissions import git, suggestions
 from kedge.tools.permissions.context import Context, Shell, merge, show
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
 from kedge.tools.permissions.denials import MAX_CODE_DEPTH, find_denials
-from kedge.tools.permissions.ground import is_harmless_device
+from kedge.tools.permissions.ground import is_harmless_device, is_written_safely
 from kedge.tools.permissions.policy import PLANNING, Found, Policy, Reason, refuse
-from kedge.tools.permissions.readonly import NEEDS_PROC, exact_reads, loose_reads, reads_files
+from kedge.tools.permissions.readonly import NEEDS_PROC, exact_reads, is_filter, loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem
 from kedge.tools.permissions.shell_scan import read_line
@@ -68,8 +68,7 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
         is_approved = any(_is_approved(command, context) for command in line.commands)
         return Allow(why=_APPROVALS[by], by=by, run_as="approved" if is_approved else "unapproved")
     if not free and by is None and not is_planning and not unsandboxed:
-        needs_proc = any(command.words[0].text in NEEDS_PROC for command in line.commands)
-        if shell.has_sandbox and not needs_proc:
+        if shell.has_sandbox and not _only_shows_processes(line):
             return Allow(why=_SANDBOXED, run_as="sandboxed", readable=_find_readable(line, context))
         return Allow(why="it only reads", run_as="unapproved")
     problem = find_problem(text)
@@ -85,6 +84,12 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
     if is_planning and isinstance(asked, Ask):
         return msgspec.structs.replace(asked, readable=_find_readable(line, context, is_approved=True))
     return asked
+
+
+def _only_shows_processes(line: Line) -> bool:
+    """`ps aux | grep x | head -n 5`: what the sandbox hides is all that it reads."""
+    others = [command for command in line.commands if command.words[0].text not in NEEDS_PROC]
+    return not line.redirects and len(others) < len(line.commands) and all(is_filter(command) for command in others)
 
 
 def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
@@ -116,7 +121,7 @@ def _check_free(line: Line, context: Context, *, unsandboxed: bool) -> Refuse | 
         return [Reason(line.not_plain or "there is no bash to run it")]
     if line.has_control_flow and not line.commands:
         return [Reason("it is more than plain commands")]
-    found: list[Found] = [_check_redirect(redirect, context) for redirect in line.redirects]
+    found: list[Found] = [_check_redirect(redirect, line, context) for redirect in line.redirects]
     for command in line.commands:
         if not _is_approved(command, context):
             if unsandboxed:
@@ -141,13 +146,13 @@ def _check_exact(command: Command, context: Context, *, writes: bool) -> Refuse 
     hides = context.policy.denies_some("read") and reads_files(bare)
     if is_git and (writes or hides):
         return [_not_approved(command)]
+    if is_git and reads and any(git.may_run_programs(path) for path in context.find_paths(reads[0]) or ()):
+        return [Reason(f"`{show(command.text)}`: the settings of the repository there may run programs")]
     found: list[Found] = []
     for word in reads:
         resolved = context.find_paths(word)
         if resolved is None:
             return [_not_approved(command)]
-        if is_git and any(git.may_run_programs(path) for path in resolved):
-            return [Reason(f"`{show(command.text)}`: the settings of the repository there may run programs")]
         if hides and any(os.path.isdir(path) for path in resolved):
             return [_not_approved(command)]
         found += [_check_command_read(context.policy, path) for path in resolved]
@@ -158,12 +163,13 @@ def _not_approved(command: Command, note: str = "not known to be read-only") -> 
     return Reason(f"`{show(command.text)}`: {note}", suggestions.rule_for_command(strip_plain_wrappers(command)[0]))
 
 
-def _check_redirect(redirect: Redirect, context: Context) -> Found:
+def _check_redirect(redirect: Redirect, line: Line, context: Context) -> Found:
     resolved = context.find_paths(redirect.target)
     if resolved is None:
         return [Reason("a redirection leads to a file that is not known")]
-    check = context.policy.check_write if redirect.kind == "write" else context.policy.check_read
-    return merge([check(path) for path in resolved if not is_harmless_device(path)])
+    if redirect.kind == "read":
+        return merge([context.policy.check_read(path) for path in resolved if not is_harmless_device(path)])
+    return merge([context.policy.check_write(path) for path in resolved if not _is_output(path, line)])
 
 
 def _check_command_read(policy: Policy, path: str) -> Found:
@@ -187,7 +193,7 @@ def _has_foreign(wrappers: list[str], context: Context) -> bool:
 
 
 def _writes(line: Line, context: Context) -> bool:
-    return any(redirect.kind == "write" and not _is_device(redirect, context) for redirect in line.redirects)
+    return any(redirect.kind == "write" and not _is_device(redirect, line, context) for redirect in line.redirects)
 
 
 def _matches(rule: Rule, command: Command) -> bool:
@@ -200,7 +206,7 @@ def _find_approval(line: Line, context: Context) -> Approval | None:
     policy = context.policy
     found: set[str] = set()
     for redirect in line.redirects:
-        if redirect.kind == "write" and not _is_device(redirect, context):
+        if redirect.kind == "write" and not _is_device(redirect, line, context):
             checked = [policy.check_write(path) for path in context.find_paths(redirect.target) or ()]
             found |= {each.by for each in checked if isinstance(each, Allow)}
     granted = [command for command in line.commands if _is_approved(command, context)]
@@ -209,8 +215,14 @@ def _find_approval(line: Line, context: Context) -> Approval | None:
     return next((by for by in ("grant", "mode", "rule") if by in found), None)
 
 
-def _is_device(redirect: Redirect, context: Context) -> bool:
-    return all(is_harmless_device(path) for path in context.find_paths(redirect.target) or ("",))
+def _is_device(redirect: Redirect, line: Line, context: Context) -> bool:
+    return all(_is_output(path, line) for path in context.find_paths(redirect.target) or ("",))
+
+
+def _is_output(path: str, line: Line) -> bool:
+    """A device that only takes output. If the line opens a file to read, `/dev/stdout` may be that file."""
+    reads = any(redirect.kind == "read" for redirect in line.redirects)
+    return is_written_safely(path) or (is_harmless_device(path) and path != "/dev/stdin" and not reads)
 
 
 # running in the sandbox
@@ -223,8 +235,8 @@ def _check_loose(line: Line, context: Context, depth: int = 0) -> Iterator[Found
     for redirect in line.redirects:
         if redirect.kind == "read" and context.find_paths(redirect.target) is None:
             continue  # the sandbox decides what it can read
-        found = _check_redirect(redirect, context)
-        if redirect.kind == "write" and not found and not _is_device(redirect, context):
+        found = _check_redirect(redirect, line, context)
+        if redirect.kind == "write" and not found and not _is_device(redirect, line, context):
             found = [Reason(f"changes {redirect.target.shown}")]
         yield found
     for command in line.commands:

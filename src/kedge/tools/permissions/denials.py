@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from kedge.tools.permissions import git
 from kedge.tools.permissions.context import Context, merge, show
 from kedge.tools.permissions.decisions import Refuse
+from kedge.tools.permissions.ground import is_harmless_device, is_written_safely
 from kedge.tools.permissions.policy import Found, Reason, refuse
 from kedge.tools.permissions.readonly import loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule
@@ -47,7 +48,8 @@ def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Ref
         inner = unwrap(command) or ([], [])
         doubts += [_find_denied_paths(each, context) for each in (command, *inner[0])]
     doubts += [_deny_redirect(redirect, context) for redirect in line.redirects]
-    doubts += [_doubt_paths(word, context, word.shown) for word in line.others]
+    if policy.denies_some("read") or policy.denies_some("write"):
+        doubts += [_doubt_paths(word, context, word.shown) for word in line.others]
     if line.not_plain:
         doubts += [_doubt(text, rule) for rule in rules if find_problem(text) is not None or _mentions(text, rule)]
     return merge(doubts)
@@ -94,16 +96,24 @@ def _find_denied_paths(command: Command, context: Context) -> Refuse | list[Reas
 
 
 def _doubt_paths(word: Word, context: Context, text: str) -> list[Reason]:
-    for path in context.find_paths(word) or ():
-        rule = context.policy.find_denial("read", path) or context.policy.find_denial("write", path)
-        if rule is not None:
+    """A reason to ask if a word, or the value in it (`--to=x`, `-ox`), may be a path that a rule denies."""
+    policy = context.policy
+    if word.text is None:
+        return [Reason(f"`{show(text)}`: which files it touches is not known")]
+    for candidate in dict.fromkeys((word.text, word.text.partition("=")[2], word.text[2:])):
+        paths = context.find_paths(Word(candidate, is_glob=word.is_glob)) if candidate else ()
+        if paths is None:
+            return [Reason(f"`{show(text)}`: which files it touches is not known")]
+        rules = [policy.find_denial("read", path) or policy.find_denial("write", path) for path in paths]
+        if (rule := next((rule for rule in rules if rule is not None), None)) is not None:
             return _doubt(text, rule)
     return []
 
 
 def _deny_redirect(redirect: Redirect, context: Context) -> Found:
     found = context.find_paths(redirect.target)
-    if found is None and context.policy.denies_some(redirect.kind):
+    is_reopened = any(is_harmless_device(path) and not is_written_safely(path) for path in found or ())
+    if (found is None or is_reopened) and context.policy.denies_some(redirect.kind):
         return [Reason("a redirection leads to a file that is not known")]
     for path in found or ():
         if (rule := context.policy.find_denial(redirect.kind, path)) is not None:

@@ -43,6 +43,10 @@ _LISTING_OPTIONS = {
     "tag": "-l --list --contains --no-contains --merged --no-merged --points-at -n",
     "config": "--get --get-all --get-regexp --list -l",
 }
+_LISTING_FLAG = re.compile(
+    r"-[arvlin]+|--(?:all|remotes|verbose|list|no-color|show-current|ignore-case|merged|no-merged|contains|no-contains"
+    r"|points-at|(?:format|sort|color|column|merged|no-merged|contains|no-contains|points-at)=.*)"
+)
 _CHANGING = re.compile(
     r"--(?:out|ext-diff|textconv|open-files|no-index|delete|move|copy|edit|set|unset|add|replace|remove|force|rename)"
     r".*|-\w*[dDmMcCfuxO]\w*"
@@ -62,6 +66,12 @@ _HARMLESS_SETTING = re.compile(
     r" = [\w./:*+@ -]*|url = (?![^/]*::)[\w./:~+@%-]*",
     re.IGNORECASE,
 )
+# Hooks that reading calls, and what leads to settings or objects elsewhere.
+_SUSPICIOUS = (
+    *("hooks/post-index-change", "hooks/reference-transaction", "modules", "config.worktree", "commondir"),
+    "objects/info/alternates",
+)
+_INNER = ("info", "refs", "refs/heads", "refs/remotes", "refs/tags", "logs", "objects", "objects/info", "objects/pack")
 _MAX_SETTINGS_BYTES = 256 * 1024
 _MAX_INDEX_BYTES = 64 * 1024 * 1024
 _GITLINK = b"\x00\x00\xe0\x00"  # the mode of a submodule in an index
@@ -124,16 +134,16 @@ def without_globals(words: Sequence[Word]) -> list[list[Word]]:
 
 
 def _only_lists(name: str, rest: Sequence[str]) -> bool:
+    """Of the commands that list or change: whether it only lists. What decides stands first, so that it is no value."""
     plain = [text for text in rest if not text.startswith("-")]
-    options = {text.partition("=")[0] for text in rest if text.startswith("-")}
-    if "--" in options and name in (*_LISTING_WORDS, *_LISTING_OPTIONS):
-        return False
-    listed = bool(options & set(_LISTING_OPTIONS.get(name, "").split()))
+    first = rest[0] if rest else ""
     if name in _LISTING_WORDS:
-        return listed or (plain[0] if plain else "") in _LISTING_WORDS[name]
+        is_listed = first in _LISTING_WORDS[name] or first.partition("=")[0] in _LISTING_OPTIONS.get(name, "").split()
+        return "--" not in rest and (is_listed or (not plain and "" in _LISTING_WORDS[name]))
     if name in _LISTING_OPTIONS:
-        is_changed = any(_CHANGING.fullmatch(text) for text in rest)
-        return not is_changed and (not plain or listed)
+        if not all(_LISTING_FLAG.fullmatch(text) for text in rest if text.startswith("-")):
+            return False
+        return not plain or first.partition("=")[0] in _LISTING_OPTIONS[name].split()
     return True
 
 
@@ -143,8 +153,6 @@ def may_run_programs(directory: str) -> bool:
         marker = place / ".git"
         if _exists(marker) and (_is_odd(marker) or _exists(place / ".gitmodules") or _has_programs(marker)):
             return True
-        if _exists(marker / "HEAD") and _exists(marker / "objects"):
-            return False  # git looks no further
         # A bare repository among the files; its HEAD may be a link that leads nowhere.
         if _exists(place / "HEAD") and any(_exists(place / name) for name in ("objects", "commondir", "config")):
             return True
@@ -164,9 +172,13 @@ def _is_odd(marker: Path) -> bool:
 
 def _has_programs(repository: Path) -> bool:
     """Hooks that reading calls, submodules with settings of their own, and settings not known to be harmless."""
-    if any(_exists(repository / name) for name in ("hooks/post-index-change", "modules", "commondir")):
+    if any(
+        _exists(repository / name) for name in ("hooks/post-index-change", "hooks/reference-transaction", "modules")
+    ):
         return True
-    if _exists(repository / "config.worktree") or any(repository.glob("sharedindex.*")):
+    if any(_exists(repository / name) for name in ("config.worktree", "commondir", "objects/info/alternates")):
+        return True
+    if any(repository.glob("sharedindex.*")) or any(map(_has_links, (repository, *map(repository.joinpath, _INNER)))):
         return True
     settings = _read(repository / "config", _MAX_SETTINGS_BYTES)
     index = _read(repository / "index", _MAX_INDEX_BYTES)
@@ -178,6 +190,15 @@ def _has_programs(repository: Path) -> bool:
 
 def _read(path: Path, limit: int) -> bytes | None:
     return read_regular_file(path, limit) if _exists(path) else b""
+
+
+def _has_links(directory: Path) -> bool:
+    """A link in a repository may lead to another one, or to any file."""
+    try:
+        with os.scandir(directory) as entries:
+            return any(entry.is_symlink() for entry in entries)
+    except OSError:
+        return False
 
 
 def _exists(path: Path) -> bool:

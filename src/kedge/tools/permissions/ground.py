@@ -70,6 +70,11 @@ def is_harmless_device(path: str) -> bool:
     return path in HARMLESS_DEVICES or re.fullmatch(r"/dev/fd/\d+", path) is not None
 
 
+def is_written_safely(path: str) -> bool:
+    """Whether a redirection may write to it. `/dev/stdin` and its like are whatever file is open there."""
+    return path in ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
+
+
 def is_secret(path: str) -> bool:
     where = Path(path)
     return not _SECRET_PARTS.isdisjoint(where.parts) or any(

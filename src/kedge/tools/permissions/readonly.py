@@ -17,6 +17,7 @@ from kedge.tools.permissions.shell import Command, Word, names
 
 Reads = tuple[Word, ...]  # words that may be paths
 HERE = Word(".")
+_FILTERS = names("grep egrep fgrep head tail sort uniq wc cut tr nl tac")
 _LISTING = names("ls du df tree find stat file realpath readlink echo printf basename dirname cd")
 
 
@@ -156,10 +157,9 @@ def _given(known: _Exact, texts: Sequence[str]) -> Reads | None:
     plain: list[str] = []
     paths: list[str] = []
     flags = re.compile(rf"-[{re.escape(known.flags)}]+[\d,:;.+-]*|-\d+" if known.flags else r"(?!)")
-    for index, text in enumerate(texts):
+    for text in texts:
         if text == "--":
-            plain += texts[index + 1 :]
-            break
+            return None  # it may be the value of an option, and to some commands the rest is no list of paths
         if not text.startswith("-") or text == "-":
             plain.append(text)
             continue
@@ -254,3 +254,9 @@ def reads_files(command: Command) -> bool:
     if name == "git":
         return git.shows_contents([word.shown for word in command.words[1:]])
     return name not in _LISTING
+
+
+def is_filter(command: Command) -> bool:
+    """Whether a command of a pipeline reads what comes in, and no file."""
+    reads = exact_reads(command.words) if command.words[0].text in _FILTERS else None
+    return reads is not None and all(word == HERE or (word.text or "").isdecimal() for word in reads)

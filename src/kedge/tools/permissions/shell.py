@@ -36,7 +36,7 @@ _QUOTED = {
         re.DOTALL | re.ASCII,
     ),
 }
-_LOOP_VARIABLE = re.compile(r"(?![a-z_]*_proxy$)[a-z_][a-z0-9_]{0,19}")
+_LOOP_VARIABLE = re.compile(r"[a-z_][a-z0-9_]{0,7}")  # short: not one that programs obey, like http_proxy
 _OPERATOR = re.compile(r"&&|\|\||;|\||\n")
 _REDIRECT = re.compile(r"[0-9]{0,2}(<<<|<<|<&|<(?![(>])|>>|>&|>\||>(?!\())|(&>>|&>)")
 _CONTROL = names("if then elif else fi while until do done !")

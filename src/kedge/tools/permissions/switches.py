@@ -22,7 +22,7 @@ _DIRECTORIES_INSIDE = names(
     " .venv venv .direnv .tox .nox .pixi node_modules site-packages dist-packages __pypackages__"
 )
 _NAMES = names(
-    "kedge.toml .envrc .gitmodules .gitconfig .gitattributes .profile .inputrc .bashrc .bash_profile .bash_login"
+    "kedge.toml head .envrc .gitmodules .gitconfig .gitattributes .profile .inputrc .bashrc .bash_profile .bash_login"
     " .bash_logout .zshrc .zshenv .zprofile .zlogin"
     " agents.md agents.*.md agent.md claude.md claude.*.md gemini.md .cursorrules .windsurfrules .clinerules"
     " copilot-instructions.md .mcp.json mcp.json opencode.json opencode.jsonc .aider.conf.yml"

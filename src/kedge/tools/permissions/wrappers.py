@@ -19,7 +19,7 @@ _TRANSPARENT = names(
 _POWERFUL = names(
     "sudo doas su ssh chroot flock parallel strace ltrace nsenter unshare proxychains runuser systemd-run setpriv"
     " dbus-run-session entr direnv npx bunx uvx pipx gdb script sg prlimit setarch linux64 choom ssh-agent fakeroot"
-    " docker podman kubectl expect at batch crontab trap source ."
+    " chronic rlwrap capsh docker podman kubectl expect at batch crontab trap source ."
 )
 _SHELLS = names("sh bash dash ash ksh mksh zsh fish csh tcsh rbash")
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # of find
@@ -152,12 +152,14 @@ def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     yield words
     name = _base_name(words[0])
     if name in ("xargs", "parallel"):  # what comes in becomes words
-        words = (*(UNKNOWN if re.search(r"[{}%]", word.shown) else word for word in words), UNKNOWN)
+        words = (*(UNKNOWN if re.search(r"[{}%]|:::", word.shown) else word for word in words), UNKNOWN)
     if len(words) > _MAX_SUFFIXES:
         yield (UNKNOWN,)
     is_wrapper = name in _TRANSPARENT | _POWERFUL | _SHELLS | {"find", "eval"}
     if "/" in words[0].shown:
         yield (Word(name), *words[1:])
+    if name.startswith("git-"):
+        yield (Word("git"), Word(name.removeprefix("git-")), *words[1:])
     if _runs_unknown_code(name, words):
         yield (UNKNOWN,)
     if is_wrapper:

@@ -193,11 +193,10 @@ INSPECTION = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "perf_event_open", "bpf", "userfaultfd"),
     *("open_by_handle_at", "syslog"),
 )
-# Calls that change limits or the priority of a process: of the caller alone. The number says which argument names it.
-_OF_A_PROCESS = {
-    **dict.fromkeys(("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), 0),
-    **dict.fromkeys(("setpriority", "ioprio_set"), 1),
-}
+# Calls that change limits or the priority of a process, which their first argument names: of the caller alone.
+_OF_A_PROCESS = ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
+# Those whose first argument says what the second one names, and the value that means a process.
+_OF_SOME_PROCESSES = {"setpriority": 0, "ioprio_set": 1}
 _NEW_USER_NAMESPACE = 0x10000000
 # For kernels whose Landlock does not know signals: to oneself, too.
 SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
@@ -230,8 +229,12 @@ def program(
     if socket.AF_UNIX not in families:
         datagrams = [_load(_ARGUMENTS_AT[1]), (_AND, 0, 0, _TYPE_MASK), *_none_of((_DATAGRAM,))]
         code += _if_call(numbers["socketpair"], datagrams)
-    for name, argument in _OF_A_PROCESS.items() if only_self else ():
-        code += _if_call(numbers[name], [_load(_ARGUMENTS_AT[argument]), *_only((0,))])
+    if only_self:
+        for name in _OF_A_PROCESS:
+            code += _if_call(numbers[name], [_load(_ARGUMENTS_AT[0]), *_only((0,))])
+        for name, process in _OF_SOME_PROCESSES.items():
+            is_process = [_load(_ARGUMENTS_AT[0]), *_unless_equal(process, _ERRNO | errno.EPERM)]
+            code += _if_call(numbers[name], [*is_process, _load(_ARGUMENTS_AT[1]), *_only((0,))])
     if no_namespaces:
         code += _if_call(numbers["unshare"], [_return(_ERRNO | errno.EPERM)])
         code += _if_call(

@@ -84,7 +84,10 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             homes=self._homes,
             env=self.env,
         )
-        return read_only.policy_for(request, readable)
+        try:
+            return read_only.policy_for(request, readable)
+        except OSError as error:  # the workspace is gone
+            raise CannotHold(f"the workspace cannot be looked at ({error.strerror})") from error
 
     def policy(self) -> Policy:
         directory = os.path.realpath(self.directory)
