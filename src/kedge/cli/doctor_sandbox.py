@@ -26,7 +26,8 @@ def sandbox(directory: str) -> Iterator[Finding]:
     works = {name: described for name, described, _ in found if described}
     whys = "; ".join(why for name, _, why in found if mode in ("off", "auto", name) and why)
     if mode == "off" and works:
-        yield True, f'sandbox: off; sandbox.mode = "auto" would use {next(iter(works.values()))}'
+        read_only, best = works.get("landlock") or next(iter(works.values())), next(iter(works.values()))
+        yield True, f'sandbox: read-only for unapproved commands ({read_only}); sandbox.mode = "auto" would use {best}'
     elif mode == "off":
         yield None, f"sandbox: off, and none is to be had ({whys}); mode plan has no commands"
     elif chosen := next((works[name] for name in works if mode in ("auto", name)), None):

@@ -105,7 +105,8 @@ def _rewind(
             print(f"{does:<8}  {visible_line(file['path'])}{left}", flush=True)
         _note(plan["notes"])
         if any(file.get("obstacle") in UNSURE for file in plan["files"]):
-            _note(["what may be your own work is left as it is; --include-unsure undoes it, too"])
+            again = "" if options.has("dry-run") else "redo this, then "
+            _note([f"what may be your own work is left as it is; {again}undo with --include-unsure takes it back, too"])
     if options.has("dry-run"):
         if is_json:
             print_json(plan)

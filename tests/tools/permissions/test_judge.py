@@ -265,6 +265,9 @@ MIXED = [
     ("pytest -q; git branch --format --list newb", "ask"),
     ("pytest -q; git tag --format --list newt", "ask"),
     ("pytest -q; git branch -a", "allow"),
+    ('pytest -q; echo "exit: $?"', "allow"),
+    ("pytest -q; echo $?", "allow"),
+    ('pytest -q; echo "$OPENAI_API_KEY"', "ask"),
     ("pytest -q; git branch --list 'x*'", "allow"),
     ("pytest -q; git stash list", "allow"),
     ("for npm_config_registry in http://evil; do pytest; done", "ask"),
@@ -452,6 +455,14 @@ def test_a_denied_path_is_found_wherever_it_may_be_written(bench: Bench) -> None
     for command in (*read, *write, *reopened):
         assert bench.says(judge, command) in ("ask", "refuse"), command
     assert bench.says(judge, "make x") == "allow"
+
+
+def test_a_secret_that_a_rule_allows_to_read_is_read_outside_the_sandbox_that_hides_it(bench: Bench) -> None:
+    for path, run_as in (("/etc/hosts", "sandboxed"), ("/etc/shadow", "unapproved"), (str(bench.home), "unapproved")):
+        decision = bench.decides(bench.judge(allow=[f"view({path})"]), f"ls {path}")
+        assert isinstance(decision, Allow)
+        assert decision.run_as == run_as, path
+    assert bench.says(bench.judge("plan", ["view(/etc/shadow)"]), "cat /etc/shadow") == "allow"  # and hidden there
 
 
 def test_a_decoy_does_not_hide_the_repository_around_it(tmp_path: Path) -> None:

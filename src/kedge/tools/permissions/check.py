@@ -68,8 +68,10 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
         is_approved = any(_is_approved(command, context) for command in line.commands)
         return Allow(why=_APPROVALS[by], by=by, run_as="approved" if is_approved else "unapproved")
     if not free and by is None and not is_planning and not unsandboxed:
-        if shell.has_sandbox and not _only_shows_processes(line):
-            return Allow(why=_SANDBOXED, run_as="sandboxed", readable=_find_readable(line, context))
+        readable = _find_readable(line, context)
+        is_hidden = any(policy.ground.is_hidden_by_sandbox(path) for path in readable)
+        if shell.has_sandbox and not is_hidden and not _only_shows_processes(line):
+            return Allow(why=_SANDBOXED, run_as="sandboxed", readable=readable)
         return Allow(why="it only reads", run_as="unapproved")
     problem = find_problem(text)
     loose = merge([denied, [Reason(problem)] if problem else [], *_check_loose(line, context)])
@@ -107,8 +109,9 @@ def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bo
     shown = free if is_beside else loose or free
     if is_planning and not all(reason.is_read for reason in shown):
         return Refuse(why=f"{PLANNING}: {'; '.join(dict.fromkeys(reason.note for reason in shown))}.")
-    rules = [reason.rule for reason in free if reason.rule is not None]
-    can_remember = line.is_list and len(rules) == len(free)
+    needed = shown if is_planning else free  # in a plan only reading elsewhere can be allowed
+    rules = [reason.rule for reason in needed if reason.rule is not None]
+    can_remember = (line.is_list or is_planning) and len(rules) == len(needed)
     return Ask.of([reason.note for reason in shown], rules if can_remember else (), is_doubtful=is_doubtful)
 
 

@@ -53,6 +53,11 @@ class Ground(msgspec.Struct, frozen=True):
         """Whether it is among the programs and libraries of the machine, which every command may read."""
         return path.startswith(_SYSTEM) and not is_secret(path) and not self._is_home(path)
 
+    def is_hidden_by_sandbox(self, path: str) -> bool:
+        """Whether the read-only sandbox shows it to nobody, also where a rule allows to read it: secrets, and what is
+        above the home."""
+        return is_secret(path) or (self.home is not None and is_inside(Path(self.home), Path(path)))
+
     def _is_home(self, path: str) -> bool:
         return self.home is not None and is_inside(Path(path), Path(self.home))
 

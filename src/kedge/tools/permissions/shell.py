@@ -32,7 +32,7 @@ _QUOTED = {
     "'": re.compile(r"'([^']*)'"),
     # Text, escapes, a dollar that means itself, and plain variables. Possessive, so that no text takes long.
     '"': re.compile(
-        r'"((?:[^"\\`$]|\\[^\n]|\$(?=[^A-Za-z_0-9({@*#?$!\'"\[\\-])|\$\w++|\$\{[A-Za-z_]\w*+\})*+)"',
+        r'"((?:[^"\\`$]|\\[^\n]|\$(?=[^A-Za-z_0-9({@*#?$!\'"\[\\-])|\$\?|\$\w++|\$\{[A-Za-z_]\w*+\})*+)"',
         re.DOTALL | re.ASCII,
     ),
 }
@@ -248,8 +248,12 @@ class _Reader:
                 self._at += 2
                 continue
             if char == "$":
-                self._at = self._match_variable().end()
-                is_known, is_one, is_literal = False, False, False
+                variable = self._match_variable()
+                self._at = variable.end()
+                if variable[0] == "$?":
+                    text += "0"  # some number
+                else:
+                    is_known, is_one, is_literal = False, False, False
                 continue
             if char in "*?":
                 is_glob, is_literal = True, False
@@ -278,7 +282,7 @@ class _Reader:
         if quote == "'":
             return found[1], False
         has_variable = re.search(r"(?<!\\)(?:\\\\)*\$[\w{]", found[1], re.ASCII) is not None
-        return re.sub(r"\\([$`\"\\])", r"\1", found[1]), has_variable
+        return re.sub(r"\\([$`\"\\])|\$\?", lambda each: each[1] or "0", found[1]), has_variable
 
     def _match_variable(self) -> re.Match[str]:
         found = _VARIABLE.match(self._text, self._at)
