@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -188,6 +189,29 @@ async def test_answer_after_a_restart_reaches_the_resumed_run(kedge: Kedge) -> N
     await kedge.engine.answer_question(kedge.workspace_id, request.id, ["this one"], "web")
     assert (await kedge.end("r")).text == "thanks"
     assert [r.content for r in await kedge.results(session_id)] == ["answer: ['this one']"]
+
+
+async def test_a_call_whose_reasons_differ_after_a_restart_goes_on_waiting_under_the_same_request(
+    kedge: Kedge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller's PATH may be a reason to ask, and the next server does not have it."""
+    ask, asked = TurnContext.ask_permission, list[str]()
+
+    async def ask_with_reasons(self: TurnContext, *args: Any, params: dict[str, Any], **options: Any) -> Answer:
+        asked.append(f"reason {len(asked)}")
+        return await ask(
+            self, *args, params={**params, "label": asked[-1], "notes": asked[-1:], "rules": []}, **options
+        )
+
+    monkeypatch.setattr(TurnContext, "ask_permission", ask_with_reasons)
+    session_id = await kedge.session()
+    await kedge.send(session_id, "ask rm done; say after", "r")
+    request = await kedge.asked()
+    await kedge.restart()
+    await kedge.engine.answer_permission(kedge.workspace_id, request.id, "allow", "web")
+    assert (await kedge.end("r")).text == "after"
+    assert [result.content for result in await kedge.results(session_id)] == ["done"]
+    assert asked == ["reason 0", "reason 1"]
 
 
 async def test_late_answer_to_a_cancelled_run_learns_that_the_server_resolved_it(kedge: Kedge) -> None:

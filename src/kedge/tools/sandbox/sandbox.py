@@ -71,10 +71,6 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         hold = _first_that_can(_read_only_backends(), policy)
         return hold._replace(told=read_only.describe(is_planning=self.is_planning))
 
-    @property
-    def can_hold_read_only(self) -> bool:
-        return can_hold_read_only()
-
     def read_only_policy(self, readable: Sequence[str] = ()) -> ReadOnlyPolicy:
         request = read_only.request_for(
             directory=self.directory,
