@@ -28,8 +28,8 @@ from kedge.tui import status, welcome, words
 from kedge.tui.app import KedgeApp
 from kedge.tui.desk import Desk
 from kedge.tui.launch import Launch
-from kedge.tui.story.blocks import Block, Prompt, Words
-from kedge.tui.story.page import Page
+from kedge.tui.state.blocks import Block, Prompt, Words
+from kedge.tui.state.session import Page
 from tests.tui.chat.support import DIFF, EDIT, END, call
 from tests.tui.snapshots import picture
 

@@ -12,7 +12,7 @@ from kedge.client import AsyncClient
 from kedge.protocol.api import Runs
 from kedge.tui import desk
 from kedge.tui.editor.draft import Draft
-from kedge.tui.story.blocks import Call
+from kedge.tui.state.blocks import Call
 from tests.e2e.home import Home, asking
 from tests.tui.hands import kedge
 

@@ -6,9 +6,8 @@ from textual.app import App
 from textual.widgets import OptionList
 
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
-from kedge.tui.dialogs.confirm import ConfirmDialog
+from kedge.tui.dialogs.choices import ConfirmDialog, Palette
 from kedge.tui.dialogs.models import ModelDialog
-from kedge.tui.dialogs.palette import Palette
 from tests.tui.hands import screen_text
 
 ODD = "a\x1b[31mb\x1b]2;title\x07\x9bc[bold]d"

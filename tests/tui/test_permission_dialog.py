@@ -17,7 +17,7 @@ from kedge.files.diffs import diff
 from kedge.protocol.requests import PermissionRequest
 from kedge.tui import app as app_module
 from kedge.tui.dialogs import dialog
-from kedge.tui.dialogs.permission import PermissionDialog
+from kedge.tui.dialogs.requests import PermissionDialog
 from tests.e2e.home import Home
 from tests.tui.hands import screen_text
 from tests.tui.test_terminal import EDITOR, MODEL, allow, kedge, submit

@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 from textual.screen import ModalScreen
 
+from kedge.tui.dialogs.background import JobsDialog, QueueDialog
 from kedge.tui.dialogs.changes import ChangesDialog, DiffDialog
-from kedge.tui.dialogs.confirm import ConfirmDialog
-from kedge.tui.dialogs.first import FirstStart
+from kedge.tui.dialogs.choices import ConfirmDialog, Palette
 from kedge.tui.dialogs.help import HelpDialog
-from kedge.tui.dialogs.jobs import JobsDialog
-from kedge.tui.dialogs.login import KeyDialog
-from kedge.tui.dialogs.models import ModelDialog
-from kedge.tui.dialogs.palette import Palette
-from kedge.tui.dialogs.permission import PermissionDialog
-from kedge.tui.dialogs.question import QuestionDialog
-from kedge.tui.dialogs.queue import QueueDialog
+from kedge.tui.dialogs.models import FirstStart, KeyDialog, ModelDialog
+from kedge.tui.dialogs.requests import PermissionDialog, QuestionDialog
 from kedge.tui.dialogs.sessions import SessionDialog
 from tests.tui import snapshots, still
 from tests.tui.chat.support import DIFF

@@ -9,7 +9,7 @@ from kedge.tui import terminal, words
 
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp
-    from kedge.tui.story.page import Page
+    from kedge.tui.state.session import Page
 
 TOLD_CELLS = 100  # of what is asked or was said; the session has the rest
 

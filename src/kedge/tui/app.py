@@ -29,7 +29,7 @@ from kedge.tui.launch import Launch
 from kedge.tui.link import Link
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Settings
-from kedge.tui.story.book import Book
+from kedge.tui.state.workspace import Book
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
@@ -119,7 +119,7 @@ class KedgeApp(App[int]):
             if session_id is not None:
                 self.chat.open_session(session_id)
             if not await self.choose_model():
-                from kedge.tui.dialogs.first import first_start
+                from kedge.tui.dialogs.models import first_start
 
                 await first_start(self)
         except ClientError as error:
@@ -163,7 +163,7 @@ class KedgeApp(App[int]):
 
     @work(group="dialog")
     async def log_in(self, provider: str = "") -> None:
-        from kedge.tui.dialogs.login import KeyDialog
+        from kedge.tui.dialogs.models import KeyDialog
         from kedge.tui.models import log_in
 
         if not any(isinstance(screen, KeyDialog) for screen in self.screen_stack):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
 from kedge.protocol.requests import PermissionAction, PermissionRequest
-from kedge.tui.story.book import Request, Resolved
+from kedge.tui.state.workspace import Request, Resolved
 
 if TYPE_CHECKING:
     from textual.screen import ModalScreen
@@ -57,11 +57,11 @@ class Asking:
 
     def _open(self, request: Request) -> None:
         if isinstance(request, PermissionRequest):
-            from kedge.tui.dialogs.permission import PermissionDialog
+            from kedge.tui.dialogs.requests import PermissionDialog
 
             dialog: ModalScreen[Any] = PermissionDialog(request)
         else:
-            from kedge.tui.dialogs.question import QuestionDialog
+            from kedge.tui.dialogs.requests import QuestionDialog
 
             dialog = QuestionDialog(request)
         self._dialog, self._shown = dialog, request.id

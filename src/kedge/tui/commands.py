@@ -12,7 +12,7 @@ from kedge.protocol.text_safety import visible_line
 from kedge.tui import words
 from kedge.tui.desk import MODES
 from kedge.tui.editor.draft import Draft
-from kedge.tui.story.blocks import Block, Call
+from kedge.tui.state.blocks import Block, Call
 
 if TYPE_CHECKING:
     from kedge.protocol.api import UserCommand
@@ -89,7 +89,7 @@ class Commands:
         command.run(arguments.strip())
 
     def open_palette(self) -> None:
-        from kedge.tui.dialogs.palette import Palette
+        from kedge.tui.dialogs.choices import Palette
 
         key = self._screen.key
         items = [(each.name, each.help, key(each.key) if each.key else "") for each in self.all.values()]
@@ -206,12 +206,12 @@ class Commands:
             fork(self._screen, session_id)
 
     def _queue(self, _: str) -> None:
-        from kedge.tui.dialogs.queue import open_queue
+        from kedge.tui.dialogs.background import open_queue
 
         open_queue(self._screen)
 
     def _jobs(self, _: str) -> None:
-        from kedge.tui.dialogs.jobs import JobsDialog
+        from kedge.tui.dialogs.background import JobsDialog
 
         self._screen.app.push_screen(JobsDialog(self._screen.desk))
 

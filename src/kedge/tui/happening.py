@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kedge.protocol.events import AgentEvent, ConfigChanged
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
-from kedge.tui.story.book import Ended, Gone, Happening, Rechosen, Resolved, Rewound
+from kedge.tui.state.workspace import Ended, Gone, Happening, Rechosen, Resolved, Rewound
 
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp

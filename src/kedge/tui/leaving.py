@@ -18,7 +18,7 @@ def leave(app: KedgeApp) -> None:
     if page is None or not page.is_busy:
         app.exit(0)
         return
-    from kedge.tui.dialogs.confirm import ConfirmDialog
+    from kedge.tui.dialogs.choices import ConfirmDialog
 
     def chosen(choice: str | None) -> None:
         if choice == "leave":

@@ -11,7 +11,7 @@ from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed, Spaw
 from kedge.client.policy import Reconnect
 from kedge.client.story import Story
 from kedge.tui.reading import read_page, read_surroundings, read_totals, read_workspace
-from kedge.tui.story.book import Book
+from kedge.tui.state.workspace import Book
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient

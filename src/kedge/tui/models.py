@@ -57,8 +57,8 @@ async def pick(app: KedgeApp, name: str) -> None:
 
 async def log_in(app: KedgeApp, provider: str) -> bool:
     """Ask for a key, let the server check it, and keep it; whether there is a new one now."""
-    from kedge.tui.dialogs.login import KeyDialog
-    from kedge.tui.dialogs.palette import Palette
+    from kedge.tui.dialogs.choices import Palette
+    from kedge.tui.dialogs.models import KeyDialog
 
     try:
         known = (await app.desk.credentials()).providers

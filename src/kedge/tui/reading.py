@@ -10,8 +10,8 @@ from kedge.client.story import escape, query
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
-    from kedge.tui.story.book import Book
-    from kedge.tui.story.page import Page
+    from kedge.tui.state.session import Page
+    from kedge.tui.state.workspace import Book
 
 PAGE = 1000  # of messages, runs or sessions: the most that one answer holds
 MAX_AGENTS = 100  # of one session, the newest: each takes three requests

@@ -26,10 +26,10 @@ from kedge.tui.keys import KEYS, bindings, shown
 from kedge.tui.link import Link
 from kedge.tui.sending import Sending
 from kedge.tui.sidebar import Sidebar
+from kedge.tui.state.blocks import Call, Thoughts
+from kedge.tui.state.session import Page
+from kedge.tui.state.workspace import Book
 from kedge.tui.status import Activity, Banner, Doing, Queue, StatusLine
-from kedge.tui.story.blocks import Call, Thoughts
-from kedge.tui.story.book import Book
-from kedge.tui.story.page import Page
 from kedge.tui.welcome import Welcome
 
 if TYPE_CHECKING:

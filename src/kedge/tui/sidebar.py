@@ -8,7 +8,7 @@ from textual.content import Content
 
 from kedge.tui import words
 from kedge.tui.quiet import Quiet
-from kedge.tui.story.page import Page
+from kedge.tui.state.session import Page
 
 MOST_FILES = 20  # those that changed last; F4 shows all
 _MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}

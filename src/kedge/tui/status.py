@@ -13,7 +13,7 @@ from kedge.tui import words
 from kedge.tui.desk import Mode
 from kedge.tui.link import Link
 from kedge.tui.quiet import Quiet
-from kedge.tui.story.page import Page
+from kedge.tui.state.session import Page
 
 _MODES: dict[Mode, str] = {
     "plan": "$text-accent",

@@ -27,7 +27,7 @@ async def pick(app: KedgeApp, name: str) -> None:
 
 async def _chosen(app: KedgeApp) -> str:
     """Empty: none was."""
-    from kedge.tui.dialogs.palette import Palette
+    from kedge.tui.dialogs.choices import Palette
 
     items = [(theme, "", "") for theme in sorted(app.available_themes)]
     return await app.ask(Palette(items, "Theme")) or ""

@@ -9,7 +9,7 @@ from kedge.client.obstacles import UNSURE, why
 from kedge.client.story import escape
 from kedge.protocol.files import FileStep, Rewound
 from kedge.protocol.text_safety import visible
-from kedge.tui.dialogs.confirm import ConfirmDialog
+from kedge.tui.dialogs.choices import ConfirmDialog
 
 if TYPE_CHECKING:
     from kedge.tui.screen import ChatScreen

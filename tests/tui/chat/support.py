@@ -13,7 +13,7 @@ from kedge.protocol.messages import ToolResult
 from kedge.protocol.usage import Usage
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.transcript import Transcript
-from kedge.tui.story.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.state.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
 
 PALETTE = Palette(
     {"foreground": "#e0e0e0", "primary": "#0178D4", "success": "#4EBF71", "error": "#B93C5B", "secondary": "#004578"},

@@ -6,14 +6,14 @@ import pytest
 
 from kedge.tui.chat.calls import Look, plain_call
 from kedge.tui.chat.diffs import MINUS
-from kedge.tui.chat.drawing import pieces_of
-from kedge.tui.story.blocks import Call, CallState, Words
+from kedge.tui.chat.pieces import make_pieces
+from kedge.tui.state.blocks import Call, CallState, Words
 from tests.tui.chat.support import EDIT, PALETTE, TODOS, call, texts
 
 
 def seen(block: Call, width: int = 60, *, is_unfolded: bool = False, is_split: bool | None = None) -> list[str]:
     look = Look(is_unfolded, is_split)
-    return [line for piece in pieces_of(block, look) for line in texts(piece.draw(width, PALETTE))]
+    return [line for piece in make_pieces(block, look) for line in texts(piece.draw(width, PALETTE))]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 
-from kedge.tui.chat.diff_parsing import parse
-from kedge.tui.chat.diffs import MINUS, DiffView, diff_lines
+from kedge.tui.chat.diffs import MINUS, DiffView, diff_lines, parse
 from kedge.tui.chat.lines import width_of
 from tests.tui.chat.support import DIFF, PALETTE, texts
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.segment import Segment
 
+from kedge.tui.chat.chunks import Chunk, Splitter
 from kedge.tui.chat.lines import Line, strip_of
-from kedge.tui.chat.markdown import drawn
-from kedge.tui.chat.splitting import Chunk, Splitter
+from kedge.tui.chat.markdown import draw_chunk
 from tests.tui.chat.support import MARKDOWN, PALETTE, texts
 
 
@@ -16,7 +16,7 @@ def lines_of(text: str, width: int = 40) -> list[Line]:
     splitter = Splitter()
     splitter.grow(text)
     chunks = [*splitter.chunks, *([splitter.tail] if splitter.tail else [])]
-    return [line for chunk in chunks for line in drawn(chunk, width, PALETTE)]
+    return [line for chunk in chunks for line in draw_chunk(chunk, width, PALETTE)]
 
 
 def seen(text: str, width: int = 40) -> list[str]:
@@ -111,8 +111,8 @@ def test_code_of_a_long_fence_keeps_the_colours_of_what_came_before() -> None:
     inside = "".join(f"line {i}\n" for i in range(60))
     splitter = Splitter()
     splitter.grow(f'```python\nx = """\n{inside}"""\ny = 1\n```\n')
-    second = drawn(splitter.chunks[1], 40, PALETTE)
-    assert segment(second, "line 45").style == segment(drawn(splitter.chunks[0], 40, PALETTE), "line 5").style
+    second = draw_chunk(splitter.chunks[1], 40, PALETTE)
+    assert segment(second, "line 45").style == segment(draw_chunk(splitter.chunks[0], 40, PALETTE), "line 5").style
 
 
 @given(st.text(max_size=200) | st.text(st.sampled_from("*_`[]()<>#-+1. \n|~!\\&;:x"), max_size=80), st.integers(1, 50))
@@ -126,5 +126,5 @@ def test_any_text_is_drawn_in_any_width(text: str, width: int) -> None:
 
 
 def test_deep_nesting_ends_somewhere() -> None:
-    assert drawn(Chunk("> " * 200 + "x"), 40, PALETTE)
-    assert drawn(Chunk("".join("  " * i + "- x\n" for i in range(100))), 20, PALETTE)
+    assert draw_chunk(Chunk("> " * 200 + "x"), 40, PALETTE)
+    assert draw_chunk(Chunk("".join("  " * i + "- x\n" for i in range(100))), 20, PALETTE)

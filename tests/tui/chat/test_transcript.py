@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from textual.geometry import Offset
 from textual.selection import Selection
 
-from kedge.tui.story.blocks import Block, Prompt, Thoughts, Words
+from kedge.tui.state.blocks import Block, Prompt, Thoughts, Words
 from tests.tui.chat.support import EDIT, KINDS, Chat, call, paragraphs
 
 LONG = call("bash", '{"command": "x"}', output="\n".join(f"out {i}" for i in range(30)), key="long")

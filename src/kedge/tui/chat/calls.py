@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
 
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.protocol.text_safety import visible, visible_line
+from kedge.protocol.text_safety import program_output, visible, visible_line
 from kedge.tui.chat.diffs import MIN_SPLIT, counts, diff_lines
-from kedge.tui.chat.lines import Line, indented, truncate, wrap
-from kedge.tui.chat.outputs import MAX_LINES, count_lines, first_lines, last_lines, more_lines
+from kedge.tui.chat.lines import Line, chop, indented, truncate, wrap
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.partial_json import Json, parsed
-from kedge.tui.chat.subjects import items, subject, text
-from kedge.tui.story.blocks import Block, Call
+from kedge.tui.state.blocks import Block, Call
 
 FOLDED_OUTPUT = 10  # lines of a command that are seen without asking
 FOLDED_DIFF = 20
@@ -53,19 +51,19 @@ def diff_of(call: Call) -> str:
     return diff if isinstance(diff, str) else ""
 
 
-def call_lines(call: Call, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
+def draw_call(call: Call, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
     given = parsed(call.input)
-    head = _header(call, given, look, width, palette)
-    body = _body(call, given, look, max(1, width - 2), palette, draw_child)
+    head = _draw_header(call, given, look, width, palette)
+    body = _draw_body(call, given, look, max(1, width - 2), palette, draw_child)
     return [*head, *indented(body, [Segment("  ")])]
 
 
-def _header(call: Call, given: Json, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_header(call: Call, given: Json, look: Look, width: int, palette: Palette) -> list[Line]:
     mark, ink = _MARKS[call.state]
     style: Style = getattr(palette, ink)
     start: Line = [Segment(f"{mark} ", style), Segment(visible_line(call.name) or "…", palette.text + _BOLD)]
-    about = subject(call.name, given)
-    suffix = _suffix(call, look, palette)
+    about = describe_call(call.name, given)
+    suffix = _header_suffix(call, look, palette)
     if look.is_unfolded:
         return indented(wrap([*start[1:], Segment(f" {about}", palette.text), *suffix], width - 2), start[:1], _SPACE)
     room = width - sum(len(segment.text) for segment in [*start, *suffix])
@@ -76,7 +74,7 @@ def _header(call: Call, given: Json, look: Look, width: int, palette: Palette) -
 _SPACE: Line = [Segment("  ")]
 
 
-def _suffix(call: Call, look: Look, palette: Palette) -> Line:
+def _header_suffix(call: Call, look: Look, palette: Palette) -> Line:
     """What is to be known at a glance."""
     metadata = call.result.metadata or {} if call.result else {}
     line: Line = []
@@ -106,10 +104,10 @@ def _suffix(call: Call, look: Look, palette: Palette) -> Line:
     return line
 
 
-def _body(call: Call, given: Json, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
+def _draw_body(call: Call, given: Json, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
     is_open = look.is_unfolded
     lines: list[Line] = []
-    if is_open and call.name == "bash" and "\n" in (command := text(given, "command").strip()):
+    if is_open and call.name == "bash" and "\n" in (command := read_text(given, "command").strip()):
         lines += first_lines(command, MAX_LINES, width, palette.secondary, palette)
     if call.state == "failed":
         # A command that failed says why at its end, a tool at its beginning.
@@ -120,11 +118,11 @@ def _body(call: Call, given: Json, look: Look, width: int, palette: Palette, dra
                 call.output, MAX_LINES if is_open else FOLDED_ERROR, width, palette.error, palette, wrap
             )
     elif diff := diff_of(call):
-        lines += _diff(diff, look, width, palette)
+        lines += _draw_diff(diff, look, width, palette)
     elif call.name == "todos":
-        lines += _todos(call, given, width, palette)
+        lines += _draw_todos(call, given, width, palette)
     elif call.name == "agent":
-        lines += _agent(call, look, width, palette, draw_child)
+        lines += _draw_agent(call, look, width, palette, draw_child)
     elif call.name in ("bash", "job_output"):
         lines += last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.muted, palette)
     elif is_open or call.name not in _QUIET:
@@ -132,25 +130,25 @@ def _body(call: Call, given: Json, look: Look, width: int, palette: Palette, dra
     return lines
 
 
-def _diff(diff: str, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_diff(diff: str, look: Look, width: int, palette: Palette) -> list[Line]:
     split = width + 4 >= MIN_SPLIT if look.is_split is None else look.is_split
     lines = diff_lines(diff, width, palette, split=split and width >= 60)
     limit = MAX_LINES if look.is_unfolded else FOLDED_DIFF
     return lines if len(lines) <= limit else [*lines[:limit], more_lines(len(lines) - limit, palette)]
 
 
-def _todos(call: Call, given: Json, width: int, palette: Palette) -> list[Line]:
+def _draw_todos(call: Call, given: Json, width: int, palette: Palette) -> list[Line]:
     metadata: Json = (call.result.metadata or {}) if call.result else {}
     lines: list[Line] = []
-    for todo in items(metadata, "todos") or items(given, "todos"):
-        status = text(todo, "status")
+    for todo in read_items(metadata, "todos") or read_items(given, "todos"):
+        status = read_text(todo, "status")
         style = {"completed": palette.muted, "in_progress": palette.text + _BOLD}.get(status, palette.text)
         mark = Segment(f"{_TODOS.get(status, '☐')} ", palette.success if status == "completed" else palette.secondary)
-        lines += indented(wrap([Segment(visible(text(todo, "content")), style)], width - 2), [mark], _SPACE)
+        lines += indented(wrap([Segment(visible(read_text(todo, "content")), style)], width - 2), [mark], _SPACE)
     return lines
 
 
-def _agent(call: Call, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
+def _draw_agent(call: Call, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
     children = [block for block in call.child if look.is_unfolded or isinstance(block, Call)]
     if not look.is_unfolded:
         children = children[-FOLDED_CHILDREN:] if call.state == "running" else []
@@ -166,5 +164,167 @@ def _agent(call: Call, look: Look, width: int, palette: Palette, draw_child: Dra
 def plain_call(call: Call) -> str:
     """What is copied of a call: its command or subject, and what came of it."""
     given = parsed(call.input)
-    about = text(given, "command") if call.name == "bash" else subject(call.name, given)
+    about = read_text(given, "command") if call.name == "bash" else describe_call(call.name, given)
     return "\n".join(filter(None, [f"{call.name} {about}".strip(), diff_of(call) or call.output]))
+
+
+MAX_SUBJECT_CHARS = 500  # a header is one line, however long the command
+
+
+def describe_call(name: str, given: Json) -> str:
+    told = _SUBJECTS[name](given) if name in _SUBJECTS else _describe_unknown(given)
+    return visible_line(told[:MAX_SUBJECT_CHARS]).strip()
+
+
+def read_text(given: Json, key: str) -> str:
+    value = given.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def read_items(given: Json, key: str) -> list[Json]:
+    value = given.get(key)
+    if not isinstance(value, list):
+        return []
+    return [cast("Json", item) for item in cast("list[object]", value) if isinstance(item, dict)]
+
+
+def _describe_bash(given: Json) -> str:
+    command = read_text(given, "command").strip()
+    first, _, rest = command.partition("\n")
+    return f"{first} …" if rest else first
+
+
+def _describe_view(given: Json) -> str:
+    offset, limit = given.get("offset"), given.get("limit")
+    path = read_text(given, "path")
+    if isinstance(offset, int) and isinstance(limit, int):
+        return f"{path}:{offset}-{offset + limit - 1}"
+    return f"{path}:{offset}" if isinstance(offset, int) else path
+
+
+def _describe_multiedit(given: Json) -> str:
+    edits = len(read_items(given, "edits"))
+    return read_text(given, "path") + (f" ({edits} edits)" if edits > 1 else "")
+
+
+def _describe_glob(given: Json) -> str:
+    return _inside(read_text(given, "pattern"), given)
+
+
+def _describe_grep(given: Json) -> str:
+    include = read_text(given, "include")
+    return _inside(read_text(given, "pattern"), given) + (f" ({include})" if include else "")
+
+
+def _inside(pattern: str, given: Json) -> str:
+    path = read_text(given, "path")
+    return f"{pattern} in {path}" if path and path != "." else pattern
+
+
+def _describe_download(given: Json) -> str:
+    path = read_text(given, "path")
+    return read_text(given, "url") + (f" → {path}" if path else "")
+
+
+def _describe_url(given: Json) -> str:
+    return read_text(given, "url")
+
+
+def _describe_todos(given: Json) -> str:
+    todos = read_items(given, "todos")
+    done = sum(todo.get("status") == "completed" for todo in todos)
+    return f"{done} of {len(todos)} done" if todos else ""
+
+
+def _describe_question(given: Json) -> str:
+    questions = read_items(given, "questions")
+    more = f" (+{len(questions) - 1})" if len(questions) > 1 else ""
+    return read_text(questions[0], "question") + more if questions else ""
+
+
+def _describe_agent(given: Json) -> str:
+    return read_text(given, "title") or " ".join(read_text(given, "prompt")[:MAX_SUBJECT_CHARS].split())
+
+
+def _describe_job(given: Json) -> str:
+    return read_text(given, "job_id")
+
+
+def _describe_path(given: Json) -> str:
+    return read_text(given, "path")
+
+
+def _describe_unknown(given: Json) -> str:
+    shown = [f"{key}={_short(value)}" for key, value in given.items() if value is not None]
+    return " ".join(shown) if len(given) != 1 else _short(next(iter(given.values())))
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str):
+        flat = " ".join(value[:200].split())
+        return f"{flat[:60]}…" if len(value) > 60 else flat
+    if isinstance(value, dict):
+        return "{…}" if value else "{}"
+    if isinstance(value, list):
+        return f"[{len(cast('list[object]', value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_SUBJECTS = {
+    "bash": _describe_bash,
+    "view": _describe_view,
+    "edit": _describe_path,
+    "multiedit": _describe_multiedit,
+    "write": _describe_path,
+    "glob": _describe_glob,
+    "grep": _describe_grep,
+    "ls": _describe_path,
+    "fetch": _describe_url,
+    "download": _describe_download,
+    "todos": _describe_todos,
+    "question": _describe_question,
+    "agent": _describe_agent,
+    "job_output": _describe_job,
+    "job_kill": _describe_job,
+}
+
+
+Fold = Callable[[Sequence[Segment], int], list[Line]]  # `chop` for what is printed, `wrap` for what is said
+
+MAX_LINES = 1_000  # of one output on the screen: who needs more has it in a file
+MAX_LINE_CHARS = 4_000  # of one line of it, for the same reason
+
+
+def count_lines(text: str) -> int:
+    stripped = text.rstrip("\n")
+    return stripped.count("\n") + 1 if stripped else 0
+
+
+def first_lines(text: str, limit: int, width: int, style: Style, palette: Palette, fold: Fold = chop) -> list[Line]:
+    """The beginning, then how much is left out."""
+    return _with_rest(text.split("\n", limit)[:limit], text, limit, width, style, palette, fold, at_end=True)
+
+
+def last_lines(text: str, limit: int, width: int, style: Style, palette: Palette) -> list[Line]:
+    """How much is left out, then the end."""
+    shown = text.rstrip("\n").rsplit("\n", limit)[-limit:]
+    return _with_rest(shown, text, limit, width, style, palette, chop, at_end=False)
+
+
+def more_lines(count: int, palette: Palette) -> Line:
+    return [Segment(f"… {count:,} more line{'s' if count > 1 else ''}", palette.muted)]
+
+
+def _with_rest(
+    shown: list[str], text: str, limit: int, width: int, style: Style, palette: Palette, fold: Fold, *, at_end: bool
+) -> list[Line]:
+    total = count_lines(text)
+    if not total:
+        return []
+    lines: list[Line] = []
+    for each in shown[:total]:
+        cut = each if len(each) <= MAX_LINE_CHARS else f"{each[:MAX_LINE_CHARS]} …"
+        for line in program_output(cut).split("\n"):
+            lines += fold([Segment(line, style)] if line else [], width)
+    rest = [more_lines(total - limit, palette)] if total > limit else []
+    return [*lines, *rest] if at_end else [*rest, *lines]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -9,17 +10,16 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.protocol.text_safety import visible
+from kedge.protocol.text_safety import visible, visible_line
+from kedge.tui.chat.chunks import Chunk, is_definition
 from kedge.tui.chat.code import coloured
-from kedge.tui.chat.inline import inline
-from kedge.tui.chat.lines import Line, chop, indented, plain, strip_of, wrap
+from kedge.tui.chat.lines import Line, chop, indented, plain, strip_of, width_of, wrap
 from kedge.tui.chat.palette import Palette
-from kedge.tui.chat.splitting import Chunk, is_definition
-from kedge.tui.chat.tables import Row, table
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
+
 
 MAX_DEPTH = 100  # of lists and quotes: there is no room left long before, but nothing is left out
 
@@ -34,7 +34,7 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_DEPTH}).enable(["table", "strikethrough"])
 
 
-def drawn(chunk: Chunk, width: int, palette: Palette) -> list[Line]:
+def draw_chunk(chunk: Chunk, width: int, palette: Palette) -> list[Line]:
     """Its lines, the empty one above it too."""
     width = max(1, width)
     if chunk.is_code:
@@ -68,7 +68,7 @@ class _Drawing:
         self._ordinal = ordinal
         self._source = source.split("\n")
         self._tokens = _parser().parse(source)
-        self._ends = _ends(self._tokens)
+        self._ends = _find_ends(self._tokens)
 
     def draw(self, width: int) -> list[Line]:
         return self._blocks(0, len(self._tokens), width, self._palette.text, is_top=True)
@@ -92,9 +92,9 @@ class _Drawing:
         token, palette = self._tokens[at], self._palette
         match token.type:
             case "paragraph_open":
-                return wrap(inline(self._tokens[at + 1].children or [], base, palette), width)
+                return wrap(draw_inline(self._tokens[at + 1].children or [], base, palette), width)
             case "heading_open":
-                line = inline(self._tokens[at + 1].children or [], palette.heading, palette)
+                line = draw_inline(self._tokens[at + 1].children or [], palette.heading, palette)
                 mark = Segment("#" * int(token.tag[1:]) + " ", palette.muted)
                 return indented(wrap(line, width - len(mark.text)), [mark], [Segment(" " * len(mark.text))])
             case "fence" | "code_block":
@@ -130,12 +130,12 @@ class _Drawing:
                 lines.append([])
             mark = f"{number + index}. " if is_ordered else f"{_BULLETS[min(opening.level // 2, 2)]} "
             body = self._blocks(item + 1, self._ends[item], width - len(mark), base) or [[]]
-            mark, body = _task(mark, body)
+            mark, body = _use_task_box(mark, body)
             lines += indented(body, [Segment(mark, palette.secondary)], [Segment(" " * len(mark))])
         return lines
 
     def _table(self, at: int, stop: int, width: int, base: Style) -> list[Line]:
-        rows: list[Row] = []
+        rows: list[Cells] = []
         aligns: list[str] = []
         for token in self._tokens[at:stop]:
             if token.type == "tr_open":
@@ -143,14 +143,14 @@ class _Drawing:
             elif token.type == "th_open":
                 aligns.append(str(token.attrGet("style") or "").removeprefix("text-align:"))
             elif token.type == "inline":
-                rows[-1].append(inline(token.children or [], base, self._palette))
-        return table(rows[0], rows[1:], aligns, width, self._palette) if rows else []
+                rows[-1].append(draw_inline(token.children or [], base, self._palette))
+        return draw_table(rows[0], rows[1:], aligns, width, self._palette) if rows else []
 
 
 _SET_APART = {"fence", "code_block", "heading_open", "table_open", "hr"}
 
 
-def _task(mark: str, body: list[Line]) -> tuple[str, list[Line]]:
+def _use_task_box(mark: str, body: list[Line]) -> tuple[str, list[Line]]:
     """An item of a list of things to do has a box for its bullet."""
     first = body[0]
     box = _TASKS.get(plain(first)[:4]) if first and not mark[0].isdigit() else None
@@ -159,7 +159,7 @@ def _task(mark: str, body: list[Line]) -> tuple[str, list[Line]]:
     return box, [[Segment(first[0].text[4:], first[0].style), *first[1:]], *body[1:]]
 
 
-def _ends(tokens: Sequence[Token]) -> list[int]:
+def _find_ends(tokens: Sequence[Token]) -> list[int]:
     """For each token the index of the one that closes it, or its own."""
     ends = list(range(len(tokens)))
     opened: list[int] = []
@@ -169,3 +169,113 @@ def _ends(tokens: Sequence[Token]) -> list[int]:
         elif token.nesting == -1 and opened:
             ends[opened.pop()] = index
     return ends
+
+
+_BOLD, _ITALIC, _STRUCK = Style(bold=True), Style(italic=True), Style(strike=True)
+_OPENS = {"strong_open": _BOLD, "em_open": _ITALIC, "s_open": _STRUCK}
+_SAFE_LINK = re.compile(r"(?:https?|mailto|file):[\x21-\x7e]+", re.IGNORECASE)
+_MAX_LINK = 2000  # an address that is longer is no use in a terminal
+
+
+def draw_inline(tokens: Sequence[Token], base: Style, palette: Palette) -> Line:
+    styles = [base]
+    line: Line = []
+    for token in tokens:
+        kind = token.type
+        if kind in _OPENS:
+            styles.append(styles[-1] + _OPENS[kind])
+        elif kind == "link_open":
+            styles.append(styles[-1] + _style_link(str(token.attrGet("href") or ""), palette))
+        elif kind.endswith("_close"):
+            if len(styles) > 1:
+                styles.pop()
+        elif kind == "code_inline":
+            line.append(Segment(visible_line(token.content), styles[-1] + palette.code))
+        elif kind == "softbreak":
+            line.append(Segment(" ", styles[-1]))
+        elif kind == "hardbreak":
+            line.append(Segment("\n", styles[-1]))
+        elif kind == "image":
+            line += _draw_image(token, styles[-1], palette)
+        elif token.content:
+            line.append(Segment(visible_line(token.content), styles[-1]))
+    return [segment for segment in line if segment.text]
+
+
+def _style_link(address: str, palette: Palette) -> Style:
+    style = palette.secondary + Style(underline=True)
+    return style + Style(link=address) if len(address) <= _MAX_LINK and _SAFE_LINK.fullmatch(address) else style
+
+
+def _draw_image(token: Token, style: Style, palette: Palette) -> Line:
+    address = str(token.attrGet("src") or "")
+    name = visible_line(token.content) or visible_line(address)[:80] or "image"
+    return [Segment("▣ ", palette.muted), Segment(name, style + _style_link(address, palette))]
+
+
+Cells = list[Line]
+MIN_COLUMN = 6  # cells; narrower, and words fall into syllables
+
+
+def draw_table(head: Cells, rows: Sequence[Cells], aligns: Sequence[str], width: int, palette: Palette) -> list[Line]:
+    columns = len(head)
+    natural = [max([1, *(width_of(row[i]) for row in [head, *rows] if i < len(row))]) for i in range(columns)]
+    widths = _fit_columns(natural, width - 3 * (columns - 1))
+    if widths is None:
+        return _draw_as_list(head, rows, width, palette)
+    bold = [[Segment(text, (style or Style.null()) + _BOLD) for text, style, _ in cell] for cell in head]
+    lines = _draw_row(bold, widths, aligns, palette)
+    lines.append([Segment("─┼─".join("─" * each for each in widths), palette.muted)])
+    for row in rows:
+        lines += _draw_row(row, widths, aligns, palette)
+    return lines
+
+
+def _fit_columns(natural: list[int], room: int) -> list[int] | None:
+    if sum(natural) <= room:
+        return natural
+    if room < sum(min(each, MIN_COLUMN) for each in natural):
+        return None
+    widths = [min(each, MIN_COLUMN) for each in natural]
+    spare = room - sum(widths)
+    missing = [want - have for want, have in zip(natural, widths, strict=True)]
+    total = sum(missing)
+    widths = [have + spare * miss // total for have, miss in zip(widths, missing, strict=True)]
+    for i in sorted(range(len(widths)), key=lambda i: widths[i] - natural[i])[: room - sum(widths)]:
+        widths[i] = min(natural[i], widths[i] + 1)
+    return widths
+
+
+def _draw_row(cells: Cells, widths: list[int], aligns: Sequence[str], palette: Palette) -> list[Line]:
+    wrapped = [wrap(cells[i] if i < len(cells) else [], wide) for i, wide in enumerate(widths)]
+    lines: list[Line] = []
+    for at in range(max(len(each) for each in wrapped)):
+        line: Line = []
+        for i, wide in enumerate(widths):
+            if i:
+                line.append(Segment(" │ ", palette.muted))
+            cell = wrapped[i][at] if at < len(wrapped[i]) else []
+            left, right = _pad_cell(wide - width_of(cell), aligns[i] if i < len(aligns) else "")
+            line += [Segment(" " * left, palette.text), *cell, Segment(" " * right, palette.text)]
+        lines.append([segment for segment in line if segment.text])
+    return lines
+
+
+def _pad_cell(spare: int, align: str) -> tuple[int, int]:
+    spare = max(0, spare)
+    if align == "right":
+        return spare, 0
+    if align == "center":
+        return spare // 2, spare - spare // 2
+    return 0, spare
+
+
+def _draw_as_list(head: Cells, rows: Sequence[Cells], width: int, palette: Palette) -> list[Line]:
+    lines: list[Line] = []
+    for index, row in enumerate(rows):
+        if index:
+            lines.append([])
+        for name, cell in zip(head, row, strict=False):
+            title = [Segment(text, palette.muted + _BOLD) for text, _, _ in name]
+            lines += wrap([*title, Segment(": ", palette.muted), *cell], width)
+    return lines

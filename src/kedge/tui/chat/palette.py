@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import cast
 
 from rich.style import Style
+from textual.app import App
 from textual.color import Color, ColorParseError
+from textual.widget import Widget
 
 MIN_CONTRAST = 4.5  # of words, as WCAG asks for
 
@@ -128,3 +131,15 @@ _SYNTAX: dict[str, tuple[str, bool, bool]] = {
     "Name.Variable": ("text", False, False),
     "Operator.Word": ("accent", False, False),
 }
+
+
+def palette_of(widget: Widget) -> Palette:
+    """The same one as long as the theme and what is behind the widget are the same."""
+    app = cast(App[object], widget.app)
+    base, background = widget.background_colors
+    return _palette(tuple(app.theme_variables.items()), base + background, app.current_theme.dark)
+
+
+@lru_cache(8)
+def _palette(variables: tuple[tuple[str, str], ...], background: Color, is_dark: bool) -> Palette:
+    return Palette(dict(variables), background, is_dark=is_dark)

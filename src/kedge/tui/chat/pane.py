@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
@@ -13,13 +15,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from kedge.tui.chat.calls import Look
-from kedge.tui.chat.edging import GUTTER, gutter, hint_of, with_hint
-from kedge.tui.chat.flow import Anchor, Flow
-from kedge.tui.chat.lines import PLAIN, blank
-from kedge.tui.chat.marking import marked, selected_text
-from kedge.tui.chat.palette import Palette
-from kedge.tui.chat.theming import palette_of
-from kedge.tui.story.blocks import Block
+from kedge.tui.chat.layout import Anchor, Flow
+from kedge.tui.chat.lines import PLAIN, blank, strip_of
+from kedge.tui.chat.palette import Palette, palette_of
+from kedge.tui.state.blocks import Block, Prompt
 
 _OVERSCAN = 10  # lines drawn beyond a page above and below, so that scrolling by a page meets no guess
 _DRAWN = 500  # lines: they are seldom drawn twice but when one scrolls
@@ -207,3 +206,61 @@ class Pane(ScrollView):
             return " " * GUTTER + found.strip.text if found else ""
 
         return selected_text(selection, range(-origin, flow.height - origin), text), "\n"
+
+
+GUTTER = 2  # columns at the left: the bar of prompts, the mark of the block that is selected
+
+_EMPTY = [Segment(" " * GUTTER, PLAIN)]
+
+
+def gutter(block: Block, palette: Palette, *, is_selected: bool) -> list[Segment]:
+    if isinstance(block, Prompt):
+        ink = palette.accent if is_selected else palette.bar
+        return [Segment("▌", ink + Style(bgcolor=palette.panel.bgcolor)), Segment(" ", palette.panel)]
+    return [Segment("▎ ", palette.accent)] if is_selected else _EMPTY
+
+
+def hint_of(new_lines: int) -> str:
+    return f" ↓ {new_lines:,} new line{'s' if new_lines > 1 else ''} · End "
+
+
+def with_hint(strip: Strip, hint: str, width: int, palette: Palette) -> Strip:
+    """At the right end, over what is there."""
+    if len(hint) > width:
+        return strip
+    return strip_of([*strip.crop(0, width - len(hint)), Segment(hint, palette.hint)], width)
+
+
+def marked(strip: Strip, selection: Selection, y: int, style: Style) -> Strip:
+    """The strip with what is selected of its line `y` in the style of selections."""
+    span = selection.get_span(y)
+    if span is None:
+        return strip
+    start, end = span
+    if end < 0:
+        end = len(strip.text.rstrip())
+    if end <= start:
+        return strip
+    segments: list[Segment] = []
+    at = 0
+    for text, own, _ in strip:
+        first, last = max(0, start - at), max(0, min(len(text), end - at))
+        if first < last:
+            cuts = [(text[:first], own), (text[first:last], (own or Style.null()) + style), (text[last:], own)]
+            segments += [Segment(cut, ink) for cut, ink in cuts if cut]
+        else:
+            segments.append(Segment(text, own))
+        at += len(text)
+    return Strip(segments, strip.cell_length)
+
+
+def selected_text(selection: Selection, lines_there: range, line: Callable[[int], str]) -> str:
+    """The text as it is seen; `line` gives the text of a line."""
+    first = lines_there.start if selection.start is None else max(lines_there.start, selection.start.y)
+    stop = lines_there.stop if selection.end is None else min(lines_there.stop, selection.end.y + 1)
+    lines: list[str] = []
+    for y in range(first, stop):
+        start, end = selection.get_span(y) or (0, -1)
+        text = line(y)
+        lines.append(text[start:].rstrip() if end < 0 else text[start:end].rstrip())
+    return "\n".join(lines)

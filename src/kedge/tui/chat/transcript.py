@@ -9,12 +9,39 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from kedge.tui.chat.calls import Look
-from kedge.tui.chat.drawing import can_open, is_foldable, source_of
-from kedge.tui.chat.edging import hint_of
-from kedge.tui.chat.folding import Folding
-from kedge.tui.chat.pane import Pane
-from kedge.tui.chat.stepping import stepped
-from kedge.tui.story.blocks import Block
+from kedge.tui.chat.diffs import MIN_SPLIT
+from kedge.tui.chat.layout import Flow
+from kedge.tui.chat.pane import Pane, hint_of
+from kedge.tui.chat.pieces import can_open, copy_text, is_foldable
+from kedge.tui.state.blocks import Block
+
+
+class Folding:
+    """Blocks are folded until somebody wants to see more, of one or of all of a kind."""
+
+    def __init__(self) -> None:
+        self._unfolded: dict[str, bool] = {}
+        self._unfolded_kinds: set[type[Block]] = set()
+        self._is_split: bool | None = None
+
+    def look(self, block: Block) -> Look:
+        unfolded = self._unfolded.get(block.key, type(block) in self._unfolded_kinds)
+        return Look(is_unfolded=unfolded, is_split=self._is_split)
+
+    def toggle(self, block: Block) -> None:
+        self._unfolded[block.key] = not self.look(block).is_unfolded
+
+    def toggle_kind(self, kind: type[Block], keys: list[str]) -> None:
+        """Also of those that come later. `keys` are those that are there."""
+        self._unfolded_kinds ^= {kind}
+        for key in keys:
+            self._unfolded.pop(key, None)
+
+    def toggle_split(self, width: int) -> None:
+        self._is_split = not (width >= MIN_SPLIT if self._is_split is None else self._is_split)
+
+    def forget(self) -> None:
+        self._unfolded.clear()
 
 
 class Transcript(Pane, can_focus=True):
@@ -127,7 +154,7 @@ class Transcript(Pane, can_focus=True):
 
     def action_copy(self) -> None:
         if (block := self.selected) is not None:
-            self.post_message(self.Copied(source_of(block)))
+            self.post_message(self.Copied(copy_text(block)))
 
     def action_split(self) -> None:
         self.toggle_split()
@@ -150,3 +177,28 @@ class Transcript(Pane, can_focus=True):
         if y is not None:
             self.scroll_to(y=y, animate=False)
         self.refresh()
+
+
+def stepped(flow: Flow, selected: str | None, step: int, top: int, height: int) -> tuple[str | None, int | None]:
+    """The block that is selected after a step, and the line to scroll to, if any.
+
+    `top` and `height` are what is in sight. A block that goes on out of sight is read on before it is left.
+    """
+    if not flow.entries:
+        return None, None
+    at = None if selected is None else flow.index_of(selected)
+    bottom = top + height
+    if at is None:
+        place = flow.place(bottom - 1 if step < 0 else top)
+        at = place.entry if place else len(flow.entries) - 1
+    elif (step > 0 and flow.tops[at + 1] > bottom) or (step < 0 and flow.tops[at] + 1 < top):
+        return selected, top + step * max(1, height // 2)
+    else:
+        at = max(0, min(len(flow.entries) - 1, at + step))
+    first, end = flow.tops[at], flow.tops[at + 1]
+    y = None
+    if first < top:
+        y = max(first, end - height)
+    elif end > bottom:
+        y = min(first, end - height)
+    return flow.entries[at].block.key, y

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from textual import events, on
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from kedge.client.errors import ClientError
+from kedge.protocol.api import LoginProvider
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.text_safety import visible
 from kedge.tui import words
+from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Dialog
+
+if TYPE_CHECKING:
+    from kedge.tui.app import KedgeApp
 
 
 class ModelChoice(NamedTuple):
@@ -66,22 +72,24 @@ class ModelDialog(Dialog[ModelChoice]):
         lit: int | None = None
         for provider in sorted(self._offered.providers, key=lambda each: not each.usable):
             if not provider.usable:
-                if _has(wanted, f"{provider.id} {provider.title}"):
-                    options.add_option(Option(_closed(provider), id=f"provider {provider.id}"))
+                if _contains_all(wanted, f"{provider.id} {provider.title}"):
+                    options.add_option(Option(_describe_unusable(provider), id=f"provider {provider.id}"))
                 continue
             for model in {each.name: each for each in provider.models}.values():  # a server may list one twice
-                if _has(wanted, f"{model.name} {provider.title}"):
+                if _contains_all(wanted, f"{model.name} {provider.title}"):
                     if model.name == self._current:
                         lit = options.option_count
-                    options.add_option(Option(_line(model, model.name == self._current), id=f"model {model.name}"))
+                    options.add_option(
+                        Option(_describe_model(model, model.name == self._current), id=f"model {model.name}")
+                    )
         options.highlighted = lit if lit is not None else (0 if options.option_count else None)
 
 
-def _has(wanted: list[str], text: str) -> bool:
+def _contains_all(wanted: list[str], text: str) -> bool:
     return all(word in text.casefold() for word in wanted)
 
 
-def _line(model: OfferedModel, is_current: bool) -> Content:
+def _describe_model(model: OfferedModel, is_current: bool) -> Content:
     facts: list[str] = []
     if model.context_window:
         facts.append(f"{words.tokens(model.context_window)} context")
@@ -97,7 +105,83 @@ def _line(model: OfferedModel, is_current: bool) -> Content:
     )
 
 
-def _closed(provider: OfferedProvider) -> Content:
+def _describe_unusable(provider: OfferedProvider) -> Content:
     return Content.assemble(
         (f"  {visible(provider.title)}", "$foreground-muted"), (f"  {visible(provider.why)}", "$foreground-muted")
     )
+
+
+class KeyDialog(Dialog[bool]):
+    FOOTER = "Enter checks and stores · Esc closes"
+
+    def __init__(self, desk: Desk, provider: LoginProvider) -> None:
+        super().__init__()
+        self.title = f"Key for {provider.title}"
+        self._desk = desk
+        self._provider = provider
+
+    def body(self) -> ComposeResult:
+        yield Input(placeholder=f"paste it here; {self._provider.key_variable} works too", password=True, compact=True)
+        yield Static("Checked with the provider; stored where only you can read it.", id="login-note", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    @on(Input.Submitted)
+    def _entered(self, event: Input.Submitted) -> None:
+        if key := event.value.strip():
+            self._check(key)
+
+    @work(exclusive=True)
+    async def _check(self, key: str) -> None:
+        note, field = self.query_one("#login-note", Static), self.query_one(Input)
+        note.update("checking…")
+        field.disabled = True
+        try:
+            stored = await self._desk.log_in(self._provider.provider_id, key)
+        except ClientError as error:
+            note.update(visible(f"Not stored: {error}"))
+            field.disabled = False
+            field.focus()
+            return
+        ending = f" (…{stored.last_four})" if stored.last_four else ""
+        self.notify(f"The key{ending} works and is stored")
+        self.dismiss(True)
+
+
+class FirstStart(Dialog[str]):
+    FOOTER = "Enter chooses · Esc: later, /login and /model are there"
+
+    def __init__(self, offered: Offered) -> None:
+        super().__init__()
+        self.title = "Welcome to Kedge"
+        self._offered = offered
+
+    def body(self) -> ComposeResult:
+        usable = [each for each in self._offered.providers if each.usable]
+        found = [f"✓ {each.title}: {each.why}" for each in usable] or ["No key, no model server was found."]
+        yield Static(visible("\n".join([self._offered.why, "", *found])), markup=False)
+        yield Static("")
+        yield OptionList(
+            *([Option("Choose a model", id="model")] if usable else []),
+            Option("Enter a provider's key", id="key"),
+            Option("Look again: I started a model server, or set a key", id="again"),
+            markup=False,
+        )
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id)
+
+
+async def first_start(app: KedgeApp) -> None:
+    """Until there is a model, or the person wants to look around first."""
+    from kedge.tui.models import log_in, pick
+
+    while not await app.choose_model():
+        choice = await app.ask(FirstStart(await app.desk.offered()))
+        if choice is None:
+            app.chat.hint("No model yet: /login enters a key, /model chooses one")
+            return
+        if choice == "model" or (choice == "key" and await log_in(app, "")):
+            await pick(app, "")

@@ -17,9 +17,9 @@ from kedge.protocol.sessions import Session
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import words
 from kedge.tui.desk import Desk
-from kedge.tui.dialogs.confirm import ConfirmDialog
+from kedge.tui.dialogs.choices import ConfirmDialog
 from kedge.tui.dialogs.dialog import Dialog
-from kedge.tui.story.book import Book
+from kedge.tui.state.workspace import Book
 
 LOOK_S = 0.25  # how soon what others do to the list is seen in it
 

@@ -7,11 +7,36 @@ from collections.abc import Sequence
 from textual import events, on
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.protocol.text_safety import visible_line
 from kedge.tui.dialogs.dialog import Dialog
+
+
+class ConfirmDialog(Dialog[str]):
+    """The last choice is the harmless one, and the one that is lit."""
+
+    FOOTER = "Enter chooses · Esc closes"
+
+    def __init__(self, text: str, choices: Sequence[tuple[str, str]], title: str = "") -> None:
+        super().__init__()
+        self._text = text
+        self._choices = choices
+        self.title = title
+
+    def body(self) -> ComposeResult:
+        yield Static(self._text, markup=False)
+        yield Static("")
+        yield OptionList(*(Option(label, id=value) for value, label in self._choices), markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).highlighted = len(self._choices) - 1
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id)
+
 
 Item = tuple[str, str, str]  # what is chosen, what it does, its key
 
@@ -61,10 +86,10 @@ class Palette(Dialog[str]):
 
     def _options(self, typed: str) -> list[Option]:
         width = max((len(name) for name, _, _ in self._items), default=0)
-        return [Option(_line(item, width), id=item[0]) for item in matching(self._items, typed)]
+        return [Option(_draw_item(item, width), id=item[0]) for item in find_matching(self._items, typed)]
 
 
-def matching(items: Sequence[Item], typed: str) -> list[Item]:
+def find_matching(items: Sequence[Item], typed: str) -> list[Item]:
     """Those that have every word, in name or help; the names that begin with it first."""
     wanted = typed.casefold().split()
     found = [item for item in items if all(word in f"{item[0]} {item[1]}".casefold() for word in wanted)]
@@ -73,7 +98,7 @@ def matching(items: Sequence[Item], typed: str) -> list[Item]:
     )
 
 
-def _line(item: Item, width: int) -> Content:
+def _draw_item(item: Item, width: int) -> Content:
     name, help_text, key = item
     return Content.assemble(
         (f"{visible_line(name):<{width}}", "bold"),

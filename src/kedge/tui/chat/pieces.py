@@ -11,12 +11,11 @@ from kedge.protocol.money import dollars
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import words
 from kedge.tui.chat import markdown
-from kedge.tui.chat.calls import Look, call_lines, diff_of, plain_call
+from kedge.tui.chat.calls import MAX_LINES, Look, count_lines, diff_of, draw_call, last_lines, more_lines, plain_call
+from kedge.tui.chat.chunks import Chunk, Splitter
 from kedge.tui.chat.lines import Line, indented, strip_of, truncate, width_of, wrap
-from kedge.tui.chat.outputs import MAX_LINES, count_lines, last_lines, more_lines
 from kedge.tui.chat.palette import Palette
-from kedge.tui.chat.splitting import Chunk, Splitter
-from kedge.tui.story.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.state.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
 
 FOLDED_PROMPT = 12  # lines of a prompt that was pasted
 FOLDED_OUTPUT = 10
@@ -34,7 +33,7 @@ Draw = Callable[[int, Palette], list[Line]]
 
 
 class Piece:
-    """Lines that are drawn together. It never changes: what looks different is another piece."""
+    """Lines that are draw_chunk together. It never changes: what looks different is another piece."""
 
     __slots__ = ("_chars", "_newlines", "draw")
 
@@ -48,15 +47,15 @@ class Piece:
         return max(1, self._newlines, self._chars // max(1, width - 4) + 1)
 
 
-def pieces_of(block: Block, look: Look) -> list[Piece]:
+def make_pieces(block: Block, look: Look) -> list[Piece]:
     """Of all blocks but `Words`, which grow by `WordsPieces`."""
     if isinstance(block, Words):
         return WordsPieces().grow(block.text)
     if isinstance(block, Note) and look.is_unfolded and block.details:
-        return [_piece(block, look), *WordsPieces(gap=True).grow(block.details)]
+        return [_make_piece(block, look), *WordsPieces(gap=True).grow(block.details)]
     if isinstance(block, Thoughts) and look.is_unfolded and not block.is_redacted:
-        return [_piece(block, look), *WordsPieces(muted=True).grow(block.text)]
-    return [_piece(block, look)]
+        return [_make_piece(block, look), *WordsPieces(muted=True).grow(block.text)]
+    return [_make_piece(block, look)]
 
 
 def is_foldable(block: Block) -> bool:
@@ -73,8 +72,8 @@ def is_foldable(block: Block) -> bool:
             return False
 
 
-def source_of(block: Block) -> str:
-    """What is copied of it: as it was written, not as it is drawn."""
+def copy_text(block: Block) -> str:
+    """What is copied of it: as it was written, not as it is draw_chunk."""
     match block:
         case Prompt() | Words() | Thoughts():
             return block.text
@@ -85,7 +84,7 @@ def source_of(block: Block) -> str:
         case Note():
             return "\n".join(filter(None, [block.text, block.details]))
         case End():
-            return _ended(block)
+            return _summarize_end(block)
         case _:
             return ""
 
@@ -119,7 +118,7 @@ class WordsPieces:
         muted = self.is_muted
 
         def draw(width: int, palette: Palette) -> list[Line]:
-            lines = markdown.drawn(chunk, width, palette)
+            lines = markdown.draw_chunk(chunk, width, palette)
             if not muted:
                 return lines
             return [
@@ -129,31 +128,31 @@ class WordsPieces:
         return Piece(draw, chunk.text + "\n" * chunk.gap)
 
 
-def _piece(block: Block, look: Look) -> Piece:
+def _make_piece(block: Block, look: Look) -> Piece:
     match block:
         case Prompt():
-            return Piece(lambda width, palette: _prompt(block, look, width, palette), block.text)
+            return Piece(lambda width, palette: _draw_prompt(block, look, width, palette), block.text)
         case Thoughts():
-            return Piece(lambda width, palette: _thoughts(block, look, width, palette), lines=1)
+            return Piece(lambda width, palette: _draw_thoughts(block, look, width, palette), lines=1)
         case Call():
             lines = 1 if not look.is_unfolded else min(MAX_LINES, 1 + count_lines(block.output))
-            return Piece(lambda width, palette: call_lines(block, look, width, palette, _child), lines=lines)
+            return Piece(lambda width, palette: draw_call(block, look, width, palette, _draw_child), lines=lines)
         case Shell():
             lines = min(FOLDED_OUTPUT, count_lines(block.output)) + 1
-            return Piece(lambda width, palette: _shell(block, look, width, palette), lines=lines)
+            return Piece(lambda width, palette: _draw_shell(block, look, width, palette), lines=lines)
         case Note():
-            return Piece(lambda width, palette: _note(block, width, palette), block.text)
+            return Piece(lambda width, palette: _draw_note(block, width, palette), block.text)
         case End():
-            return Piece(lambda width, palette: wrap([Segment(_ended(block), palette.muted)], width), lines=1)
+            return Piece(lambda width, palette: wrap([Segment(_summarize_end(block), palette.muted)], width), lines=1)
         case _:
             return Piece(lambda width, palette: [], lines=1)
 
 
-def _child(block: Block, width: int, palette: Palette) -> list[Line]:
-    return [line for piece in pieces_of(block, Look()) for line in piece.draw(width, palette)]
+def _draw_child(block: Block, width: int, palette: Palette) -> list[Line]:
+    return [line for piece in make_pieces(block, Look()) for line in piece.draw(width, palette)]
 
 
-def _prompt(block: Prompt, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_prompt(block: Prompt, look: Look, width: int, palette: Palette) -> list[Line]:
     text = block.text.replace("\r\n", "\n").strip("\n")
     total = count_lines(text)
     is_cut = total > FOLDED_PROMPT + 1 and not look.is_unfolded
@@ -162,12 +161,12 @@ def _prompt(block: Prompt, look: Look, width: int, palette: Palette) -> list[Lin
     mark = "! " if block.is_shell else ""
     lines = wrap([Segment(mark + visible(text), palette.text)], width - 1) if text else []
     lines += [more_lines(total - FOLDED_PROMPT, palette)] if is_cut else []
-    lines += _chips(block.attachments, width - 1, palette)
+    lines += _draw_attachments(block.attachments, width - 1, palette)
     on_panel = [[Segment(text, palette.panel + style if style else None) for text, style, _ in line] for line in lines]
     return [list(strip_of(line, width, palette.panel)) for line in on_panel]
 
 
-def _chips(names: tuple[str, ...], width: int, palette: Palette) -> list[Line]:
+def _draw_attachments(names: tuple[str, ...], width: int, palette: Palette) -> list[Line]:
     lines: list[Line] = []
     for name in names:
         chip = truncate([Segment(f" ▣ {visible_line(name)} ", palette.chip)], width)
@@ -178,7 +177,7 @@ def _chips(names: tuple[str, ...], width: int, palette: Palette) -> list[Line]:
     return lines
 
 
-def _thoughts(block: Thoughts, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_thoughts(block: Thoughts, look: Look, width: int, palette: Palette) -> list[Line]:
     style = palette.muted + Style(italic=True)
     if block.is_redacted:
         return [[Segment("∴ Thought, not shown by the model's maker", style)]]
@@ -192,7 +191,7 @@ def _thoughts(block: Thoughts, look: Look, width: int, palette: Palette) -> list
     ]
 
 
-def _shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]:
     mark = Segment("! ", palette.secondary + _BOLD)
     line = [Segment(visible(block.command), palette.text + _BOLD)]
     if block.exit_code:
@@ -204,14 +203,14 @@ def _shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]
     return head + indented(last_lines(block.output, limit, width - 2, palette.muted, palette), [Segment("  ")])
 
 
-def _note(block: Note, width: int, palette: Palette) -> list[Line]:
+def _draw_note(block: Note, width: int, palette: Palette) -> list[Line]:
     mark, ink = _NOTES[block.kind]
     style: Style = getattr(palette, ink)
     lines = wrap([Segment(visible(block.text), style)], width - 2) or [[]]
     return indented(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
 
 
-def _ended(block: End) -> str:
+def _summarize_end(block: End) -> str:
     usage = block.usage
     about = "≈" if usage.estimated else ""
     parts = [

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from kedge.protocol.usage import Usage
 from kedge.tui.chat.calls import Look
-from kedge.tui.chat.drawing import is_foldable, pieces_of, source_of
 from kedge.tui.chat.lines import strips_of
-from kedge.tui.story.blocks import Block, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.chat.pieces import copy_text, is_foldable, make_pieces
+from kedge.tui.state.blocks import Block, End, Note, Prompt, Shell, Thoughts, Words
 from tests.tui.chat.support import END, KINDS, PALETTE, call, texts
 
 WILD = st.text(st.characters() | st.sampled_from("\x1b\x07\r\n\t[]漢👩\u200d🚀\ufe0f\u0301 "), max_size=60)
 
 
 def seen(block: Block, *, is_unfolded: bool = False, width: int = 40) -> list[str]:
-    pieces = pieces_of(block, Look(is_unfolded))
+    pieces = make_pieces(block, Look(is_unfolded))
     return [line for piece in pieces for line in texts(piece.draw(width, PALETTE))]
 
 
@@ -41,13 +41,13 @@ def test_each_line_is_exactly_as_wide_as_asked_and_holds_no_control_character(
         End(key="h", reason=None, model=text, usage=Usage()),
     ]
     for block in blocks:
-        for piece in pieces_of(block, Look(is_unfolded)):
+        for piece in make_pieces(block, Look(is_unfolded)):
             assert piece.guess(width) >= 1
             for strip in strips_of(piece.draw(width, PALETTE), width):
                 assert strip.cell_length == width
                 assert sum(segment.cell_length for segment in strip) == width
                 assert not [each for each in strip.text if unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp")]
-        source_of(block)
+        copy_text(block)
 
 
 def test_a_prompt_has_its_attachments_as_chips_and_is_folded_when_long() -> None:
@@ -86,7 +86,7 @@ def test_the_end_of_a_run_says_what_it_took() -> None:
 
 
 def test_copies_are_what_was_written() -> None:
-    assert source_of(Words(key="w", text="**x**")) == "**x**"
-    assert source_of(Shell(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
-    assert source_of(Note(key="n", kind="info", text="a", details="b")) == "a\nb"
-    assert source_of(END) == "m-1 · 12.3k in · 678 out · $0.0123"
+    assert copy_text(Words(key="w", text="**x**")) == "**x**"
+    assert copy_text(Shell(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
+    assert copy_text(Note(key="n", kind="info", text="a", details="b")) == "a\nb"
+    assert copy_text(END) == "m-1 · 12.3k in · 678 out · $0.0123"

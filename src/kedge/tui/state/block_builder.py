@@ -9,11 +9,11 @@ import msgspec
 
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, Text, ToolCall, ToolResult
-from kedge.tui.story.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
-from kedge.tui.story.message import MessageView, PartView
+from kedge.tui.state.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.state.message import MessageView, PartView
 
 if TYPE_CHECKING:
-    from kedge.tui.story.page import Page
+    from kedge.tui.state.session import Page
 
 _STATES: tuple[CallState, ...] = ("writing", "asking", "waiting", "running", "done", "failed", "interrupted")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.tui.chat.markdown import drawn
-from kedge.tui.chat.splitting import MAX_CHUNK_CHARS, MAX_CODE_LINES, Chunk, Splitter
+from kedge.tui.chat.chunks import MAX_CHUNK_CHARS, MAX_CODE_LINES, Chunk, Splitter
+from kedge.tui.chat.markdown import draw_chunk
 from tests.tui.chat.support import MARKDOWN, PALETTE, texts
 
 LINES = st.lists(
@@ -30,7 +30,7 @@ def chunks_of(text: str) -> list[Chunk]:
 
 
 def seen(chunks: list[Chunk]) -> list[str]:
-    return [line for chunk in chunks for line in texts(drawn(chunk, 60, PALETTE))]
+    return [line for chunk in chunks for line in texts(draw_chunk(chunk, 60, PALETTE))]
 
 
 @given(LINES, st.lists(st.integers(0, 200), max_size=10))

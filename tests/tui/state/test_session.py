@@ -26,8 +26,8 @@ from kedge.protocol.requests import PermissionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
 from kedge.protocol.usage import Usage
-from kedge.tui.story.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
-from kedge.tui.story.book import Book, Ended, Happening, Resolved
+from kedge.tui.state.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.state.workspace import Book, Ended, Happening, Resolved
 
 SESSION = Session(id="s", title="t", created_at=1, updated_at=1)
 

@@ -10,7 +10,7 @@ from kedge.protocol.messages import Delta, MessageOf
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
-from kedge.tui.story.page import Page
+from kedge.tui.state.session import Page
 
 Request = PermissionRequest | QuestionRequest
 

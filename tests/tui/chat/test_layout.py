@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kedge.tui.chat import flow as flows
+from kedge.tui.chat import layout as flows
 from kedge.tui.chat.calls import Look
-from kedge.tui.chat.flow import Flow
-from kedge.tui.story.blocks import Block, Prompt, Thoughts, Words
+from kedge.tui.chat.layout import Flow
+from kedge.tui.state.blocks import Block, Prompt, Thoughts, Words
 from tests.tui.chat.support import PALETTE, call, paragraphs, texts
 
 TEXTS = [

@@ -11,12 +11,12 @@ from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Delta, Message, ToolResult
 from kedge.protocol.runs import Run, RunEnd, RunStatus
 from kedge.protocol.usage import Usage
-from kedge.tui.story.blocks import Block, Note
-from kedge.tui.story.message import MessageView, PartView
-from kedge.tui.story.showing import note_of, show
+from kedge.tui.state.block_builder import note_of, show
+from kedge.tui.state.blocks import Block, Note
+from kedge.tui.state.message import MessageView, PartView
 
 if TYPE_CHECKING:
-    from kedge.tui.story.book import Request
+    from kedge.tui.state.workspace import Request
 
 
 class Segment:
