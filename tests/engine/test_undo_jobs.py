@@ -26,7 +26,7 @@ def job(kedge: Kedge) -> Job:
     """A background job of a run, as the engine knows one."""
 
     def begin(run_id: str) -> LeftProcess:
-        record = LeftProcess(2**22 + 1, run_id)
+        record = LeftProcess(2**22 + 1, run_id)  # no such process: numbers end below
         kedge.engine.kept.add(record, kedge.workspace_id, run_id)
         return record
 
@@ -76,6 +76,52 @@ async def test_what_a_job_changed_is_named_and_undone_only_if_asked_for(
     assert (root / "log").read_text() == ""
     await kedge.engine.rewinder.redo(kedge.workspace_id, session)
     assert (root / "log").read_text() == "by the job"
+
+
+@pytest.mark.parametrize("ended", [None, 0, 1, "both"])
+async def test_with_jobs_of_two_sessions_each_undo_names_the_change_and_leaves_it(
+    kedge: Kedge, turn: FileTurn, root: Path, job: Job, ended: object
+) -> None:
+    """Also if one job, or both, ended before anything looked."""
+    (root / "log").write_text("")
+    for name in ("first", "second"):
+        turn.by_command(name, lambda name=name: (root / name).write_text("by the command"))
+    sessions = {name: await kedge.session() for name in ("first", "second")}
+    records = [job((await do(kedge, session, name)).run_id) for name, session in sessions.items()]
+    third = await kedge.session()
+    await do(kedge, third, "first")
+    (root / "log").write_text("by one of the jobs")
+    for index, record in enumerate(records):
+        if ended in (index, "both"):
+            kedge.engine.kept.discard(record)
+    for name, session in sessions.items():
+        undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        assert dict(steps(undone)) == {name: None, "log": "background_job"}
+        assert (root / "log").read_text() == "by one of the jobs"
+    assert ("log", "background_job") not in steps(await kedge.engine.rewinder.undo(kedge.workspace_id, third))
+    await kedge.engine.rewinder.redo(kedge.workspace_id, sessions["first"])
+    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["first"], include_unsure=True)
+    assert ("log", None) in steps(undone)
+    assert (root / "log").read_text() == ""
+    await kedge.engine.rewinder.redo(kedge.workspace_id, sessions["second"])
+    assert "log" not in dict(steps(await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["second"])))
+
+
+async def test_with_jobs_of_two_runs_of_a_session_the_change_is_named_once_in_each_undo(
+    kedge: Kedge, turn: FileTurn, root: Path, job: Job
+) -> None:
+    turn.by_command("serve", lambda: None)
+    session = await kedge.session()
+    for _ in range(2):
+        job((await do(kedge, session, "serve")).run_id)
+    (root / "log").write_text("one")
+    await do(kedge, await kedge.session(), "serve")
+    (root / "log").write_text("two")
+    first = (await kedge.messages(session))[0]
+    for message_id in (None, first.id):
+        undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, message_id)
+        assert steps(undone) == [("log", "background_job")]
+        assert (root / "log").read_text() == "two"
 
 
 async def test_a_file_that_a_run_changed_and_then_a_job_or_the_user_is_not_overwritten(

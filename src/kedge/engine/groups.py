@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from kedge.engine import cgroups, processes
@@ -26,7 +27,7 @@ class KeptGroups:
 
     def __init__(self) -> None:
         self._groups: dict[LeftProcess, _Kept] = {}  # oldest first
-        self._ended: dict[str, str] = {}  # by workspace: the run of a group that ended since `forget_ended`
+        self._ended: defaultdict[str, list[str]] = defaultdict(list)  # runs of groups that ended since `forget_ended`
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -36,12 +37,12 @@ class KeptGroups:
 
     def discard(self, record: LeftProcess) -> None:
         if kept := self._groups.pop(record, None):
-            self._ended[kept.workspace_id] = kept.run_id
+            self._ended[kept.workspace_id].append(kept.run_id)
 
-    def run_of(self, workspace_id: str) -> str | None:
-        """The run whose group is at work in the workspace, or was since `forget_ended`; of several, the newest."""
+    def runs_of(self, workspace_id: str) -> list[str]:
+        """Each run that has a group alive in the workspace, or one that ended since `forget_ended`."""
         alive = [kept.run_id for kept in self._groups.values() if kept.workspace_id == workspace_id]
-        return alive[-1] if alive else self._ended.get(workspace_id)
+        return list(dict.fromkeys([*self._ended.get(workspace_id, ()), *alive]))
 
     def forget_ended(self, workspace_id: str) -> None:
         self._ended.pop(workspace_id, None)

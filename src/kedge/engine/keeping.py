@@ -130,28 +130,28 @@ class Keeper:
 
     async def look_for_jobs(self, workspace_id: str) -> None:
         """If a background job was at work since the last look, record what changed. For who is `alone`."""
-        if self._jobs.run_of(workspace_id) is not None:
+        if self._jobs.runs_of(workspace_id):
             with contextlib.suppress(Uncovered):
                 await self._look_between(workspace_id, self._root_of(workspace_id), os.environ)
 
     async def _look_between(self, workspace_id: str, root: Path, env: Mapping[str, str]) -> None:
-        """Look at what changed while no command ran: it is the user's, and with a background job it may be the job's.
+        """Look at what changed while no command ran: it is the user's, and with background jobs it may be a job's.
 
-        Unless a command of another run is at work: then it counts as that one's. Raises `Uncovered`.
+        With jobs of several runs it is recorded for each of these runs, because any of them may have made it. If a
+        command of another run is at work, it counts as that command's. Raises `Uncovered`.
         """
-        job_run_id = self._jobs.run_of(workspace_id)
+        job_run_ids = self._jobs.runs_of(workspace_id)
         self._jobs.forget_ended(workspace_id)
         found = await self._look(Author(workspace_id, "", root), env)
         commands = [work for work, whose in self._live.items() if whose.workspace_id == workspace_id]
         if commands:
             await self._record(commands[-1], root, found, is_last=False)
             return
-        if found and job_run_id is not None:
+        for run_id in job_run_ids if found else []:
             with contextlib.suppress(NotFound):  # its session was deleted: nobody can undo it
-                work = await self._begun(Author(workspace_id, job_run_id, root), NewWork())
-                await self._record(work, root, found, unsure="background_job")
-                return
-        await self._save(root)
+                work = await self._begun(Author(workspace_id, run_id, root), NewWork())
+                await self._record(work, root, found, unsure="background_job", saves=False)
+        await self._save(root)  # after the last run: a crash before leads to the same look again
 
     async def release(self, workspace_id: str, run_id: str) -> None:
         """A turn is over: what it began and did not finish is looked into, before its end if that takes no time."""
@@ -261,6 +261,7 @@ class Keeper:
         is_last: bool = True,
         counts: tuple[int, int] | None = None,
         unsure: Unsure | None = None,
+        saves: bool = True,
     ) -> None:
         changes = await asyncio.to_thread(self._told, root, found, counts, unsure) if found else []
         bites = [changes[start : start + RECORDED_AT_ONCE] for start in range(0, len(changes), RECORDED_AT_ONCE)]
@@ -269,7 +270,8 @@ class Keeper:
         for place, bite in enumerate(bites, 1):
             is_end = is_last and place == len(bites)
             await persist(partial(self._store.files.record_changes, work, bite, is_last=is_end))
-        await self._save(root)
+        if saves:
+            await self._save(root)
         if is_last:
             self._live.pop(work, None)
             self._unfinished.discard(work)
