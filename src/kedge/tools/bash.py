@@ -18,7 +18,7 @@ from kedge.tools.environment import environment, shell_environment, unapproved_e
 from kedge.tools.errors import ToolError
 from kedge.tools.jobs import Job
 from kedge.tools.paths import is_inside, resolve, shown_path
-from kedge.tools.permissions.git import may_run_programs
+from kedge.tools.permissions.readonly.git import may_run_programs
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits

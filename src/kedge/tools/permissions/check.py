@@ -13,17 +13,18 @@ from typing import Literal
 
 import msgspec
 
-from kedge.tools.permissions import git, suggestions
+from kedge.tools.permissions import suggestions
 from kedge.tools.permissions.context import Context, Shell, merge, show
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
 from kedge.tools.permissions.denials import MAX_CODE_DEPTH, find_denials
-from kedge.tools.permissions.ground import is_harmless_device, is_written_safely
+from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
 from kedge.tools.permissions.policy import PLANNING, Found, Policy, Reason, refuse
-from kedge.tools.permissions.readonly import NEEDS_PROC, exact_reads, is_filter, loose_reads, reads_files
+from kedge.tools.permissions.readonly import git
+from kedge.tools.permissions.readonly.table import NEEDS_PROC, exact_reads, is_filter, loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem
-from kedge.tools.permissions.shell_scan import read_line
-from kedge.tools.permissions.wrappers import (
+from kedge.tools.permissions.shell.parse import Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell.scan import read_line
+from kedge.tools.permissions.shell.wrappers import (
     is_harmless_variable,
     is_powerful_variable,
     sets_powerful_variable,

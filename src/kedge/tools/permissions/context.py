@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from kedge.tools.permissions.decisions import Refuse
-from kedge.tools.permissions.ground import MAX_DIRECTORIES, Directories, change_directory, resolve_all
+from kedge.tools.permissions.paths import MAX_DIRECTORIES, Directories, change_directory, resolve_all
 from kedge.tools.permissions.policy import Found, Policy, Reason
 from kedge.tools.permissions.programs import Programs
-from kedge.tools.permissions.shell import Line, Word
-from kedge.tools.permissions.wrappers import possible_commands
+from kedge.tools.permissions.shell.parse import Line, Word
+from kedge.tools.permissions.shell.wrappers import possible_commands
 
 MAX_SHOWN_CHARS = 120
 

@@ -9,16 +9,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from kedge.tools.permissions import git
 from kedge.tools.permissions.context import Context, merge, show
 from kedge.tools.permissions.decisions import Refuse
-from kedge.tools.permissions.ground import is_harmless_device, is_written_safely
+from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
 from kedge.tools.permissions.policy import Found, Reason, refuse
-from kedge.tools.permissions.readonly import loose_reads, reads_files
+from kedge.tools.permissions.readonly import git
+from kedge.tools.permissions.readonly.table import loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem
-from kedge.tools.permissions.shell_scan import read_line
-from kedge.tools.permissions.wrappers import possible_code, possible_commands, unwrap
+from kedge.tools.permissions.shell.parse import Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell.scan import read_line
+from kedge.tools.permissions.shell.wrappers import possible_code, possible_commands, unwrap
 
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 

@@ -17,7 +17,7 @@ from kedge.protocol.runs import Permissions, RunOptions
 from kedge.tools.permissions.check import check_command, only_reads
 from kedge.tools.permissions.context import Shell
 from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
-from kedge.tools.permissions.ground import Ground
+from kedge.tools.permissions.paths import Ground
 from kedge.tools.permissions.policy import PLANNING, Found, Policy
 from kedge.tools.permissions.programs import Programs
 from kedge.tools.permissions.rules import Rule, parse_rule

@@ -9,7 +9,7 @@ import msgspec
 from kedge.config.schema import Mode
 from kedge.tools.permissions import suggestions
 from kedge.tools.permissions.decisions import Allow, Refuse
-from kedge.tools.permissions.ground import Ground, is_secret
+from kedge.tools.permissions.paths import Ground, is_secret
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.port import WantKind
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.paths import is_inside
-from kedge.tools.permissions.shell import names
+from kedge.tools.permissions.shell.parse import names
 
 _BUILTINS = names(
     ": . [ alias bg break builtin cd command continue declare dirs disown echo eval exec exit export false fg getopts"

@@ -17,7 +17,7 @@ import msgspec
 
 from kedge.config.rules import KINDS, BadRule, WordPattern, read_rule, wildcard_at
 from kedge.config.wildcards import starred
-from kedge.tools.permissions.shell import Word
+from kedge.tools.permissions.shell.parse import Word
 from kedge.tools.port import WantKind
 
 _CAN_FOLD = sys.platform == "darwin"  # its file systems take SRC for src; a denial must, too

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kedge.tools.permissions.ground import Ground, is_secret
+from kedge.tools.permissions.paths import Ground, is_secret
 from kedge.tools.permissions.rules import host_of, quote_path, quote_word
-from kedge.tools.permissions.shell import Command, names
+from kedge.tools.permissions.shell.parse import Command, names
 
 # After these words any further ones are the same deed: building, checking, testing this project.
 _PREFIXES = frozenset(

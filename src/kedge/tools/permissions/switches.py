@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from pathlib import Path
 
-from kedge.tools.permissions.shell import names
+from kedge.tools.permissions.shell.parse import names
 
 # Anywhere on the way to the file, outside the workspace too: a workspace may lie in `~/.config`. All in small letters.
 _DIRECTORIES = frozenset({".git", ".hg", ".svn", ".kedge", ".husky", ".ssh", ".config"})

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from kedge.config.schema import SandboxMode
-from kedge.tools.sandbox import calls, kernel
+from kedge.tools.sandbox import kernel, seccomp
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.landlock import ABI_OF_SCOPES, CAPABILITIES
 from kedge.tools.sandbox.launch import in_a_thread
@@ -234,8 +234,8 @@ def _is_seen(path: str, policy: Policy) -> bool:
 def _restrict(*, unix_sockets: bool, is_read_only: bool = False) -> None:
     """What namespaces leave open: sockets without a place among the files, and calls that filters do not see."""
     # bwrap itself needs sockets, to make an empty network. Shared memory and the like have a namespace of their own.
-    families = (*calls.NETWORK, *((socket.AF_UNIX,) if unix_sockets else ()))
-    refused = (*calls.IPC, *calls.INSPECTION) if is_read_only else ()
+    families = (*seccomp.NETWORK, *((socket.AF_UNIX,) if unix_sockets else ()))
+    refused = (*seccomp.IPC, *seccomp.INSPECTION) if is_read_only else ()
     kernel.promise_no_new_privileges()
     if kernel.landlock_abi() >= ABI_OF_SCOPES:
         ruleset = kernel.create_ruleset(0, 0, 0b11)
@@ -243,4 +243,4 @@ def _restrict(*, unix_sockets: bool, is_read_only: bool = False) -> None:
             kernel.restrict_self(ruleset)
         finally:
             os.close(ruleset)
-    kernel.filter_calls(calls.program(families, no_attributes=is_read_only, also_refused=refused))
+    kernel.filter_calls(seccomp.program(families, no_attributes=is_read_only, also_refused=refused))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge.config.schema import SandboxMode
-from kedge.tools.sandbox import calls, kernel
+from kedge.tools.sandbox import kernel, seccomp
 from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.launch import in_a_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
@@ -95,8 +95,8 @@ def restrict(policy: Policy) -> None:
     abi = kernel.landlock_abi()
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
-    families = calls.NETWORK if policy.network else ()
-    program = calls.program(families, also_refused=calls.IPC, only_self=True)
+    families = seccomp.NETWORK if policy.network else ()
+    program = seccomp.program(families, also_refused=seccomp.IPC, only_self=True)
     ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= ABI_OF_SCOPES else 0)
     try:
         for count, (path, access) in enumerate(_rules(policy)):
@@ -137,7 +137,7 @@ def _restrict_read_only(policy: ReadOnlyPolicy, temporary: str) -> None:
     The rules for reading are made once: hundreds of files need not be opened for each command. Those for writing are
     a second layer, of this command alone. What one of the layers refuses is refused."""
     has_scopes = kernel.landlock_abi() >= ABI_OF_SCOPES
-    refused = (*calls.IPC, *calls.INSPECTION, *(() if has_scopes else calls.SIGNALS))
+    refused = (*seccomp.IPC, *seccomp.INSPECTION, *(() if has_scopes else seccomp.SIGNALS))
     ruleset = _rulesets.get(policy)
     try:
         kernel.drop_capabilities(frozenset({_DAC_READ_SEARCH}) if policy.keeps_read_override else frozenset())
@@ -146,7 +146,9 @@ def _restrict_read_only(policy: ReadOnlyPolicy, temporary: str) -> None:
         _restrict_writing(temporary)
     finally:
         os.close(ruleset)
-    kernel.filter_calls(calls.program((), no_attributes=True, also_refused=refused, only_self=True, no_namespaces=True))
+    kernel.filter_calls(
+        seccomp.program((), no_attributes=True, also_refused=refused, only_self=True, no_namespaces=True)
+    )
 
 
 def _restrict_writing(temporary: str) -> None:
@@ -299,7 +301,7 @@ def _try() -> None:
         kernel.restrict_self(ruleset)
     finally:
         os.close(ruleset)
-    kernel.filter_calls(calls.program(()))
+    kernel.filter_calls(seccomp.program(()))
     if _works(lambda: os.close(os.open("/", os.O_RDONLY))) or _works(_make_a_socket):
         raise CannotHold("the kernel has Landlock and filters of calls, but they hold nobody")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.paths import is_inside
-from kedge.tools.permissions.shell import names
+from kedge.tools.permissions.shell.parse import names
 from kedge.tools.permissions.switches import is_switch
 
 MAX_ENTRIES = 20_000  # of directories that are listed for one wildcard

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from kedge.tools.permissions.shell import (
+from kedge.tools.permissions.shell.parse import (
     MAX_CHARS,
     MAX_COMMANDS,
     UNKNOWN,

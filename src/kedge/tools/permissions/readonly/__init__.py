@@ -1,0 +1,1 @@
+"""Which commands only read: the table of programs (`table`), and git (`git`)."""
