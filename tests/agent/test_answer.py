@@ -10,7 +10,7 @@ import pytest
 from kedge.agent.answer import Answer
 from kedge.models.values import BlockEnd, Delta, ReasoningDelta, StepEnd, TextDelta, ToolCallDelta, UsageReport
 from kedge.protocol.messages import Finish, Part, Reasoning, Text, ToolCall
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 from tests.support.bench import Bench
 
 

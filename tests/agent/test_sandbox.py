@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kedge.config.schema import Mode, PermissionsConfig, SandboxConfig, SandboxMode
+from kedge.config.schema import PermissionsConfig, SandboxConfig, SandboxMode
 from kedge.protocol.requests import Answer, PermissionRequest
-from kedge.protocol.runs import Permissions, RunOptions
+from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.registry import TOOLS
 from kedge.tools.sandbox import bubblewrap, landlock
 from tests.agent.pilot import Pilot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kedge.protocol.messages import Finish, FinishReason, MessageOf, Reasoning, Text
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 from tests.agent.pilot import KEY, Pilot
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan

@@ -12,8 +12,7 @@ from kedge.models.history import Abilities, valid_history
 from kedge.models.values import ModelInfo
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Finish, Message, Part, Role, Text, ToolResult, text_of
-from kedge.protocol.runs import RunOptions
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import RunOptions, Usage
 from kedge.tools.port import Output, ToolContext
 from tests.agent.hands import Hands, NamedTool, Params
 from tests.agent.pilot import Pilot, reason_of

@@ -9,8 +9,8 @@ import pytest
 
 from kedge.agent.titles import MAX_TITLE_CHARS, cleaned
 from kedge.config.schema import AgentConfig, Config
+from kedge.protocol.formats import PROVISIONAL_CHARS, provisional_title
 from kedge.protocol.sessions import Session, SessionChange
-from kedge.protocol.titles import PROVISIONAL_CHARS, provisional_title
 from tests.agent.hands import Hands
 from tests.agent.pilot import Pilot
 from tests.support.harness import Kedge

@@ -15,7 +15,7 @@ from kedge.agent.results import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 from kedge.tools.grep import GREP
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
 from kedge.tools.view import VIEW

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kedge.protocol.messages import finish_of
-from kedge.protocol.runs import Run, RunStatus
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Run, RunStatus, Usage
 from tests.support.harness import Kedge
 
 

@@ -30,8 +30,8 @@ from kedge.protocol.messages import (
     ToolCall,
     ToolResult,
 )
+from kedge.protocol.runs import Usage
 from kedge.protocol.sessions import Workspace
-from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Committed, Outcome, Store, WorkspaceState
 from tests.support.bench import Bench, next_chunk

@@ -10,7 +10,7 @@ from kedge.config.schema import ProviderConfig
 from kedge.models import catalog
 from kedge.models.cost import cost_of, estimated_tokens, usage_of
 from kedge.models.values import ModelInfo, UsageReport
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 PRICES = ModelInfo(input_price=3.0, output_price=15.0, cache_read_price=0.3, cache_write_price=3.75)
 REPORT = UsageReport(input_tokens=1000, output_tokens=200, cache_read_tokens=50_000, cache_write_tokens=4000)

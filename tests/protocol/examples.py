@@ -24,7 +24,6 @@ from kedge.protocol.files import (
     SessionFilesQuery,
     UndoBody,
 )
-from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.messages import (
     Delta,
     File,
@@ -46,9 +45,8 @@ from kedge.protocol.requests import (
     RequestResolution,
     Skip,
 )
-from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission
-from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Attachment, Receipt, Run, RunEnd, RunOptions, RunStatus, Submission, Usage
+from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
 
 RUN = Run(
     run_id="r1",

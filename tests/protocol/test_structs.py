@@ -3,11 +3,14 @@
 import importlib
 import inspect
 import pkgutil
+from typing import get_args
 
 import msgspec
 import pytest
 
 import kedge.protocol
+from kedge.cli import run_options
+from kedge.protocol import runs
 from kedge.protocol.events import FileChange, encode
 from kedge.protocol.messages import (
     Delta,
@@ -26,9 +29,8 @@ from kedge.protocol.messages import (
     text_of,
     with_text,
 )
-from kedge.protocol.runs import Run, RunState
+from kedge.protocol.runs import Run, RunState, Usage
 from kedge.protocol.sessions import Session
-from kedge.protocol.usage import Usage
 from tests.protocol.examples import EXAMPLES, RUN
 
 IDS = [f"{type(value).__name__}-{i}" for i, (value, _) in enumerate(EXAMPLES)]
@@ -153,3 +155,9 @@ def test_usage_adds_up_and_one_estimate_makes_the_sum_an_estimate() -> None:
 def test_offsets_of_a_delta_count_characters_not_bytes() -> None:
     delta = Delta("m", "s", "r", 0, "text", len("añ😀"), "x")
     assert msgspec.json.decode(encode(delta))["offset"] == 3
+
+
+def test_the_options_of_commands_name_the_same_modes_and_efforts() -> None:
+    """The commands have lists of their own: importing `typing` would slow each `kedge run`."""
+    assert run_options.MODES == runs.MODES
+    assert get_args(runs.Effort) == run_options.EFFORTS

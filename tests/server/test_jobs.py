@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kedge.protocol.jobs import Job, JobList
+from kedge.protocol.sessions import Job, JobList
 from kedge.tools.bash import BASH, BashParams
 from tests.server.client import LIMIT_S, done
 from tests.server.conftest import short_dir

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from kedge.cli import serve
-from kedge.protocol.runs import RunEnd
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import RunEnd, Usage
 from kedge.server.metrics import Metrics
 from kedge.store.port import Committed
 from tests.server.client import LIMIT_S, done

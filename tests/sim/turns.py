@@ -9,7 +9,7 @@ from random import Random
 from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import Message, Reasoning, Text, ToolCall
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 from kedge.store.errors import ClaimLost
 
 STEPS = ("say", "tool", "ask", "question", "delegate")

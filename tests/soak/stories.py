@@ -12,9 +12,8 @@ import msgspec
 from kedge.protocol.events import AgentEvent, Change, Event, Payload, encode, envelope
 from kedge.protocol.messages import Finish, FinishReason, Message, MessageOf, Text, ToolCall, ToolResult
 from kedge.protocol.requests import PermissionRequest, RequestResolution
-from kedge.protocol.runs import Run, RunEnd, RunState
+from kedge.protocol.runs import Run, RunEnd, RunState, Usage
 from kedge.protocol.sessions import Session
-from kedge.protocol.usage import Usage
 from tests.sim.reader import session_of
 from tests.soak.record import (
     Asked,

@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from kedge.protocol.errors import Conflict
-from kedge.protocol.runs import RunOptions, Submission
+from kedge.protocol.runs import RunOptions, Submission, Usage
 from kedge.protocol.sessions import SessionChange
-from kedge.protocol.usage import Usage
 from kedge.store.sqlite import opening
 from kedge.store.sqlite.store import SqliteStore
 

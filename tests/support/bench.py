@@ -12,9 +12,8 @@ from kedge.feed.feed import ALL_RINGS_BYTES, Feed, Feeds
 from kedge.feed.ring import RING_BYTES
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Message, Part, ToolResult
-from kedge.protocol.runs import Submission
+from kedge.protocol.runs import Submission, Usage
 from kedge.protocol.sessions import SessionChange
-from kedge.protocol.usage import Usage
 from kedge.store.port import Claim, Draft
 from kedge.store.sqlite.store import SqliteStore
 from tests.support.reader import LIMIT_S, Reader

@@ -15,8 +15,8 @@ from kedge.engine import processes
 from kedge.protocol.runs import RunOptions
 from kedge.tools import bash, commands, shell
 from kedge.tools.errors import ToolError
-from kedge.tools.permissions.decisions import Allow
 from kedge.tools.permissions.judge import Judge
+from kedge.tools.permissions.policy import Allow
 from tests.support.processes import is_alive
 from tests.tools.hands import Hands
 

@@ -17,8 +17,8 @@ from kedge.config.schema import Config, FetchConfig, PermissionsConfig
 from kedge.files.states import digest_of, observe_resolved
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
-from kedge.tools.permissions.decisions import Allow
 from kedge.tools.permissions.judge import Judge
+from kedge.tools.permissions.policy import Allow
 from kedge.tools.port import Output, Tool
 from tests.support.swapping import swapping
 from tests.tools.hands import TOOLS, Hands

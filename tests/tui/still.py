@@ -17,12 +17,10 @@ from kedge.client import AsyncClient
 from kedge.protocol.api import LoginProvider
 from kedge.protocol.events import FileChange
 from kedge.protocol.files import SessionFile, SessionFiles
-from kedge.protocol.jobs import Job
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
-from kedge.protocol.runs import Run
-from kedge.protocol.sessions import Session
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Run, Usage
+from kedge.protocol.sessions import Job, Session
 from kedge.tui import app as app_module
 from kedge.tui import status, welcome, words
 from kedge.tui.app import KedgeApp

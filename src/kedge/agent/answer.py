@@ -10,7 +10,7 @@ import msgspec
 from kedge.engine.writing import MessageWriter, PartWriter
 from kedge.models.values import BlockEnd, Delta, ReasoningDelta, StepEnd, TextDelta, ToolCallDelta, UsageReport
 from kedge.protocol.messages import FinishReason, Part, Reasoning, Text, ToolCall
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 # Wires that do not tell their blocks apart use these: then a part ends where one of another kind begins.
 _ONLY_BLOCKS = frozenset({TextDelta("").block, ReasoningDelta().block})

@@ -25,8 +25,8 @@ from kedge.protocol.requests import Answer
 from kedge.protocol.text_safety import visible_line
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
-from kedge.tools.permissions.decisions import Allow, Ask, Refuse
 from kedge.tools.permissions.judge import Judge
+from kedge.tools.permissions.policy import Allow, Ask, Refuse
 from kedge.tools.port import Output, RunAs, Tool, Want
 
 log = logging.getLogger(__name__)

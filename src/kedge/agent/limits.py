@@ -6,7 +6,7 @@ from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.values import Endpoint
-from kedge.protocol.money import dollars
+from kedge.protocol.formats import dollars
 
 
 class Limits:

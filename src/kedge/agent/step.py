@@ -13,7 +13,7 @@ from kedge.models.cost import usage_of
 from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest
 from kedge.protocol.messages import FinishReason
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 _TOLD: dict[FinishReason, str] = {
     "max_tokens": "the answer was cut off at the model's output limit",

@@ -27,7 +27,7 @@ from kedge.models.history import is_summary
 from kedge.models.values import Delta, Endpoint, ModelInfo, StepRequest, TextDelta, ToolCallDelta
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Message, Text, ToolResult, finish_of
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 Why = Literal["full", "refused", "asked"]
 """The context is nearly full, a provider found it too long, or a person asked."""

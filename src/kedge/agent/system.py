@@ -18,7 +18,8 @@ import msgspec
 
 from kedge.agent.context import ContextFile, context_files
 from kedge.agent.repository import repository_state
-from kedge.config.schema import Config, Mode
+from kedge.config.schema import Config
+from kedge.protocol.runs import Mode
 
 REMEMBERED_SESSIONS = 500  # the state of their repositories, a kilobyte each
 

@@ -14,8 +14,8 @@ from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.cost import usage_of
 from kedge.models.values import Endpoint, StepRequest, TextDelta, UsageReport
+from kedge.protocol.formats import provisional_title
 from kedge.protocol.messages import Message, Text, text_of
-from kedge.protocol.titles import provisional_title
 from kedge.store.errors import ClaimLost
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,6 @@ from kedge.agent.step import ContextFull, Steps
 from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
 from kedge.agent.system import Role, look_around, system_prompt
 from kedge.config.rules import BadRule
-from kedge.config.schema import Mode
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import env_outside, possible
@@ -33,8 +32,9 @@ from kedge.models.effort import effort_of
 from kedge.models.values import ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message
-from kedge.tools.permissions.grants import granted
+from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import Judge
+from kedge.tools.permissions.policy import granted
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
 from kedge.tools.sandbox.sandbox import can_hold_read_only

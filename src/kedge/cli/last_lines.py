@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, one_line
-from kedge.protocol.money import dollars
+from kedge.protocol.formats import dollars
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from kedge.client.story import escape
 from kedge.client.sync import Client, submission
 from kedge.client.watching import RunCore, RunView
 from kedge.protocol.address import AddressError
+from kedge.protocol.formats import provisional_title
 from kedge.protocol.text_safety import visible_line
-from kedge.protocol.titles import provisional_title
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

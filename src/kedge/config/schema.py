@@ -12,10 +12,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from kedge.protocol.runs import Effort
+from kedge.protocol.runs import Effort, Mode
 
-Mode = Literal["plan", "ask", "auto-edit", "yolo"]
-MODES: tuple[Mode, ...] = ("plan", "ask", "auto-edit", "yolo")  # from the strictest to the laxest
 WireName = Literal["chat", "responses", "anthropic", "gemini"]
 SandboxMode = Literal["off", "auto", "landlock", "bubblewrap"]
 

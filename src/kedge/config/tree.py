@@ -13,7 +13,8 @@ from msgspec import inspect
 
 from kedge.config.keys import Key, quoted, spelled
 from kedge.config.rules import BadRule, read_rule
-from kedge.config.schema import MODES, Config, Effort, SandboxMode, WireName
+from kedge.config.schema import Config, Effort, SandboxMode, WireName
+from kedge.protocol.runs import MODES
 
 Kind = Literal["text", "whole", "number", "switch", "choice", "texts", "anything"]
 Untrusted = Literal["no", "yes", "stricter"]

@@ -13,8 +13,9 @@ from typing import Any, cast
 import msgspec
 
 from kedge.config.keys import Key
-from kedge.config.schema import MODES, Config
+from kedge.config.schema import Config
 from kedge.config.tree import Leaf, find
+from kedge.protocol.runs import MODES
 
 NOT_THERE = "counts only in the user's own file"
 NOT_TRUSTED = "needs a trusted directory"

@@ -29,7 +29,7 @@ from kedge.engine.turn import TurnContext
 from kedge.engine.writing import MessageWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Text, ToolCall, ToolResult
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 
 class Gates:

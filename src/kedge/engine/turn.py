@@ -24,9 +24,8 @@ from kedge.engine.writing import MessageWriter, ShellWriter, ToolWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission
+from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage
 from kedge.protocol.sessions import SessionDetails
-from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
 from kedge.store.port import LeftProcess, Started
 

@@ -26,7 +26,7 @@ from kedge.protocol.messages import (
     whole_characters,
     with_text,
 )
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 from kedge.store.port import Draft
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kedge.models.values import ModelInfo, UsageReport
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 CHARS_PER_TOKEN = 4  # of English and of code; about right is enough for a guess that is marked as one
 _MILLION = 1_000_000

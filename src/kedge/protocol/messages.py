@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 Role = Literal["user", "assistant", "tool"]
 FinishReason = Literal[

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from kedge.protocol.bounds import MAX_FILE_NAME_CHARS, MAX_RULE_CHARS, MAX_RULES, MIME_TYPE, MODEL
-from kedge.protocol.usage import Usage
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Each token is counted once: `input_tokens` are those that came from no cache and went to none."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost: float = 0.0  # in dollars
+    estimated: bool = False
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All that the model read, wherever it came from."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.cost + other.cost,
+            self.estimated or other.estimated,
+        )
+
 
 RunKind = Literal["prompt", "shell", "summarize", "agent"]
 RunState = Literal["queued", "running", "completed", "failed", "cancelled"]
 OnBusy = Literal["queue", "steer", "interrupt", "reject"]
 Permissions = Literal["ask", "deny", "allow"]
 Effort = Literal["minimal", "low", "medium", "high"]
+Mode = Literal["plan", "ask", "auto-edit", "yolo"]
+MODES: tuple[Mode, ...] = get_args(Mode)  # strictest first
 
 # msgspec decodes it; the pattern is what the OpenAPI document says of it.
 _BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -46,7 +74,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_steps: Steps | None = None
     max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None  # in dollars
     output_schema: dict[str, Any] | None = None  # a JSON schema: the answer is JSON that it accepts
-    mode: Literal["plan", "ask", "auto-edit", "yolo"] | None = None
+    mode: Mode | None = None
     allow: Rules = ()
     deny: Rules = ()
     effort: Effort | None = None  # how much the model thinks first

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from kedge.protocol.bounds import MAX_TITLE_CHARS
-from kedge.protocol.runs import Effort, Model, Run
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Effort, Model, Run, Usage
 
 # Checked below the server, by the function that every way in uses; here it is only described.
 Title = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_TITLE_CHARS})]
@@ -58,3 +57,23 @@ class SessionStatus(SessionDetails, frozen=True, kw_only=True):
     is_busy: bool
     active: Run | None
     queue: list[Run]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that outlives the run that started it. It ends with its workspace or the server."""
+
+    id: str
+    command: str
+    description: str
+    session_id: str
+    run_id: str
+    state: Literal["running", "ended"]
+    exit_code: int | None  # of its shell; negative: the signal that ended it
+    started_at: float
+    output_file: str
+
+
+class JobList(msgspec.Struct, frozen=True):
+    """Newest first."""
+
+    jobs: list[Job]

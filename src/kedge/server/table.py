@@ -6,11 +6,10 @@ from typing import Any
 
 from kedge.protocol import api
 from kedge.protocol.files import ForkBody, RedoBody, Rewound, SessionFiles, SessionFilesQuery, UndoBody
-from kedge.protocol.jobs import Job, JobList
 from kedge.protocol.models import Offered
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
-from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
+from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
 from kedge.server.handlers import about, config, credentials, files, jobs, models, people, runs, sessions, workspaces
 from kedge.server.operations import Operation
 

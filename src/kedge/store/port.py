@@ -21,9 +21,8 @@ from kedge.protocol.requests import (
     RequestKind,
     RequestResolution,
 )
-from kedge.protocol.runs import Effort, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission
+from kedge.protocol.runs import Effort, Receipt, Run, RunEnd, RunOptions, RunState, RunStatus, Submission, Usage
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus, Workspace
-from kedge.protocol.usage import Usage
 from kedge.store.files_port import FileRecords
 
 

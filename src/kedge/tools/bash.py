@@ -20,9 +20,8 @@ from kedge.tools.jobs import Job
 from kedge.tools.paths import is_inside, resolve, shown_path
 from kedge.tools.permissions.readonly.git import may_run_programs
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits
-from kedge.tools.sandbox.policy import Hold
+from kedge.tools.sandbox.policy import CannotHold, Hold
 
 BACKGROUND_AFTER_S = 60.0
 MAX_TIMEOUT_S = 24 * 3600

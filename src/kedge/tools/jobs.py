@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from kedge.protocol import jobs as protocol
+from kedge.protocol import sessions as protocol
 from kedge.protocol.errors import NotFound
 from kedge.tools.commands import Command
 from kedge.tools.errors import ToolError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kedge.config.schema import Mode
-from kedge.protocol.runs import Permissions, RunKind
+from kedge.protocol.runs import Mode, Permissions, RunKind
 from kedge.tools.agent import AGENT
 from kedge.tools.bash import BASH
 from kedge.tools.download import DOWNLOAD

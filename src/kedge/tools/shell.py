@@ -21,10 +21,9 @@ from kedge.protocol.bounds import MAX_COMMAND_BYTES
 from kedge.tools.environment import safe_path
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Process, ToolContext
-from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.launch import launch
 from kedge.tools.sandbox.limits import Limits, set_limits
-from kedge.tools.sandbox.policy import DOORS, Hold
+from kedge.tools.sandbox.policy import DOORS, CannotHold, Hold
 
 MARK = "KEDGE_PROCESS"
 _WAITING = "waiting"

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kedge.client.errors import ClientError
+from kedge.protocol.runs import MODES
 from kedge.protocol.text_safety import visible_line
 from kedge.tui import words
-from kedge.tui.desk import MODES
 from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import Block, Call
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kedge.client.caller import environment
 from kedge.client.story import escape, query
@@ -13,16 +13,13 @@ if TYPE_CHECKING:
 
     from kedge.client import AsyncClient
     from kedge.protocol.api import ConfigAnswer, CredentialList, StoredCredential, UserCommand
-    from kedge.protocol.jobs import Job
     from kedge.protocol.messages import Message
     from kedge.protocol.models import Offered
     from kedge.protocol.requests import AnswerReceipt, PermissionAction
-    from kedge.protocol.runs import Attachment, OnBusy, Receipt
-    from kedge.protocol.sessions import Session
+    from kedge.protocol.runs import Attachment, Mode, OnBusy, Receipt
+    from kedge.protocol.sessions import Job, Session
 
 T = TypeVar("T")
-Mode = Literal["plan", "ask", "auto-edit", "yolo"]
-MODES: tuple[Mode, ...] = get_args(Mode)  # from the one that may least
 SUBMIT_S = 15.0  # then the text goes back into the editor: somebody who waits wants to know
 
 
@@ -168,7 +165,7 @@ class Desk:
         )
 
     async def jobs(self) -> list[Job]:
-        from kedge.protocol.jobs import JobList
+        from kedge.protocol.sessions import JobList
 
         return (await self.call("GET", "/jobs", type=JobList)).jobs
 

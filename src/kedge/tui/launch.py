@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kedge.tui.desk import Mode
+from kedge.protocol.runs import Mode
 
 
 class Launch(NamedTuple):

@@ -14,11 +14,12 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from kedge.client.errors import ClientError
+from kedge.protocol.runs import MODES, Mode
 from kedge.protocol.text_safety import visible_line
 from kedge.tui.asking import Asking
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
-from kedge.tui.desk import MODES, Desk, Mode
+from kedge.tui.desk import Desk
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.memory import Memory, state_directory

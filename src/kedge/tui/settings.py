@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-from kedge.tui.desk import Mode
+from kedge.protocol.runs import Mode
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
 from kedge.tui.keys import KEYS
 from kedge.tui.terminal import Notify

@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 
+from kedge.protocol.runs import Mode
 from kedge.tui import words
-from kedge.tui.desk import Mode
 from kedge.tui.link import Link
 from kedge.tui.quiet import Quiet
 from kedge.tui.state.session import Page

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
+from kedge.protocol.runs import Usage
 from kedge.protocol.text_safety import visible_line
-from kedge.protocol.usage import Usage
 
 
 def tokens(count: int) -> str:

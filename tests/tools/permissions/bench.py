@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from kedge.config.schema import Mode, PermissionsConfig
-from kedge.protocol.runs import Permissions, RunOptions
-from kedge.tools.permissions.decisions import Decision
+from kedge.config.schema import PermissionsConfig
+from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.permissions.judge import Hook, Judge
+from kedge.tools.permissions.policy import Decision
 from kedge.tools.port import Want, WantKind
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kedge.tools.permissions.decisions import Allow
+from kedge.tools.permissions.policy import Allow
 from kedge.tools.sandbox.sandbox import can_hold_read_only
 from tests.tools.permissions import cases
 from tests.tools.permissions.bench import Bench

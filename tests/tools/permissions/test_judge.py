@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kedge.config.schema import Mode
 from kedge.protocol.requests import PermissionRequest
-from kedge.tools.permissions.decisions import Allow, Ask, Refuse
-from kedge.tools.permissions.grants import granted
+from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import effective_mode
+from kedge.tools.permissions.policy import Allow, Ask, Refuse, granted
 from kedge.tools.port import Want
 from tests.tools.permissions import cases
 from tests.tools.permissions.bench import Bench, said

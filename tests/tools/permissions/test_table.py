@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.tools.permissions.decisions import Allow, Ask
+from kedge.tools.permissions.policy import Allow, Ask
 from tests.tools.permissions import cases
 from tests.tools.permissions.bench import Bench
 

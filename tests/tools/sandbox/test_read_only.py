@@ -16,8 +16,8 @@ from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.engine import cgroups
 from kedge.tools.commands import Command
 from kedge.tools.sandbox import bubblewrap, kernel, landlock
-from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits
+from kedge.tools.sandbox.policy import CannotHold
 from kedge.tools.sandbox.sandbox import Sandbox, can_hold_read_only
 from tests.tools.sandbox import attempts, fork_bomb
 from tests.tools.sandbox.cells import BACKENDS, Cell, needs_bubblewrap, needs_landlock

@@ -14,7 +14,7 @@ import pytest
 from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.tools.errors import ToolError
 from kedge.tools.sandbox import kernel
-from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.policy import CannotHold
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.sandbox import attempts
 from tests.tools.sandbox.cells import BACKENDS, PYTHON, Cell, needs_bubblewrap, needs_landlock, people

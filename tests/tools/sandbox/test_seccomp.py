@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from kedge.tools.sandbox import seccomp
-from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.policy import CannotHold
 
 ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
 # Of the tables of the kernel: some of those that matter.

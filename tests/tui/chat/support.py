@@ -10,7 +10,7 @@ from textual.color import Color
 from textual.strip import Strip
 
 from kedge.protocol.messages import ToolResult
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.state.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words

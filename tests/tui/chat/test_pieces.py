@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 from kedge.tui.chat.calls import Look
 from kedge.tui.chat.lines import strips_of
 from kedge.tui.chat.pieces import copy_text, is_foldable, make_pieces

@@ -23,9 +23,8 @@ from kedge.protocol.messages import (
     ToolResult,
 )
 from kedge.protocol.requests import PermissionRequest, RequestResolution
-from kedge.protocol.runs import Run, RunEnd
+from kedge.protocol.runs import Run, RunEnd, Usage
 from kedge.protocol.sessions import Session
-from kedge.protocol.usage import Usage
 from kedge.tui.state.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
 from kedge.tui.state.workspace import Book, Ended, Happening, Resolved
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kedge.protocol.jobs import JobList
+from kedge.protocol.sessions import JobList
 from kedge.server.operations import Call, Reply
 
 

@@ -10,8 +10,7 @@ from kedge import failpoints
 from kedge.protocol.bounds import MAX_ERROR_CHARS
 from kedge.protocol.events import AgentEvent, encode
 from kedge.protocol.messages import Finish, ShellCommand, answer_of
-from kedge.protocol.runs import RunEnd
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import RunEnd, Usage
 from kedge.store.port import Outcome
 from kedge.store.sqlite import messages, prompts, requests
 from kedge.store.sqlite.log import decode_parts, parts_of, usage_of

@@ -10,8 +10,7 @@ import msgspec
 
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import MessageOf, Part, PartT, RawMessage, answer_of
-from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus, Usage
 from kedge.store.port import LogEvent, LogPage
 
 _decode_part = msgspec.json.Decoder(Part).decode

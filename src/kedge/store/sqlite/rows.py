@@ -8,9 +8,8 @@ import msgspec
 
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import Change, encode
-from kedge.protocol.runs import Run, RunStatus
+from kedge.protocol.runs import Run, RunStatus, Usage
 from kedge.protocol.sessions import Session, SessionDetails
-from kedge.protocol.usage import Usage
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
 from kedge.store.sqlite.log import RUN_STATUSES, RUNS, RunChange, run_of, status_of, usage_of

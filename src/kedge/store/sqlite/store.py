@@ -16,9 +16,8 @@ from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Part, RawMessage, Role
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionRequest, QuestionRequest, RequestKind
-from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, RunStatus, Submission
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunState, RunStatus, Submission, Usage
 from kedge.protocol.sessions import Session, SessionChange, SessionDetails, SessionStatus
-from kedge.protocol.usage import Usage
 from kedge.store.port import (
     Claim,
     Committed,

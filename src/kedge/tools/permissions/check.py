@@ -15,10 +15,9 @@ import msgspec
 
 from kedge.tools.permissions import suggestions
 from kedge.tools.permissions.context import Context, Shell, merge, show
-from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
 from kedge.tools.permissions.denials import MAX_CODE_DEPTH, find_denials
 from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
-from kedge.tools.permissions.policy import PLANNING, Found, Policy, Reason, refuse
+from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Found, Policy, Reason, Refuse, refuse
 from kedge.tools.permissions.readonly import git
 from kedge.tools.permissions.readonly.table import NEEDS_PROC, exact_reads, is_filter, loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kedge.tools.permissions.context import Context, merge, show
-from kedge.tools.permissions.decisions import Refuse
 from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
-from kedge.tools.permissions.policy import Found, Reason, refuse
+from kedge.tools.permissions.policy import Found, Reason, Refuse, refuse
 from kedge.tools.permissions.readonly import git
 from kedge.tools.permissions.readonly.table import loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule

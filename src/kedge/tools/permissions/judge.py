@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kedge.config.rules import BadRule
-from kedge.config.schema import Mode, PermissionsConfig
-from kedge.protocol.runs import Permissions, RunOptions
+from kedge.config.schema import PermissionsConfig
+from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.permissions.check import check_command, only_reads
-from kedge.tools.permissions.context import Shell
-from kedge.tools.permissions.decisions import Allow, Ask, Decision, Refuse
+from kedge.tools.permissions.context import Programs, Shell
 from kedge.tools.permissions.paths import Ground
-from kedge.tools.permissions.policy import PLANNING, Found, Policy
-from kedge.tools.permissions.programs import Programs
+from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Found, Policy, Refuse
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Want
 from kedge.tools.shell import find_shell

@@ -3,15 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast
 
 import msgspec
 
-from kedge.config.schema import Mode
+from kedge.protocol.requests import PermissionRequest
+from kedge.protocol.runs import Mode
 from kedge.tools.permissions import suggestions
-from kedge.tools.permissions.decisions import Allow, Refuse
 from kedge.tools.permissions.paths import Ground, is_secret
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.port import WantKind
+from kedge.tools.port import RunAs, WantKind
+
+MAX_LABEL_CHARS = 200
+
+
+class Allow(msgspec.Struct, frozen=True, kw_only=True):
+    why: str
+    by: Literal["yolo", "rule", "hook", "grant", "mode", "sandbox", "default"] = "default"  # default: needs no approval
+    run_as: RunAs = "approved"
+    readable: tuple[str, ...] = ()  # paths outside the workspace that a sandboxed command may read
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """The user decides. `rules` are what "allow for this session" remembers; without any, it allows this once."""
+
+    label: str  # what is in question, in one line
+    notes: tuple[str, ...] = ()  # one for each thing that was not allowed
+    rules: tuple[str, ...] = ()
+    is_doubtful: bool = False  # a deny rule may forbid it
+    readable: tuple[str, ...] = ()  # in mode plan: what the sandboxed command may read once it is allowed
+
+    @classmethod
+    def of(cls, notes: Iterable[str], rules: Iterable[str] = (), *, is_doubtful: bool = False) -> Ask:
+        each = tuple(dict.fromkeys(notes))
+        return cls(
+            label=shorten("; ".join(each)), notes=each, rules=tuple(dict.fromkeys(rules)), is_doubtful=is_doubtful
+        )
+
+    def params(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of the request: what the tool shows, and what `grants.granted` reads back after the answer."""
+        return {**shown, "label": self.label, "notes": list(self.notes), "rules": list(self.rules)}
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+    """Denied by a rule or by the mode: an error result that the model may work around."""
+
+    why: str  # for the model: what refused, and what it may do instead
+    rule: str | None = None
+
+
+Decision = Allow | Ask | Refuse
+
+
+def shorten(label: str) -> str:
+    return label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"
+
 
 PLANNING = "this run only plans (mode plan), so nothing may be changed or run that is not known to be read-only"
 
@@ -116,3 +162,13 @@ class Policy(msgspec.Struct, frozen=True):
 
 def refuse(rule: Rule, what: str) -> Refuse:
     return Refuse(why=f"the rule {rule.text!r} forbids {what}; do without it, or ask for another way.", rule=rule.text)
+
+
+def granted(requests: Iterable[PermissionRequest]) -> tuple[str, ...]:
+    """The rules of requests whose answer was `allow_session`, each once, oldest first."""
+    rules: dict[str, None] = {}
+    for request in requests:
+        found: Any = request.params.get("rules")
+        if isinstance(found, list):
+            rules |= dict.fromkeys(rule for rule in cast(list[Any], found) if isinstance(rule, str))
+    return tuple(rules)

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import kernel, seccomp
-from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.landlock import ABI_OF_SCOPES, CAPABILITIES
 from kedge.tools.sandbox.launch import in_a_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
-from kedge.tools.sandbox.policy import Hold, Policy, is_below, told, variables
+from kedge.tools.sandbox.policy import CannotHold, Hold, Policy, is_below, told, variables
 from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 
 NAME: SandboxMode = "bubblewrap"

@@ -8,7 +8,7 @@ import os
 import struct
 import sys
 
-from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.policy import CannotHold
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 38, 22, 23, 24
 _SECCOMP_MODE_FILTER = 2

@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import kernel, seccomp
-from kedge.tools.sandbox.errors import CannotHold
 from kedge.tools.sandbox.launch import in_a_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
-from kedge.tools.sandbox.policy import Hold, Policy, is_below, told, variables
+from kedge.tools.sandbox.policy import CannotHold, Hold, Policy, is_below, told, variables
 from kedge.tools.sandbox.read_only import PROC_FILES, ReadOnlyPolicy
 
 NAME: SandboxMode = "landlock"

@@ -12,6 +12,14 @@ import msgspec
 from kedge.tools.sandbox.limits import Limits
 
 
+class CannotHold(Exception):
+    """The sandbox that is wanted cannot be had here; `why` is said to a person, after "because"."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Paths are absolute and resolved. Where two of them contradict each other, the deeper one counts."""
 

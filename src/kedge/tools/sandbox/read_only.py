@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.sandbox import git, toolchains
-from kedge.tools.sandbox.errors import CannotHold
-from kedge.tools.sandbox.policy import HOMES, is_around_a_home, is_below, outermost
+from kedge.tools.sandbox.policy import HOMES, CannotHold, is_around_a_home, is_below, outermost
 from kedge.tools.sandbox.secrets import SECRETS, private_files
 
 _SYSTEM = (

@@ -12,8 +12,7 @@ import msgspec
 
 from kedge.config.schema import SandboxConfig
 from kedge.tools.sandbox import bubblewrap, git, kernel, landlock, read_only
-from kedge.tools.sandbox.errors import CannotHold
-from kedge.tools.sandbox.policy import Hold, Policy, expanded, is_below, outermost, resolved_outside
+from kedge.tools.sandbox.policy import CannotHold, Hold, Policy, expanded, is_below, outermost, resolved_outside
 from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 from kedge.tools.sandbox.secrets import SECRETS
 

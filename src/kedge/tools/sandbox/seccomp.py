@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kedge.tools.sandbox.errors import CannotHold
+from kedge.tools.sandbox.policy import CannotHold
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000

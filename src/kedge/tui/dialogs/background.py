@@ -12,8 +12,8 @@ from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
 from kedge.client.story import escape
-from kedge.protocol.jobs import Job
 from kedge.protocol.runs import Run
+from kedge.protocol.sessions import Job
 from kedge.tui import words
 from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Dialog

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kedge.protocol.messages import FinishReason, ToolResult
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Usage
 
 CallState = Literal["writing", "asking", "waiting", "running", "done", "failed", "interrupted"]
 

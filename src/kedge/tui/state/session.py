@@ -9,8 +9,7 @@ from kedge.client.errors import Dropped
 from kedge.protocol.events import AgentEvent, FileChange
 from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Delta, Message, ToolResult
-from kedge.protocol.runs import Run, RunEnd, RunStatus
-from kedge.protocol.usage import Usage
+from kedge.protocol.runs import Run, RunEnd, RunStatus, Usage
 from kedge.tui.state.block_builder import note_of, show
 from kedge.tui.state.blocks import Block, Note
 from kedge.tui.state.message import MessageView, PartView
