@@ -1,10 +1,9 @@
-"""What the code can say: its exit codes, its error codes, and the texts of its messages, read from the sources."""
+"""Exit codes and error codes of Kedge, read from the sources."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from typing import get_args
 
 from kedge.cli import common, main, run
@@ -65,12 +64,6 @@ def _no_answers() -> set[str]:
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
-@cache
-def texts() -> tuple[str, ...]:
-    """Every text in the sources, with `…` where a value goes in."""
-    return tuple(_template(node) for _, tree in _trees() for node in ast.walk(tree) if _is_text(node))
-
-
 def _trees() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(SOURCES.rglob("*.py")):
         yield str(path.relative_to(SOURCES)), ast.parse(path.read_text())
@@ -95,13 +88,3 @@ def _text(call: ast.Call, place: int) -> str:
             return text
         case _:
             return ""
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-def _template(node: ast.AST) -> str:
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_template(value) for value in node.values)
-    return str(node.value) if isinstance(node, ast.Constant) else "…"
