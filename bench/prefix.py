@@ -10,9 +10,9 @@ import itertools
 
 from measure import print_table
 
-from kedge.models.said import Said
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
-from kedge.models.wires import WIRES
+from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.registry import WIRES
 from kedge.protocol.messages import Message, Part, Role, Text, ToolCall, ToolResult
 
 STEPS = 10

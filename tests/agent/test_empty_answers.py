@@ -13,7 +13,7 @@ from kedge.tools.agent import AGENT
 from tests.agent.hands import Hands
 from tests.agent.pilot import KEY, Pilot
 from tests.agent.test_tool_rounds import call
-from tests.models.vendors import CHECKS
+from tests.models.wires.vendors import CHECKS
 from tests.support.harness import Kedge
 from tests.support.model_control import ModelControl
 from tests.support.model_plan import Plan

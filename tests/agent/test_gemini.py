@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kedge.config.schema import WireName
-from kedge.models.gemini import NOT_SIGNED
+from kedge.models.wires.gemini import NOT_SIGNED
 from kedge.protocol.messages import Reasoning
 from tests.agent.hands import Hands
 from tests.agent.pilot import KEY, Pilot
-from tests.models.vendors import check_anthropic, check_chat, check_gemini, check_responses
+from tests.models.wires.vendors import check_anthropic, check_chat, check_gemini, check_responses
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.schema import AgentConfig, Config, ProviderConfig
-from kedge.models.credentials import CREDENTIALS_FILE
+from kedge.models.keys.credentials import CREDENTIALS_FILE
 from kedge.protocol.runs import RunEnd
 from tests.agent.pilot import Pilot
 from tests.support.model_plan import Plan

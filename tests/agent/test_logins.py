@@ -12,7 +12,7 @@ import pytest
 
 from kedge.config.schema import AgentConfig, Config, CredentialsConfig, ProviderConfig
 from kedge.models import extensions
-from kedge.models.credentials import CREDENTIALS_FILE
+from kedge.models.keys.credentials import CREDENTIALS_FILE
 from kedge.protocol.api import Credential, LoginBody, StoredCredential
 from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
 from kedge.protocol.events import AgentEvent, Event

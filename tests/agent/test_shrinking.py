@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from kedge.agent.shrinking import LEAST_CHARS, MARK_CHARS, cut_text, shrunk
 from kedge.agent.sizes import size_of
-from kedge.models.history import Abilities, valid_history
+from kedge.models.wires.history import Abilities, valid_history
 from kedge.protocol.messages import File, Finish, Image, Message, Part, Role, Text, ToolCall, ToolResult
-from tests.models.conversations import histories
+from tests.models.wires.conversations import histories
 
 
 def message(role: Role, *parts: Part, summary: bool = False) -> Message:

@@ -8,8 +8,8 @@ import pytest
 
 from kedge.agent.summary import MAX_REQUEST_CHARS, is_nearly_full
 from kedge.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
-from kedge.models.history import Abilities, valid_history
 from kedge.models.values import ModelInfo
+from kedge.models.wires.history import Abilities, valid_history
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Finish, Message, Part, Role, Text, ToolResult, text_of
 from kedge.protocol.runs import RunOptions, Usage

@@ -15,7 +15,7 @@ from kedge.protocol.messages import Message, Reasoning, ToolCall, ToolResult, fi
 from kedge.protocol.runs import Attachment
 from tests.agent.hands import Hands
 from tests.agent.pilot import KEY, Pilot, reason_of
-from tests.models.vendors import CHECKS
+from tests.models.wires.vendors import CHECKS
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer

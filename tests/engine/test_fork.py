@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kedge.engine.turn import TurnContext
-from kedge.models.history import Abilities, valid_history
+from kedge.models.wires.history import Abilities, valid_history
 from kedge.protocol.errors import Conflict
 from kedge.protocol.files import FilesConflict
 from kedge.protocol.messages import Message, ToolCall, text_of

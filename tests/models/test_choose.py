@@ -10,8 +10,8 @@ import pytest
 
 from kedge.config.schema import Config, ProviderConfig
 from kedge.models.choose import Chooser, Chosen
-from kedge.models.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.errors import ConfigError
+from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.providers import BUILT_IN
 from kedge.models.values import Endpoint, ModelInfo
 

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from kedge.config.schema import WireName
-from kedge.models import wires
 from kedge.models.client import MAX_PAGES, Models
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.values import (
@@ -31,6 +30,7 @@ from kedge.models.values import (
     ToolSpec,
     UsageReport,
 )
+from kedge.models.wires import registry
 from kedge.protocol.messages import Message, Part, Text, ToolCall, ToolResult
 from tests.support.model_plan import AT_ONCE, Plan, PlannedCall
 from tests.support.model_server import HOST, ModelServer
@@ -141,7 +141,7 @@ async def test_a_body_says_the_same_when_a_conversation_is_remembered(
         async with contextlib.aclosing(models.stream(target, request)) as groups:
             async for _ in groups:
                 pass
-        fresh = json.loads(wires.WIRES[target.wire].prepare_request(target, request, None).body)
+        fresh = json.loads(registry.WIRES[target.wire].prepare_request(target, request, None).body)
         assert model_server.calls[-1].body == fresh
 
 

@@ -7,10 +7,11 @@ import json
 import pytest
 
 from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
-from kedge.models import catalog, chat
+from kedge.models import catalog
 from kedge.models.effort import effort_of, why_not_passed_on
 from kedge.models.providers import NO_SETTINGS
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
+from kedge.models.wires import chat
 
 
 def endpoint(model: str, config: ProviderConfig = NO_SETTINGS) -> Endpoint:

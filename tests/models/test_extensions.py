@@ -15,11 +15,11 @@ from kedge.config.schema import Config, ProviderConfig
 from kedge.models import extensions
 from kedge.models.choose import Chooser
 from kedge.models.client import Models
-from kedge.models.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.errors import ConfigError, Refused
-from kedge.models.faults import fault_of_answer
+from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
+from kedge.models.provider_errors import fault_of_answer
 from kedge.models.providers import Provider, providers
-from kedge.models.resolve import resolve
+from kedge.models.selection.selector import resolve
 from kedge.models.values import Endpoint, StepRequest, TextDelta
 from kedge.protocol.messages import Message, Text
 from tests.models.packages import Package, laid_out
@@ -204,7 +204,7 @@ def test_packages_are_looked_for_only_when_nobody_knows_the_name() -> None:
     code = """if True:
         import sys
         from kedge.config.schema import Config
-        from kedge.models.resolve import resolve
+        from kedge.models.selection.selector import resolve
         resolve("openai/gpt-5", {"OPENAI_API_KEY": "k"}, Config())
         resolve(None, {"GROQ_API_KEY": "k"}, Config())
         assert "importlib.metadata" not in sys.modules

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kedge.models.errors import ModelError, Refused, Transient
-from kedge.models.faults import fault_of_answer, fault_of_event
+from kedge.models.provider_errors import fault_of_answer, fault_of_event
 from kedge.models.values import Endpoint
 
 KEY = "AIzaSyA-planted-0123456789"

@@ -14,12 +14,12 @@ import pytest
 
 from kedge.config.schema import Config
 from kedge.models.choose import Chooser
-from kedge.models.credentials import Credentials
-from kedge.models.embedded.embedded import Embedded
+from kedge.models.embedded.models import Embedded
 from kedge.models.embedded.starter import Tell
 from kedge.models.errors import ConfigError
-from kedge.models.local_servers import LocalServer, LocalServers
+from kedge.models.keys.credentials import Credentials
 from kedge.models.machine import Machine
+from kedge.models.selection.local_servers import LocalServer, LocalServers
 from kedge.models.values import Endpoint, ModelInfo
 
 DIRECTORY = Path("/somewhere")

@@ -14,10 +14,10 @@ from kedge.config.schema import Config, ProviderConfig
 from kedge.models import transport as transport_module
 from kedge.models.client import Models
 from kedge.models.errors import ConfigError, Transient
-from kedge.models.resolve import resolve
+from kedge.models.proxy import Way
+from kedge.models.selection.selector import resolve
 from kedge.models.transport import MAX_WAYS, Transport
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, TextDelta
-from kedge.models.way import Way
 from kedge.protocol.messages import Message, Text
 from tests.models.proxies import Authority, new_authority, proxy_to, tls_front
 from tests.support.model_server import ModelServer

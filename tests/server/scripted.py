@@ -45,7 +45,7 @@ class ScriptedAgent:
         from kedge.agent.logins import Logins  # most tests need none of this
         from kedge.config.schema import Config
         from kedge.models.client import Models
-        from kedge.models.credentials import CREDENTIALS_FILE, Credentials
+        from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 
         file = None if self._data_dir is None else self._data_dir / CREDENTIALS_FILE
         return Logins(Credentials(file), Models(), {}, lambda _directory, _env: Config())

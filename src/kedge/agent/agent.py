@@ -22,13 +22,13 @@ from kedge.config.schema import Config
 from kedge.engine.turn import Turn
 from kedge.models.choose import Chooser
 from kedge.models.client import Models
-from kedge.models.credentials import CREDENTIALS_FILE, Credentials
-from kedge.models.embedded.embedded import Embedded
+from kedge.models.embedded.models import Embedded
 from kedge.models.errors import ConfigError
-from kedge.models.listing import Listing
-from kedge.models.local_servers import LocalServers
+from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.machine import Machine
 from kedge.models.providers import LOCAL, find, providers
+from kedge.models.selection.listing import Listing
+from kedge.models.selection.local_servers import LocalServers
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.models import Offered

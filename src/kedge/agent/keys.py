@@ -12,8 +12,8 @@ from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.choose import Chooser
-from kedge.models.credentials import Credentials
 from kedge.models.errors import ConfigError, ModelError
+from kedge.models.keys.credentials import Credentials
 from kedge.models.providers import provider_of
 from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent

@@ -14,12 +14,12 @@ from kedge.agent.parts import Configure
 from kedge.config.schema import Config
 from kedge.models import extensions
 from kedge.models.client import Models
-from kedge.models.credentials import Credentials, checked, last_four
 from kedge.models.errors import ConfigError, ModelError, Transient
-from kedge.models.key_check import check_key
-from kedge.models.key_file import Entry
+from kedge.models.keys.check import check_key
+from kedge.models.keys.credentials import Credentials, checked, last_four
+from kedge.models.keys.file import Entry
 from kedge.models.providers import Provider, key_in, provider_of, providers
-from kedge.models.resolve import of_provider
+from kedge.models.selection.selector import of_provider
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
 from kedge.protocol.bounds import MAX_KEY_CHARS
 from kedge.protocol.environment import WITHHELD

@@ -15,7 +15,7 @@ from kedge.agent.titles import Titles
 from kedge.config.schema import Config
 from kedge.models.choose import Chooser, Local
 from kedge.models.client import Models
-from kedge.models.credentials import Credentials
+from kedge.models.keys.credentials import Credentials
 from kedge.tools.jobs import AllJobs
 from kedge.tools.port import Tool
 

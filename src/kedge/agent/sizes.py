@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.models.history import PDF
 from kedge.models.values import StepRequest
+from kedge.models.wires.history import PDF
 from kedge.protocol.messages import File, Image, Message, Part, Reasoning, ShellCommand, Text, ToolCall, ToolResult
 
 IMAGE_CHARS = 4_000  # a screenshot, scaled down as the vendors do: a thousand tokens

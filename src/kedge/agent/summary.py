@@ -23,8 +23,8 @@ from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.cost import CHARS_PER_TOKEN, estimated_tokens, usage_of
 from kedge.models.errors import ModelError
-from kedge.models.history import is_summary
 from kedge.models.values import Delta, Endpoint, ModelInfo, StepRequest, TextDelta, ToolCallDelta
+from kedge.models.wires.history import is_summary
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Message, Text, ToolResult, finish_of
 from kedge.protocol.runs import Usage

@@ -31,7 +31,7 @@ def configuration(directory: str) -> Iterator[Finding]:
 
 def model(data_dir: str, directory: str, *, is_offline: bool) -> Iterator[Finding]:
     words = [data_dir, directory, *(["--offline"] if is_offline else [])]
-    yield from findings("kedge.models.trial", *words, limit_s=PATIENCE_S, about="the model")
+    yield from findings("kedge.models.selection.diagnosis", *words, limit_s=PATIENCE_S, about="the model")
 
 
 def _load(directory: str) -> Loaded:

@@ -8,10 +8,10 @@ from typing import Protocol
 import msgspec
 
 from kedge.config.schema import Config
-from kedge.models.credentials import Credentials
 from kedge.models.errors import ConfigError
+from kedge.models.keys.credentials import Credentials
 from kedge.models.providers import Provider, provider_of, providers
-from kedge.models.resolve import Choice, of_provider, resolve, resolve_small
+from kedge.models.selection.selector import Choice, of_provider, resolve, resolve_small
 from kedge.models.values import Endpoint
 
 NO_MODEL = (

@@ -12,12 +12,10 @@ import msgspec
 
 from kedge.models import catalog
 from kedge.models.errors import ConfigError, Forgotten, ModelError, Refused, Transient
-from kedge.models.faults import fault_of_answer
-from kedge.models.outgoing import writers
+from kedge.models.provider_errors import fault_of_answer
 from kedge.models.providers import NO_SETTINGS, url_variable
-from kedge.models.said import Said
-from kedge.models.sse import EventTooLarge, SseReader
-from kedge.models.stale import StaleThoughts
+from kedge.models.proxy import ANY_WAY, Way
+from kedge.models.rejected_reasoning import StaleThoughts
 from kedge.models.values import (
     Delta,
     Endpoint,
@@ -29,8 +27,10 @@ from kedge.models.values import (
     TextDelta,
     ToolCallDelta,
 )
-from kedge.models.way import ANY_WAY, Way
-from kedge.models.wires import WIRES, Stream, Wire
+from kedge.models.wires.decoding import EventTooLarge, SseReader
+from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.registry import WIRES, Stream, Wire
+from kedge.models.wires.requests import writers
 
 if TYPE_CHECKING:
     from kedge.models.transport import Answer, Local, Transport

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from kedge.config.schema import WireName
-from kedge.models import chat
 from kedge.models.errors import ConfigError, ModelError, Refused
-from kedge.models.outgoing import parse_listing
 from kedge.models.providers import BUILT_IN, LOCAL, Provider, checked_url
-from kedge.models.said import Said
-from kedge.models.sse import SseEvent
 from kedge.models.values import Delta, Endpoint, HttpRequest, ModelInfo, StepRequest
-from kedge.models.wires import Stream, Wire
+from kedge.models.wires import chat
+from kedge.models.wires.decoding import SseEvent
+from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.registry import Stream, Wire
+from kedge.models.wires.requests import parse_listing
 
 GROUP = "kedge.providers"
 _RESERVED = frozenset({LOCAL, *(provider.id for provider in BUILT_IN)})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from kedge.models import catalog
 from kedge.models.choose import NO_MODEL, Chosen, Local
-from kedge.models.embedded.embedded import HONEST, INSTALL, STARTER, Embedded
+from kedge.models.embedded.models import HONEST, INSTALL, STARTER, Embedded
 from kedge.models.embedded.starter import Tell
 from kedge.models.errors import ConfigError
-from kedge.models.local_servers import LocalServer, LocalServers
 from kedge.models.providers import NO_SETTINGS
+from kedge.models.selection.local_servers import LocalServer, LocalServers
 from kedge.models.values import Endpoint
 
 

@@ -17,8 +17,8 @@ import httpx2
 import msgspec
 
 from kedge.models.errors import ConfigError, Transient
+from kedge.models.proxy import ANY_WAY, Way, is_loopback
 from kedge.models.values import HttpRequest
-from kedge.models.way import ANY_WAY, Way, is_loopback
 
 KEEP_IDLE = 20  # connections kept for the next step; a handshake costs more than they do
 KEEP_IDLE_S = 60.0

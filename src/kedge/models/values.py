@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Effort, WireName
-from kedge.models.way import Way, is_loopback
+from kedge.models.proxy import Way, is_loopback
 from kedge.protocol.messages import FinishReason, Message
 
 _EFFORTS: tuple[Effort, ...] = get_args(Effort)  # the least first

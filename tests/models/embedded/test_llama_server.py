@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Generator
 import pytest
 
 from kedge.models.client import Models
-from kedge.models.resolve import resolve
+from kedge.models.selection.selector import resolve
 from kedge.models.values import (
     Delta,
     Endpoint,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.models.embedded.process import Child
+from kedge.models.embedded.child_process import Child
 from kedge.models.embedded.settings import Settings
 from kedge.models.errors import ConfigError
 from kedge.protocol.address import AddressError, UnixAddress, make_private_dir

@@ -1,0 +1,1 @@
+"""API keys: where they come from (configuration, environment, login, command), and whether a provider accepts one."""

@@ -1,0 +1,1 @@
+"""The choice of a model for a run, and the list of models that can be chosen."""

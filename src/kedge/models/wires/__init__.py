@@ -1,0 +1,1 @@
+"""Wires: pure request encoders and stream decoders, one pair for each provider API."""

