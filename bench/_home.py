@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from measure import Samples, cpu_s_of, print_table, rss_of
 
-from kedge.client.endpoint import Endpoint
 from kedge.client.errors import Dropped
-from kedge.client.waiting import Waiter
-from kedge.client.wire import Wire
+from kedge.client.server_location import Endpoint
+from kedge.client.transport import Wire
+from kedge.client.waiter import Waiter
 from kedge.protocol.address import TcpAddress, UnixAddress
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from _home import Home, Server, new_home
 from measure import MIB, Samples, noise_told, print_latencies, print_table, wait_quiet
 
 from kedge.client.http1 import ResponseParser, request
-from kedge.client.wire import RECEIVE_BYTES
+from kedge.client.transport import RECEIVE_BYTES
 
 PROMPTS = 500
 SPAN = 100  # prompts that are compared: the first so many, and the last

@@ -17,7 +17,7 @@ from _home import Home, Server, new_home
 from measure import Samples, noise_told, print_latencies, wait_quiet
 
 from kedge.client.http1 import ResponseParser, request
-from kedge.client.wire import RECEIVE_BYTES
+from kedge.client.transport import RECEIVE_BYTES
 
 PROMPTS = 1_000
 FIRST_BYTES = 200

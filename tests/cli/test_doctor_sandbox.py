@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.cli import doctor_sandbox
-from kedge.cli.doctor_sandbox import sandbox
+from kedge.cli import doctor_checks
+from kedge.cli.doctor_checks import sandbox
 
 LANDLOCK = ("landlock", "Landlock, ABI 6", "")
 NO_LANDLOCK = ("landlock", "", "this kernel has no Landlock")
@@ -27,7 +27,7 @@ def said(
     config = home / ".config" / "kedge"
     config.mkdir(parents=True, exist_ok=True)
     (config / "config.toml").write_text(f"sandbox.mode = '{mode}'\n")
-    monkeypatch.setattr(doctor_sandbox, "_found", lambda: found)
+    monkeypatch.setattr(doctor_checks, "_found", lambda: found)
     [finding] = sandbox(str(home))
     return finding
 
@@ -54,6 +54,6 @@ def test_one_that_is_off_is_told_with_what_there_could_be(home: Path, monkeypatc
 
 
 def test_it_is_tried_on_this_machine(home: Path) -> None:
-    assert [name for name, _, _ in doctor_sandbox._found()] == ["bubblewrap", "landlock"]
-    assert all(bool(described) != bool(why) for _, described, why in doctor_sandbox._found())
+    assert [name for name, _, _ in doctor_checks._found()] == ["bubblewrap", "landlock"]
+    assert all(bool(described) != bool(why) for _, described, why in doctor_checks._found())
     assert len(list(sandbox(str(home)))) == 1

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from kedge.cli import doctor_shell
-from kedge.cli.doctor_shell import programs, terminal
+from kedge.cli import doctor_checks
+from kedge.cli.doctor_checks import programs, terminal
 
 
 @pytest.mark.parametrize("name", ["git", "bash", "rg"])
@@ -22,7 +22,7 @@ def test_a_program_that_is_missing_is_a_note_with_what_does_not_work(
         return None if program == name else f"/usr/bin/{program}"
 
     monkeypatch.setattr(shutil, "which", which)
-    monkeypatch.setattr(doctor_shell, "_ripgrep", lambda: which("rg"))
+    monkeypatch.setattr(doctor_checks, "_ripgrep", lambda: which("rg"))
     [(is_fine, text)] = list(programs())
     assert is_fine is None
     assert "not found" in text

@@ -64,9 +64,9 @@ class Kedge:
 
     def server_pid(self) -> int | None:
         """Of the server that owns the data directory, if one does."""
-        from kedge.client import spawn
+        from kedge.client import server_process
 
-        if spawn.is_free(str(self.place.data_dir)):
+        if server_process.is_free(str(self.place.data_dir)):
             return None
         return int((self.place.data_dir / "kedge.lock").read_text().split()[-1])
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kedge.client.activity import Activity, progress_of, subject_of
-from kedge.client.watching import RunView
+from kedge.client.run_output import Activity, subject_of
+from kedge.client.run_view import RunView, progress_of
 
 CALL = {"type": "tool_call", "id": "c1", "name": "bash", "input": '{"command": "pytest -q"}', "finished": True}
 RESULT = {"type": "tool_result", "tool_call_id": "c1", "name": "bash", "content": "", "is_error": False}

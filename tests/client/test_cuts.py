@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.client.story import Story
-from kedge.client.telling import FinalTeller, LiveTeller
-from kedge.client.watching import RunCore
+from kedge.client.event_cursor import Story
+from kedge.client.run_output import FinalTeller, LiveTeller
+from kedge.client.run_view import RunCore
 from tests.client.timeline import RUN, SESSION, Said, Timeline
 
 TellerOf = Callable[..., LiveTeller | FinalTeller]

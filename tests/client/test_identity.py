@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kedge.client.aiowire import AsyncWire
-from kedge.client.endpoint import Endpoint, find
+from kedge.client.async_transport import AsyncWire
 from kedge.client.errors import NotAllowed
-from kedge.client.waiting import Waiter
-from kedge.client.wire import Absent, Wire, connected
+from kedge.client.server_location import Endpoint, find
+from kedge.client.transport import Absent, Wire, connected
+from kedge.client.waiter import Waiter
 from kedge.protocol.address import UnixAddress, default_address
 from tests.client.command import LIMIT_S, Kedge
 from tests.server.process import Place, Server

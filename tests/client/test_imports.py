@@ -34,7 +34,15 @@ TOO_HEAVY = {
     "uuid",
     "uvicorn",
 }
-OURS = {"kedge.server", "kedge.engine", "kedge.store", "kedge.feed", "kedge.agent", "kedge.models", "kedge.client.aio"}
+OURS = {
+    "kedge.server",
+    "kedge.engine",
+    "kedge.store",
+    "kedge.feed",
+    "kedge.agent",
+    "kedge.models",
+    "kedge.client.async_client",
+}
 SAY_MODULES = "import atexit; atexit.register(lambda: print(*sys.modules))"
 
 

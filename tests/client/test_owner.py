@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.client.owner import Owner
-from kedge.client.waiting import Waiter
+from kedge.client.server_process import Owner
+from kedge.client.waiter import Waiter
 from kedge.protocol.address import OWNER_FILE
 
 LIMIT_S = 20.0

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kedge.cli.run_options import FLAGS, VALUES
-from kedge.client.telling import RESTARTED
+from kedge.client.run_output import RESTARTED
 from tests.client.command import Done, Kedge, finish, read_until
 from tests.server.process import Server
 
@@ -222,7 +222,7 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
 
 def test_the_environment_goes_along_but_not_the_token(kedge: Kedge) -> None:
     spoil = "import os; os.environb[b'BAD'] = bytes([255])"
-    before = f"{spoil}; from kedge.client.caller import environment; print(sorted(environment()))"
+    before = f"{spoil}; from kedge.client.submission import environment; print(sorted(environment()))"
     process = kedge.start("--version", before=before, env={"GOOD": "1", "KEDGE_TOKEN": "secret"})
     names = finish(process).out
     assert "'GOOD'" in names

@@ -22,7 +22,8 @@ from tests.server.process import Place, Server
 
 WORKING = "say working; hang"
 TELL_OF_READING = (
-    "import os, kedge.cli.stdin as s; r = s.read; s.read = lambda *a, **k: (os.write(1, b'here'), r(*a, **k))[1]"
+    "import os, kedge.cli.run as s; r = s.read_stdin; "
+    "s.read_stdin = lambda *a, **k: (os.write(1, b'here'), r(*a, **k))[1]"
 )
 # The minute is over 0.3 s after the prompt was sent, however long it took to come that far.
 TIME_UP_IN_SUBMIT = (

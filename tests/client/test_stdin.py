@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kedge.cli.stdin import before
+from kedge.cli.run_input import join_prompt
 from tests.client.command import Kedge, finish
 
-IMPATIENT = "import kedge.cli.stdin as s; s.SILENT_S = 0.2"
+IMPATIENT = "import kedge.cli.run_input as s; s.SILENT_S = 0.2"
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ IMPATIENT = "import kedge.cli.stdin as s; s.SILENT_S = 0.2"
     ],
 )
 def test_standard_input_comes_before_the_prompt_with_a_blank_line_between(given: str, prompt: str, whole: str) -> None:
-    assert before(prompt, given) == whole
+    assert join_prompt(prompt, given) == whole
 
 
 def test_a_pipe_is_read_to_its_end(kedge: Kedge) -> None:

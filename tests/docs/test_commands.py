@@ -95,7 +95,7 @@ def test_every_kind_of_block_is_read_by_some_test() -> None:
         ("python", "docs/providers-extending.md"),  # test_fresh.py, tests/e2e/test_packages.py
         ("ini", "docs/providers-extending.md"),
         ("yaml", "docs/ci.md"),  # test_ci.py
-        ("text", "docs/story.md"),  # tests/cli/test_story.py
+        ("text", "docs/story.md"),  # tests/cli/test_demo.py
     }
 
 

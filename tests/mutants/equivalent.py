@@ -20,7 +20,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (known.size_bytes >= self._max_bytes):",
     ): "a history of exactly that size is read again instead of remembered, with the same result",
     (
-        "client/spawn.py",
+        "client/server_process.py",
         "writing = -1",
         "writing = -2",
     ): "any number below zero says that the descriptor is closed",

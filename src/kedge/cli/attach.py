@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kedge.cli.common import command, complain, connect, one_line
+from kedge.cli.common import command, connect
 from kedge.cli.console import Console, Stopped, is_terminal, open_standard_streams
-from kedge.cli.last_lines import exit_code_of_end, explanation_of_end
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.printing import JsonPrinter, TextPrinter
+from kedge.cli.output import complain, one_line
+from kedge.cli.run_printer import JsonPrinter, TextPrinter, exit_code_of_end, explanation_of_end
 from kedge.client.errors import Refused
-from kedge.client.following import RunFollower
-from kedge.client.story import escape
-from kedge.client.sync import Client
-from kedge.client.watching import RunCore
+from kedge.client.http1 import escape
+from kedge.client.run_follower import RunFollower
+from kedge.client.run_view import RunCore
+from kedge.client.sync_client import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_OK, command, complain, connect
+from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
+from kedge.cli.output import complain
 from kedge.client.errors import Refused
-from kedge.client.story import escape
-from kedge.client.sync import Client
+from kedge.client.http1 import escape
+from kedge.client.sync_client import Client
 
 HELP = """\
 usage: kedge cancel [OPTION ...] [RUN | SESSION]

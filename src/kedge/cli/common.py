@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 
 from kedge.cli.options import Options, UsageError, named
+from kedge.cli.output import complain
 from kedge.client.errors import ClientError, NotAllowed, Refused, SpawnRefused
-from kedge.client.policy import GIVE_UP_S
-from kedge.client.sync import Client
+from kedge.client.reconnect import GIVE_UP_S
+from kedge.client.sync_client import Client
 from kedge.protocol.address import AddressError
-from kedge.protocol.text_safety import json_for_terminal, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from kedge.client.waiting import Waiter
+    from kedge.client.waiter import Waiter
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -100,36 +97,3 @@ def exit_code_of(error: Exception) -> int:
             return EXIT_USAGE if 400 <= error.status < 500 else EXIT_FAILED
         case _:
             return EXIT_UNREACHABLE
-
-
-def complain(why: str, code: int) -> int:
-    print(f"kedge: {' '.join(visible_line(why).split())}", file=sys.stderr)
-    return code
-
-
-def print_json(value: Any) -> None:
-    print(json_line(value, is_for_terminal=os.isatty(1)))
-
-
-def json_line(value: Any, *, is_for_terminal: bool) -> str:
-    import json
-
-    text = json.dumps(value, ensure_ascii=False)
-    return json_for_terminal(text) if is_for_terminal else text
-
-
-def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Columns as wide as they need; the last one is cut at the terminal's edge, and not in a pipe."""
-    if not rows:
-        return
-    rows = [tuple(map(visible_line, row)) for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    edge = (os.get_terminal_size(1).columns or None) if os.isatty(1) else None  # 0: the terminal does not say
-    for row in rows:
-        line = "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])
-        print(line.rstrip()[:edge])
-
-
-def one_line(text: str, length: int = 120) -> str:
-    line = " ".join(visible_line(text).split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"

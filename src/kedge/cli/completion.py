@@ -6,8 +6,9 @@ from importlib import import_module
 from shlex import quote
 from types import ModuleType
 
-from kedge.cli.common import CONNECT_VALUES, EXIT_OK, EXIT_USAGE, complain
+from kedge.cli.common import CONNECT_VALUES, EXIT_OK, EXIT_USAGE
 from kedge.cli.main import COMMANDS
+from kedge.cli.output import complain
 
 HELP = """\
 usage: kedge completion bash | zsh | fish

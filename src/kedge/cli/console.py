@@ -12,8 +12,8 @@ import signal
 import sys
 import time
 
-from kedge.cli.common import one_line
-from kedge.client.waiting import Waiter
+from kedge.cli.output import one_line
+from kedge.client.waiter import Waiter
 from kedge.protocol.text_safety import for_terminal
 
 TYPE_CHECKING = False

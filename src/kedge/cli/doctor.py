@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kedge.cli.doctor_child import Finding
+    from kedge.cli.doctor_checks import Finding
 
 HELP = """\
 usage: kedge doctor [OPTION ...]
@@ -42,11 +42,9 @@ def _examine(options: Options) -> int:
 
 def _findings(options: Options) -> Iterator[Finding]:
     # Here, because they need more than this command's options do: whoever asks for those may have nothing of it.
-    from kedge.cli.doctor_model import configuration, model
-    from kedge.cli.doctor_place import place
-    from kedge.cli.doctor_sandbox import sandbox
-    from kedge.cli.doctor_shell import programs, terminal
-    from kedge.client.endpoint import find
+    from kedge.cli.doctor_checks import configuration, model, programs, sandbox, terminal
+    from kedge.cli.doctor_server import place
+    from kedge.client.server_location import find
     from kedge.protocol.address import AddressError
     from kedge.version import VERSION
 

@@ -7,10 +7,11 @@ import os
 import re
 import sys
 
-from kedge.cli.common import EXIT_OK, command, complain, connect, print_json, print_table
+from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
-from kedge.client.caller import environment
-from kedge.client.sync import Client
+from kedge.cli.output import complain, print_json, print_table
+from kedge.client.submission import environment
+from kedge.client.sync_client import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _typed_key(provider_id: str) -> str:
 
 
 def _piped_key(*, insists: bool) -> str:
-    from kedge.client.waiting import Waiter
+    from kedge.client.waiter import Waiter
 
     waiter, data = Waiter(), b""
     while len(data) <= MAX_KEY_BYTES:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_OK, command, complain, connect
+from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.login import check_name, listing
 from kedge.cli.options import Options, UsageError, named
-from kedge.client.story import escape
+from kedge.cli.output import complain
+from kedge.client.http1 import escape
 
 HELP = """\
 usage: kedge logout [OPTION ...] [PROVIDER]

@@ -6,8 +6,9 @@ import os
 import sys
 import time
 
-from kedge.cli.common import EXIT_OK, EXIT_USAGE, command, complain
+from kedge.cli.common import EXIT_OK, EXIT_USAGE, command
 from kedge.cli.options import Options, UsageError, named
+from kedge.cli.output import complain
 from kedge.protocol.address import LOG_FILE, data_dir
 
 HELP = """\

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("kedge.cli.doctor", "check the set-up, and say how to mend it"),
     "completion": ("kedge.cli.completion", "let the shell complete commands and options"),
     "serve": ("kedge.cli.serve", "run the server in the foreground, or stop it"),
-    "story": ("kedge.cli.story", "play a story with a crash in it, and check that nothing was lost"),
+    "story": ("kedge.cli.demo", "play a story with a crash in it, and check that nothing was lost"),
 }
 
 NO_TERMINAL = "the terminal interface needs a terminal; `kedge run PROMPT` does not"
@@ -104,7 +104,7 @@ def dispatch(args: list[str]) -> int:
 def mark_terminal_output() -> None:
     """What others wrote must not drive a terminal. Imports nothing where there is none."""
     if any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)):
-        from kedge.cli.terminal_output import mark_terminal_output
+        from kedge.cli.output import mark_terminal_output
 
         mark_terminal_output()
 

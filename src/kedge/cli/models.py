@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from kedge.cli.common import EXIT_OK, command, connect, print_json, print_table
+from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
+from kedge.cli.output import print_json, print_table
 from kedge.protocol.text_safety import visible_line
 
 TYPE_CHECKING = False

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import os
 
-from kedge.cli import stdin
-from kedge.cli.common import (
-    EXIT_FAILED,
-    EXIT_OK,
-    EXIT_USAGE,
-    complain,
-    connect,
-    exit_code_of,
-)
+from kedge.cli.common import EXIT_FAILED, EXIT_OK, EXIT_USAGE, connect, exit_code_of
 from kedge.cli.console import CannotWrite, Console, Stopped, TimeUp, is_terminal, open_standard_streams
-from kedge.cli.last_lines import exit_code_of_end, explanation_of_end, summary
 from kedge.cli.options import Options, UsageError
-from kedge.cli.printing import JsonPrinter, TextPrinter
+from kedge.cli.output import complain
+from kedge.cli.run_input import join_prompt, read_stdin
 from kedge.cli.run_options import HELP, as_text, differing, parse
-from kedge.client.caller import environment
+from kedge.cli.run_printer import JsonPrinter, TextPrinter, exit_code_of_end, explanation_of_end, summary
 from kedge.client.errors import ClientError, Refused
-from kedge.client.following import RunFollower
-from kedge.client.policy import Reconnect
-from kedge.client.story import escape
-from kedge.client.sync import Client, submission
-from kedge.client.watching import RunCore, RunView
+from kedge.client.http1 import escape
+from kedge.client.reconnect import Reconnect
+from kedge.client.run_follower import RunFollower
+from kedge.client.run_view import RunCore, RunView
+from kedge.client.submission import environment, submission
+from kedge.client.sync_client import Client
 from kedge.protocol.address import AddressError
 from kedge.protocol.formats import provisional_title
 from kedge.protocol.text_safety import visible_line
@@ -33,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from kedge.cli.printing import Printer
+    from kedge.cli.run_printer import Printer
 
 EXIT_TIME_UP = 124
 EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
@@ -83,7 +76,7 @@ class Command:
 
     def go(self) -> int:
         if files := self._options.all("file"):
-            from kedge.cli.run_files import attachments
+            from kedge.cli.run_input import attachments
 
             self._attachments = attachments(files)
         given = differing(self._options)
@@ -113,9 +106,8 @@ class Command:
         given = ""
         if not self._options.has("no-stdin") or insists:
             self._console.say("reading standard input")
-            silent_s = stdin.SILENT_S if prompt.strip() else None
-            given = stdin.read(self._console, insists=insists, silent_s=silent_s, note=self._note)
-        whole = stdin.before(prompt, given)
+            given = read_stdin(self._console, insists=insists, has_prompt=bool(prompt.strip()), note=self._note)
+        whole = join_prompt(prompt, given)
         if not whole.strip() and not any(a["mime_type"].startswith("text/") for a in self._attachments):
             raise UsageError("the prompt is empty; say what to do: kedge run PROMPT, or pipe it in")
         return whole

@@ -91,11 +91,11 @@ def differing(options: Options) -> dict[str, Any]:
         "effort": options.get("effort"),
     }
     if path := options.get("system-file"):
-        from kedge.cli.run_files import system_prompt
+        from kedge.cli.run_input import system_prompt
 
         given["system"] = system_prompt(path)
     if path := options.get("output-schema"):
-        from kedge.cli.run_files import output_schema
+        from kedge.cli.run_input import output_schema
 
         given["output_schema"] = output_schema(path)
     return {name: value for name, value in given.items() if value not in (None, [])}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_OK, command, connect, one_line, print_json, print_table
+from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
-from kedge.client.story import query
+from kedge.cli.output import one_line, print_json, print_table
+from kedge.client.http1 import query
 
 HELP = """\
 usage: kedge runs [OPTION ...]

@@ -120,12 +120,12 @@ class Report:
 
 def _stop(options: argparse.Namespace, directory: str) -> int:
     """Ask the server of this data directory to leave, and wait until it is gone. No client starts another meanwhile."""
-    from kedge.client import spawn
-    from kedge.client.endpoint import Endpoint
+    from kedge.client import server_process
     from kedge.client.errors import ClientError, Dropped, NotAllowed
-    from kedge.client.owner import Owner
-    from kedge.client.waiting import Waiter
-    from kedge.client.wire import Absent, Wire
+    from kedge.client.server_location import Endpoint
+    from kedge.client.server_process import Owner
+    from kedge.client.transport import Absent, Wire
+    from kedge.client.waiter import Waiter
 
     host = options.host or os.environ.get("KEDGE_HOST")
     named = parse(host) if host else None
@@ -135,9 +135,9 @@ def _stop(options: argparse.Namespace, directory: str) -> int:
     try:
         if not os.path.isdir(directory):
             raise Absent("no such directory")
-        with spawn.only_one(directory), contextlib.closing(Owner(directory)) as owner:
+        with server_process.only_one(directory), contextlib.closing(Owner(directory)) as owner:
             wire.request("POST", "/v1/control", {"command": "shutdown"})
-            spawn.await_free(directory, wire.waiter, STOP_S)
+            server_process.await_free(directory, wire.waiter, STOP_S)
             owner.await_end(wire.waiter, LINGER_S + END_S)
     except Absent:
         print(f"kedge: no server is running for {directory}")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 
-from kedge.cli.common import CONNECT_VALUES, EXIT_USAGE, command, complain, connect, directory_of
+from kedge.cli.common import CONNECT_VALUES, EXIT_USAGE, command, connect, directory_of
 from kedge.cli.main import COMMANDS, NO_TERMINAL
 from kedge.cli.options import Options, UsageError, named
+from kedge.cli.output import complain
 from kedge.cli.run_options import MODES, as_text
-from kedge.client.endpoint import find
 from kedge.client.errors import Unreachable
+from kedge.client.server_location import find
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kedge.client.sync import Client
+    from kedge.client.sync_client import Client
 
 HELP = """\
 usage: kedge [OPTION ...]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers believe otherwise; `typing` would cost every `kedge run` three milliseconds
 if TYPE_CHECKING:
-    from kedge.client.aio import AsyncClient
-    from kedge.client.sync import Client
+    from kedge.client.async_client import AsyncClient
+    from kedge.client.sync_client import Client
 
 __all__ = ["AsyncClient", "Client"]
 
 
 def __getattr__(name: str) -> object:
     if name == "Client":
-        from kedge.client.sync import Client
+        from kedge.client.sync_client import Client
 
         return Client
     if name == "AsyncClient":
-        from kedge.client.aio import AsyncClient
+        from kedge.client.async_client import AsyncClient
 
         return AsyncClient
     raise AttributeError(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kedge.client.errors import Dropped
 
 MAX_HEAD_BYTES = 64 * 1024  # far above what a server of ours sends; whatever is longer is not one
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 def request(method: str, target: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
@@ -20,6 +21,16 @@ def request(method: str, target: str, headers: dict[str, str], body: bytes | Non
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a line break in a request's head")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+
+
+def query(**fields: str | float | None) -> str:
+    given = [f"{name}={escape(str(value))}" for name, value in fields.items() if value is not None]
+    return f"?{'&'.join(given)}" if given else ""
+
+
+def escape(text: str) -> str:
+    """For a path or a query. (`urllib.parse` brings `ipaddress` along.)"""
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode("utf-8", "replace"))
 
 
 class ResponseParser:

@@ -157,7 +157,7 @@ class Commands:
         self._screen.kedge.log_in(provider)
 
     def _compact(self, _: str) -> None:
-        from kedge.client.sync import new_run_id
+        from kedge.client.submission import new_run_id
 
         if session_id := self._of_session():
             self._do(self._screen.desk.summarize(session_id, run_id=new_run_id()))

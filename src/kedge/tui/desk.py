@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kedge.client.caller import environment
-from kedge.client.story import escape, query
+from kedge.client.http1 import escape, query
+from kedge.client.submission import environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Desk:
 
     async def call_server(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """A request of the server itself, like `/v1/version`."""
-        from kedge.client.aio import understood
+        from kedge.client.async_client import understood
 
         client = await self._ready()
         return understood(await client.wire.call(method, path, body, policy=client.policy()), type)
@@ -180,8 +180,8 @@ class Desk:
         return (await self.call("GET", "/commands", type=UserCommands)).commands
 
     async def _post_run(self, path: str, body: dict[str, Any]) -> Receipt:
-        from kedge.client.aio import understood
-        from kedge.client.policy import Reconnect
+        from kedge.client.async_client import understood
+        from kedge.client.reconnect import Reconnect
         from kedge.protocol.runs import Receipt
 
         client = await self._ready()

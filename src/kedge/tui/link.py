@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed, SpawnRefused
-from kedge.client.policy import Reconnect
-from kedge.client.story import Story
+from kedge.client.event_cursor import Story
+from kedge.client.reconnect import Reconnect
 from kedge.tui.reading import read_page, read_surroundings, read_totals, read_workspace
 from kedge.tui.state.workspace import Book
 

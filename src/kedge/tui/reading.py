@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from kedge.client.errors import Refused
-from kedge.client.story import escape, query
+from kedge.client.http1 import escape, query
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient

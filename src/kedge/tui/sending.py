@@ -24,7 +24,7 @@ class Sending:
 
     async def send(self, draft: Draft) -> None:
         """The editor is free again at the receipt; what was refused, or did not arrive, is back in it."""
-        from kedge.client.sync import new_run_id
+        from kedge.client.submission import new_run_id
 
         screen = self._screen
         again = next((run_id for run_id, sent in self._unsent.items() if sent == draft), None)

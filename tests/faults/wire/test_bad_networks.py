@@ -19,7 +19,7 @@ MODES = ["--stream", "--no-stream"]
 PLAN: dict[str, object] = {"chunks": 9, "delay_ms": 10}
 ANSWER = (0, answer_of(**PLAN) + "\n", "")
 # 25 s of silence are a dropped connection (section 5); a test has no time for that.
-IMPATIENT = "import kedge.client.policy as p; p.SILENCE_S = 0.5"
+IMPATIENT = "import kedge.client.reconnect as p; p.SILENCE_S = 0.5"
 
 
 class Mute:

@@ -26,7 +26,7 @@ NOT_LOGGED = ("head", "connected", "snapshot", "caught_up")
 
 
 # A client that gets nowhere comes back less and less often; a test has no time for that.
-EAGER = "import kedge.client.policy as p; p.MOST_S = 0.05"
+EAGER = "import kedge.client.reconnect as p; p.MOST_S = 0.05"
 
 
 async def ran(kedge: Kedge, *args: str) -> Done:

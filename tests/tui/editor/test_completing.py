@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.client.errors import Unreachable
-from kedge.client.story import query
+from kedge.client.http1 import query
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.popup import Popup
 from tests.server.client import done

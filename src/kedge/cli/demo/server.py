@@ -1,0 +1,131 @@
+"""The story's server: the real engine in a process of its own, so that it can really be killed.
+
+    python -m kedge.cli.demo.server DIRECTORY [WORDS]
+
+It takes calls from standard input and answers on standard output, one JSON object a line. Its turns are scripts
+(`engine.scripted`), and its pen can be stopped in the middle of a sentence: after WORDS words, or when told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kedge.engine.engine import Engine
+from kedge.engine.scripted import ScriptedTurn
+from kedge.protocol.errors import KedgeError
+from kedge.protocol.runs import Submission
+from kedge.store.port import Claim, Draft
+from kedge.store.sqlite.store import SqliteStore, random_id
+
+
+def tell(**line: Any) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class TellingStore(SqliteStore):
+    """Says when text in flight is safe, so that the story can be cut at an exact place."""
+
+    async def append_drafts(self, claim: Claim, drafts: Sequence[Draft]) -> None:
+        await super().append_drafts(claim, drafts)
+        for draft in drafts:
+            tell(saved=draft.message_id, length=len(draft.text))
+
+
+class Pen:
+    """What a scripted turn writes with, a word at a time."""
+
+    def __init__(self, words: int | None) -> None:
+        self._words_left = words
+        self._released = asyncio.Event()
+
+    def hold(self, words: int) -> None:
+        self._words_left = words
+        self._released = asyncio.Event()
+
+    def release(self) -> None:
+        self._words_left = None
+        self._released.set()
+
+    async def word_written(self) -> None:
+        if self._words_left is None:
+            return
+        self._words_left -= 1
+        if self._words_left <= 0:
+            tell(held=True)
+            await self._released.wait()
+
+
+class Server:
+    def __init__(self, engine: Engine, pen: Pen) -> None:
+        self._engine = engine
+        self._pen = pen
+        self._workspace_id = ""
+        self._readers: set[asyncio.Task[None]] = set()
+
+    async def open(self, directory: Path) -> None:
+        self._workspace_id = (await self._engine.open_workspace(directory)).id
+
+    async def answer(self, call: str, args: dict[str, Any]) -> object:
+        engine, workspace_id = self._engine, self._workspace_id
+        match call:
+            case "create_session":
+                return await engine.create_session(workspace_id, args["title"])
+            case "accept":
+                run_id = args.pop("run_id")
+                return await engine.accept(workspace_id, msgspec.convert(args, Submission), run_id=run_id)
+            case "cancel_run":
+                return await engine.cancel_run(workspace_id, args["run_id"])
+            case "permissions":
+                return await engine.store.pending(workspace_id, "permission")
+            case "grant":
+                return await engine.answer_permission(workspace_id, args["id"], args["action"], args["by"])
+            case "log":
+                page = await engine.store.read_log(workspace_id, 0, limit=1000)
+                return page.head, [event.frame.decode().removesuffix("\n\n") for event in page.events]
+            case "subscribe":
+                chunks = engine.subscribe(workspace_id, after=args["after"], log_id=args["log_id"])
+                self._readers.add(asyncio.create_task(self._read(args["reader"], chunks)))
+            case "hold":
+                self._pen.hold(args["words"])
+            case "release":
+                self._pen.release()
+            case _:
+                raise AssertionError(f"no call {call!r}")
+        return None
+
+    async def _read(self, reader: str, chunks: AsyncIterator[bytes]) -> None:
+        async for chunk in chunks:
+            tell(reader=reader, chunk=chunk.decode())
+
+    async def close(self) -> None:
+        await self._engine.shutdown()
+        await asyncio.gather(*self._readers)
+
+
+async def serve(directory: Path, words: int | None) -> None:
+    pen = Pen(words)
+    store = TellingStore.open(directory / "data")
+    engine = Engine(store, {"prompt": ScriptedTurn(pause=pen.word_written)}, new_id=random_id)
+    server = Server(engine, pen)
+    await engine.start()
+    await server.open(directory / "workspace")
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := await lines.readline():
+        call = msgspec.json.decode(line)
+        try:
+            tell(reply=await server.answer(call["call"], call["args"]))
+        except KedgeError as error:
+            tell(error=error.body)
+    await server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None))

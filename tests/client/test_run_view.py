@@ -1,0 +1,181 @@
+"""One run among many: what is heard of it, and what is read again after a reset (P10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kedge.client.event_cursor import Story
+from kedge.client.run_output import LiveTeller
+from kedge.client.run_view import RunCore, RunView
+from tests.client.timeline import LOG, RUN, SESSION, Said, Timeline, control
+
+SUBMISSION = {"run_id": RUN, "session_id": SESSION}
+
+
+def event(kind: str, run_id: str = RUN, /, **payload: Any) -> dict[str, Any]:
+    return {"type": kind, "seq": 1, "payload": {"type": "created", "payload": {"run_id": run_id, **payload}}}
+
+
+def message(text: str, reason: str, message_id: str = "m", **finish: Any) -> dict[str, Any]:
+    parts = [{"type": "text", "text": text}, {"type": "finish", "reason": reason, **finish}]
+    return {"id": message_id, "session_id": SESSION, "run_id": RUN, "role": "assistant", "parts": parts}
+
+
+def test_ends_errors_and_refusals_of_other_runs_are_not_ours() -> None:
+    view = RunView(RUN)
+    view.take(event("run_complete", "other", text="theirs"))
+    view.take(event("agent_event", "other", type="error", error="theirs"))
+    view.take(event("permission_notification", "other", id="p", action="deny"))
+    assert (view.end, view.requests.refused) == (None, [])
+    view.take({"type": "session", "seq": 2, "payload": {"type": "created", "payload": {"id": SESSION}}})
+    view.take({"type": "heartbeat", "payload": {"head": 3}})
+
+
+def asked(request_id: str, description: str, **params: Any) -> dict[str, Any]:
+    return event("permission_request", id=request_id, description=description, params=params)
+
+
+def test_a_refused_permission_is_remembered_with_what_would_have_allowed_it() -> None:
+    view = RunView(RUN)
+    view.take(asked("p1", "write a.txt", rules=["edit(a.txt)"]))
+    view.take(event("permission_notification", id="p1", action="deny"))
+    view.take(asked("p2", "run make"))
+    view.take(event("permission_notification", id="p2", action="allow"))
+    view.take(event("permission_notification", id="before the log begins", action="deny"))
+    assert [(each.description, each.rules) for each in view.requests.refused] == [
+        ("write a.txt", ["edit(a.txt)"]),
+        ("what was asked before", []),
+    ]
+
+
+def test_a_run_that_waits_for_a_person_says_for_what() -> None:
+    view = RunView(RUN)
+    view.take(event("run", state="running"))
+    view.take(asked("p", "write a.txt"))
+    view.take(asked("p", "write a.txt"))  # a reminder
+    view.take(event("agent_event", type="retry", error="a sub-agent's"))
+    assert view.doing == "waiting for a person: write a.txt"
+    view.take(event("permission_notification", id="p", action="allow"))
+    view.take(event("run", state="running"))
+    assert view.doing == "thinking"
+    view.take(event("question_request", id="q", questions=[{"question": "Which one?"}]))
+    assert view.doing == "waiting for a person: Which one?"
+    view.take(event("question_notification", id="q", action="cancel"))
+    assert view.doing == "thinking"
+
+
+@pytest.mark.parametrize(
+    ("told", "doing"),
+    [
+        (event("run", state="queued"), "waiting in the queue"),
+        (event("run", state="running"), "thinking"),
+        (event("run", state="running", cancel_requested=True), "cancelling"),
+        (event("agent_event", type="retry", error="429"), "trying again: 429"),
+        (event("agent_event", type="re_authenticate", provider_id="openai"), "waiting for a login at openai"),
+        (event("agent_event", type="summarize"), "summarizing"),
+    ],
+)
+def test_people_are_told_what_is_being_done(told: dict[str, Any], doing: str) -> None:
+    view = RunView(RUN)
+    view.take(told)
+    assert view.doing == doing
+
+
+def test_the_prompt_is_sent_once_the_stream_is_open() -> None:
+    core = RunCore("/w", SUBMISSION)
+    assert not core.wants_to_submit
+    list(core.story.feed(control("connected", {"log_id": LOG, "head": 4, "after": 4})))
+    assert core.wants_to_submit
+    core.accepted({"seq": 5})
+    assert not core.wants_to_submit
+    assert not core.story.is_rewound
+
+
+def test_a_run_that_is_older_than_the_subscription_is_heard_from_its_beginning() -> None:
+    core = RunCore("/w", SUBMISSION)
+    list(core.story.feed(control("connected", {"log_id": LOG, "head": 40, "after": 40})))
+    core.accepted({"seq": 5})
+    assert core.story.is_rewound
+    assert core.story.connect() == f"?after=4&log_id={LOG}&session_id={SESSION}"
+
+
+def reset_core() -> RunCore:
+    """A core that heard a reset after its prompt was accepted."""
+    core = RunCore("/w", SUBMISSION)
+    frames = control("connected", {"log_id": LOG, "head": 4, "after": 4})
+    frames += control("stream_reset", {"reason": "retention", "head": 90})
+    for told, data in core.story.feed(frames):
+        core.take(told, data)
+    assert not core.wants_to_reread, "there is nothing to read before the prompt was accepted"
+    core.accepted({"seq": 91})
+    assert core.wants_to_reread
+    return core
+
+
+def test_after_a_reset_a_run_that_goes_on_is_followed_from_what_is_stored() -> None:
+    core = reset_core()
+    stored = message("half", "tool_use", "m1")
+    core.reread({"state": "running", "session_id": SESSION}, [stored, {**stored, "id": "x", "run_id": "other"}])
+    assert not core.wants_to_reread
+    assert core.view.end is None
+    assert [m.id for m in core.view.messages.answers] == ["m1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "finish", "expected"),
+    [
+        ("completed", {"reason": "end_turn"}, {"text": "last"}),
+        ("cancelled", {"reason": "canceled"}, {"text": "last", "cancelled": True}),
+        ("failed", {"reason": "error", "message": "no paper"}, {"text": "last", "error": "no paper"}),
+    ],
+)
+def test_after_a_reset_an_end_that_is_gone_is_told_from_what_is_stored(
+    state: str, finish: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    core = reset_core()
+    interrupted = message("never", "interrupted", "m3")
+    core.reread({"state": state, "session_id": SESSION}, [message("last", message_id="m2", **finish), interrupted])
+    assert core.view.end is not None
+    common: dict[str, Any] = {"session_id": SESSION, "run_id": RUN, "message_id": "m2", "usage": {}}
+    assert core.view.end == {**common, **expected}
+
+
+def test_after_a_reset_the_stored_run_says_why_it_failed_and_what_it_used() -> None:
+    """`no_model` and `bad_config` are exit code 2, also for who did not hear the end."""
+    core = reset_core()
+    run = {"state": "failed", "session_id": SESSION, "error": "no key", "code": "no_model", "usage": {"cost": 0.5}}
+    core.reread(run, [message("", "error", "m2")])
+    assert core.view.end is not None
+    assert {name: core.view.end[name] for name in ("error", "code", "usage")} == {
+        "error": "no key",
+        "code": "no_model",
+        "usage": {"cost": 0.5},
+    }
+
+
+def test_a_reset_in_the_middle_of_a_message_repeats_nothing() -> None:
+    timeline = Timeline.of(Said([["one ", "two ", "three"]]))
+    core = RunCore("/w", SUBMISSION)
+    teller = LiveTeller(core.view.messages)
+    printed = ""
+    half = b"".join(timeline.frames(0, None)[:7])
+    for told, data in core.story.feed(half):
+        core.take(told, data)
+        printed += "".join(text for _, text in teller.news())
+    assert printed == "one two "
+    core.reread({"state": "completed", "session_id": SESSION}, [message("one two three", "end_turn", "message-1")])
+    assert core.view.end is not None
+    assert printed + "".join(text for _, text in [*teller.news(), *teller.finish(core.view.end)]) == "one two three\n"
+
+
+def test_nothing_is_heard_after_the_end() -> None:
+    heard: list[str] = []
+    core = RunCore("/w", SUBMISSION)
+    core.listen = lambda told, data, grown: heard.append(told["type"])
+    timeline = Timeline.of(Said([["answer"]]))
+    timeline.log("run_complete", {"run_id": RUN, "text": "again", "message_id": None})
+    for told, data in Story(after=0).feed(timeline.heard(0, 0)):
+        core.take(told, data)
+    assert heard.count("run_complete") == 1
