@@ -15,8 +15,8 @@ from pathlib import Path
 from measure import Samples, noise_told, print_latencies
 
 from kedge.engine.reaper import Reaper
-from kedge.tools.commands import Command
-from kedge.tools.environment import shell_environment
+from kedge.tools.process.command import Command
+from kedge.tools.process.environment import shell_environment
 from kedge.tools.sandbox import bubblewrap, landlock
 from kedge.tools.sandbox.policy import Hold
 from tests.tools.hands import Hands

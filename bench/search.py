@@ -14,12 +14,12 @@ from pathlib import Path
 
 from measure import Samples, noise_told, print_table, wait_quiet
 
-from kedge.tools.edit import EDIT
-from kedge.tools.glob import GLOB
-from kedge.tools.grep import GREP
+from kedge.tools.builtin.edit import EDIT
+from kedge.tools.builtin.glob import GLOB
+from kedge.tools.builtin.grep import GREP
 from kedge.tools.port import Tool
-from kedge.tools.ripgrep import program
-from kedge.tools.text_files import digest_of
+from kedge.tools.search.ripgrep import program
+from kedge.tools.text.text_file import digest_of
 from tests.tools.hands import Hands
 
 FILES = 50_000

@@ -22,7 +22,7 @@ from kedge.engine.tasks import Tasks
 from kedge.files.versions import Versions
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore
-from kedge.tools.replacing import replace
+from kedge.tools.text.atomic_write import replace
 
 FILES = 50_000
 ROUNDS = 5

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from kedge.agent.params import decoded, input_schema
-from kedge.tools.bash import BASH
+from kedge.tools.builtin.bash import BASH
+from kedge.tools.builtin.ls import LS
+from kedge.tools.builtin.multiedit import MULTIEDIT
+from kedge.tools.builtin.question import QUESTION
+from kedge.tools.builtin.todos import TODOS
+from kedge.tools.builtin.view import VIEW
+from kedge.tools.builtin.write import WRITE
 from kedge.tools.errors import ToolError
-from kedge.tools.ls import LS
-from kedge.tools.multiedit import MULTIEDIT
 from kedge.tools.port import Tool
-from kedge.tools.question import QUESTION
-from kedge.tools.todos import TODOS
-from kedge.tools.view import VIEW
-from kedge.tools.write import WRITE
 
 TODO = '{"todos": [{"content": "a", "status": "pending"}]}'
 EDITS = (

@@ -16,10 +16,10 @@ from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.runs import Usage
-from kedge.tools.grep import GREP
+from kedge.tools.builtin.grep import GREP
+from kedge.tools.builtin.view import VIEW
+from kedge.tools.builtin.write import WRITE
 from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.view import VIEW
-from kedge.tools.write import WRITE
 from tests.agent.hands import Hands, NamedTool, Params
 from tests.agent.pilot import KEY, Pilot, reason_of
 from tests.support.harness import Kedge

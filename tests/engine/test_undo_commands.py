@@ -15,7 +15,7 @@ import pytest
 from kedge.engine import keeping
 from kedge.engine.changed import session_files
 from kedge.engine.turn import TurnContext
-from kedge.files.scanning import Difference
+from kedge.files.scan import Difference
 from kedge.protocol.events import FileChange
 from kedge.protocol.files import FilesConflict
 from kedge.store.files_port import NewWork
@@ -127,7 +127,7 @@ async def test_a_file_that_only_comes_into_sight_is_not_taken_for_a_new_one(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command that stops ignoring a directory did not make what is in it."""
-    monkeypatch.setattr("kedge.files.scanning.TICK_NS", 0)
+    monkeypatch.setattr("kedge.files.scan.TICK_NS", 0)
     (root / ".gitignore").write_text("secret\n")
     (root / "secret").write_text("a person's")
     turn.by_command("work", lambda: (root / ".gitignore").write_text(""))
@@ -141,7 +141,7 @@ async def test_a_file_that_only_comes_into_sight_is_not_taken_for_a_new_one(
 async def test_a_tree_that_is_too_large_is_said_to_be_unwatched(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kedge.files.tracked.MAX_FILES", 1)
+    monkeypatch.setattr("kedge.files.listing.MAX_FILES", 1)
     for name in ("a", "b", "c"):
         (root / name).write_text("one")
     turn.by_command("work", lambda: (root / "a").write_text("two"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kedge.engine.changed import session_files
-from kedge.files import planning
-from kedge.files.planning import Change
+from kedge.files import restore_plan
+from kedge.files.restore_plan import Change
 from kedge.files.states import State
 from kedge.protocol.files import FilesConflict, Rewound
 from kedge.store.port import LeftProcess
@@ -234,7 +234,7 @@ JOB = "background_job"
 def test_a_chain_of_changes_goes_back_to_before_our_first_one(
     chain: list[Change], then: State, expected: State, verdict: str
 ) -> None:
-    (wish,) = planning.wishes_of(chain)
+    (wish,) = restore_plan.wishes_of(chain)
     assert (wish.then, wish.expected) == (then, expected)
     found = "unsure" if wish.unsure else "ours" if wish.is_ours else "changed"
     assert found == verdict

@@ -169,7 +169,7 @@ async def test_an_undo_that_the_disk_refuses_is_taken_back(tmp_path: Path, monke
 
     async with server(tmp_path) as kedge:
         with monkeypatch.context() as patch:
-            patch.setattr("kedge.files.restoring.os.replace", replace)
+            patch.setattr("kedge.files.restore.os.replace", replace)
             with pytest.raises(Exception, match="No space left"):
                 await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id)
         assert tree_of(tmp_path / "workspace") == place.after

@@ -125,7 +125,7 @@ def test_an_object_that_the_repository_replaces_is_still_itself(root: Path) -> N
 
 
 def test_a_large_file_is_not_taken_from_git_either(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kedge.files.scanning.MAX_KEPT_BYTES", 2)
+    monkeypatch.setattr("kedge.files.scan.MAX_KEPT_BYTES", 2)
     monkeypatch.setattr("kedge.files.states.MAX_KEPT_BYTES", 2)
     versions = Versions(tmp_path)
     versions.trees.look(os.fsencode(root), ENV, 2**30)
@@ -136,7 +136,7 @@ def test_a_large_file_is_not_taken_from_git_either(root: Path, tmp_path: Path, m
 
 
 def test_many_objects_are_fetched_some_at_a_time(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kedge.files.scanning.BATCH_BYTES", 4)
+    monkeypatch.setattr("kedge.files.scan.BATCH_BYTES", 4)
     versions = Versions(tmp_path)
     versions.trees.look(os.fsencode(root), ENV, 2**30)
     for name in ("a", "b", "d/c"):

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from kedge.agent.repository import repository_state
-from kedge.files import git_objects, tracked
-from kedge.files.environment import env_outside, find_program
-from kedge.files.git_environment import LIST_PROGRAMS, hardened_git_env, without_programs
-from kedge.tools.names import Names
+from kedge.files import git_objects, listing
+from kedge.files.environment import LIST_PROGRAMS, env_outside, find_program, hardened_git_env, without_programs
+from kedge.tools.search.file_index import Names
 
 HOOKS = ("post-index-change", "pre-commit", "post-checkout", "reference-transaction", "fsmonitor-watchman")
 
@@ -114,7 +113,7 @@ async def test_nothing_that_a_repository_configures_is_started(hostile: Hostile)
     assert state is not None
     assert " M a.txt" in state
     root = os.fsencode(hostile.root)
-    listed = await asyncio.to_thread(tracked.tracked, root, hostile.env)
+    listed = await asyncio.to_thread(listing.tracked, root, hostile.env)
     assert b"a.txt" in listed.paths
     await asyncio.to_thread(git_objects.index_of, root, hostile.env, listed.paths)
     await asyncio.to_thread(git_objects.ignored, root, hostile.env, [b"a.txt"])
@@ -162,7 +161,7 @@ def test_a_bare_repository_in_the_workspace_is_not_taken_for_one(tmp_path: Path)
     (bare / "trap").write_text(f"#!/bin/sh\ntouch {sprung}\n")
     (bare / "trap").chmod(0o755)
     subprocess.run(["git", "-C", str(bare), "config", "core.fsmonitor", str(bare / "trap")], check=True)
-    listed = tracked.tracked(os.fsencode(bare), os.environ)
+    listed = listing.tracked(os.fsencode(bare), os.environ)
     assert b"HEAD" in listed.paths  # listed by ripgrep, like any other directory
     assert not sprung.exists()
 
@@ -182,7 +181,7 @@ def test_a_git_of_the_workspace_is_not_started_although_its_directory_is_first_i
         (programs / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{workspace / place}:{os.environ['PATH']}"}
     assert asyncio.run(repository_state(workspace, env)) is not None
-    listed = tracked.tracked(os.fsencode(workspace), env)
+    listed = listing.tracked(os.fsencode(workspace), env)
     assert b".venv/bin/git" in listed.paths
     assert not sprung.exists()
     # Nor is one that a link outside leads to.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kedge.files import scanning, trees
+from kedge.files import scan, versions
+from kedge.files.listing import Uncovered
 from kedge.files.states import ABSENT, UNSEEN, Observed, State, digest_of
-from kedge.files.tracked import Uncovered
 from kedge.files.versions import Versions
 
 
@@ -55,18 +55,18 @@ def test_a_change_in_the_same_tick_of_the_clock_is_seen(watched: Watched) -> Non
 
 
 def test_an_unchanged_file_is_not_read_again(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "TICK_NS", -(10**12))  # every stamp is old enough
+    monkeypatch.setattr(scan, "TICK_NS", -(10**12))  # every stamp is old enough
     (watched.root / "file").write_text("one")
     watched.look()
     watched.restart()
     read: list[bytes] = []
-    real = scanning.observe
+    real = scan.observe
 
     def observe(path: bytes, at: int | None = None) -> Observed:
         read.append(path)
         return real(path, at)
 
-    monkeypatch.setattr(scanning, "observe", observe)
+    monkeypatch.setattr(scan, "observe", observe)
     assert watched.look() == []
     assert read == [], "also after a restart"
 
@@ -119,7 +119,7 @@ def git(root: Path, *words: str) -> None:
 @pytest.fixture
 def old(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From here on, what happened before is old: the clock of the file system has moved on."""
-    monkeypatch.setattr(scanning, "TICK_NS", 0)
+    monkeypatch.setattr(scan, "TICK_NS", 0)
     probe = watched.root.parent / "probe"
 
     def pass_() -> None:
@@ -213,7 +213,7 @@ def test_a_file_that_vanishes_during_the_walk_takes_no_other_along(
             self._found.close()
 
     with monkeypatch.context() as patch:
-        patch.setattr("kedge.files.walking.os.scandir", Entries)
+        patch.setattr("kedge.files.listing.os.scandir", Entries)
         watched.look()
     entries = watched.versions.trees._tree(os.fsencode(watched.root)).entries
     assert len(entries) == 5
@@ -275,7 +275,7 @@ def test_a_tree_that_was_too_much_is_tried_again_after_a_while(
     (watched.root / "large").write_bytes(bytes(1000))
     with pytest.raises(Uncovered):
         watched.look(max_bytes=1000)
-    monkeypatch.setattr(trees, "UNCOVERED_S", -1.0)
+    monkeypatch.setattr(versions, "UNCOVERED_S", -1.0)
     assert watched.look() == []
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kedge.files import restoring
-from kedge.files.restoring import Changed, Step
+from kedge.files import restore
+from kedge.files.restore import Changed, Step
 from kedge.files.states import ABSENT, State, digest_of, observe_below
 
 
 def restored(root: Path, name: str, now: State, then: State) -> None:
     step = Step(os.fsencode(root / name), now, then)
-    restoring.restore(step, lambda _: b"old", "undo-1", os.fsencode(root))
+    restore.restore(step, lambda _: b"old", "undo-1", os.fsencode(root))
 
 
 OLD = State("file", digest_of(b"old"), 0o644, 3)
@@ -52,14 +52,14 @@ def test_what_is_behind_a_link_is_not_this_path(root: Path, link: str) -> None:
 
 def test_a_link_that_comes_in_the_middle_of_a_step_is_not_followed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look and the write: as a job that works against us would."""
-    new, real = state(root, "d/deep/file"), restoring._check
+    new, real = state(root, "d/deep/file"), restore._check
 
     def swap(step: Step, current: State) -> None:
         real(step, current)
         (root / "d").rename(root / "was")
         (root / "d").symlink_to(root.parent / "elsewhere")
 
-    monkeypatch.setattr(restoring, "_check", swap)
+    monkeypatch.setattr(restore, "_check", swap)
     with pytest.raises(Changed):
         restored(root, "d/deep/file", new, OLD)
     assert (root.parent / "elsewhere/deep/file").read_bytes() == b"new"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.files import tracked
-from kedge.files.tracked import Uncovered
+from kedge.files import listing
+from kedge.files.listing import Uncovered
 
 
 def test_a_program_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_a_program_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypat
     program.chmod(0o755)
     root = tmp_path / "root"
     root.mkdir()
-    monkeypatch.setattr(tracked, "LIST_S", 0.2)
+    monkeypatch.setattr(listing, "LIST_S", 0.2)
     env = {"PATH": f"{program.parent}:{os.defpath}"}
     with pytest.raises(Uncovered, match="takes over"):
-        tracked.tracked(os.fsencode(root), env)
+        listing.tracked(os.fsencode(root), env)

@@ -18,7 +18,7 @@ from kedge.server.metrics import Metrics
 from kedge.server.operations import Operation
 from kedge.server.table import OPERATIONS
 from kedge.store.sqlite.store import SqliteStore
-from kedge.tools.names import Names
+from kedge.tools.search.file_index import Names
 from tests.server.client import LIMIT_S, Client, unix
 from tests.server.scripted import ScriptedAgent
 

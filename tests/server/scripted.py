@@ -16,7 +16,7 @@ from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
 from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
-from kedge.tools.jobs import AllJobs
+from kedge.tools.process.jobs import AllJobs
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins

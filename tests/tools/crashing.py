@@ -18,7 +18,7 @@ from kedge.engine import cgroups
 from kedge.engine.engine import Engine
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore, random_id
-from kedge.tools.jobs import AllJobs
+from kedge.tools.process.jobs import AllJobs
 from tests.tools.turns import BashTurn
 
 

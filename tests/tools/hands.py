@@ -15,8 +15,8 @@ from kedge.engine import cgroups, processes
 from kedge.protocol.requests import Answer
 from kedge.store.port import LeftProcess
 from kedge.tools import registry
-from kedge.tools.jobs import Jobs
 from kedge.tools.port import Output, RunAs, Tool, Want
+from kedge.tools.process.jobs import Jobs
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.support.reaping import reaped
 

@@ -13,10 +13,11 @@ import pytest
 from kedge.config.schema import PermissionsConfig
 from kedge.engine import processes
 from kedge.protocol.runs import RunOptions
-from kedge.tools import bash, commands, shell
+from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import Allow
+from kedge.tools.process import command, spawn
 from tests.support.processes import is_alive
 from tests.tools.hands import Hands
 
@@ -182,7 +183,7 @@ async def test_a_command_that_takes_too_long_goes_on_as_a_job(hands: Hands, monk
 
 
 async def test_what_a_shell_leaves_running_becomes_a_job(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "DRAIN_S", 0.1)
+    monkeypatch.setattr(command, "DRAIN_S", 0.1)
     result = await hands.call("bash", command="sleep 300 & echo $!")
     pid = int(result.content.splitlines()[0])
     assert f"[exit code 0; still running in the background: sleep (process {pid}). It is job " in result.content
@@ -243,8 +244,8 @@ async def test_without_bash_the_plain_shell_does(hands: Hands, monkeypatch: pyte
     def no_bash(*_: object, **__: object) -> None:
         return None
 
-    monkeypatch.setattr(shell.shutil, "which", no_bash)
-    monkeypatch.setattr(shell, "BASHES", ())
+    monkeypatch.setattr(spawn.shutil, "which", no_bash)
+    monkeypatch.setattr(spawn, "BASHES", ())
     assert (await hands.call("bash", command="echo ${BASH_VERSION:-none}")).content == "none"
 
 
@@ -285,7 +286,7 @@ async def test_a_disk_that_fails_loses_the_file_and_nothing_else(hands: Hands) -
 async def test_a_file_that_grows_too_large_says_how_much_it_holds(
     hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kedge.tools.saved.MAX_BYTES", 100_000)
+    monkeypatch.setattr("kedge.tools.process.output.MAX_BYTES", 100_000)
     result = await hands.call("bash", command="seq 1 100000")
     saved = next(hands.scratch.iterdir())
     assert f"Its first {saved.stat().st_size:,} bytes are in {saved}" in result.content
@@ -293,7 +294,7 @@ async def test_a_file_that_grows_too_large_says_how_much_it_holds(
 
 
 async def test_old_files_make_room_for_new_ones(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kedge.tools.saved.MAX_DIRECTORY_BYTES", 1_000_000)
+    monkeypatch.setattr("kedge.tools.process.output.MAX_DIRECTORY_BYTES", 1_000_000)
     for _ in range(5):
         await hands.call("bash", command="seq 1 100000")
     assert len(list(hands.scratch.iterdir())) == 2

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kedge.tools.edit import EDIT
-from kedge.tools.editing import written
+from kedge.tools.builtin.edit import EDIT
+from kedge.tools.builtin.multiedit import MULTIEDIT, OneEdit
+from kedge.tools.builtin.write import WRITE, plan
 from kedge.tools.errors import ToolError
-from kedge.tools.multiedit import MULTIEDIT, OneEdit
 from kedge.tools.port import Output, Tool
-from kedge.tools.text_files import digest_of
-from kedge.tools.write import WRITE, plan
+from kedge.tools.text.edit_plan import written
+from kedge.tools.text.text_file import digest_of
 from tests.tools.hands import Hands
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.tools.environment import environment, safe_path, shell_environment, unapproved_environment
-from kedge.tools.shell import find_shell
+from kedge.tools.process.environment import environment, safe_path, shell_environment, unapproved_environment
+from kedge.tools.process.spawn import find_shell
 
 PLAIN = {"HOME": "/somewhere", "USER": "k", "LANG": "de_DE.UTF-8", "TZ": "Europe/Berlin", "EDITOR": "vi", "EXTRA": "x"}
 CHANGES_THE_SHELL = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.tools.fuzzy import best
+from kedge.tools.search.file_index import best
 
 NAMES = [
     "README.md",

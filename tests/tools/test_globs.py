@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kedge.tools import globs
 from kedge.tools.errors import ToolError
-from kedge.tools.ripgrep import program
+from kedge.tools.search import globs
+from kedge.tools.search.ripgrep import program
 
 NAMES = ["a.py", "b.py", "src/a.py", "src/b.ts", "src/deep/a.py", "src/deep/x[1].py", "lib/e.ts", "src/.hidden/c.tsx"]
 PIECES = st.sampled_from(["*", "**", "?", "/", "a", "b", ".py", ".ts", "src", "deep", "[ab]", "x", "lib"])

@@ -11,8 +11,8 @@ import pytest
 
 from kedge.engine.reaper import Reaper
 from kedge.protocol.errors import NotFound
-from kedge.tools import jobs
 from kedge.tools.errors import ToolError
+from kedge.tools.process import jobs
 from tests.support.processes import is_alive
 from tests.tools.hands import Hands
 
@@ -119,7 +119,7 @@ async def test_there_are_only_so_many(hands: Hands, monkeypatch: pytest.MonkeyPa
 
 async def test_one_too_many_that_is_at_work_already_is_ended(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MAX_JOBS", 0)
-    monkeypatch.setattr("kedge.tools.bash.BACKGROUND_AFTER_S", 0.1)
+    monkeypatch.setattr("kedge.tools.builtin.bash.BACKGROUND_AFTER_S", 0.1)
     with pytest.raises(ToolError, match="background jobs at work"):
         await hands.call("bash", command="echo $$ > pid; sleep 300")
     assert not is_alive(int((hands.directory / "pid").read_text()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.tools.jobs import AllJobs
+from kedge.tools.process.jobs import AllJobs
 from tests.support.harness import Kedge
 from tests.support.processes import is_alive
 from tests.support.reader import LIMIT_S

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
-from kedge.tools.matching import MAX_PLACES, find
+from kedge.tools.text.match import MAX_PLACES, find
 
 LINES = st.lists(st.text(alphabet="ab x\t{}é😀", max_size=6), min_size=1, max_size=12)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.tools import names as module
-from kedge.tools.names import FRESH_S, Names
+from kedge.tools.search import file_index as module
+from kedge.tools.search.file_index import FRESH_S, Names
 
 
 class Clock:

@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.tools.output import Cleaner, Excerpt
+from kedge.tools.process.output import Cleaner, Excerpt
 
 # Few characters, so that what must not be separated meets often: CRLF, accents, joined emoji, skin colours.
 LETTERS = "ab\n\r\u0301\u0300\u200d\U0001f469\U0001f3fd\U0001f52cé世"

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from kedge.protocol.requests import Answer
-from kedge.tools.agent import AGENT
+from kedge.tools.builtin.agent import AGENT
+from kedge.tools.builtin.question import QUESTION
+from kedge.tools.builtin.todos import TODOS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
-from kedge.tools.question import QUESTION
-from kedge.tools.todos import TODOS
 from tests.tools.hands import Hands
 
 

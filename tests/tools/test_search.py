@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from kedge.config.schema import PermissionsConfig
 from kedge.protocol.runs import RunOptions
+from kedge.tools.builtin.glob import GLOB
+from kedge.tools.builtin.grep import GREP
+from kedge.tools.builtin.ls import LS
 from kedge.tools.errors import ToolError
-from kedge.tools.glob import GLOB
-from kedge.tools.grep import GREP
-from kedge.tools.ls import LS
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
-from kedge.tools.searching import files, start_of
+from kedge.tools.search.file_search import files, start_of
 from tests.tools.hands import Hands
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
-from kedge.tools.text_files import MAX_EDIT_BYTES, BinaryFile, decode, read
+from kedge.tools.text.text_file import MAX_EDIT_BYTES, BinaryFile, decode, read
 
 ENDS = st.sampled_from(["\n", "\r\n"])
 BOMS = [b"", codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kedge.tools import reading
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output
+from kedge.tools.text import paging
 from tests.tools.hands import Hands
 
 LIMIT_S = 20.0
@@ -88,9 +88,9 @@ def test_every_page_is_what_splitting_the_text_gives(
     path.write_bytes(text.encode())
     expected = text.removesuffix("\n").split("\n") if text else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_PIECE", 7)  # characters and line ends fall on the border of two pieces
-        page = reading.read(path, offset, limit, reading.threading.Event())
-    assert isinstance(page, reading.Page)
+        patch.setattr(paging, "_PIECE", 7)  # characters and line ends fall on the border of two pieces
+        page = paging.read(path, offset, limit, paging.threading.Event())
+    assert isinstance(page, paging.Page)
     assert page.total == len(expected)
     assert page.lines == [line.removesuffix("\r") for line in expected[offset - 1 : offset - 1 + limit]]
     assert page.goes_on == (bool(expected) and offset - 1 + len(page.lines) < len(expected))
@@ -194,7 +194,7 @@ async def test_an_image_is_shown_to_a_model_that_sees(hands: Hands, data: bytes,
 
 async def test_an_image_that_no_provider_takes_is_refused(hands: Hands) -> None:
     with pytest.raises(ToolError, match="make a smaller copy"):
-        await view(hands, PNG + b"\0" * reading.MAX_IMAGE_BYTES)
+        await view(hands, PNG + b"\0" * paging.MAX_IMAGE_BYTES)
 
 
 async def test_a_missing_file_brings_similar_names(hands: Hands) -> None:
@@ -245,7 +245,7 @@ async def test_a_file_that_may_not_be_read_says_why(hands: Hands, monkeypatch: p
     def denied(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(reading.os, "open", denied)
+    monkeypatch.setattr(paging.os, "open", denied)
     with pytest.raises(ToolError, match="Permission denied"):
         await view(hands, "x")
 
@@ -284,13 +284,13 @@ async def test_a_cancelled_view_stops_reading(hands: Hands, monkeypatch: pytest.
     loop = asyncio.get_running_loop()
     began = asyncio.Event()
 
-    def endless(fd: int, head: bytes, stop: reading.threading.Event) -> object:
+    def endless(fd: int, head: bytes, stop: paging.threading.Event) -> object:
         loop.call_soon_threadsafe(began.set)
         while not stop.wait(0.01):
             yield b"more\n"
         loop.call_soon_threadsafe(stopped.set)
 
-    monkeypatch.setattr(reading, "_pieces", endless)
+    monkeypatch.setattr(paging, "_pieces", endless)
     call = asyncio.create_task(view(hands, "x"))
     async with asyncio.timeout(LIMIT_S):
         await began.wait()

@@ -22,14 +22,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge.config.schema import Config, FetchConfig
-from kedge.tools import download, encodings
-from kedge.tools.addresses import is_public
-from kedge.tools.download import DOWNLOAD
-from kedge.tools.encodings import web_encoding
+from kedge.tools.builtin import download
+from kedge.tools.builtin.download import DOWNLOAD
+from kedge.tools.builtin.fetch import FETCH, MAX_BYTES
 from kedge.tools.errors import ToolError
-from kedge.tools.fetch import FETCH, MAX_BYTES
-from kedge.tools.html_text import markdown_of
 from kedge.tools.port import Output, Tool
+from kedge.tools.text import encodings
+from kedge.tools.text.encodings import web_encoding
+from kedge.tools.web.addresses import is_public
+from kedge.tools.web.html import markdown_of
 from tests.tools.hands import Hands
 
 CHARSET = "punycode"
@@ -254,7 +255,7 @@ async def test_a_certificate_is_checked_against_the_name(
 
 
 async def test_a_download_appears_whole_or_not_at_all(place: Hands, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kedge.tools.download.MAX_BYTES", 8 * 1024 * 1024)
+    monkeypatch.setattr("kedge.tools.builtin.download.MAX_BYTES", 8 * 1024 * 1024)
     base = f"http://127.0.0.1:{port}"
     output = await call(DOWNLOAD, place, url=f"{base}/large", path="deep/large.bin")
     assert (place.directory / "deep/large.bin").stat().st_size == 6 * 1024 * 1024

@@ -15,9 +15,9 @@ from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ToolWriter
 from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
-from kedge.tools.bash import BASH, BashParams
-from kedge.tools.jobs import AllJobs
+from kedge.tools.builtin.bash import BASH, BashParams
 from kedge.tools.port import RunAs
+from kedge.tools.process.jobs import AllJobs
 from kedge.tools.sandbox.sandbox import Sandbox
 
 

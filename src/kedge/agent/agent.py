@@ -33,8 +33,8 @@ from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
-from kedge.tools.jobs import AllJobs
 from kedge.tools.port import Tool
+from kedge.tools.process.jobs import AllJobs
 from kedge.tools.registry import TOOLS
 
 

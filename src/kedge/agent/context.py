@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge.config.schema import Config
-from kedge.files.opening import open_file
+from kedge.files.safe_open import open_file
 
 MAX_FILE_BYTES = 64 * 1024  # about 16,000 tokens: what is longer is a manual, to be read when needed
 MAX_ALL_BYTES = 192 * 1024

@@ -19,7 +19,7 @@ from kedge.protocol.runs import RunKind
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
     from kedge.agent.logins import Logins
-    from kedge.tools.jobs import AllJobs
+    from kedge.tools.process.jobs import AllJobs
 
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
 

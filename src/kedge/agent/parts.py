@@ -16,8 +16,8 @@ from kedge.config.schema import Config
 from kedge.models.choose import Chooser, Local
 from kedge.models.client import Models
 from kedge.models.keys.credentials import Credentials
-from kedge.tools.jobs import AllJobs
 from kedge.tools.port import Tool
+from kedge.tools.process.jobs import AllJobs
 
 Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
 LocalOf = Callable[[Path, Mapping[str, str], Tell], Local]

@@ -16,8 +16,8 @@ from kedge.engine.writing import ShellWriter, ToolWriter
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
-from kedge.tools.jobs import Jobs
 from kedge.tools.port import Process, RunAs
+from kedge.tools.process.jobs import Jobs
 from kedge.tools.sandbox.sandbox import Sandbox
 
 # The way into our own server is nothing for the programs that a model starts.

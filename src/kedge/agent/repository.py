@@ -13,8 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from kedge.agent.context import levels
-from kedge.files.environment import env_outside, find_program, possible
-from kedge.files.git_environment import GIT_OPTIONS, LIST_PROGRAMS, hardened_git_env, without_programs
+from kedge.files.environment import (
+    GIT_OPTIONS,
+    LIST_PROGRAMS,
+    env_outside,
+    find_program,
+    hardened_git_env,
+    possible,
+    without_programs,
+)
 
 GONE_S = 0.5  # for a git that was killed to be gone
 LIMIT_S = 1.0  # a repository that takes longer is described by what it is: there

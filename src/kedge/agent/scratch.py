@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from kedge.files.opening import remove_tree
+from kedge.files.safe_open import remove_tree
 
 KEPT_S = 30 * 86_400  # as long as the story of what was done
 

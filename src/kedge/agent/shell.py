@@ -13,9 +13,9 @@ from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import possible
-from kedge.tools import bash
+from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
-from kedge.tools.jobs import AllJobs
+from kedge.tools.process.jobs import AllJobs
 
 _NOT_STARTED = 126  # what shells say of a command that they could not run
 

@@ -6,10 +6,9 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from kedge.files import planning
+from kedge.files import restore_plan
 from kedge.files.blobs import Blobs
-from kedge.files.counting import MAX_COUNTED_BYTES, counts
-from kedge.files.diffs import diff
+from kedge.files.diffs import MAX_COUNTED_BYTES, counts, diff
 from kedge.files.states import State, decode
 from kedge.files.versions import Versions
 from kedge.protocol.files import SessionFile, SessionFiles
@@ -43,12 +42,14 @@ def _files(changes: Sequence[KeptChange], blobs: Blobs, prefix: bytes, with_diff
     times: dict[bytes, int] = {}
     for change in changes:
         times[change.path] = times.get(change.path, 0) + 1
-    wishes = planning.wishes_of(planning.Change(each.path, decode(each.before), decode(each.after)) for each in changes)
+    wishes = restore_plan.wishes_of(
+        restore_plan.Change(each.path, decode(each.before), decode(each.after)) for each in changes
+    )
     files: list[SessionFile] = []
     left = MAX_DIFF_CHARS
     for wish in sorted(wishes):
         before, after = wish.then, wish.expected
-        if before == after or planning.is_hollow(before, after):
+        if before == after or restore_plan.is_hollow(before, after):
             continue
         name = whole_characters(os.fsdecode(wish.path.removeprefix(prefix)))
         added, removed = counts(before, after, blobs)
@@ -59,7 +60,7 @@ def _files(changes: Sequence[KeptChange], blobs: Blobs, prefix: bytes, with_diff
         files.append(
             SessionFile(
                 path=name,
-                status=planning.status_of(before, after),
+                status=restore_plan.status_of(before, after),
                 versions=times[wish.path],
                 added=added,
                 removed=removed,

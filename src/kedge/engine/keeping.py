@@ -23,8 +23,9 @@ from kedge.engine.groups import KeptGroups
 from kedge.engine.persist import persist
 from kedge.engine.sweeping import Sweeper
 from kedge.engine.tasks import Tasks
-from kedge.files.counting import counts as lines_of
-from kedge.files.scanning import Difference
+from kedge.files.diffs import counts as lines_of
+from kedge.files.listing import Uncovered
+from kedge.files.scan import Difference
 from kedge.files.states import (
     ABSENT,
     DIRECTORY,
@@ -37,7 +38,6 @@ from kedge.files.states import (
     hollow_above,
     observe_resolved,
 )
-from kedge.files.tracked import Uncovered
 from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError, NotFound
 from kedge.protocol.files import Unsure

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kedge import failpoints
 from kedge.engine.persist import persist
-from kedge.files import planning, restoring
-from kedge.files.planning import Change, Plan, Wish, reversed_steps
-from kedge.files.restoring import Changed, Step
+from kedge.files import restore, restore_plan
+from kedge.files.restore import Changed, Step
+from kedge.files.restore_plan import Change, Plan, Wish, reversed_steps
 from kedge.files.states import decode, observe_below
 from kedge.protocol.errors import NotFound, SessionBusy, Unavailable
 from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
@@ -121,7 +121,7 @@ class Rewinder:
                 await self._recover(undo)
 
     async def _recover(self, undo: Undo) -> None:
-        steps = planning.decode_steps(undo.plan)
+        steps = restore_plan.decode_steps(undo.plan)
         forward = reversed_steps(steps) if undo.state == "redoing" else steps
         stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
         try:
@@ -161,7 +161,7 @@ class Rewinder:
             undo = await self._store.files.last_undo(workspace_id, session_id)
             if undo is None:
                 raise NothingToRedo
-            wishes = [Wish(step.path, step.then, step.now) for step in planning.decode_steps(undo.plan)]
+            wishes = [Wish(step.path, step.then, step.now) for step in restore_plan.decode_steps(undo.plan)]
             plan = await self._planned(workspace_id, wishes, keeps=False)
             told = self._told(workspace_id, plan)
             if dry_run:
@@ -176,7 +176,7 @@ class Rewinder:
         files = self._store.files
         await self._keeper.look_for_jobs(workspace_id)
         changes = map(_states, await files.changes(workspace_id, session_id, cut.seq, with_unsure=True))
-        wishes = planning.wishes_of(changes, include_unsure=how.include_unsure)
+        wishes = restore_plan.wishes_of(changes, include_unsure=how.include_unsure)
         plan = await self._planned(workspace_id, wishes, keeps=not how.is_dry)
         told = self._told(workspace_id, plan)
         notes = [
@@ -189,7 +189,7 @@ class Rewinder:
         if plan.has_obstacles and not how.force:
             raise FilesConflict(_refusal(told, "force overwrites what was changed, and leaves the rest alone"), told)
         steps = plan.to_do()
-        encoded = planning.encode_steps(steps)
+        encoded = restore_plan.encode_steps(steps)
         undo_id = await persist(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
         session = await self._carried_out(workspace_id, undo_id, steps, encoded)
         return _rewound(session, cut.prompt, told, notes)
@@ -198,7 +198,7 @@ class Rewinder:
         failpoints.hit("undo.begun")
         try:
             stop = os.fsencode(self._root_of(workspace_id))
-            await asyncio.to_thread(restoring.carry_out, steps, self._keeper.versions.blobs.get, _mark(undo_id), stop)
+            await asyncio.to_thread(restore.carry_out, steps, self._keeper.versions.blobs.get, _mark(undo_id), stop)
         except (OSError, sqlite3.Error, Changed) as error:
             is_whole = await self._taken_back(workspace_id, undo_id, steps)
             why = f"{error} was changed meanwhile" if isinstance(error, Changed) else str(error)
@@ -227,16 +227,16 @@ class Rewinder:
 
     def _restore_rest(self, steps: Sequence[Step], mark: str, stop: bytes) -> None:
         """Whatever state each path is in; one that somebody changed meanwhile is theirs."""
-        for step in restoring.ordered(steps):
+        for step in restore.ordered(steps):
             try:
-                restoring.restore(step, self._keeper.versions.blobs.get, mark, stop)
+                restore.restore(step, self._keeper.versions.blobs.get, mark, stop)
             except Changed:
                 log.warning("%r was changed meanwhile, and stays as it is", step.path)
 
     async def _planned(self, workspace_id: str, wishes: Sequence[Wish], *, keeps: bool) -> Plan:
         root, blobs = os.fsencode(self._root_of(workspace_id)), self._keeper.versions.blobs
         try:
-            return await asyncio.to_thread(planning.plan, wishes, blobs, root, keeps=keeps)
+            return await asyncio.to_thread(restore_plan.plan, wishes, blobs, root, keeps=keeps)
         except (OSError, sqlite3.Error) as error:
             raise Unavailable("files_unavailable", f"the files cannot be read ({error}); nothing changed") from error
 
@@ -251,11 +251,11 @@ class Rewinder:
         return [
             FileStep(
                 path=whole_characters(os.fsdecode(step.path.removeprefix(prefix))),
-                status=planning.status_of(step.now, step.then),
+                status=restore_plan.status_of(step.now, step.then),
                 obstacle=obstacle,
             )
             for step, obstacle in sorted(plan.steps, key=lambda each: each.step.path)
-            if planning.is_refusal(obstacle) or not planning.is_hollow(step.now, step.then)
+            if restore_plan.is_refusal(obstacle) or not restore_plan.is_hollow(step.now, step.then)
         ]
 
 
@@ -275,7 +275,7 @@ def _mark(undo_id: int) -> str:
 
 
 def _refusal(files: Sequence[FileStep], advice: str) -> str:
-    blocked = [file for file in files if planning.is_refusal(file.obstacle)]
+    blocked = [file for file in files if restore_plan.is_refusal(file.obstacle)]
     named = ", ".join(f"{file.path} ({_WORDS[file.obstacle]})" for file in blocked[:_NAMED] if file.obstacle)
     rest = f" and {len(blocked) - _NAMED} more" if len(blocked) > _NAMED else ""
     return f"nothing was touched, because of {named}{rest}; {advice}"

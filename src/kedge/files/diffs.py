@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import difflib
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
 
-from kedge.files.sequences import BoundedMatcher, TooMuchWork
+from kedge.files.blobs import Blobs
+from kedge.files.states import State
 
 MAX_DIFF_CHARS = 20_000  # in a result or a request; the files themselves have the rest
 MAX_DIFF_LINES = 20_000  # more lines than that are only counted
@@ -98,3 +102,59 @@ def _lines(text: str) -> list[str]:
 
 def _same_at_start(old: list[str], new: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+
+
+# --- How many lines of a file came and went: quick, also for thousands of files, so whatever their order.
+
+MAX_COUNTED_BYTES = 1024 * 1024  # of one file; a larger one is no text that people read
+
+
+def counts(before: State, after: State, blobs: Blobs) -> tuple[int, int]:
+    """Added and removed. Blocks: not for the loop."""
+    was, is_now = _line_counts(before, blobs), _line_counts(after, blobs)
+    return (is_now - was).total(), (was - is_now).total()
+
+
+def _line_counts(state: State, blobs: Blobs) -> Counter[bytes]:
+    if state.kind != "file" or state.size > MAX_COUNTED_BYTES:
+        return Counter()
+    data = blobs.get(state.digest) or b""
+    return Counter() if b"\0" in data else Counter(data.splitlines())
+
+
+# --- `difflib.SequenceMatcher` with a bound on its work, which is quadratic and worse for texts made to be slow.
+
+T = TypeVar("T", bound=Hashable)
+
+
+class TooMuchWork(Exception):
+    """The comparison would take more steps than it may."""
+
+
+class BoundedMatcher(difflib.SequenceMatcher[T]):
+    """Raises `TooMuchWork` once all its comparisons together have taken more than `max_steps`.
+
+    A step is a pair of equal elements that the matcher looks at: some five million take a second.
+    """
+
+    a: Sequence[T]
+    b2j: dict[T, list[int]]
+    max_steps = 0
+    _steps = 0
+    _pairs: list[int] | None = None  # pairs of equal elements before each place of the first sequence
+
+    def set_seq1(self, a: Sequence[T]) -> None:
+        super().set_seq1(a)
+        self._pairs = None
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        if self._pairs is None:
+            counts = (1 + len(self.b2j.get(element, ())) for element in self.a)
+            self._pairs = list(accumulate(counts, initial=0))
+        end = len(self.a) if ahi is None else ahi
+        self._steps += self._pairs[end] - self._pairs[alo]
+        if self._steps > self.max_steps:
+            raise TooMuchWork
+        return super().find_longest_match(alo, ahi, blo, bhi)

@@ -14,9 +14,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kedge.files.environment import find_program
-from kedge.files.git_environment import GIT_OPTIONS
-from kedge.files.tracked import quiet
+from kedge.files.environment import GIT_OPTIONS, find_program
+from kedge.files.listing import quiet
 
 PREFIX = "git:"  # of a digest that names an object of git
 MIN_FILES = 200  # unknown ones; fewer are read as quickly

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kedge.files.opening import PathChanged, open_directory
+from kedge.files.safe_open import PathChanged, open_directory
 
 # Sources and small pictures are far below it. What is larger is mostly made by a program, and can be made again.
 MAX_KEPT_BYTES = 32 * 1024 * 1024

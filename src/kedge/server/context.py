@@ -16,8 +16,8 @@ from kedge.server.metrics import Metrics
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins
-    from kedge.tools.jobs import AllJobs
-    from kedge.tools.names import Names
+    from kedge.tools.process.jobs import AllJobs
+    from kedge.tools.search.file_index import Names
 
 
 class Agent(Protocol):

@@ -28,7 +28,7 @@ from kedge.server.metrics import Metrics
 from kedge.server.openapi import document
 from kedge.server.table import OPERATIONS
 from kedge.store.sqlite.store import SqliteStore
-from kedge.tools.names import Names
+from kedge.tools.search.file_index import Names
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The agent's hands: one module and one Markdown file for each tool."""
+"""The tools of the agent (`builtin/`), and the code they share."""

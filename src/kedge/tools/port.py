@@ -19,7 +19,7 @@ from kedge.protocol.messages import Image
 from kedge.protocol.requests import Answer
 
 if TYPE_CHECKING:
-    from kedge.tools.jobs import Jobs
+    from kedge.tools.process.jobs import Jobs
     from kedge.tools.sandbox.sandbox import Sandbox
 
 WantKind = Literal["read", "write", "execute", "fetch"]
@@ -131,4 +131,4 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def description(self) -> str:
         """The Markdown file beside the tool's module."""
-        return (Path(__file__).parent / f"{self.name}.md").read_text(encoding="utf-8").strip()
+        return (Path(__file__).parent / "builtin" / f"{self.name}.md").read_text(encoding="utf-8").strip()

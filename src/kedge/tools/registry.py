@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kedge.protocol.runs import Mode, Permissions, RunKind
-from kedge.tools.agent import AGENT
-from kedge.tools.bash import BASH
-from kedge.tools.download import DOWNLOAD
-from kedge.tools.edit import EDIT
-from kedge.tools.fetch import FETCH
-from kedge.tools.glob import GLOB
-from kedge.tools.grep import GREP
-from kedge.tools.job_kill import JOB_KILL
-from kedge.tools.job_output import JOB_OUTPUT
-from kedge.tools.ls import LS
-from kedge.tools.multiedit import MULTIEDIT
+from kedge.tools.builtin.agent import AGENT
+from kedge.tools.builtin.bash import BASH
+from kedge.tools.builtin.download import DOWNLOAD
+from kedge.tools.builtin.edit import EDIT
+from kedge.tools.builtin.fetch import FETCH
+from kedge.tools.builtin.glob import GLOB
+from kedge.tools.builtin.grep import GREP
+from kedge.tools.builtin.job_kill import JOB_KILL
+from kedge.tools.builtin.job_output import JOB_OUTPUT
+from kedge.tools.builtin.ls import LS
+from kedge.tools.builtin.multiedit import MULTIEDIT
+from kedge.tools.builtin.question import QUESTION
+from kedge.tools.builtin.todos import TODOS
+from kedge.tools.builtin.view import VIEW
+from kedge.tools.builtin.write import WRITE
 from kedge.tools.port import Tool
-from kedge.tools.question import QUESTION
-from kedge.tools.todos import TODOS
-from kedge.tools.view import VIEW
-from kedge.tools.write import WRITE
 
 TOOLS: tuple[Tool, ...] = (
     *(VIEW, LS, GLOB, GREP),

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from kedge.config.schema import SandboxConfig
-from kedge.tools.environment import unapproved_environment
 from kedge.tools.permissions.policy import Allow, Decision
+from kedge.tools.process.environment import unapproved_environment
 from kedge.tools.sandbox.launch import in_a_thread
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.permissions.bench import Bench

@@ -14,7 +14,7 @@ import pytest
 
 from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.engine import cgroups
-from kedge.tools.commands import Command
+from kedge.tools.process.command import Command
 from kedge.tools.sandbox import bubblewrap, kernel, landlock
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits
 from kedge.tools.sandbox.policy import CannotHold

@@ -20,7 +20,7 @@ from kedge.tools.permissions.paths import Ground
 from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Found, Policy, Refuse
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Want
-from kedge.tools.shell import find_shell
+from kedge.tools.process.spawn import find_shell
 
 # What a user's own program decided; None leaves it to the others.
 Hook = Callable[[str, Want], Allow | Refuse | None]

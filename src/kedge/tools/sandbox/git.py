@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from kedge.files.opening import read_regular_file
+from kedge.files.safe_open import read_regular_file
 from kedge.tools.sandbox.policy import is_below
 
 # Whoever writes these decides what git runs, outside of any sandbox, the next time that somebody uses it.

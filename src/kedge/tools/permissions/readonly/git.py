@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kedge.files.opening import read_regular_file
+from kedge.files.safe_open import read_regular_file
 from kedge.tools.permissions.shell.parse import UNKNOWN, Word, names
 
 # Options of the reading commands that only shape what is shown. None of them writes a file or runs a program.

@@ -1,0 +1,290 @@
+"""`bash`: a command in the workspace, watched while it runs, bounded in what it says, and never waited for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from kedge.files.environment import LIST_PROGRAMS, without_programs
+from kedge.protocol.text_safety import has_control, visible_line
+from kedge.tools.errors import ToolError
+from kedge.tools.paths import is_inside, resolve, shown_path
+from kedge.tools.permissions.readonly.git import may_run_programs
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.process.command import Command
+from kedge.tools.process.environment import environment, shell_environment, unapproved_environment
+from kedge.tools.process.jobs import Job
+from kedge.tools.sandbox.limits import UNAPPROVED, Limits
+from kedge.tools.sandbox.policy import CannotHold, Hold
+
+BACKGROUND_AFTER_S = 60.0
+MAX_TIMEOUT_S = 24 * 3600
+MAX_LIVE_CHARS = 100_000  # streamed to whoever watches; who wants more reads the file
+# Whoever is asked could not see what such a command does, and nobody types one.
+_CONTROL = (
+    "The command was not run: there is a control character in it (like ESC, CR or NUL). Write it as an escape, like "
+    "$'\\x1b' or printf '\\033', or put the text into a file with write and use that."
+)
+_LIST_PROGRAMS_S = 5.0
+_TOLD_FROM_S = 10.0  # how long it took is said of commands that took long: the others say the same each time
+
+
+# What programs print when the sandbox was in their way, also where their exit code is lost in a pipeline.
+_REFUSED_BY_KERNEL = re.compile(
+    r"(?:Permission denied|Operation not permitted|Read-only file system|Network is unreachable)$|not resolve host",
+    re.MULTILINE,
+)
+
+Seconds = Annotated[
+    float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S, description="end it after that many seconds (default: never)")
+]
+
+
+class BashParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    command: Annotated[str, msgspec.Meta(description="what to run, as one would type it")]
+    description: Annotated[str, msgspec.Meta(description="what it does, in a few words, for the person")] = ""
+    timeout: Seconds | None = None
+    run_in_background: Annotated[bool, msgspec.Meta(description="do not wait for it: it becomes a job")] = False
+    working_dir: Annotated[str, msgspec.Meta(description="a directory of the workspace (default: its root)")] = ""
+    unsandboxed: Annotated[
+        bool, msgspec.Meta(description="run without the read-only sandbox of unapproved commands; the user is asked")
+    ] = False
+
+
+async def wants(place: Place, params: BashParams) -> Sequence[Want]:
+    directory = await asyncio.to_thread(_directory, place, params.working_dir)
+    _check(params)
+    shown: dict[str, object] = {"command": params.command, "working_dir": shown_path(place, directory)}
+    if params.description:
+        shown["description"] = params.description
+    if params.unsandboxed:
+        shown["unsandboxed"] = True
+    description = f"run {params.command}"
+    can_sandbox = await asyncio.to_thread(_can_sandbox, place)
+    is_held, unheld = False, ""
+    try:
+        is_held = await _hold(place) is not None
+    except CannotHold as error:
+        unheld = error.why
+        shown["without_sandbox"] = unheld
+        description = f"WITHOUT the sandbox ({unheld}): {description}"
+    return (
+        Want(
+            kind="execute",
+            subject=params.command,
+            description=_one_line(visible_line(description)),
+            params=shown,
+            is_free=is_held and not place.sandbox.asks,
+            can_sandbox=can_sandbox,
+            unsandboxed=params.unsandboxed,
+            unheld=unheld,
+        ),
+    )
+
+
+async def run(ctx: ToolContext, params: BashParams) -> Output:
+    directory = await asyncio.to_thread(_directory, ctx, params.working_dir)
+    _check(params)
+    if params.run_in_background:
+        ctx.jobs.check_room()
+    live = _Live(ctx.write)
+    hold, env, limits = await _confine(ctx, params.command, directory)
+    command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, hold, limits)
+    async with _given_up_on_error(command):
+        if not params.run_in_background and not await _exits(command):
+            ctx.jobs.check_room()
+        if command.over.is_set() or (command.exited.is_set() and not command.left):
+            return _ended(command, hold)
+        return _moved(await ctx.jobs.add(ctx, command, params.command, params.description), params)
+
+
+async def attended(ctx: ToolContext, words: str) -> tuple[str, int]:
+    """A person's own command, watched to its end: what it said, and its exit code as a shell tells it."""
+    live = _Live(ctx.write)
+    command = await Command.start(ctx, words, ctx.directory, environment(ctx.env), live.write, None)
+    async with _given_up_on_error(command):
+        await command.exited.wait()
+        code = 0 if command.exit_code is None else command.exit_code
+        code = code if code >= 0 else 128 - code
+        if command.over.is_set() or not command.left:
+            return command.take().rstrip("\n"), code
+        ctx.jobs.check_room()
+        job = await ctx.jobs.add(ctx, command, words, "")
+        note = f"still running in the background: {', '.join(command.left)}; it is job {job.id}"
+        return _with_notes(command.take(), [note]), code
+
+
+@contextlib.asynccontextmanager
+async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
+    """A command that cannot become a job is ended: nobody could find it again. A cancelled one is ended for us."""
+    try:
+        yield
+    except ToolError:
+        await command.end()
+        await command.abandon()
+        raise
+    except BaseException:
+        await command.abandon()
+        raise
+
+
+async def _hold(place: Place) -> Hold | None:
+    """Raises CannotHold: a sandbox is wanted, and there is none."""
+    return await asyncio.to_thread(place.sandbox.hold) if place.sandbox.is_wanted else None
+
+
+def _can_sandbox(place: Place) -> bool:
+    try:
+        place.sandbox.hold_read_only()
+    except CannotHold:
+        return False
+    return True
+
+
+async def _confine(
+    ctx: ToolContext, command: str, directory: Path
+) -> tuple[Hold | None, dict[str, str], Limits | None]:
+    """The sandbox, the variables and the limits of a command, by whether it was approved."""
+    if ctx.run_as == "approved" and not ctx.sandbox.is_planning:
+        return await _hold_or_leave(ctx), shell_environment(ctx.env, directory), None
+    env = {**unapproved_environment(ctx.env, ctx.directory, ctx.scratch), "PWD": str(directory)}
+    if "git" in command:
+        env = await _without_repository_programs(env, directory)
+    if ctx.run_as == "unapproved":
+        return None, env, UNAPPROVED
+    try:
+        hold = await asyncio.to_thread(ctx.sandbox.hold_read_only, ctx.readable)
+    except CannotHold as error:
+        raise ToolError(f"The command was not run: the read-only sandbox failed ({error.why}).") from error
+    return hold, env, None
+
+
+async def _without_repository_programs(env: dict[str, str], directory: Path) -> dict[str, str]:
+    """Variables that switch off the filters and diff programs that the repository around a directory configures."""
+    if not await asyncio.to_thread(may_run_programs, str(directory)):
+        return env
+    process = await asyncio.create_subprocess_exec(
+        *("git", *LIST_PROGRAMS),
+        cwd=directory,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(_LIST_PROGRAMS_S):
+            listed, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        return env
+    return without_programs(env, listed.decode("utf-8", "replace"))
+
+
+async def _hold_or_leave(ctx: ToolContext) -> Hold | None:
+    """None where no sandbox is wanted, or where a person let this one command run without."""
+    try:
+        return await _hold(ctx)
+    except CannotHold as error:
+        if ctx.may_run_unheld and not ctx.sandbox.is_planning:
+            return None
+        raise ToolError(f"The command was not run: the sandbox it needs cannot be had here ({error.why}).") from error
+
+
+async def _exits(command: Command) -> bool:
+    """Whether it did before it was time to move on."""
+    try:
+        async with asyncio.timeout(BACKGROUND_AFTER_S):
+            await command.exited.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _ended(command: Command, hold: Hold | None) -> Output:
+    text = command.take()
+    notes: list[str] = []
+    if command.exit_code != 0 or command.timed_out or command.took_s >= _TOLD_FROM_S:
+        notes.append(
+            command.how_it_ended + (f" after {command.took_s:.0f} s" if command.took_s >= _TOLD_FROM_S else "")
+        )
+    if command.survivors:
+        notes.append(f"could not be ended: {', '.join(command.survivors)}")
+    if hold is not None and (command.exit_code != 0 or _REFUSED_BY_KERNEL.search(text)):
+        notes.append(hold.told)
+    return Output(content=_with_notes(text, notes), metadata=_metadata(command))
+
+
+def _moved(job: Job, params: BashParams) -> Output:
+    command = job.command
+    text = command.take()
+    if command.exited.is_set():
+        why = f"{command.how_it_ended}; still running in the background: {', '.join(command.left)}. It is job {job.id}"
+    elif params.run_in_background:
+        why = f"running in the background as job {job.id}"
+    else:
+        why = f"still running after {command.took_s:.0f} s; it goes on in the background as job {job.id}"
+    note = f"{why}: job_output shows what it says and waits for it, job_kill ends it"
+    return Output(content=_with_notes(text, [note]), metadata={**_metadata(command), "job_id": job.id})
+
+
+def _metadata(command: Command) -> dict[str, object]:
+    return {
+        "exit_code": command.exit_code,
+        "duration_s": round(command.took_s, 3),
+        **({"timed_out": True} if command.timed_out else {}),
+    }
+
+
+def _with_notes(text: str, notes: list[str]) -> str:
+    text = text.rstrip("\n")
+    if not notes:
+        return text or "(no output)"
+    return "\n".join([*([text] if text else []), *(f"[{note}]" for note in notes)])
+
+
+def _directory(place: Place, given: str) -> Path:
+    if not given:
+        return place.directory
+    directory = resolve(place, given)
+    if not is_inside(directory, place.directory):
+        raise ToolError(f"{given} is outside the workspace; leave working_dir out and name the path in the command.")
+    if not directory.is_dir():
+        raise ToolError(f"{given} is not a directory of the workspace; use ls to find the right one.")
+    return directory
+
+
+def _check(params: BashParams) -> None:
+    if not params.command.strip():
+        raise ToolError("The command is empty; say what to run.")
+    if has_control(params.command):
+        raise ToolError(_CONTROL)
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+class _Live:
+    """What watchers see while the command runs: all of it, up to a bound that nobody reads past."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._left = MAX_LIVE_CHARS
+
+    def write(self, text: str) -> None:
+        if self._left <= 0:
+            return
+        self._write(text[: self._left])
+        self._left -= len(text)
+        if self._left <= 0:
+            self._write("\n[… it says more, which is not shown while it runs …]\n")
+
+
+BASH = Tool(name="bash", params=BashParams, run=run, wants=wants)

@@ -1,0 +1,106 @@
+"""`download`: a file of the web, saved when it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+
+from kedge.files.safe_open import open_directory, status_of
+from kedge.tools.builtin.fetch import load_web
+from kedge.tools.errors import ToolError
+from kedge.tools.paths import resolve, shown_path
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.text.atomic_write import publish
+from kedge.tools.text.edit_plan import to_its_end
+from kedge.tools.web.addresses import checked_url
+
+MAX_BYTES = 200 * 1024 * 1024
+_TOLD_EVERY = 1024 * 1024
+
+
+class DownloadParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: Annotated[str, msgspec.Meta(description="http:// or https://")]
+    path: Annotated[str, msgspec.Meta(description="the file to make")]
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=600, description="in seconds")] = 120.0
+
+
+async def wants(place: Place, params: DownloadParams) -> Sequence[Want]:
+    url = checked_url(params.url).geturl()
+    path = await asyncio.to_thread(_new_file, place, params.path)
+    told = f"download {url} to {shown_path(place, path)}"
+    return [
+        Want(kind="fetch", subject=url, description=told, params={"url": url}),
+        Want(kind="write", subject=str(path), description=told, params={"path": shown_path(place, path)}),
+    ]
+
+
+async def run(ctx: ToolContext, params: DownloadParams) -> Output:
+    path = await asyncio.to_thread(_new_file, ctx, params.path)
+    shown = shown_path(ctx, path)
+    partial = f".{path.name[:100]}.{secrets.token_hex(6)}.part"
+    try:
+        with ExitStack() as opened:
+            # Whoever is cancelled meanwhile has made it, and takes it away. All of it happens in one opened directory.
+            at, file = await to_its_end(_make, opened, path.parent, partial)
+            with file:
+                size = await _fill(ctx, params, file)
+            try:
+                async with ctx.changing(path):
+                    await to_its_end(publish, partial, path.name, at)
+            except FileExistsError:
+                raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
+    return Output(content=f"Saved {params.url} as {shown} ({size:,} bytes).", metadata={"path": shown, "bytes": size})
+
+
+def _new_file(place: Place, given: str) -> Path:
+    path = resolve(place, given)
+    shown = shown_path(place, path)
+    try:
+        is_there = status_of(path) is not None
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
+    if is_there:
+        raise ToolError(f"{shown} exists already. Choose another name.")
+    return path
+
+
+async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int:
+    size = told = 0
+    web = await asyncio.to_thread(load_web)
+    allow_private = ctx.config.fetch.allow_private
+    async with web.get(params.url, allow_private=allow_private, timeout_s=params.timeout) as page:
+        if page.status != 200:
+            raise ToolError(f"{page.url} answered {page.status}; nothing was saved.")
+        async for chunk in page.chunks(MAX_BYTES):
+            await asyncio.to_thread(file.write, chunk)
+            size += len(chunk)
+            if size - told >= _TOLD_EVERY:
+                told = size
+                ctx.write(f"{size >> 20} MiB\n")
+    await asyncio.to_thread(file.flush)
+    return size
+
+
+def _make(opened: ExitStack, directory: Path, partial: str) -> tuple[int, BinaryIO]:
+    """The directory, made if need be, and a new file in it; the end of `opened` closes both and removes the file."""
+    at = opened.enter_context(open_directory(directory, makes=True))
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666, dir_fd=at)
+    opened.callback(_remove, partial, at)
+    return at, opened.enter_context(os.fdopen(fd, "wb"))
+
+
+def _remove(partial: str, at: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(partial, dir_fd=at)
+
+
+DOWNLOAD = Tool(name="download", params=DownloadParams, run=run, wants=wants)

@@ -1,0 +1,33 @@
+"""`edit`: replaces text that is in a file exactly once, if the model has seen the file as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.text.edit_plan import Change, carry_out, wants_of
+
+
+class EditParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    path: Annotated[str, msgspec.Meta(description="the file")]
+    old_string: Annotated[str, msgspec.Meta(description="the text to replace, exactly as it is in the file")]
+    new_string: Annotated[str, msgspec.Meta(description="what takes its place")]
+    replace_all: Annotated[bool, msgspec.Meta(description="replace every occurrence")] = False
+
+
+def _changes(params: EditParams) -> list[Change]:
+    return [Change(params.old_string, params.new_string, params.replace_all)]
+
+
+async def wants(place: Place, params: EditParams) -> Sequence[Want]:
+    return await wants_of(place, params.path, _changes(params))
+
+
+async def run(ctx: ToolContext, params: EditParams) -> Output:
+    return await carry_out(ctx, params.path, _changes(params))
+
+
+EDIT = Tool(name="edit", params=EditParams, run=run, wants=wants)

@@ -1,0 +1,86 @@
+"""`fetch`: a page of the web as text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Literal
+
+import msgspec
+
+from kedge.tools.errors import ToolError
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.process.output import Excerpt, Saved
+from kedge.tools.text.encodings import web_encoding
+from kedge.tools.web.addresses import checked_url
+from kedge.tools.web.html import markdown_of
+
+MAX_BYTES = 5 * 1024 * 1024  # of a page; a text of this size is more than any model reads
+_TEXTUAL = ("text/", "application/json", "application/xml", "application/javascript", "application/x-yaml")
+# A large page takes up to a second to read as text. Such pages wait for each other in a thread of their own: ten at
+# once would take the threads that every session needs, and the interpreter from the loop.
+LARGE_BYTES = 256 * 1024
+_LARGE_PAGES = ThreadPoolExecutor(1, thread_name_prefix="large-page")
+
+
+class FetchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: Annotated[str, msgspec.Meta(description="http:// or https://")]
+    format: Literal["markdown", "text", "html"] = "markdown"
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=120, description="in seconds")] = 30.0
+
+
+async def wants(place: Place, params: FetchParams) -> Sequence[Want]:
+    url = checked_url(params.url).geturl()
+    return [Want(kind="fetch", subject=url, description=f"fetch {url}", params={"url": url})]
+
+
+async def run(ctx: ToolContext, params: FetchParams) -> Output:
+    http = await asyncio.to_thread(load_web)
+    allow_private = ctx.config.fetch.allow_private
+    async with http.get(params.url, allow_private=allow_private, timeout_s=params.timeout) as page:
+        body = b"".join([chunk async for chunk in page.chunks(MAX_BYTES)])
+    if page.media_type and not page.media_type.startswith(_TEXTUAL) and not page.media_type.endswith(("+json", "+xml")):
+        raise ToolError(f"{page.url} is {page.media_type}, not text. Use download to save it to a file.")
+    about = (body, page.charset, page.media_type, page.url, params.format)
+    threads = _LARGE_PAGES if len(body) > LARGE_BYTES else None  # None: those of everybody
+    text = await asyncio.get_running_loop().run_in_executor(threads, _text, *about)
+    head = f"{page.url} answered {page.status}" if page.status != 200 else page.url
+    return Output(
+        content=f"{head}\n\n{await asyncio.to_thread(_shown, ctx, text)}",
+        is_error=page.status >= 400,
+        metadata={"url": page.url, "status": page.status, "media_type": page.media_type, "bytes": len(body)},
+    )
+
+
+def load_web():
+    from kedge.tools.web import http
+
+    return http
+
+
+def _text(body: bytes, charset: str | None, media_type: str, url: str, wanted: str) -> str:
+    text = body.decode(web_encoding(charset), "replace")
+    is_html = media_type in ("text/html", "application/xhtml+xml") or text.lstrip()[:15].lower().startswith(
+        "<!doctype html"
+    )
+    if wanted == "html" or not is_html:
+        return text
+    is_plain = wanted == "text"
+    title, shown = markdown_of(text, url, is_plain=is_plain)
+    return f"{'' if is_plain else '# '}{title}\n\n{shown}" if title else shown
+
+
+def _shown(place: Place, text: str) -> str:
+    excerpt = Excerpt()
+    excerpt.add(text)
+    if excerpt.parts() is None:
+        return text
+    saved = Saved(place.scratch)
+    saved.write(text)
+    saved.spill()
+    saved.close()
+    return excerpt.text(saved.where)
+
+
+FETCH = Tool(name="fetch", params=FetchParams, run=run, is_read_only=True, wants=wants)

@@ -1,0 +1,40 @@
+"""`glob`: files by their names, the newest first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from kedge.tools.errors import ToolError
+from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.search.file_search import MAX_RESULTS, files, newest, readable, start_of, wants_to_read
+
+
+class GlobParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pattern: Annotated[str, msgspec.Meta(min_length=1, description="like *.py or src/**/*.{ts,tsx}")]
+    path: Annotated[str, msgspec.Meta(description="the directory to search in; the workspace unless given")] = "."
+
+
+async def wants(place: Place, params: GlobParams) -> Sequence[Want]:
+    return await wants_to_read(place, params.path)
+
+
+async def run(ctx: ToolContext, params: GlobParams) -> Output:
+    start = await start_of(ctx, params.path)
+    if not start.is_dir:
+        raise ToolError(f"{start.shown} is not a directory; give the one that it is in as `path`, or view it.")
+    found = await files(ctx, start, params.pattern)
+    if not found:
+        return Output(content=f"No file matches {params.pattern}.", metadata={"count": 0})
+    names = await asyncio.to_thread(newest, start.base, found, MAX_RESULTS)
+    is_outside = start.base != ctx.directory
+    lines = [readable(str(start.base / name) if is_outside else name) for name in names]
+    if len(found) > MAX_RESULTS:
+        lines += ["", f"({len(found)} files match; these are the newest {MAX_RESULTS}. Narrow the pattern for others.)"]
+    return Output(content="\n".join(lines), metadata={"count": len(found)})
+
+
+GLOB = Tool(name="glob", params=GlobParams, run=run, is_read_only=True, wants=wants)

@@ -1,0 +1,1 @@
+"""Commands: their environment, how they are started, their output, and background jobs."""

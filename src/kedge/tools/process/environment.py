@@ -1,0 +1,163 @@
+"""The environment variables of commands.
+
+`environment` is for a command that the user typed, `shell_environment` for one of the agent's, and
+`unapproved_environment` for one that the agent runs without approval. Each removes more than the one before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from kedge.files.environment import hardened_git_env, possible
+from kedge.tools.sandbox.policy import DOORS
+
+# Programs that would wait for a key, a text or a password get no chance; colours and redrawing are noise to a model.
+_NOBODY_IS_THERE = {
+    "PAGER": "cat",
+    "MANPAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GH_PAGER": "cat",
+    "BAT_PAGER": "cat",
+    "DELTA_PAGER": "cat",
+    "PSQL_PAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "AWS_PAGER": "",
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "true",
+    # An editor that is started by its name has nobody who could leave it: it carries out its `-c` commands, and ends.
+    "VIMINIT": "set noswapfile nomore shortmess=aoOtTWAIF | autocmd VimEnter * cquit",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "SSH_ASKPASS": "false",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "SUDO_ASKPASS": "false",
+    "GCM_INTERACTIVE": "never",
+    "GH_PROMPT_DISABLED": "1",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "CLICOLOR": "0",
+}
+_UNLESS_SET = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PYTHONUNBUFFERED": "1",  # what a program says is seen when it says it
+}
+_NEVER = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT", "FORCE_COLOR", "CLICOLOR_FORCE"})
+
+# Variables that change how a shell reads a command line, so that it would mean something else than what was judged.
+_SHELL_NAMES = frozenset(
+    {
+        *("BASHOPTS", "SHELLOPTS", "BASH_COMPAT", "POSIXLY_CORRECT", "BASH_XTRACEFD", "BASH_LOADABLES_PATH"),
+        *("BASH_ARGV0", "CDPATH", "OLDPWD", "GLOBIGNORE", "GLOBSORT", "EXECIGNORE", "FIGNORE", "IFS", "PS4"),
+        *("PROMPT_COMMAND", "TEXTDOMAIN", "TEXTDOMAINDIR"),
+    }
+)
+_SHELL_PREFIXES = ("BASH_FUNC_",)
+
+# Variables that make a program load code, run another program, or read files or options from elsewhere.
+_PROGRAM_NAMES = frozenset(
+    {
+        *("BASH_ENV", "ENV", "INPUTRC", "LANGUAGE", "GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES", "TZDIR"),
+        *("TERMINFO", "TERMINFO_DIRS", "TERMCAP", "TERMPATH", "HOSTALIASES", "LESS", "LESSOPEN", "LESSCLOSE"),
+        *("LESSKEY", "LV", "MAGIC", "AWKPATH", "AWKLIBPATH", "GAWK_EXTENSION_PATH", "RIPGREP_CONFIG_PATH", "EXINIT"),
+        *("MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "GZIP", "BZIP", "BZIP2", "XZ_DEFAULTS", "XZ_OPT"),
+        *("ZIPOPT", "UNZIP", "ZIPINFO", "UNZIPOPT", "MANOPT", "MANROFFOPT", "MANLESS", "PHPRC", "RUSTC"),
+        *("RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS", "RUSTDOC", "GOFLAGS", "GOENV", "TCLLIBPATH"),
+        "OPENSSL_CONF",
+        *("OPENSSL_MODULES", "OPENSSL_ENGINES", "SSLKEYLOGFILE", "CLASSPATH", "GTK_MODULES", "GIO_EXTRA_MODULES"),
+    }
+)
+_PROGRAM_PREFIXES = (
+    *("LD_", "DYLD_", "MALLOC_", "PYTHON", "NODE_", "RUBY", "PERL", "GEM_", "BUNDLE_", "LUA_", "GIT_", "GROFF_"),
+    *("npm_config_", "NPM_CONFIG_", "PIP_", "UV_"),
+)
+_PROGRAM_SUFFIXES = ("_OPTS", "_OPTIONS", "_OPTS_FILE", "_PRELOAD")
+_GIT_KEPT = frozenset(
+    {
+        *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
+        *("GIT_CEILING_DIRECTORIES", "GIT_CONFIG_NOSYSTEM"),
+    }
+)
+
+# Variables that lead to programs outside of a sandbox.
+_SOCKET_NAMES = DOORS | {"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "CONTAINER_HOST", "TMUX", "STY"}
+
+_CREDENTIAL_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|BEARER|JWT|SIGNING|WEBHOOK|CONNECTION_?STRING"
+    r"|CONNSTR|_DSN$|^DSN$|_PAT$|_PWD?$|_CREDS?$|^CREDS?$|DATABASE_UR[IL]|^NETRC$|^KUBECONFIG$"
+    r"|^(AWS|AZURE|ARM|GOOGLE|GCP|CLOUDSDK|VAULT|PG|MYSQL|REDIS|MONGO|KEDGE)",
+    re.IGNORECASE,
+)
+_CREDENTIAL_VALUE = re.compile(
+    r"://[^/\s@]*:[^/\s@]+@"  # a URL with a password
+    r"|-----BEGIN |\bBearer |\bBasic [A-Za-z0-9+/=]{8}"
+    r"|\bsk[-_][A-Za-z0-9]|\b[rp]k_(live|test)_|\bgh[opsur]_\w|\bgithub_pat_|\bglpat-|\bxox[a-z]-|\bhf_\w{8}|\bnpm_\w{8}"
+    r"|\bpypi-\w{8}|\bdop_v1_|\bshp(at|ca|pa|ss)_|\bSG\.\w|\bya29\.|\bAIza\w{8}|\b(AKIA|ASIA)[0-9A-Z]{12}"
+    r"|\beyJ[\w-]{8,}\.[\w-]+"  # a JSON web token
+)
+
+
+def environment(caller: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a command that the user typed. What no process can be given is left out."""
+    kept = {name: value for name, value in possible(caller).items() if name not in _NEVER}
+    return {**_UNLESS_SET, **kept, **_NOBODY_IS_THERE}
+
+
+def shell_environment(caller: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The variables of an agent's command that runs in `directory`: none that changes how a shell reads the line."""
+    kept = {name: value for name, value in environment(caller).items() if not _changes_the_shell(name)}
+    return {**kept, "PWD": str(directory)}
+
+
+def unapproved_environment(caller: Mapping[str, str], directory: Path, scratch: Path) -> dict[str, str]:
+    """The variables of a command that runs without approval.
+
+    No credentials, nothing that makes a program load code or start another one, no sockets of other programs, and a
+    PATH without the workspace and the scratch directory. Applying it twice changes nothing.
+    """
+    clean = {
+        name: value
+        for name, value in caller.items()
+        if name in _GIT_KEPT or not (_changes_a_program(name, value) or _is_credential(name, value))
+    }
+    path = safe_path(caller.get("PATH", os.defpath), (directory, scratch))
+    authors = {name: value for name, value in possible(clean).items() if name in _GIT_KEPT}
+    return {**hardened_git_env(shell_environment(clean, directory)), **authors, "PATH": path}
+
+
+def safe_path(path: str, outside_of: tuple[Path, ...]) -> str:
+    """The entries of a PATH that are absolute and, with links resolved, lie outside of these directories."""
+    roots = [Path(os.path.realpath(each)) for each in outside_of]
+    return ":".join(
+        entry
+        for entry in dict.fromkeys(path.split(":"))
+        if entry.startswith("/") and not _is_inside(entry, roots) and "\0" not in entry
+    )
+
+
+def _is_inside(entry: str, roots: list[Path]) -> bool:
+    """Whether a path lies in a directory, by its name or with links resolved."""
+    named, resolved = Path(os.path.normpath(entry)), Path(os.path.realpath(entry))
+    return any(each.is_relative_to(root) for each in (named, resolved) for root in roots)
+
+
+def _changes_the_shell(name: str) -> bool:
+    return name in _SHELL_NAMES or name.startswith(_SHELL_PREFIXES)
+
+
+def _changes_a_program(name: str, value: str) -> bool:
+    if name in _PROGRAM_NAMES or name in _SOCKET_NAMES:
+        return True
+    if name.startswith(_PROGRAM_PREFIXES) or name.endswith(_PROGRAM_SUFFIXES):
+        return True
+    if name == "TZ":
+        return value.startswith(("/", ":")) or ".." in value
+    return name.startswith(("LC_", "LANG")) and "/" in value
+
+
+def _is_credential(name: str, value: str) -> bool:
+    return name != "PWD" and bool(_CREDENTIAL_NAME.search(name) or _CREDENTIAL_VALUE.search(value))

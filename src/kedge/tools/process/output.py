@@ -1,0 +1,234 @@
+"""What a command says, made fit for a model: clean text, bounded by cutting out its middle.
+
+Memory holds the beginning and the end alone. A cut is never inside a character, and the counts told with it are exact.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import re
+import secrets
+import unicodedata
+from collections import deque
+from pathlib import Path
+from typing import BinaryIO
+
+MAX_SHOWN_CHARS = 30_000
+
+# Escape sequences of terminals: CSI, OSC and other strings, two-character ones.
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
+    r"|\x1b[ -/]+[0-~]"
+    r"|\x1b[0-OQ-WYZ\\`-~]"
+)
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
+_MAX_ESCAPE = 4096  # a longer one is none
+# No text, and no part of a longer character in UTF-8. Escape and bell are needed to know escape sequences.
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x1b\x07")) + b"\x7f"
+_JOINER = "\u200d"
+_MAX_CLUSTER = 32  # code points looked at around a cut: longer characters are somebody's joke
+
+
+class Cleaner:
+    """Bytes of a terminal program in, text out: UTF-8, no escape sequences, of overwritten lines the last state."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # the beginning of an escape sequence, or a return whose newline may follow
+        self._is_mid_line = False
+
+    def feed(self, data: bytes, *, is_last: bool = False) -> str:
+        text = self._held + self._decoder.decode(data.translate(None, _CONTROLS), is_last)
+        self._held = ""
+        if not is_last:
+            text = self._hold(text)
+        if "\x1b" in text:
+            text = _ESCAPE.sub("", text).replace("\x1b", "")
+        text = text.replace("\x07", "").replace("\r\n", "\n")
+        if "\r" in text:
+            text = self._settle(text)
+        if text:
+            self._is_mid_line = not text.endswith("\n")
+        return text
+
+    def _hold(self, text: str) -> str:
+        """Keep back what can only be understood with what follows."""
+        at = len(text) - text.endswith("\r")
+        if "\x1b" in text and (found := _UNFINISHED.search(text, max(0, len(text) - _MAX_ESCAPE))):
+            at = found.start()
+        self._held = text[at:]
+        return text[:at]
+
+    def _settle(self, text: str) -> str:
+        """A progress bar writes its line again and again: of what came at once, only the last state is text."""
+        lines = text.split("\n")
+        for index, line in enumerate(lines):
+            if "\r" in line:
+                states = [state for state in line.split("\r") if state]
+                begun = "\n" if index == 0 and self._is_mid_line and states else ""  # what was shown stays
+                lines[index] = begun + (states[-1] if states else "")
+        return "\n".join(lines)
+
+
+class Excerpt:
+    """The beginning and the end of a text that comes in pieces, together at most `limit` characters."""
+
+    def __init__(self, limit: int = MAX_SHOWN_CHARS, *, lines_before: int = 0) -> None:
+        self._half = limit // 2
+        self._lines_before = lines_before
+        self._head = ""
+        self._tail: deque[str] = deque()
+        self._tail_chars = 0
+        self.chars = 0
+        self.newlines = 0
+
+    def add(self, text: str) -> None:
+        self.chars += len(text)
+        self.newlines += text.count("\n")
+        # One more than is shown on each side of the cut: to see what the cut goes through.
+        room = self._half + 1 - len(self._head)
+        if room > 0:
+            self._head += text[:room]
+            text = text[room:]
+        if text:
+            self._tail.append(text)
+            self._tail_chars += len(text)
+            while self._tail_chars - len(self._tail[0]) > self._half:
+                self._tail_chars -= len(self._tail.popleft())
+
+    def parts(self) -> tuple[str, str] | None:
+        """What is left on both sides of the cut; None if nothing was cut."""
+        if self.chars <= 2 * self._half:
+            return None
+        tail = "".join(self._tail)
+        start = len(tail) - self._half - 1
+        return _before(self._head, self._half), _behind(self._head[-1:] + tail if start < 0 else tail[start:], 1)
+
+    def text(self, where: str = "") -> str:
+        """With a note in the place of what was cut, which ends with `where` the whole is."""
+        parts = self.parts()
+        if parts is None:
+            return self._head + "".join(self._tail)
+        head, tail = parts
+        first = self._lines_before + head.count("\n") + 1
+        last = self._lines_before + self.newlines - tail.count("\n") + 1
+        whole = f" {where}" if where else ""
+        cut = self.chars - len(head) - len(tail)
+        note = f"[… {cut:,} characters were cut out here, from line {first:,} to line {last:,}.{whole} …]"
+        return f"{head}\n\n{note}\n\n{tail}"
+
+
+def _before(text: str, end: int) -> str:
+    """`text[:end]`, or less, so that it ends between two characters."""
+    least = max(end - _MAX_CLUSTER, 0)
+    at = end
+    while at > least and _is_inside(text, at):
+        at -= 1
+    return text[:at]
+
+
+def _behind(text: str, start: int) -> str:
+    """`text[start:]`, or less, so that it begins between two characters."""
+    at = start
+    while at < min(len(text), start + _MAX_CLUSTER) and _is_inside(text, at):
+        at += 1
+    return text[at:]
+
+
+def _is_inside(text: str, at: int) -> bool:
+    """Whether a cut before `text[at]` would go through what a person sees as one character, or through a CRLF."""
+    if not 0 < at < len(text):
+        return False
+    before, after = text[at - 1], text[at]
+    return (
+        (before == "\r" and after == "\n")
+        or _JOINER in (before, after)
+        or unicodedata.category(after) in ("Mn", "Me", "Mc")
+        or "\U0001f3fb" <= after <= "\U0001f3ff"  # a skin's colour
+    )
+
+
+# --- The whole output of a command in a file that the model can view: written as it comes, bounded on the disk.
+
+MAX_BYTES = 256 * 1024 * 1024  # of one command; nobody reads further
+MAX_DIRECTORY_BYTES = 1024 * 1024 * 1024  # of one session: beyond it the oldest files go
+_KEPT_BACK = 32_000  # characters that need no file: the model sees all of them
+
+
+class Saved:
+    """There is no file before it is needed. A disk that fails loses the file, and nothing else."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / f"output-{secrets.token_hex(4)}.txt"
+        self._kept_back: list[str] | None = []
+        self._chars = 0
+        self._bytes = 0
+        self._file: BinaryIO | None = None
+        self._is_whole = True
+
+    @property
+    def where(self) -> str:
+        """A sentence for the model."""
+        if self._is_whole:
+            return f"All of it is in {self.path}: use view with an offset, or grep."
+        if not self._bytes:
+            return "The rest could not be saved."
+        return f"Its first {self._bytes:,} bytes are in {self.path}: use view with an offset, or grep."
+
+    def write(self, text: str) -> None:
+        if self._kept_back is None:
+            self._append(text)
+            return
+        self._kept_back.append(text)
+        self._chars += len(text)
+        if self._chars > _KEPT_BACK:
+            self.spill()
+
+    def spill(self) -> None:
+        """From now on there is a file."""
+        if self._kept_back is None:
+            return
+        text, self._kept_back = "".join(self._kept_back), None
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_room(self.path.parent)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(self.path, flags, 0o600), "wb", buffering=0)
+        except OSError:
+            self._is_whole = False
+        self._append(text)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _append(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        if self._file is None or not self._is_whole:
+            return
+        if self._bytes + len(data) > MAX_BYTES:
+            self._is_whole = False
+            return
+        try:
+            self._file.write(data)
+            self._bytes += len(data)
+        except OSError:
+            self._is_whole = False
+
+
+def _make_room(directory: Path) -> None:
+    """Another call of the session may do the same beside us."""
+    files: list[tuple[float, int, Path]] = []
+    for path in directory.glob("output-*.txt"):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            files.append((status.st_mtime, status.st_size, path))
+    size = sum(file_size for _, file_size, _ in files)
+    for _, file_size, path in sorted(files):
+        if size <= MAX_DIRECTORY_BYTES:
+            return
+        path.unlink(missing_ok=True)
+        size -= file_size

@@ -1,0 +1,1 @@
+"""Searching files with ripgrep: patterns, listings, and the index of file names."""

@@ -1,0 +1,1 @@
+"""Text files: reading them in pages, finding the place of an edit, and replacing a file atomically."""

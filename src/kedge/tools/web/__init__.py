@@ -1,0 +1,1 @@
+"""HTTP requests to public addresses, and HTML converted to text."""
