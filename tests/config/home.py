@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from kedge.config.load import Loaded, Loader
-from kedge.config.places import Places
+from kedge.config.paths import Places
 
 
 class Home:

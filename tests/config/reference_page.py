@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 
 from kedge.config.environment import variable_of
-from kedge.config.published import json_schema
-from kedge.config.tree import Leaf, leaves
+from kedge.config.schema import json_schema
+from kedge.config.schema_tree import Leaf, leaves
 from tests.server.process import ROOT
 
 PAGE = ROOT / "docs" / "configuration.md"

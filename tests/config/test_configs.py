@@ -232,12 +232,12 @@ async def test_nothing_is_left_open_when_nobody_follows(home: Home) -> None:
 async def test_a_kernel_that_watches_nothing_more_costs_only_the_promptness(
     home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from kedge.config import inotify
+    from kedge.config import watch
 
-    def full(self: inotify.Inotify, directory: Path) -> None:
+    def full(self: watch.Inotify, directory: Path) -> None:
         raise OSError(28, "No space left on device", str(directory))
 
-    monkeypatch.setattr(inotify.Inotify, "watch", full)
+    monkeypatch.setattr(watch.Inotify, "watch", full)
     before = open_files()
     async with watching(home) as watched:
         await watched.follow()
@@ -251,9 +251,9 @@ async def test_a_kernel_that_watches_nothing_more_costs_only_the_promptness(
 async def test_a_turn_that_uses_a_changed_file_lets_it_be_told_where_nothing_is_watched(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kedge.config import inotify
+    from kedge.config import watch
 
-    monkeypatch.setattr(inotify, "is_available", lambda: False)
+    monkeypatch.setattr(watch, "is_available", lambda: False)
     async with watching(home) as watched:
         await watched.follow()
         home.write(home.inner, "model = 'a/b'\n")

@@ -13,9 +13,9 @@ import pytest
 from kedge.config.environment import variables
 from kedge.config.errors import BadConfig
 from kedge.config.files import MAX_BYTES
-from kedge.config.places import Places, workspace_files
+from kedge.config.paths import Places, workspace_files
 from kedge.config.schema import Config
-from kedge.config.tree import leaves
+from kedge.config.schema_tree import leaves
 from tests.config.home import Home
 from tests.server.process import ROOT
 

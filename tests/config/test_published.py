@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from kedge.config.published import json_schema
-from kedge.config.tree import leaves, problems
+from kedge.config.schema import json_schema
+from kedge.config.schema_tree import leaves, problems
 from tests.config.reference_page import PAGE, SCHEMA, page
 
 REGENERATE = "regenerate it: python -m tests.config.reference_page"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.config.toml_depth import MAX_PARTS, line_of_deep_key
+from kedge.config.files import MAX_PARTS, line_of_deep_key
 
 DEEP = "deep." * MAX_PARTS + "deep = 1"
 # Lines that are TOML alone or together; some open a string that others close, with a deep key in it or behind it.

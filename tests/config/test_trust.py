@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kedge.config.schema import Config
-from kedge.config.tree import leaves
+from kedge.config.schema_tree import leaves
 from tests.config.home import Home
 
 # What it says, and why it does not count.

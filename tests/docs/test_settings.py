@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.load import Loaded, Loader
-from kedge.config.places import Places
+from kedge.config.paths import Places
 from kedge.tools.permissions.rules import parse_rule
 from kedge.tools.registry import TOOLS
 from tests.docs.pages import all_pages, read

@@ -14,7 +14,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from kedge.tui.app import KedgeApp
-from kedge.tui.launch import Launch
+from kedge.tui.settings import Launch
 
 LIMIT_S = 30.0
 LOOK_S = 0.02

@@ -22,10 +22,10 @@ from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run, Usage
 from kedge.protocol.sessions import Job, Session
 from kedge.tui import app as app_module
-from kedge.tui import status, welcome, words
+from kedge.tui import formats, panels
+from kedge.tui.api import Desk
 from kedge.tui.app import KedgeApp
-from kedge.tui.desk import Desk
-from kedge.tui.launch import Launch
+from kedge.tui.settings import Launch
 from kedge.tui.state.blocks import Block, Prompt, Words
 from kedge.tui.state.session import Page
 from tests.tui.chat.support import DIFF, EDIT, END, call
@@ -190,9 +190,9 @@ def _twelve(_: float) -> str:
 async def still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], theme: str = "textual-dark"
 ) -> AsyncGenerator[tuple[Still, Pilot[int]]]:
-    monkeypatch.setattr(words, "duration", _twelve)
-    monkeypatch.setattr(status, "_SPINNER", "⠹")
-    monkeypatch.setattr(welcome, "VERSION", "1.0")
+    monkeypatch.setattr(formats, "duration", _twelve)
+    monkeypatch.setattr(panels, "_SPINNER", "⠹")
+    monkeypatch.setattr(panels, "VERSION", "1.0")
     monkeypatch.setattr(Page, "todos", TODOS)
     monkeypatch.setattr(Page, "context_tokens", 61_000)
     app = Still(Launch(directory="/srv/harbour", data_dir=str(tmp_path)))

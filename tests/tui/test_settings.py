@@ -9,7 +9,7 @@ import pytest
 from textual import events
 
 from kedge.client import AsyncClient
-from kedge.tui.launch import Launch
+from kedge.tui.settings import Launch
 from kedge.tui.terminal import Told
 from tests.e2e.home import Home, asking
 from tests.tui.hands import Hands, kedge

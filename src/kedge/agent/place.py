@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kedge.agent import scratch
 from kedge.agent.results import MAX_SHOWN_CHARS
-from kedge.config.places import Places
+from kedge.config.paths import Places
 from kedge.config.schema import Config
 from kedge.engine.keeping import NotKept
 from kedge.engine.turn import TurnContext

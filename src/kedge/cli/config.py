@@ -124,7 +124,7 @@ def _remove(words: list[str], options: Options) -> None:
 
 
 def _schema(words: list[str], options: Options) -> None:
-    from kedge.config.published import json_schema
+    from kedge.config.schema import json_schema
 
     del options
     _only(words, "kedge config schema", least=0, most=0)
@@ -145,7 +145,7 @@ def _path(words: list[str], options: Options) -> None:
 
 def _trust(words: list[str], options: Options) -> None:
     from kedge.config.change import trust
-    from kedge.config.places import Places
+    from kedge.config.paths import Places
 
     directory = _named_directory(words, options)
     is_new = trust(Places.of().user, directory)
@@ -156,7 +156,7 @@ def _untrust(words: list[str], options: Options) -> None:
     from pathlib import Path
 
     from kedge.config.change import untrust
-    from kedge.config.places import Places
+    from kedge.config.paths import Places
 
     directory = _named_directory(words, options)
     if not untrust(Places.of().user, directory, Path.home()):
@@ -178,7 +178,7 @@ def _named_directory(words: list[str], options: Options) -> Path:
 
 def _file(options: Options) -> Path:
     from kedge.config.change import file_of
-    from kedge.config.places import Places
+    from kedge.config.paths import Places
 
     return file_of("workspace" if options.has("workspace") else "global", Places.of(), _directory(options))
 

@@ -57,7 +57,7 @@ def _open(options: Options) -> int:
     directory = directory_of(options.get("cwd"))
     session_id = _check(options)
     from kedge.tui.app import run as run_app
-    from kedge.tui.launch import Launch
+    from kedge.tui.settings import Launch
 
     return run_app(
         Launch(

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from kedge.config.edit import remove_key, set_key
+from kedge.config.environment import names_in
 from kedge.config.errors import BadConfig, CannotSet
-from kedge.config.expand import names_in
-from kedge.config.files import parse, read_bytes
+from kedge.config.files import line_of_deep_key, parse, read_bytes
 from kedge.config.keys import NotAKey, parsed, spelled
-from kedge.config.places import WORKSPACE_NAME, Places
-from kedge.config.toml_depth import line_of_deep_key
-from kedge.config.tree import Leaf, Named, Table, find, problems, unknown
+from kedge.config.paths import WORKSPACE_NAME, Places
+from kedge.config.schema_tree import Leaf, Named, Table, find, problems, unknown
+from kedge.config.toml_edit import remove_key, set_key
 
 Scope = Literal["global", "workspace"]
 

@@ -19,10 +19,9 @@ from kedge.protocol.errors import KedgeError
 
 if TYPE_CHECKING:
     from kedge.config.change import Scope
-    from kedge.config.inotify import Happened, Inotify
     from kedge.config.load import Loaded, Loader
     from kedge.config.schema import Config
-    from kedge.config.watch import Point
+    from kedge.config.watch import Happened, Inotify, Point
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +149,7 @@ class Configs:
         """Made on first use, in a thread: a server that starts has no time for it."""
         if self._loader is None:
             from kedge.config.load import Loader
-            from kedge.config.places import Places
+            from kedge.config.paths import Places
 
             self._loader = Loader(Places.of(self._environ))
         return self._loader
@@ -163,9 +162,9 @@ class Configs:
 
     async def _watch(self) -> None:
         """Watch what the followed workspaces need, and nothing else."""
-        from kedge.config import inotify
+        from kedge.config import watch
 
-        if not self._can_watch or not inotify.is_available():
+        if not self._can_watch or not watch.is_available():
             return
         followed = [Path(self._directories[each]) for each in self._followers if each in self._directories]
         self._points = await asyncio.to_thread(self._points_of, followed)
@@ -175,7 +174,7 @@ class Configs:
             return
         try:
             if self._inotify is None:
-                self._inotify = inotify.Inotify(self._happened)
+                self._inotify = watch.Inotify(self._happened)
             for directory in self._inotify.watched - wanted:
                 self._inotify.unwatch(directory)
             for directory in wanted - self._inotify.watched:

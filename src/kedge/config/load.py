@@ -17,13 +17,13 @@ from typing import Any, cast
 import msgspec
 
 from kedge.config import environment
+from kedge.config.environment import expanded, has_references
 from kedge.config.errors import BadConfig, Problem
-from kedge.config.expand import expanded, has_references
 from kedge.config.files import Document, Files
 from kedge.config.keys import Key, spelled
-from kedge.config.places import Layer, Places, workspace_files
+from kedge.config.paths import Layer, Places, workspace_files
 from kedge.config.schema import Config
-from kedge.config.tree import problems
+from kedge.config.schema_tree import problems
 from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
 
 # msgspec learns what a struct is made of at its first use, and a thread that comes while another is at it reads what is

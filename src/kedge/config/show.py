@@ -11,7 +11,7 @@ import msgspec
 from kedge.config.change import SECRET_NAME
 from kedge.config.keys import Key, parsed, spelled
 from kedge.config.load import Loaded, Origin
-from kedge.config.tree import Leaf, leaves
+from kedge.config.schema_tree import Leaf, leaves
 from kedge.protocol.api import ConfigAnswer, ConfigFile, ConfigIgnored, ConfigValue
 
 MASK = "…"

@@ -14,7 +14,7 @@ import msgspec
 
 from kedge.config.keys import Key
 from kedge.config.schema import Config
-from kedge.config.tree import Leaf, find
+from kedge.config.schema_tree import Leaf, find
 from kedge.protocol.runs import MODES
 
 NOT_THERE = "counts only in the user's own file"

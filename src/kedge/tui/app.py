@@ -19,17 +19,15 @@ from textual.screen import ModalScreen
 from kedge.client.errors import ClientError, SpawnRefused
 from kedge.protocol.text_safety import visible
 from kedge.tui import terminal
-from kedge.tui.announcing import Announcer
-from kedge.tui.desk import Desk
+from kedge.tui.api import Desk
 from kedge.tui.dialogs.dialog import Guarded
-from kedge.tui.driver import TerminalDriver
-from kedge.tui.editor.pasting import cleaned
-from kedge.tui.happening import react
-from kedge.tui.launch import Launch
-from kedge.tui.link import Link
+from kedge.tui.editor.clipboard import cleaned
+from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
-from kedge.tui.settings import Settings
+from kedge.tui.settings import Launch, Settings
 from kedge.tui.state.workspace import Book
+from kedge.tui.sync import Link
+from kedge.tui.terminal import TerminalDriver
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
@@ -145,7 +143,7 @@ class KedgeApp(App[int]):
 
     async def choose_model(self) -> bool:
         """Find out which model the next prompt goes to; whether there is one."""
-        from kedge.tui.models import current
+        from kedge.tui.pickers import current
 
         offered = await self.desk.offered()
         session = self.book.sessions.get(self.chat.session_id or "")
@@ -157,14 +155,14 @@ class KedgeApp(App[int]):
 
     @work(group="dialog")
     async def pick_model(self, name: str = "") -> None:
-        from kedge.tui.models import pick
+        from kedge.tui.pickers import pick_model
 
-        await self._try(pick(self, name))
+        await self._try(pick_model(self, name))
 
     @work(group="dialog")
     async def log_in(self, provider: str = "") -> None:
         from kedge.tui.dialogs.models import KeyDialog
-        from kedge.tui.models import log_in
+        from kedge.tui.pickers import log_in
 
         if not any(isinstance(screen, KeyDialog) for screen in self.screen_stack):
             await self._try(log_in(self, provider))
@@ -179,9 +177,9 @@ class KedgeApp(App[int]):
 
     @work(group="dialog")
     async def pick_theme(self, name: str = "") -> None:
-        from kedge.tui.themes import pick
+        from kedge.tui.pickers import pick_theme
 
-        await pick(self, name)
+        await pick_theme(self, name)
 
     async def ask(self, dialog: ModalScreen[T]) -> T | None:
         """What a dialog was answered; None: it was closed."""
@@ -266,8 +264,6 @@ class KedgeApp(App[int]):
         self.leave()
 
     def leave(self) -> None:
-        from kedge.tui.leaving import leave
-
         leave(self)
 
 
@@ -283,3 +279,37 @@ def run(launch: Launch) -> int:
     if app._exception is not None:  # pyright: ignore[reportPrivateUsage] - where Textual keeps what ended it
         raise app._exception  # pyright: ignore[reportPrivateUsage]
     return code if isinstance(code, int) else app.return_code or 0
+
+
+# Leaving: whoever would leave a run is asked, and told that it goes on.
+
+
+TEXT = "A run is going on. It goes on without you: come back with `kedge --continue`."
+CHOICES = (("leave", "Leave"), ("cancel", "Cancel it and leave"), ("stay", "Stay"))
+
+
+def leave(app: KedgeApp) -> None:
+    page = app.chat.page
+    if page is None or not page.is_busy:
+        app.exit(0)
+        return
+    from kedge.tui.dialogs.choices import ConfirmDialog
+
+    def chosen(choice: str | None) -> None:
+        if choice == "leave":
+            app.exit(0)
+        elif choice == "cancel":
+            app.run_worker(_cancel_and_leave(app, page.session_id), group="leave")
+        else:
+            app.chat.changed()  # a request that was answered meanwhile is not asked again
+
+    app.push_screen(ConfirmDialog(TEXT, CHOICES), chosen)
+
+
+async def _cancel_and_leave(app: KedgeApp, session_id: str) -> None:
+    try:
+        await app.desk.cancel(session_id)
+    except ClientError as error:
+        app.notify(f"Not cancelled: {error}", severity="error")
+        return
+    app.exit(0)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from kedge.client.errors import ClientError
+from kedge.client.markdown import as_markdown
+from kedge.protocol.messages import Message
 from kedge.protocol.runs import MODES
 from kedge.protocol.text_safety import visible_line
-from kedge.tui import words
+from kedge.tui import formats
 from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import Block, Call
 
@@ -165,8 +171,8 @@ class Commands:
     def _context(self, _: str) -> None:
         page, window = self._screen.page, self._screen.window
         used = page.context_tokens if page else 0
-        of = f" of {words.tokens(window)} ({used * 100 // window}%)" if window else ""
-        self._screen.notify(f"The last step read and wrote {words.tokens(used)} tokens{of}.", title="Context")
+        of = f" of {formats.tokens(window)} ({used * 100 // window}%)" if window else ""
+        self._screen.notify(f"The last step read and wrote {formats.tokens(used)} tokens{of}.", title="Context")
 
     def _cost(self, _: str) -> None:
         page = self._screen.page
@@ -177,7 +183,7 @@ class Commands:
         lines = [
             f"{usage.input_tokens:,} tokens read, {usage.output_tokens:,} written",
             f"{usage.cache_read_tokens:,} from the cache, {usage.cache_write_tokens:,} into it",
-            words.cost(usage) or "$0.00",
+            formats.cost(usage) or "$0.00",
         ]
         self._screen.notify("\n".join(lines), title="This session")
 
@@ -188,19 +194,19 @@ class Commands:
             self._screen.app.push_screen(ChangesDialog(self._screen.desk, session_id))
 
     def _undo(self, _: str) -> None:
-        from kedge.tui.undoing import undo
+        from kedge.tui.undo import undo
 
         if session_id := self._of_session():
             undo(self._screen, session_id)
 
     def _redo(self, _: str) -> None:
-        from kedge.tui.undoing import redo
+        from kedge.tui.undo import redo
 
         if session_id := self._of_session():
             redo(self._screen, session_id)
 
     def _fork(self, _: str) -> None:
-        from kedge.tui.undoing import fork
+        from kedge.tui.undo import fork
 
         if session_id := self._of_session():
             fork(self._screen, session_id)
@@ -229,7 +235,7 @@ class Commands:
             self._do(self._exported(session_id, name))
 
     async def _exported(self, session_id: str, name: str) -> None:
-        from kedge.tui.exporting import export
+        from kedge.tui.commands import export
 
         screen = self._screen
         session = screen.book.sessions.get(session_id)
@@ -261,3 +267,16 @@ class Commands:
                 self._screen.hint(str(error))
 
         self._screen.run_worker(do(), group="command")
+
+
+# A conversation as a Markdown file.
+
+
+def export(messages: Iterable[Message], title: str, name: str, directory: str) -> Path:
+    """Write it; an existing file is never overwritten. Raises OSError, and RuntimeError for a home that nobody has."""
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "session"
+    path = Path(directory, Path(name or f"{slug}.md").expanduser())
+    texts = [as_markdown(msgspec.to_builtins(message)) for message in messages]
+    with path.open("x", encoding="utf-8", errors="replace") as file:
+        file.write("\n".join([f"# {title or 'Session'}\n", *filter(None, texts)]))
+    return path

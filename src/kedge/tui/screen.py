@@ -16,22 +16,20 @@ from textual.screen import Screen
 from kedge.client.errors import ClientError
 from kedge.protocol.runs import MODES, Mode
 from kedge.protocol.text_safety import visible_line
-from kedge.tui.asking import Asking
+from kedge.tui.api import Desk
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
-from kedge.tui.desk import Desk
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
-from kedge.tui.editor.memory import Memory, state_directory
+from kedge.tui.editor.history import Memory, state_directory
 from kedge.tui.keys import KEYS, bindings, shown
-from kedge.tui.link import Link
-from kedge.tui.sending import Sending
-from kedge.tui.sidebar import Sidebar
+from kedge.tui.panels import Activity, Banner, Doing, Queue, Sidebar, StatusLine, Welcome
+from kedge.tui.requests import Asking
 from kedge.tui.state.blocks import Call, Thoughts
 from kedge.tui.state.session import Page
 from kedge.tui.state.workspace import Book
-from kedge.tui.status import Activity, Banner, Doing, Queue, StatusLine
-from kedge.tui.welcome import Welcome
+from kedge.tui.submission import Sending
+from kedge.tui.sync import Link
 
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp

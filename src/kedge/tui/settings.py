@@ -38,3 +38,17 @@ class Settings(NamedTuple):
             keys={_IDS[name]: keys.replace(" ", "") for name, keys in given.items() if name in _IDS},
             unknown=tuple(sorted(given.keys() - _IDS.keys())),
         )
+
+
+# How the interface was started.
+
+
+class Launch(NamedTuple):
+    directory: str = "."
+    host: str | None = None
+    data_dir: str | None = None
+    token_file: str | None = None
+    session_id: str | None = None
+    is_continued: bool = False  # go on with the session that was used last
+    model: str | None = None
+    mode: Mode | None = None

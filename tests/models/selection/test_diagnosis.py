@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.load import Loader
-from kedge.config.places import Places
+from kedge.config.paths import Places
 from kedge.models.client import Models
 from kedge.models.embedded.models import Embedded
 from kedge.models.providers import BUILT_IN

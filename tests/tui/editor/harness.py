@@ -15,11 +15,10 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 import kedge.tui
-from kedge.tui.editor.completing import Arguments
+from kedge.tui.editor.completion import Arguments, Popup
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
-from kedge.tui.editor.memory import Memory
-from kedge.tui.editor.popup import Popup
+from kedge.tui.editor.history import Memory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

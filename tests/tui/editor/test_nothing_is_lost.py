@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kedge.tui.editor.draft import Content
-from kedge.tui.editor.memory import Memory
+from kedge.tui.editor.history import Memory
 from tests.tui.editor.harness import EditorApp, Typist, typing
 
 KEYS = ("enter", "up", "down", "escape", "tab", "ctrl+r", "ctrl+j", "ctrl+u", "ctrl+k", "ctrl+w", "ctrl+y", "f3")

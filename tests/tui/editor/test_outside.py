@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 
-from kedge.tui.editor.external import command_of, edited
+from kedge.tui.editor.external_editor import command_of, edited
 from tests.tui.editor.harness import Typist, typing
 
 

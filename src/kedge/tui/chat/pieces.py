@@ -9,7 +9,7 @@ from rich.style import Style
 
 from kedge.protocol.formats import dollars
 from kedge.protocol.text_safety import visible, visible_line
-from kedge.tui import words
+from kedge.tui import formats
 from kedge.tui.chat import markdown
 from kedge.tui.chat.calls import MAX_LINES, Look, count_lines, diff_of, draw_call, last_lines, more_lines, plain_call
 from kedge.tui.chat.chunks import Chunk, Splitter
@@ -215,7 +215,7 @@ def _summarize_end(block: End) -> str:
     about = "≈" if usage.estimated else ""
     parts = [
         visible_line(block.model) if block.model else "",
-        f"{about}{words.tokens(usage.prompt_tokens)} in · {words.tokens(usage.output_tokens)} out",
+        f"{about}{formats.tokens(usage.prompt_tokens)} in · {formats.tokens(usage.output_tokens)} out",
         f"{about}{dollars(usage.cost)}" if usage.cost > 0 else "",
         f"stopped: {block.reason.replace('_', ' ')}" if block.reason not in (None, "end_turn", "tool_use") else "",
     ]

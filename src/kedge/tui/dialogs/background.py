@@ -14,8 +14,8 @@ from kedge.client.errors import ClientError
 from kedge.client.http1 import escape
 from kedge.protocol.runs import Run
 from kedge.protocol.sessions import Job
-from kedge.tui import words
-from kedge.tui.desk import Desk
+from kedge.tui import formats
+from kedge.tui.api import Desk
 from kedge.tui.dialogs.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ class QueueDialog(Dialog[Choice]):
         self._queue = queue
 
     def body(self) -> ComposeResult:
-        yield OptionList(*(Option(words.one_line(run.prompt, 200), id=run.run_id) for run in self._queue), markup=False)
+        yield OptionList(
+            *(Option(formats.one_line(run.prompt, 200), id=run.run_id) for run in self._queue), markup=False
+        )
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(("edit", str(event.option_id)))
@@ -113,4 +115,4 @@ class JobsDialog(Dialog[None]):
 
 def _describe_job(job: Job) -> str:
     state = "running" if job.state == "running" else f"ended ({job.exit_code})"
-    return f"{job.id}  {state}  {words.one_line(job.command, 70)}"
+    return f"{job.id}  {state}  {formats.one_line(job.command, 70)}"

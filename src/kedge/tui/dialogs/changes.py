@@ -13,8 +13,8 @@ from kedge.client.errors import ClientError
 from kedge.client.http1 import escape
 from kedge.protocol.files import SessionFiles
 from kedge.protocol.text_safety import visible
+from kedge.tui.api import Desk
 from kedge.tui.chat.diffs import DiffView
-from kedge.tui.desk import Desk
 from kedge.tui.dialogs.dialog import Dialog
 
 

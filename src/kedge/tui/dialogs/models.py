@@ -14,8 +14,8 @@ from kedge.client.errors import ClientError
 from kedge.protocol.api import LoginProvider
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.text_safety import visible
-from kedge.tui import words
-from kedge.tui.desk import Desk
+from kedge.tui import formats
+from kedge.tui.api import Desk
 from kedge.tui.dialogs.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _contains_all(wanted: list[str], text: str) -> bool:
 def _describe_model(model: OfferedModel, is_current: bool) -> Content:
     facts: list[str] = []
     if model.context_window:
-        facts.append(f"{words.tokens(model.context_window)} context")
+        facts.append(f"{formats.tokens(model.context_window)} context")
     if model.input_price is not None and model.output_price is not None:
         is_free = not (model.input_price or model.output_price)
         facts.append("free" if is_free else f"${model.input_price:g} in, ${model.output_price:g} out")
@@ -176,7 +176,7 @@ class FirstStart(Dialog[str]):
 
 async def first_start(app: KedgeApp) -> None:
     """Until there is a model, or the person wants to look around first."""
-    from kedge.tui.models import log_in, pick
+    from kedge.tui.pickers import log_in, pick_model
 
     while not await app.choose_model():
         choice = await app.ask(FirstStart(await app.desk.offered()))
@@ -184,4 +184,4 @@ async def first_start(app: KedgeApp) -> None:
             app.chat.hint("No model yet: /login enters a key, /model chooses one")
             return
         if choice == "model" or (choice == "key" and await log_in(app, "")):
-            await pick(app, "")
+            await pick_model(app, "")

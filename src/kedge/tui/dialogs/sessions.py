@@ -15,8 +15,8 @@ from textual.widgets.option_list import Option
 from kedge.client.errors import ClientError
 from kedge.protocol.sessions import Session
 from kedge.protocol.text_safety import visible, visible_line
-from kedge.tui import words
-from kedge.tui.desk import Desk
+from kedge.tui import formats
+from kedge.tui.api import Desk
 from kedge.tui.dialogs.choices import ConfirmDialog
 from kedge.tui.dialogs.dialog import Dialog
 from kedge.tui.state.workspace import Book
@@ -163,6 +163,6 @@ class SessionDialog(Dialog[str]):
 
 def _line_of(session: Session, is_current: bool, is_busy: bool, width: int) -> Content:
     mark = "●" if is_busy else ("▸" if is_current else " ")
-    ago = words.duration(max(time.time() - session.updated_at, 0))
-    title = words.one_line(visible(session.title) or "New session", width)
+    ago = formats.duration(max(time.time() - session.updated_at, 0))
+    title = formats.one_line(visible(session.title) or "New session", width)
     return Content.assemble((f"{mark} {title}", "bold" if is_current else ""), (f"  {ago} ago", "$foreground-muted"))

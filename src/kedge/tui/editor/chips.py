@@ -9,7 +9,7 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult, Location, Selection
 
 from kedge.protocol.runs import Attachment
-from kedge.tui.editor import attaching, pasting
+from kedge.tui.editor import attachments, clipboard
 from kedge.tui.editor.draft import Chip, Content, content_of, label_around, labels
 
 _NUMBER = re.compile(r" #(\d+)")
@@ -53,16 +53,16 @@ class ChipArea(TextArea):
         lines = text.count("\n") + 1
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
         label = f"[Pasted text #{number}, {size}]"
-        if len(text) > pasting.ATTACH_CHARS:
-            attachment = attaching.pasted_text(number, text)
-            attaching.check_room(self.content.attachments, attachment)
+        if len(text) > clipboard.ATTACH_CHARS:
+            attachment = attachments.pasted_text(number, text)
+            attachments.check_room(self.content.attachments, attachment)
             self._insert_chip(Chip(label, attachment=attachment))
         else:
             self._insert_chip(Chip(label, text))
 
     def insert_file(self, attachment: Attachment) -> None:
         """Raises `Unfit`."""
-        attaching.check_room(self.content.attachments, attachment)
+        attachments.check_room(self.content.attachments, attachment)
         what = "Image" if attachment.mime_type.startswith("image/") else "File"
         name = "".join(char for char in attachment.file_name if char.isprintable() and char not in "[]")
         self._insert_chip(Chip(f"[{what} #{self._numbers + 1} {name[-_NAME_CHARS:]}]", attachment=attachment))

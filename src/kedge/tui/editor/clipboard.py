@@ -1,13 +1,77 @@
-"""An image in the clipboard of the machine that the interface runs on, where a program is there that can read it."""
+"""What is pasted, made fit for the editor: plain text, and the files that a terminal pastes the names of."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import shlex
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from kedge.protocol.bounds import MAX_IMAGE_BYTES
+
+# What is longer is shown in a word: the editor stays a place to write in.
+CHIP_LINES = 10
+CHIP_CHARS = 2_000
+# What is longer goes as a file of its own: it would drown the words around it.
+ATTACH_CHARS = 100_000
+_MAX_NAMES = 20  # of files dropped at once
+_MAX_NAME_CHARS = 8_192
+
+# Escape sequences of terminals: CSI, OSC and other strings, two-character ones.
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|[\x80-\x9f]", re.ASCII
+)
+_CONTROLS = {code: None for code in range(32) if chr(code) not in "\t\n"} | {0x7F: None}
+_BREAKS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+
+
+def cleaned(text: str) -> str:
+    """Without escape sequences and control characters; every line break is the same. Half characters are replaced."""
+    text = _BREAKS.sub("\n", text)
+    if "\x1b" in text or not text.isascii():
+        text = _ESCAPE.sub("", text)
+    return text.translate(_CONTROLS).encode("utf-8", "replace").decode()
+
+
+def is_long(text: str) -> bool:
+    return len(text) > CHIP_CHARS or text.count("\n") >= CHIP_LINES
+
+
+def dropped_files(text: str) -> list[Path]:
+    """The files whose names this is and nothing else: a terminal pastes them, quoted, for files dropped on it."""
+    text = text.strip()
+    if not text or len(text) > _MAX_NAME_CHARS or not text.startswith(("/", "'/", '"/', "~/", "file://")):
+        return []
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = []
+    for names in (words, [text]):  # the name as it is: not every terminal quotes
+        paths = [_path(name) for name in names]
+        if 0 < len(paths) <= _MAX_NAMES and all(_is_file(path) for path in paths):
+            return paths
+    return []
+
+
+def _path(name: str) -> Path:
+    if name.startswith("file://"):
+        return Path(unquote(urlsplit(name).path))
+    return Path(name)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+# An image in the clipboard of the machine that the interface runs on, where a program is there that can read it.
+
 
 _READ_S = 5.0
 # One that is there, and has a display to ask: (variable that must be set, command)

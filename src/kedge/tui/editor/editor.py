@@ -16,14 +16,12 @@ from textual.widgets import TextArea
 
 from kedge.protocol.bounds import check_command, check_prompt
 from kedge.protocol.errors import KedgeError
-from kedge.tui.editor import attaching, pasting
-from kedge.tui.editor.completing import Arguments, Completer, Files
+from kedge.tui.editor import attachments, clipboard
+from kedge.tui.editor.completion import Arguments, Choice, Completer, Files
 from kedge.tui.editor.draft import Content, Draft, kind_of
+from kedge.tui.editor.history import Memory, Recall
 from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
-from kedge.tui.editor.memory import Memory
 from kedge.tui.editor.outside import OutsideArea
-from kedge.tui.editor.recall import Recall
-from kedge.tui.editor.wishes import Choice
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -136,7 +134,7 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
 
     def put_back(self, content: Content | str) -> None:
         """Something to go on with, like a prompt from the queue: before what is there."""
-        content = Content(pasting.cleaned(content)) if isinstance(content, str) else content
+        content = Content(clipboard.cleaned(content)) if isinstance(content, str) else content
         if not self.text.strip():
             self.put(content)
         elif content.kind == "prompt" and kind_of(self.text) == "prompt":
@@ -164,7 +162,7 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
     def _mentioned(self, content: Content) -> list[Attachment]:
         if self.workspace is None or content.kind != "prompt" or "@" not in content.text:
             return []
-        return attaching.mentioned(content.text, self.workspace, content.attachments)
+        return attachments.mentioned(content.text, self.workspace, content.attachments)
 
     # lines
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,7 +28,7 @@ class _Line(msgspec.Struct, frozen=True):
     text: str
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class History:
@@ -116,6 +119,135 @@ class History:
 
 def _content(line: bytes) -> Content | None:
     try:
-        return Content(_decode(line).text)
+        return Content(_decode_line(line).text)
     except msgspec.DecodeError:  # cut by a full disk, or somebody's hand
         return None
+
+
+# What the interface remembers between its lives: sent prompts, and what was being written, also after a crash.
+
+
+MAX_KEPT_BYTES = 16 * 1024 * 1024  # of one draft with its images; what is larger lives as long as its interface
+
+_encode_drafts = msgspec.msgpack.Encoder().encode
+_decode_drafts = msgspec.msgpack.Decoder(list[Content]).decode
+
+
+def state_directory(data_dir: str | None, environ: Mapping[str, str]) -> Path:
+    """Beside the data where a data directory was chosen; else where the user's programs keep their state."""
+    if chosen := data_dir or environ.get("KEDGE_DATA_DIR"):
+        return Path(chosen).expanduser() / "interface"
+    state = environ.get("XDG_STATE_HOME") or ""
+    home = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    return home / "kedge"
+
+
+class Memory:
+    """`workspace` tells one from another: its directory, and the host it is on. Without a directory nothing is kept."""
+
+    def __init__(self, directory: Path | None = None, workspace: str = "") -> None:
+        self.history = History(directory / "history" if directory else None)
+        self._drafts = directory / "drafts" if directory else None
+        self._key = hashlib.sha256(workspace.encode("utf-8", "replace")).hexdigest()[:16]
+        self._lock = threading.Lock()
+        self._newest = 0
+
+    def take_over(self) -> list[Content]:
+        """What was being written here when other interfaces ended, oldest first; it is this one's now."""
+        if self._drafts is None:
+            return []
+        found: list[tuple[float, list[Content]]] = []
+        for path in sorted(self._drafts.glob(f"{self._key}.*.draft")) if self._drafts.is_dir() else []:
+            owner = path.name.split(".")[1]
+            if owner.isdecimal() and int(owner) != os.getpid() and _is_alive(int(owner)):
+                continue
+            with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+                found.append((path.stat().st_mtime, _decode_drafts(path.read_bytes())))
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return [content for _, contents in sorted(found, key=lambda each: each[0]) for content in contents]
+
+    def keep(self, contents: Sequence[Content], version: int) -> None:
+        """Keep what is written, and what is on its way. Of versions that come in another order the newest counts."""
+        if self._drafts is None:
+            return
+        kept = [content for content in contents if not content.is_blank]
+        path = self._drafts / f"{self._key}.{os.getpid()}.draft"
+        with self._lock, contextlib.suppress(OSError):  # a full disk must not end an interface
+            if version < self._newest:
+                return
+            self._newest = version
+            if not kept:
+                path.unlink(missing_ok=True)
+                return
+            data = _encode_drafts(kept)
+            if len(data) > MAX_KEPT_BYTES:
+                return
+            self._drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside = path.with_suffix(".new")
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(data)
+            beside.replace(path)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
+
+
+# Walking the history: what was being written is at its end, and every entry that was changed on the way stays so.
+
+
+class Left(NamedTuple):
+    """What a submit leaves behind: what was being written before, and other entries that were changed."""
+
+    draft: Content | None
+    changed: list[Content]
+
+
+class Recall:
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._entries: list[Content] = []
+        self._at = 0  # len(entries): what is being written
+        self._changed: dict[int, Content] = {}
+
+    @property
+    def held(self) -> list[Content]:
+        """What was written and is not shown now: Down, or Up, brings it back."""
+        return [content for at, content in sorted(self._changed.items()) if at != self._at and not content.is_blank]
+
+    def older(self, current: Content) -> Content | None:
+        """The entry before; None: there is none."""
+        if not self._changed and self._at == len(self._entries):
+            self._entries = self._history.entries()
+            self._at = len(self._entries)
+        if self._at == 0:
+            return None
+        return self._step(current, -1)
+
+    def newer(self, current: Content) -> Content | None:
+        if self._at >= len(self._entries):
+            return None
+        return self._step(current, +1)
+
+    def leave(self) -> Left:
+        """The walk is over: what it shows now was sent."""
+        end = len(self._entries)
+        changed = {at: content for at, content in self._changed.items() if at != self._at and not content.is_blank}
+        self._entries, self._at, self._changed = [], 0, {}
+        return Left(changed.pop(end, None), list(changed.values()))
+
+    def _step(self, current: Content, by: int) -> Content:
+        if self._at == len(self._entries) or current.text != self._entries[self._at].text:
+            self._changed[self._at] = current
+        else:
+            self._changed.pop(self._at, None)
+        self._at += by
+        shown = self._entries[self._at] if self._at < len(self._entries) else Content()
+        return self._changed.get(self._at, shown)

@@ -10,8 +10,8 @@ from textual import events
 from textual.app import SuspendNotSupported
 from textual.message import Message
 
-from kedge.tui.editor import attaching, pasting
-from kedge.tui.editor.attaching import Unfit
+from kedge.tui.editor import attachments, clipboard
+from kedge.tui.editor.attachments import Unfit
 from kedge.tui.editor.draft import Content
 from kedge.tui.editor.killing import KillArea
 
@@ -42,13 +42,13 @@ class OutsideArea(KillArea):
 
     def take_paste(self, text: str) -> None:
         """Text goes in as it is, in a word if it is long; the names of dropped images become the images."""
-        text = pasting.cleaned(text)
+        text = clipboard.cleaned(text)
         try:
-            files = pasting.dropped_files(text)
-            if files and all(attaching.is_attachable(path) for path in files):
+            files = clipboard.dropped_files(text)
+            if files and all(attachments.is_attachable(path) for path in files):
                 for path in files:
-                    self.insert_file(attaching.read(path))
-            elif pasting.is_long(text):
+                    self.insert_file(attachments.read(path))
+            elif clipboard.is_long(text):
                 self.insert_paste(text)
             else:
                 self.insert_text(text)
@@ -59,34 +59,32 @@ class OutsideArea(KillArea):
         self.run_worker(self._paste_clipboard(), group="clipboard", exclusive=True)
 
     async def _paste_clipboard(self) -> None:
-        from kedge.tui.editor import clipboard  # imported when it is first needed: the first picture does not wait
-
         image = await clipboard.image(self._environ())
         try:
             if image is not None:
-                self.insert_file(attaching.checked("clipboard.png", "image/png", image))
+                self.insert_file(attachments.checked("clipboard.png", "image/png", image))
             elif self.app.clipboard:
                 self.take_paste(self.app.clipboard)
         except Unfit as error:
             self.tell(f"Not attached: {error}")
 
     def action_expand(self) -> None:
-        if not self.show_paste(most=pasting.ATTACH_CHARS):
+        if not self.show_paste(most=clipboard.ATTACH_CHARS):
             self.tell("Nothing here was pasted that could be shown")
 
     def action_edit_outside(self) -> None:
         """In the user's own editor, which has the terminal meanwhile; the server goes on."""
-        from kedge.tui.editor import external
+        from kedge.tui.editor import external_editor
 
         text = self.content.expanded
         try:
             with self.app.suspend():
-                edited = external.edited(text, self._environ())
+                edited = external_editor.edited(text, self._environ())
         except SuspendNotSupported:
             self.tell("This terminal cannot be lent to an editor")
             return
         if edited.problem:
             self.tell(edited.problem)
         elif edited.text != text:
-            self.put(Content(pasting.cleaned(edited.text)))
+            self.put(Content(clipboard.cleaned(edited.text)))
         self.refresh()

@@ -11,8 +11,8 @@ import pytest
 
 from kedge.client.errors import Unreachable
 from kedge.client.http1 import query
+from kedge.tui.editor.completion import Popup
 from kedge.tui.editor.draft import Draft
-from kedge.tui.editor.popup import Popup
 from tests.server.client import done
 from tests.server.conftest import short_dir
 from tests.server.inside import Inside, serving

@@ -6,7 +6,7 @@ import tomllib
 
 from hypothesis import given
 
-from kedge.config.layout import Layout
+from kedge.config.toml_layout import Layout
 from tests.config.documents import Written, documents, paths_of
 
 

@@ -1,18 +1,159 @@
-"""Completion while somebody types: what fits is asked for after a pause, and what comes too late is not shown."""
+"""What could be completed where the cursor is, and what fits: pure, so that every key can ask."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+from textual.geometry import Region
+from textual.widgets import Static
 
 from kedge.client.errors import ClientError
-from kedge.tui.editor.popup import Popup
-from kedge.tui.editor.wishes import Choice, Wish, arguments_for, commands_for, files_for, wish_at
+from kedge.protocol.text_safety import visible_line
 
 if TYPE_CHECKING:
     from textual.timer import Timer
 
     from kedge.tui.editor.editor import PromptEditor
+
+WishKind = Literal["file", "command", "argument"]
+
+# An `@` begins a name at the start of a word, as far as the cursor; with a quote, names may have spaces.
+_FILE = re.compile(r'(?:^|(?<=\s))@(?:"(?P<quoted>[^"]*)|(?P<plain>[^\s"]*))$')
+_COMMAND = re.compile(r"^/(?P<name>[\w:-]*)$")
+_ARGUMENT = re.compile(r"^/(?P<name>[\w:-]+)\s+(?P<typed>\S*)$")
+
+
+class Wish(NamedTuple):
+    kind: WishKind
+    start: int  # the column where what is typed begins, `@` and `/` included
+    typed: str
+    command: str = ""  # whose argument it is
+
+
+class Choice(NamedTuple):
+    """`value` is what is inserted. One that `goes_on` is not the end: a directory."""
+
+    value: str
+    shown: str
+    help: str = ""
+    goes_on: bool = False
+
+
+def wish_at(line: str, row: int) -> Wish | None:
+    """`line` is the line of the cursor, up to it."""
+    if found := _FILE.search(line):
+        return Wish("file", found.start(), found["quoted"] if found["plain"] is None else found["plain"])
+    if row == 0 and (found := _COMMAND.match(line)):
+        return Wish("command", 0, found["name"])
+    if row == 0 and (found := _ARGUMENT.match(line)):
+        return Wish("argument", found.start("typed"), found["typed"], found["name"])
+    return None
+
+
+def commands_for(typed: str, commands: Iterable[tuple[str, str]]) -> list[Choice]:
+    """The one that it names, those that begin like it, then those that hold its letters in their order."""
+    wanted = typed.casefold()
+    ranked = sorted(
+        (name.casefold() != wanted, not name.casefold().startswith(wanted), place, name, about)
+        for place, (name, about) in enumerate(commands)
+        if _holds(name.casefold(), wanted)
+    )
+    return [Choice(f"/{name} ", f"/{name}", about) for _, _, _, name, about in ranked]
+
+
+def files_for(names: Sequence[str]) -> list[Choice]:
+    return [Choice(mention(name), name, goes_on=name.endswith("/")) for name in names]
+
+
+def arguments_for(typed: str, values: Iterable[tuple[str, str]]) -> list[Choice]:
+    wanted = typed.casefold()
+    fitting = [(value, about) for value, about in values if _holds(value.casefold(), wanted)]
+    return [Choice(f"{value} ", value, about) for value, about in fitting]
+
+
+def mention(name: str) -> str:
+    """As it stands in a prompt. The quote of a directory stays open: more of the name follows."""
+    if re.search(r"\s", name):
+        return f'@"{name}' if name.endswith("/") else f'@"{name}" '
+    return f"@{name}" if name.endswith("/") else f"@{name} "
+
+
+def _holds(text: str, typed: str) -> bool:
+    rest = iter(text)
+    return all(char in rest for char in typed)
+
+
+# The list above the editor: what can be taken, one line each. It has no focus; the editor moves it.
+
+
+MAX_ROWS = 8
+MAX_WIDTH = 100
+_HELP_FROM = 16  # columns for what is taken, at least: so that helps begin below each other
+
+
+class Popup(Static):
+    can_focus = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choices: Sequence[Choice] = ()
+        self._at = 0
+        self._first = 0  # the row at the top
+        self.display = False
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.display)
+
+    @property
+    def chosen(self) -> Choice | None:
+        return self.choices[self._at] if self.is_open and self.choices else None
+
+    def show(self, choices: Sequence[Choice], editor: Region) -> None:
+        """Above the editor. The choice stays where it was if it is still there."""
+        before = self.chosen
+        self.choices = choices
+        self._at = next((i for i, each in enumerate(choices) if before and each.value == before.value), 0)
+        self._first = 0
+        self.display = bool(choices)
+        if choices:
+            self._place(editor)
+
+    def close(self) -> None:
+        self.display = False
+        self.choices = ()
+
+    def move(self, by: int, editor: Region) -> None:
+        self._at = (self._at + by) % len(self.choices)
+        self._place(editor)
+
+    def _place(self, editor: Region) -> None:
+        rows = max(1, min(MAX_ROWS, len(self.choices), editor.y))
+        self._first = max(0, min(max(self._first, self._at - rows + 1), self._at))
+        width = max(1, min(MAX_WIDTH, editor.width))
+        self.styles.width, self.styles.height = width, rows
+        self.styles.offset = (editor.x, max(0, editor.y - rows))
+        self.update(Content("\n").join(self._line(at, width) for at in range(self._first, self._first + rows)))
+
+    def _line(self, at: int, width: int) -> Content:
+        choice = self.choices[at]
+        left = f" {visible_line(choice.shown)}"
+        if choice.help:
+            column = min(max(_HELP_FROM, *(cell_len(each.shown) for each in self.choices)), width // 2)
+            left = set_cell_size(left, column + 2) if cell_len(left) < column + 2 else f"{left}  "
+        line = set_cell_size(left + visible_line(choice.help), width)
+        if at == self._at:
+            return Content.styled(line, "reverse")
+        split = len(left)
+        return Content.assemble(line[:split], (line[split:], "dim"))
+
+
+# Completion while somebody types: what fits is asked for after a pause, and what comes too late is not shown.
+
 
 PAUSE_S = 0.05  # between two keys of somebody who types
 

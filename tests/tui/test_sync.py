@@ -11,10 +11,10 @@ import pytest
 
 from kedge.client import AsyncClient
 from kedge.protocol.runs import Receipt
-from kedge.tui.desk import Desk
-from kedge.tui.link import Link
+from kedge.tui.api import Desk
 from kedge.tui.state.blocks import Words
 from kedge.tui.state.workspace import Book
+from kedge.tui.sync import Link
 from tests.e2e.home import Home, answer_of, asking
 
 LIMIT_S = 45.0

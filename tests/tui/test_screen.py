@@ -10,7 +10,7 @@ import pytest
 
 from kedge.client import AsyncClient
 from kedge.protocol.api import Runs
-from kedge.tui import desk
+from kedge.tui import api
 from kedge.tui.editor.draft import Draft
 from kedge.tui.state.blocks import Call
 from tests.e2e.home import Home, asking
@@ -52,10 +52,10 @@ async def test_a_prompt_that_no_server_took_runs_once_when_there_is_one(
         await asyncio.to_thread(server.kill)
         await hands.shows("The server cannot be reached", "Nothing is lost")
         with monkeypatch.context() as impatient:
-            impatient.setattr(desk, "SUBMIT_S", 0.5)
+            impatient.setattr(api, "SUBMIT_S", 0.5)
             await hands.submit(asking(text="SECOND"))
             await hands.shows("Not sent", "Enter tries again", "text=SECOND")
-        monkeypatch.setattr(desk, "SUBMIT_S", 30.0)  # enough for a busy machine
+        monkeypatch.setattr(api, "SUBMIT_S", 30.0)  # enough for a busy machine
         server = await asyncio.to_thread(home.serve)
         hands.app.link.retry()
         await hands.hides("cannot be reached")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge.protocol.runs import Attachment
-from kedge.tui.editor import pasting
+from kedge.tui.editor import clipboard
 from kedge.tui.editor.draft import Draft
 from tests.tui.editor.harness import EditorApp, typing
 
@@ -32,15 +32,15 @@ LABEL = "[Pasted text #1, 132 lines]"
     ],
 )
 def test_what_is_no_text_is_removed(pasted: str, text: str) -> None:
-    assert pasting.cleaned(pasted) == text
+    assert clipboard.cleaned(pasted) == text
 
 
 @given(st.text())
 def test_what_is_left_has_no_control_characters_and_stays_as_it_is(pasted: str) -> None:
-    text = pasting.cleaned(pasted)
+    text = clipboard.cleaned(pasted)
     assert all(char in "\t\n" or ord(char) >= 32 for char in text)
     assert "\x1b" not in text
-    assert pasting.cleaned(text) == text
+    assert clipboard.cleaned(text) == text
 
 
 async def test_a_short_paste_is_text() -> None:

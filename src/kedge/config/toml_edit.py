@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from kedge.config.errors import CannotSet
 from kedge.config.keys import quoted, spelled
-from kedge.config.layout import Entry, Layout
+from kedge.config.toml_layout import Entry, Layout
 
 Names = tuple[str, ...]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kedge.config.edit import remove_key, set_key, written
 from kedge.config.errors import CannotSet
 from kedge.config.keys import parsed, spelled
-from kedge.config.layout import Layout
+from kedge.config.toml_edit import remove_key, set_key, written
+from kedge.config.toml_layout import Layout
 from tests.config.documents import NAMES, Written, documents
 
 PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(tuple)

@@ -13,8 +13,7 @@ import pytest
 
 from kedge.tui.editor import history as module
 from kedge.tui.editor.draft import Chip, Content, Draft
-from kedge.tui.editor.history import History
-from kedge.tui.editor.memory import Memory, state_directory
+from kedge.tui.editor.history import History, Memory, state_directory
 from tests.tui.editor.harness import EditorApp, typing
 
 

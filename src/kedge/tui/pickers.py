@@ -32,7 +32,7 @@ def find(offered: Offered, name: str) -> OfferedModel | None:
     return next((model for each in offered.providers for model in each.models if model.name == name), None)
 
 
-async def pick(app: KedgeApp, name: str) -> None:
+async def pick_model(app: KedgeApp, name: str) -> None:
     """By name, or from the list; for this session, or for all where there is none yet."""
     from kedge.tui.dialogs.models import ModelDialog
 
@@ -74,3 +74,29 @@ async def log_in(app: KedgeApp, provider: str) -> bool:
             app.chat.hint(f"There is no provider {provider!r} that takes a key")
         return False
     return bool(await app.ask(KeyDialog(app.desk, found)))
+
+
+# How it looks: a theme by its name or from the list, kept in the user's own configuration.
+
+
+async def pick_theme(app: KedgeApp, name: str) -> None:
+    if not name:
+        name = await _chosen(app)
+    elif name not in app.available_themes:
+        app.chat.hint(f"There is no theme {name!r}; /theme lists what there is")
+        return
+    if not name:
+        return
+    app.theme = name
+    try:
+        await app.desk.set_config("tui.theme", name)
+    except ClientError as error:
+        app.chat.hint(f"It looks so until you leave; not stored: {error}")
+
+
+async def _chosen(app: KedgeApp) -> str:
+    """Empty: none was."""
+    from kedge.tui.dialogs.choices import Palette
+
+    items = [(theme, "", "") for theme in sorted(app.available_themes)]
+    return await app.ask(Palette(items, "Theme")) or ""

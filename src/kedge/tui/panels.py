@@ -1,4 +1,4 @@
-"""The lines around the editor: what is going on, what waits, and what it took."""
+"""A text that is drawn only when it changed, and lays out the screen again only when its size may have."""
 
 from __future__ import annotations
 
@@ -6,14 +6,31 @@ import time
 from typing import NamedTuple
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.widgets import Static
 
 from kedge.protocol.runs import Mode
-from kedge.tui import words
-from kedge.tui.link import Link
-from kedge.tui.quiet import Quiet
+from kedge.tui import formats
 from kedge.tui.state.session import Page
+from kedge.tui.sync import Link
+from kedge.version import VERSION
+
+
+class Quiet(Static):
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("", id=id, markup=False)
+        self._shown = Content("")
+
+    def show(self, content: Content) -> None:
+        if content != self._shown or content.spans != self._shown.spans:  # `==` is of the words only
+            before, self._shown = self._shown, content
+            is_sized = content.cell_length != before.cell_length or "\n" in content.plain
+            self.update(content, layout=is_sized)
+
+
+# The lines around the editor: what is going on, what waits, and what it took.
+
 
 _MODES: dict[Mode, str] = {
     "plan": "$text-accent",
@@ -35,7 +52,7 @@ class Banner(Quiet):
         if is_up:
             return
         what = "The server cannot be reached" if link.state == "lost" else "The server does not let us in"
-        why = f" ({words.one_line(link.error, 200)})" if link.error else ""
+        why = f" ({formats.one_line(link.error, 200)})" if link.error else ""
         self.show(Content(f"{what}: trying again. Nothing is lost.{why}"))
 
 
@@ -86,7 +103,7 @@ class Activity(Quiet):
             self.show(Content.styled(f"● Waiting for your answer · {doing.answer_key}", "$text-warning"))
         else:
             self._tick += 1
-            took = words.duration(time.monotonic() - self._since)
+            took = formats.duration(time.monotonic() - self._since)
             mark = _SPINNER[self._tick % len(_SPINNER)]
             what = "Working" if self._page.active else "Waiting for its turn"
             way = "Esc goes back" if doing.is_agent else "Esc Esc cancels"
@@ -103,7 +120,7 @@ class Queue(Quiet):
         self.display = bool(queue)
         if not queue:
             return
-        lines = [f"○ {words.one_line(run.prompt, 200)}" for run in queue[: self.SHOWN]]
+        lines = [f"○ {formats.one_line(run.prompt, 200)}" for run in queue[: self.SHOWN]]
         more = len(queue) - self.SHOWN
         lines.append(f"  {f'and {more} more · ' if more > 0 else ''}{key} edits or drops")
         self.show(Content.styled("\n".join(lines), "$foreground-muted"))
@@ -136,7 +153,77 @@ def _numbers(page: Page | None, window: int | None) -> list[str]:
     if page.context_tokens and window:
         numbers.append(f"context {min(page.context_tokens * 100 // window, 100)}%")
     if total := page.usage.prompt_tokens + page.usage.output_tokens:
-        numbers.append(f"{words.tokens(total)} tokens")
-    if price := words.cost(page.usage):
+        numbers.append(f"{formats.tokens(total)} tokens")
+    if price := formats.cost(page.usage):
         numbers.append(price)
     return numbers
+
+
+# Beside the chat, where there is room: the session, its model, what it took, its tasks and the files it changed.
+
+
+MOST_FILES = 20  # those that changed last; F4 shows all
+_MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
+
+
+class Sidebar(VerticalScroll, can_focus=False):
+    def compose(self) -> ComposeResult:
+        yield Quiet(id="sidebar-text")
+
+    def draw(self, title: str, model: str, page: Page | None, window: int | None, place: str) -> None:
+        width = max(self.size.width - 4, 20)
+        parts: list[Content] = [Content.styled(formats.one_line(title or "New session", width * 2), "bold")]
+        parts.append(Content.styled(place, "$foreground-muted"))
+        parts += _section("Model", [model or "none"])
+        if page is not None:
+            parts += _section("Used", _usage(page, window))
+            parts += _section(
+                "Tasks", [f"{_MARKS.get(status, '○')} {formats.one_line(text, width)}" for status, text in page.todos]
+            )
+            changed = list(page.files.items())[-MOST_FILES:]
+            parts += _section(
+                "Changed files",
+                [f"{formats.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in changed],
+            )
+        self.query_one("#sidebar-text", Quiet).show(Content("\n").join(parts))
+
+
+def _section(name: str, lines: list[str]) -> list[Content]:
+    if not lines:
+        return []
+    return [Content(""), Content.styled(name, "$foreground-muted"), *(Content(line) for line in lines)]
+
+
+def _usage(page: Page, window: int | None) -> list[str]:
+    usage = page.usage
+    lines = [f"{formats.tokens(usage.prompt_tokens)} read, {formats.tokens(usage.output_tokens)} written"]
+    if usage.cache_read_tokens:
+        lines.append(f"{formats.tokens(usage.cache_read_tokens)} of it from the cache")
+    if price := formats.cost(usage):
+        lines.append(price)
+    if window and page.context_tokens:
+        lines.append(f"context {page.context_tokens * 100 // window}% of {formats.tokens(window)}")
+    return lines
+
+
+# What an empty session shows: where one is, what answers, and how to begin.
+
+
+class Welcome(Quiet):
+    """In the place of the chat until there is one."""
+
+    def draw(self, place: str, model: str, help_key: str, palette_key: str) -> None:
+        hints = (
+            (help_key, "keys and commands"),
+            (palette_key, "command palette"),
+            ("@ / !", "a file, a command, a shell"),
+        )
+        width = max(len(key) for key, _ in hints) + 2
+        lines = [
+            Content.assemble(("kedge", "bold $primary"), (f" {VERSION}", "$foreground-muted")),
+            Content.styled(place, "$foreground-muted"),
+            Content(model) if model else Content.styled("no model yet", "$foreground-muted"),
+            Content(""),
+            *(Content.assemble((f"{key:<{width}}", "$text"), (what, "$foreground-muted")) for key, what in hints),
+        ]
+        self.show(Content("\n").join(lines))
