@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from kedge.client.event_cursor import Event
+    from kedge.client.message_assembly import Growth
     from kedge.client.run_output import Teller, Told
-    from kedge.client.text import Growth
 
     class Printer(Protocol):
         def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None: ...

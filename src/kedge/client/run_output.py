@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
+from kedge.client.message_assembly import RunMessage, RunMessages
 from kedge.client.run_view import is_passing, progress_of
-from kedge.client.text import Message, RunMessages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,20 +47,20 @@ class LiveTeller:
         answers = self._messages.answers
         while self._current < len(answers):
             message = answers[self._current]
-            for text in message.untold():
+            for text in message.take_new_text():
                 yield from self._say(message.id, text)
             if message.reason is None:
                 return
             self._current += 1
             yield from self._end_line()
-            if message.reason == "interrupted" and message.told:
+            if message.reason == "interrupted" and message.printed_chars:
                 yield "note", RESTARTED
                 self._is_restart = True
 
     def finish(self, end: dict[str, Any]) -> Iterator[Told]:
         yield from self.news()
         message = self._messages.get(end["message_id"])
-        rest: str = end["text"][message.told if message else 0 :]
+        rest: str = end["text"][message.printed_chars if message else 0 :]
         if rest:
             yield from self._say(end["message_id"], rest)
         yield from self._end_line()
@@ -104,7 +104,7 @@ class FinalTeller:
             if not end["text"].endswith("\n"):
                 yield "break", "\n"
 
-    def _aside(self, message: Message) -> Iterator[Told]:
+    def _aside(self, message: RunMessage) -> Iterator[Told]:
         text = message.text
         if text and message.reason != "interrupted":
             yield "aside", text if text.endswith("\n") else f"{text}\n"

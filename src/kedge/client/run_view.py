@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from kedge.client.event_cursor import Story
 from kedge.client.http1 import escape, query
-from kedge.client.text import Growth, RunMessages
+from kedge.client.message_assembly import RunMessages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from kedge.client.event_cursor import Event
+    from kedge.client.message_assembly import Growth
 
 PAGE = 200  # messages in one answer
 
@@ -73,7 +74,7 @@ class RunView:
             self.end = self._told_by(run)
 
     def _take_message(self, payload: dict[str, Any], *, is_snapshot: bool) -> list[Growth]:
-        grown = self.messages.take_whole(payload, is_snapshot=is_snapshot)
+        grown = self.messages.take_message(payload, is_snapshot=is_snapshot)
         if payload["role"] == "assistant" and (
             tools := [p["name"] for p in payload["parts"] if p["type"] == "tool_call"]
         ):

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kedge.client.message_assembly import AssembledPart
 from kedge.protocol.events import AgentEvent
-from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, Text, ToolCall, ToolResult
+from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, ToolCall, ToolResult
 from kedge.tui.state.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
-from kedge.tui.state.message import MessageView, PartView
+from kedge.tui.state.message import MessageState
 
 if TYPE_CHECKING:
     from kedge.tui.state.session import Page
 
+_UNKNOWN_CALL = ToolCall("", "", "", finished=False)  # until the log or a snapshot has named it
 _STATES: tuple[CallState, ...] = ("writing", "asking", "waiting", "running", "done", "failed", "interrupted")
 
 
-def show(page: Page, run_id: str, messages: Iterable[MessageView], *, is_last: bool) -> list[Block]:
+def show(page: Page, run_id: str, messages: Iterable[MessageState], *, is_last: bool) -> list[Block]:
     """Messages of one run that follow each other; below the last of them, how the run ended."""
     blocks = [block for message in messages for block in _of_message(page, message)]
     if is_last:
@@ -42,12 +44,12 @@ def note_of(event: AgentEvent, key: str) -> Note | None:
             return Note(key=key, kind="info", text=event.message) if event.message else None
 
 
-def _of_message(page: Page, message: MessageView) -> Iterator[Block]:
+def _of_message(page: Page, message: MessageState) -> Iterator[Block]:
     match message.role:
         case "user":
             yield from _of_user(page, message)
         case "assistant" if message.is_summary:
-            is_open = message.finish is None
+            is_open = not message.is_finished
             text = "summarizing the conversation…" if is_open else "the conversation was summarized"
             yield Note(
                 key=f"{message.id}:summary",
@@ -65,12 +67,12 @@ def _of_message(page: Page, message: MessageView) -> Iterator[Block]:
             pass  # a tool's result is shown with its call
 
 
-def _of_part(page: Page, message: MessageView, index: int, part: PartView) -> Block | None:
-    is_open = message.finish is None and not part.is_whole
+def _of_part(page: Page, message: MessageState, index: int, part: AssembledPart) -> Block | None:
+    is_open = message.finish is None and not part.is_final
     is_interrupted = message.finish is not None and message.finish.reason == "interrupted"
     key, revision = f"{message.id}:{index}", part.revision * 4 + is_open * 2 + is_interrupted
-    match part.head:
-        case Text() if part.text.strip():
+    match part.type:
+        case "text" if part.text.strip():
             return Words(
                 key=key,
                 revision=revision,
@@ -79,25 +81,30 @@ def _of_part(page: Page, message: MessageView, index: int, part: PartView) -> Bl
                 is_open=is_open,
                 is_interrupted=is_interrupted,
             )
-        case Reasoning(redacted=redacted) if part.text.strip() or redacted:
+        case "reasoning" if part.text.strip() or _is_redacted(part):
             return Thoughts(
                 key=key,
                 revision=revision,
                 message_id=message.id,
                 text=part.text,
                 is_open=is_open,
-                is_redacted=redacted,
+                is_redacted=_is_redacted(part),
             )
-        case ToolCall() as call:
+        case "tool_call":
+            call = part.value if isinstance(part.value, ToolCall) else _UNKNOWN_CALL
             return _of_call(page, message, part, call)
         case _:
             return None
 
 
-def _of_user(page: Page, message: MessageView) -> Iterator[Block]:
+def _is_redacted(part: AssembledPart) -> bool:
+    return isinstance(part.value, Reasoning) and part.value.redacted
+
+
+def _of_user(page: Page, message: MessageState) -> Iterator[Block]:
     for index, part in enumerate(message.parts):
-        if isinstance(part.head, ShellCommand):
-            shell = part.head
+        if isinstance(part.value, ShellCommand):
+            shell = part.value
             yield Shell(
                 key=f"{message.id}:{index}",
                 revision=part.revision * 2 + page.is_open(message.run_id),
@@ -108,9 +115,9 @@ def _of_user(page: Page, message: MessageView) -> Iterator[Block]:
                 is_open=shell.exit_code is None and page.is_open(message.run_id),
             )
     names = tuple(
-        part.head.name if isinstance(part.head, File) else part.head.mime_type
+        part.value.name if isinstance(part.value, File) else part.value.mime_type
         for part in message.parts
-        if isinstance(part.head, File | Image)
+        if isinstance(part.value, File | Image)
     )
     if message.text or names:
         yield Prompt(
@@ -122,7 +129,7 @@ def _of_user(page: Page, message: MessageView) -> Iterator[Block]:
         )
 
 
-def _of_call(page: Page, message: MessageView, part: PartView, call: ToolCall) -> Call:
+def _of_call(page: Page, message: MessageState, part: AssembledPart, call: ToolCall) -> Call:
     result = page.results.get(call.id)
     state, output, final, images = _state_of(page, message, call, result)
     child = _child_of(page, message.run_id, part.text) if call.name == "agent" else None
@@ -145,14 +152,14 @@ def _of_call(page: Page, message: MessageView, part: PartView, call: ToolCall) -
 
 
 def _state_of(
-    page: Page, message: MessageView, call: ToolCall, result: tuple[MessageView, PartView] | None
+    page: Page, message: MessageState, call: ToolCall, result: tuple[MessageState, AssembledPart] | None
 ) -> tuple[CallState, str, ToolResult | None, int]:
     if result is not None:
         told, part = result
-        assert isinstance(part.head, ToolResult)
-        if told.finish is not None or part.is_whole:
-            images = sum(isinstance(each.head, Image) for each in told.parts)
-            return ("failed" if part.head.is_error else "done"), part.text, part.head, images
+        assert isinstance(part.value, ToolResult)
+        if told.finish is not None or part.is_final:
+            images = sum(isinstance(each.value, Image) for each in told.parts)
+            return ("failed" if part.value.is_error else "done"), part.text, part.value, images
         return "running", part.text, None, 0
     if call.id in page.asked.values():
         return "asking", "", None, 0
@@ -189,7 +196,7 @@ def _after(page: Page, run_id: str) -> Iterator[Block]:
         yield End(key=f"end:{run_id}", message_id=message.id, reason=reason, model=message.model, usage=end.usage)
 
 
-def _answer_of(page: Page, message_id: str | None, run_id: str) -> MessageView | None:
+def _answer_of(page: Page, message_id: str | None, run_id: str) -> MessageState | None:
     if message_id is not None:
         return page.messages.get(message_id)
     for message in reversed(page.messages.values()):

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from kedge.client.errors import Dropped
+from kedge.client.message_assembly import AssembledPart
 from kedge.protocol.events import AgentEvent, FileChange
 from kedge.protocol.files import SessionFile
 from kedge.protocol.messages import Delta, Message, ToolResult
 from kedge.protocol.runs import Run, RunEnd, RunStatus, Usage
 from kedge.tui.state.block_builder import note_of, show
 from kedge.tui.state.blocks import Block, Note
-from kedge.tui.state.message import MessageView, PartView
+from kedge.tui.state.message import MessageState
 
 if TYPE_CHECKING:
     from kedge.tui.state.workspace import Request
@@ -23,7 +24,7 @@ class Segment:
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        self.messages: list[MessageView] = []
+        self.messages: list[MessageState] = []
         self.blocks: list[Block] | None = None
 
 
@@ -35,8 +36,8 @@ class Page:
         self.parent = parent
         self.as_of = 0
         self.is_read = False  # whether the messages from before are there
-        self.messages: dict[str, MessageView] = {}  # in the order of their creation
-        self.results: dict[str, tuple[MessageView, PartView]] = {}  # by the id of their call
+        self.messages: dict[str, MessageState] = {}  # in the order of their creation
+        self.results: dict[str, tuple[MessageState, AssembledPart]] = {}  # by the id of their call
         self.runs: dict[str, Run] = {}
         self.ends: dict[str, RunEnd] = {}
         self.notes: dict[str, list[Note]] = {}  # by run
@@ -59,7 +60,7 @@ class Page:
         self._segments_of.clear()
         self.results.clear()
         for message in messages:
-            view = self.messages[message.id] = heard.pop(message.id, None) or MessageView(message, 0)
+            view = self.messages[message.id] = heard.pop(message.id, None) or MessageState(message, 0)
             view.take(message, is_snapshot=False)
             self._place(view)
         for view in heard.values():
@@ -104,7 +105,7 @@ class Page:
             return
         view = self.messages.get(message.id)
         if view is None:
-            view = self.messages[message.id] = MessageView(message, seq)
+            view = self.messages[message.id] = MessageState(message, seq)
             view.take(message, is_snapshot=seq is None)
             self._place(view)
         else:
@@ -164,8 +165,8 @@ class Page:
     def todos(self) -> list[tuple[str, str]]:
         """The session's task list, as (status, content)."""
         for _, part in reversed(self.results.values()):
-            if isinstance(part.head, ToolResult) and part.head.name == "todos" and part.head.metadata:
-                todos = cast("list[dict[str, Any]]", part.head.metadata.get("todos", []))
+            if isinstance(part.value, ToolResult) and part.value.name == "todos" and part.value.metadata:
+                todos = cast("list[dict[str, Any]]", part.value.metadata.get("todos", []))
                 return [(str(todo.get("status", "")), str(todo.get("content", ""))) for todo in todos]
         return []
 
@@ -205,7 +206,7 @@ class Page:
     def _open(self) -> Iterator[Run]:
         return (run for run in self.runs.values() if run.is_open)
 
-    def _place(self, view: MessageView) -> None:
+    def _place(self, view: MessageState) -> None:
         if not self._segments or self._segments[-1].run_id != view.run_id:
             earlier = self._segments_of.setdefault(view.run_id, [])
             for segment in earlier:
@@ -215,11 +216,11 @@ class Page:
         self._segments[-1].messages.append(view)
         self._index(view)
 
-    def _index(self, view: MessageView) -> None:
+    def _index(self, view: MessageState) -> None:
         if view.role == "tool":
             for part in view.parts:
-                if isinstance(part.head, ToolResult):
-                    self.results[part.head.tool_call_id] = (view, part)
+                if isinstance(part.value, ToolResult):
+                    self.results[part.value.tool_call_id] = (view, part)
 
     def _remove(self, message_id: str) -> None:
         view = self.messages.pop(message_id, None)

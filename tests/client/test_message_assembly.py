@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge.client.errors import Dropped
-from kedge.client.text import RunMessages
+from kedge.client.message_assembly import RunMessages
 from tests.client.timeline import RUN, SESSION
 
 Payload = dict[str, Any]
@@ -31,7 +31,7 @@ def delta(
 @pytest.fixture
 def messages() -> RunMessages:
     messages = RunMessages(RUN)
-    messages.take_whole(whole(), is_snapshot=False)
+    messages.take_message(whole(), is_snapshot=False)
     return messages
 
 
@@ -44,7 +44,7 @@ def text(messages: RunMessages) -> str:
 def told(messages: RunMessages) -> str:
     message = messages.get("m")
     assert message is not None
-    return "".join(message.untold())
+    return "".join(message.take_new_text())
 
 
 def test_deltas_make_the_text(messages: RunMessages) -> None:
@@ -66,6 +66,8 @@ def test_a_delta_above_what_we_have_is_a_drop(messages: RunMessages) -> None:
         messages.take_delta(delta(4, "e"))
     with pytest.raises(Dropped):
         messages.take_delta(delta(1, "x", part=1))
+    with pytest.raises(Dropped):
+        messages.take_delta(delta(0, "x", part=3))
     assert text(messages) == "abc"
 
 
@@ -83,28 +85,28 @@ def test_offsets_count_code_points(messages: RunMessages) -> None:
 
 def test_a_snapshot_goes_on_with_deltas(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "ab"))
-    assert messages.take_whole(whole("abcd"), is_snapshot=True) == [(0, "text", 2, "cd")]
+    assert messages.take_message(whole("abcd"), is_snapshot=True) == [(0, "text", 2, "cd")]
     messages.take_delta(delta(4, "e"))
     assert text(messages) == "abcde"
 
 
 def test_an_older_snapshot_takes_nothing_back(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "abcd"))
-    assert messages.take_whole(whole("ab"), is_snapshot=True) == []
-    messages.take_whole(whole("ab", reason="interrupted"), is_snapshot=False)
+    assert messages.take_message(whole("ab"), is_snapshot=True) == []
+    messages.take_message(whole("ab", reason="interrupted"), is_snapshot=False)
     assert text(messages) == "abcd"
 
 
 def test_other_runs_are_not_heard(messages: RunMessages) -> None:
-    assert messages.take_whole(whole("x", message_id="o", run_id="other"), is_snapshot=False) == []
+    assert messages.take_message(whole("x", message_id="o", run_id="other"), is_snapshot=False) == []
     assert messages.take_delta(delta(7, "x", message_id="o", run_id="other")) == []
     assert messages.get("o") is None
 
 
 def test_summaries_users_and_tools_are_no_answers(messages: RunMessages) -> None:
-    messages.take_whole(whole("s", message_id="s", summary=True), is_snapshot=False)
-    messages.take_whole(whole("u", message_id="u") | {"role": "user"}, is_snapshot=False)
-    messages.take_whole(whole("t", message_id="t") | {"role": "tool"}, is_snapshot=False)
+    messages.take_message(whole("s", message_id="s", summary=True), is_snapshot=False)
+    messages.take_message(whole("u", message_id="u") | {"role": "user"}, is_snapshot=False)
+    messages.take_message(whole("t", message_id="t") | {"role": "tool"}, is_snapshot=False)
     messages.take_delta(delta(1, "more", message_id="s"))
     assert [message.id for message in messages.answers] == ["m"]
 
@@ -119,7 +121,7 @@ def test_reasoning_and_calls_are_no_text_but_are_followed(messages: RunMessages)
         {"type": "tool_call", "id": "c", "name": "ls", "input": '{"a": 1}', "finished": True},
         {"type": "finish", "reason": "tool_use"},
     ]
-    grown = messages.take_whole(whole() | {"parts": parts}, is_snapshot=False)
+    grown = messages.take_message(whole() | {"parts": parts}, is_snapshot=False)
     assert grown == [(0, "reasoning", 2, "m"), (2, "tool_input", 3, '": 1}')]
     assert text(messages) == "yes"
 
@@ -127,27 +129,27 @@ def test_reasoning_and_calls_are_no_text_but_are_followed(messages: RunMessages)
 def test_a_tools_result_may_differ_from_what_it_printed(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "a long output", kind="tool_output"))
     result = {"type": "tool_result", "tool_call_id": "c", "name": "ls", "content": "a l… (cut)", "is_error": False}
-    assert messages.take_whole(whole() | {"parts": [result]}, is_snapshot=False) == []
+    assert messages.take_message(whole() | {"parts": [result]}, is_snapshot=False) == []
 
 
 def test_a_text_part_is_told_only_after_the_text_parts_before_it(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "on"))
-    messages.take_delta(delta(0, "two", part=2))
+    messages.take_delta(delta(0, "two", part=1))
     assert told(messages) == "on"
     messages.take_delta(delta(2, "e "))
     assert told(messages) == "e "
-    messages.take_whole(whole("one ", "", "tw"), is_snapshot=True)
+    messages.take_message(whole("one ", "tw"), is_snapshot=True)
     assert told(messages) == ""
-    messages.take_whole(whole("one ", ""), is_snapshot=False)
+    messages.take_message(whole("one "), is_snapshot=False)
     assert told(messages) == "two"
-    messages.take_delta(delta(3, "!", part=2))
+    messages.take_delta(delta(3, "!", part=1))
     assert told(messages) == "!"
 
 
 def test_text_is_told_once(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "ab"))
     assert (told(messages), told(messages)) == ("ab", "")
-    messages.take_whole(whole("abc", reason="end_turn"), is_snapshot=False)
+    messages.take_message(whole("abc", reason="end_turn"), is_snapshot=False)
     assert (told(messages), told(messages)) == ("c", "")
 
 
@@ -159,12 +161,12 @@ def test_whatever_arrives_in_whatever_order_the_text_is_a_growing_prefix(
     final: str, hints: list[tuple[str, int, int]]
 ) -> None:
     messages = RunMessages(RUN)
-    messages.take_whole(whole(), is_snapshot=False)
+    messages.take_message(whole(), is_snapshot=False)
     printed = ""
     for kind, a, b in hints:
         start, end = sorted((a % (len(final) + 1), b % (len(final) + 1)))
         if kind == "snapshot":
-            messages.take_whole(whole(final[:end]), is_snapshot=True)
+            messages.take_message(whole(final[:end]), is_snapshot=True)
         elif start > len(printed):
             with pytest.raises(Dropped):
                 messages.take_delta(delta(start, final[start:end]))
@@ -172,5 +174,5 @@ def test_whatever_arrives_in_whatever_order_the_text_is_a_growing_prefix(
             messages.take_delta(delta(start, final[start:end]))
         printed += told(messages)
         assert printed == final[: len(printed)]
-    messages.take_whole(whole(final, reason="end_turn"), is_snapshot=False)
+    messages.take_message(whole(final, reason="end_turn"), is_snapshot=False)
     assert printed + told(messages) == final
