@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.commands import MAX_BYTES, MAX_COMMANDS, user_commands
+from kedge.agent.user_commands import MAX_BYTES, MAX_COMMANDS, user_commands
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.context import LEADS_OUT, MAX_ALL_BYTES, MAX_FILE_BYTES, global_directory, read_context_files
+from kedge.agent.context_files import LEADS_OUT, MAX_ALL_BYTES, MAX_FILE_BYTES, global_directory, read_context_files
 from kedge.agent.repository import MAX_CHANGES, repository_state
-from kedge.agent.system import Repositories, Role, Surroundings, look_around, prompt_text, system_prompt
+from kedge.agent.system_prompt import Repositories, Role, Surroundings, look_around, prompt_text, system_prompt
 from kedge.config.schema import AgentConfig, Config
 from tests.agent.pilot import Pilot
 from tests.support.harness import Kedge

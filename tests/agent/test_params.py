@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kedge.agent.params import decoded, input_schema
+from kedge.agent.tool_params import decoded, input_schema
 from kedge.tools.builtin.bash import BASH
 from kedge.tools.builtin.ls import LS
 from kedge.tools.builtin.multiedit import MULTIEDIT

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from kedge.agent.calls import DENIED
-from kedge.agent.progress import last_step
+from kedge.agent.tool_calls import DENIED
+from kedge.agent.turn_state import last_step
 from kedge.protocol.messages import Finish, FinishReason, Message, Part, Role, ToolCall, ToolResult
 from kedge.tools.port import Output, ToolContext
 from tests.agent.hands import Hands, NamedTool, Params

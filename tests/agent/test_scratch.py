@@ -6,14 +6,14 @@ import os
 import time
 from pathlib import Path
 
-from kedge.agent import scratch
 from kedge.agent.agent import Agent
+from kedge.agent.tool_context import SCRATCH_KEPT_S, remove_old_scratch, scratch_directory
 
 
 async def test_a_deleted_session_leaves_nothing_of_what_its_commands_said(tmp_path: Path) -> None:
     agent = Agent(data_dir=tmp_path, environ={})
     for session_id in ("gone", "stays"):
-        directory = scratch.directory_of(tmp_path, session_id)
+        directory = scratch_directory(tmp_path, session_id)
         directory.mkdir(parents=True)
         (directory / "output.txt").write_text("private")
     await agent.session_deleted("gone")
@@ -23,10 +23,10 @@ async def test_a_deleted_session_leaves_nothing_of_what_its_commands_said(tmp_pa
 
 
 def test_what_nobody_touched_for_a_month_is_removed(tmp_path: Path) -> None:
-    for name, age_s in (("old", scratch.KEPT_S + 60), ("new", 60)):
-        directory = scratch.directory_of(tmp_path, name)
+    for name, age_s in (("old", SCRATCH_KEPT_S + 60), ("new", 60)):
+        directory = scratch_directory(tmp_path, name)
         directory.mkdir(parents=True)
         touched = time.time() - age_s
         os.utime(directory, (touched, touched))
-    scratch.remove_old(tmp_path)
+    remove_old_scratch(tmp_path)
     assert [each.name for each in (tmp_path / "scratch").iterdir()] == ["new"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.agent.shrinking import LEAST_CHARS, MARK_CHARS, cut_text, shrunk
-from kedge.agent.sizes import size_of
+from kedge.agent.history_size import LEAST_CHARS, MARK_CHARS, cut_text, shrunk, size_of
 from kedge.models.wires.history import Abilities, valid_history
 from kedge.protocol.messages import File, Finish, Image, Message, Part, Role, Text, ToolCall, ToolResult
 from tests.models.wires.conversations import histories

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kedge.server.table import OPERATIONS
+from kedge.server.routes import OPERATIONS
 from tests.e2e.home import Home
 from tests.server.client import Client, done
 from tests.server.examples import GETTING, body_of, path_of

@@ -13,8 +13,8 @@ from kedge.protocol.files import ForkBody, RedoBody, UndoBody
 from kedge.protocol.proof import PATH as PROOF
 from kedge.protocol.requests import Skip
 from kedge.protocol.sessions import SessionChange
-from kedge.server.operations import Operation
-from kedge.server.table import OPERATIONS
+from kedge.server.http import Operation
+from kedge.server.routes import OPERATIONS
 
 BODIES: dict[type, dict[str, Any]] = {
     api.LoginBody: {"provider_id": "openai", "api_key": "the-key-of-an-example", "check": False},

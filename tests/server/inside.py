@@ -13,10 +13,10 @@ from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.server.app import Application
 from kedge.server.context import Context
-from kedge.server.listen import Listener, bind
+from kedge.server.http import Operation
+from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
-from kedge.server.operations import Operation
-from kedge.server.table import OPERATIONS
+from kedge.server.routes import OPERATIONS
 from kedge.store.sqlite.store import SqliteStore
 from kedge.tools.search.file_index import Names
 from tests.server.client import LIMIT_S, Client, unix

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kedge.protocol.api import Health
-from kedge.server.operations import Call, Operation, Reply, Stream
+from kedge.server.http import Call, Operation, Reply, Stream
 from tests.server.client import Events, connect
 from tests.server.conftest import Start, short_dir
 from tests.server.inside import Inside, serving

@@ -11,8 +11,8 @@ from kedge.protocol.errors import KedgeError
 from kedge.protocol.files import ForkBody, RedoBody, UndoBody
 from kedge.server import errors as server_errors
 from kedge.server.errors import status_of
-from kedge.server.operations import Operation
-from kedge.server.table import OPERATIONS
+from kedge.server.http import Operation
+from kedge.server.routes import OPERATIONS
 from kedge.version import VERSION
 from tests.server.client import Client, done
 from tests.server.examples import ALL, GETTING, HARMLESS, OF_WORKSPACE, WITH_BODY, WITH_TOKEN, body_of, path_of

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kedge.server import listen, timeouts
+from kedge.server import connections
 from kedge.server.app import Receive, Scope, Send
-from kedge.server.listen import Listener
+from kedge.server.listener import Listener
 from tests.server.client import LIMIT_S, Client
 from tests.server.process import Place, Server
 
@@ -167,9 +167,9 @@ HEAD_S = 0.5
 @asynccontextmanager
 async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[int]:
     """A listener on TCP whose application reads bodies, and streams for ever at /stream."""
-    monkeypatch.setattr(timeouts, "HEAD_S", HEAD_S)
-    monkeypatch.setattr(timeouts, "BODY_S", HEAD_S)
-    monkeypatch.setattr(timeouts, "MIN_BODY_BYTES", 100)
+    monkeypatch.setattr(connections, "HEAD_S", HEAD_S)
+    monkeypatch.setattr(connections, "BODY_S", HEAD_S)
+    monkeypatch.setattr(connections, "MIN_BODY_BYTES", 100)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while scope["path"] == "/read" and (await receive()).get("more_body"):
@@ -186,7 +186,7 @@ async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[int]:
     try:
         yield sock.getsockname()[1]
     finally:
-        monkeypatch.setattr(listen, "CLOSE_S", 0.1)
+        monkeypatch.setattr("kedge.server.listener.CLOSE_S", 0.1)
         await listener.close()
 
 

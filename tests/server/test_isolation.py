@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kedge.server.operations import Operation
+from kedge.server.http import Operation
 from tests.server.client import Client, done
 from tests.server.examples import OF_WORKSPACE, body_of, path_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kedge.server.openapi import document
-from kedge.server.table import OPERATIONS
+from kedge.server.routes import OPERATIONS
 from tests.server.client import Client, done
 from tests.server.conftest import Start
 from tests.server.process import ROOT

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kedge.protocol.address import AddressError, TcpAddress
 from kedge.protocol.runs import Run
 from kedge.server.auth import LOOPBACK_NAMES, host_name, make_token
-from kedge.server.listen import bind
+from kedge.server.listener import bind
 from tests.server.client import Client
 from tests.server.conftest import Start
 from tests.server.process import Place, Server

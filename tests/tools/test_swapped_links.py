@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kedge.agent.context import read_context_files
-from kedge.agent.results import files_of
+from kedge.agent.context_files import read_context_files
+from kedge.agent.tool_results import files_of
 from kedge.config.schema import Config, FetchConfig, PermissionsConfig
 from kedge.files.states import digest_of, observe_resolved
 from kedge.protocol.runs import RunOptions

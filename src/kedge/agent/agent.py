@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
-from kedge.agent import scratch
+from kedge.agent.deps import Configure, LocalOf, Parts
 from kedge.agent.logins import Logins
-from kedge.agent.params import spec_of
-from kedge.agent.parts import Configure, LocalOf, Parts
 from kedge.agent.retry import Retry
-from kedge.agent.shell import ShellTurn
+from kedge.agent.shell_turn import ShellTurn
 from kedge.agent.summary import SummarizeTurn
-from kedge.agent.system import Repositories
+from kedge.agent.system_prompt import Repositories
 from kedge.agent.titles import Titles
+from kedge.agent.tool_context import remove_old_scratch, remove_scratch
+from kedge.agent.tool_params import spec_of
 from kedge.agent.turn import AgentTurn
 from kedge.config.schema import Config
 from kedge.engine.turn import Turn
@@ -126,11 +126,11 @@ class Agent:
         """Load what the first run would have to wait for."""
         await asyncio.to_thread(lambda: [spec_of(tool) for tool in self._tools])
         await self._models.warm_up()
-        await asyncio.to_thread(scratch.remove_old, self._data_dir)
+        await asyncio.to_thread(remove_old_scratch, self._data_dir)
 
     async def session_deleted(self, session_id: str) -> None:
         """Nobody will look at what its commands said."""
-        await asyncio.to_thread(scratch.remove, self._data_dir, session_id)
+        await asyncio.to_thread(remove_scratch, self._data_dir, session_id)
 
     async def close(self) -> None:
         await self._titles.close()

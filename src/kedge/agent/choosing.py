@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kedge.agent.parts import Parts
+from kedge.agent.deps import Parts
 from kedge.agent.retry import Attempts, Keys
 from kedge.config.schema import Config
 from kedge.engine.turn import TurnContext

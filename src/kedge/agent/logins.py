@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.agent.parts import Configure
+from kedge.agent.deps import Configure
 from kedge.config.schema import Config
 from kedge.models import extensions
 from kedge.models.client import Models

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from kedge.agent.context import levels
+from kedge.agent.context_files import levels
 from kedge.files.environment import (
     GIT_OPTIONS,
     LIST_PROGRAMS,

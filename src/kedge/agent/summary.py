@@ -12,11 +12,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kedge.agent.answer import Answer
+from kedge.agent.delta_writer import Answer
+from kedge.agent.history_size import cut_text, shrunk, size_of, size_of_request
 from kedge.agent.retry import Attempts, Keys, Retry
-from kedge.agent.shrinking import cut_text, shrunk
-from kedge.agent.sizes import size_of, size_of_request
-from kedge.agent.system import prompt_text
+from kedge.agent.system_prompt import prompt_text
 from kedge.config.schema import AgentConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext

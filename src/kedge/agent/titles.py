@@ -8,8 +8,8 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from kedge.agent.answer import merged
-from kedge.agent.system import prompt_text
+from kedge.agent.delta_writer import merged
+from kedge.agent.system_prompt import prompt_text
 from kedge.engine.turn import TurnContext
 from kedge.models.client import Models
 from kedge.models.cost import usage_of

@@ -10,20 +10,26 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.agent import repeats
-from kedge.agent.calls import Calls, Denied
+from kedge.agent.api_keys import TurnKeys
 from kedge.agent.choosing import Choosing
-from kedge.agent.keys import TurnKeys
-from kedge.agent.limits import Limits
-from kedge.agent.params import spec_of
-from kedge.agent.parts import Parts
-from kedge.agent.place import TurnPlace
-from kedge.agent.progress import Step, count_empty_answers, last_step, with_empty_answer_named
-from kedge.agent.results import known_files
-from kedge.agent.schema import OutputSchema
-from kedge.agent.step import ContextFull, Steps
+from kedge.agent.deps import Parts
+from kedge.agent.output_schema import OutputSchema
+from kedge.agent.step import ContextFull, Limits, Steps
 from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
-from kedge.agent.system import Role, look_around, system_prompt
+from kedge.agent.system_prompt import Role, look_around, system_prompt
+from kedge.agent.tool_calls import Calls, Denied
+from kedge.agent.tool_context import TurnPlace
+from kedge.agent.tool_params import spec_of
+from kedge.agent.tool_results import known_files
+from kedge.agent.turn_state import (
+    END_AT,
+    Step,
+    count_empty_answers,
+    last_step,
+    made_calls,
+    rounds,
+    with_empty_answer_named,
+)
 from kedge.config.rules import BadRule
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
@@ -98,7 +104,7 @@ class _Turn:
         hands = await self._ready(history)
         hands.place.known_files.clear()
         hands.place.known_files.update(known_files(history))
-        made = repeats.made_calls(history, self._run_id)
+        made = made_calls(history, self._run_id)
         await hands.calls.run(step.message.id, step.open_calls, made, is_cut_off=step.is_cut_off)
 
     async def _step(self, history: list[Message], *, is_first: bool) -> None:
@@ -263,10 +269,10 @@ async def _output_schema(ctx: TurnContext) -> OutputSchema | None:
 
 
 def _check_circles(history: Sequence[Message], run_id: str) -> None:
-    made = repeats.made_calls(history, run_id)
-    if (rounds := repeats.rounds(made)) >= repeats.END_AT:
+    made = made_calls(history, run_id)
+    if (repeated := rounds(made)) >= END_AT:
         raise TurnFailed(
-            f"stopped: the model called {made[-1].name} {rounds} times in a circle with the same result;"
+            f"stopped: the model called {made[-1].name} {repeated} times in a circle with the same result;"
             " tell it what to do instead",
             "repeats",
         )

@@ -51,7 +51,7 @@ def run(argv: list[str]) -> int:
 
 
 def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
-    from kedge.agent.on_demand import AgentOnDemand
+    from kedge.agent.lazy_agent import AgentOnDemand
     from kedge.config.configs import Configs
     from kedge.server import serve
 

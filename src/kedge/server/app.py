@@ -26,7 +26,7 @@ from kedge.server.errors import (
     headers_of,
     status_of,
 )
-from kedge.server.operations import Call, Operation, Reply, Stream
+from kedge.server.http import Call, Operation, Reply, Stream
 from kedge.version import VERSION
 
 log = logging.getLogger(__name__)

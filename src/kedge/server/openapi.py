@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kedge.protocol.errors import ErrorBody
-from kedge.server.operations import Operation
+from kedge.server.http import Operation
 from kedge.version import VERSION
 
 _REASONS = {
@@ -116,6 +116,6 @@ def _query_parameters(row: Operation, components: dict[str, Any]) -> list[dict[s
 if __name__ == "__main__":
     import sys
 
-    from kedge.server.table import OPERATIONS
+    from kedge.server.routes import OPERATIONS
 
     sys.stdout.buffer.write(document(OPERATIONS))

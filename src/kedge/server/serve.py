@@ -21,12 +21,12 @@ from kedge.files.versions import Versions
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
 from kedge.server.app import App, Application, Receive, Scope, Send
 from kedge.server.auth import Guard, check_token, make_token
+from kedge.server.connections import raise_descriptor_limit
 from kedge.server.context import Agent, Context
-from kedge.server.limits import raise_descriptor_limit
-from kedge.server.listen import Listener, bind
+from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
 from kedge.server.openapi import document
-from kedge.server.table import OPERATIONS
+from kedge.server.routes import OPERATIONS
 from kedge.store.sqlite.store import SqliteStore
 from kedge.tools.search.file_index import Names
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from kedge.protocol.api import ConfigModelBody, ConfigRemoveBody, ConfigSetBody
+from pathlib import Path
+
+from kedge.protocol.api import ConfigModelBody, ConfigRemoveBody, ConfigSetBody, CredentialsQuery, Deleted, LoginBody
 from kedge.protocol.bounds import check_depth, check_model, check_text
-from kedge.server.operations import Call, Reply
+from kedge.protocol.environment import environment_of
+from kedge.server.http import Call, Reply
 
 
 async def get_config(call: Call) -> Reply:
@@ -34,3 +37,31 @@ async def set_model(call: Call) -> Reply:
     key = "small_model" if body.small else "model"
     await call.context.configs.set(call["workspace_id"], directory, body.scope, key, body.model)
     return await get_config(call)
+
+
+async def log_in(call: Call) -> Reply:
+    body = call.body(LoginBody)
+    directory = _directory(call, body.workspace_id)
+    return Reply(await (await call.context.agent.logins()).log_in(body, directory))
+
+
+async def list_credentials(call: Call) -> Reply:
+    directory = _directory(call, call.query(CredentialsQuery).workspace_id)
+    return Reply(await (await call.context.agent.logins()).listed(directory, environment_of(call.headers)))
+
+
+async def log_out(call: Call) -> Reply:
+    await (await call.context.agent.logins()).log_out(call["provider_id"])
+    return Reply(Deleted(deleted=True))
+
+
+def _directory(call: Call, workspace_id: str | None) -> Path:
+    """Whose configuration counts; at the root it is the user's own and no workspace's."""
+    if workspace_id is None:
+        return Path("/")
+    return Path(call.engine.feed(workspace_id).path)
+
+
+async def list_models(call: Call) -> Reply:
+    directory = Path(call.engine.feed(call["workspace_id"]).path)
+    return Reply(await call.context.agent.models(directory, environment_of(call.headers)))

@@ -18,7 +18,8 @@ from kedge.protocol.api import (
 )
 from kedge.protocol.environment import environment_of
 from kedge.protocol.runs import Submission
-from kedge.server.operations import Call, Reply
+from kedge.protocol.sessions import JobList
+from kedge.server.http import Call, Reply
 
 
 async def agent_state(call: Call) -> Reply:
@@ -102,3 +103,14 @@ async def clear_queue(call: Call) -> Reply:
 async def drop_queued(call: Call) -> Reply:
     await call.engine.drop_queued(call["workspace_id"], call["session_id"], call["run_id"])
     return Reply(Cancelled([call["run_id"]]))
+
+
+async def list_jobs(call: Call) -> Reply:
+    call.engine.feed(call["workspace_id"])
+    return Reply(JobList([job.info() for job in call.context.agent.jobs.of(call["workspace_id"]).list()]))
+
+
+async def kill_job(call: Call) -> Reply:
+    call.engine.feed(call["workspace_id"])
+    job = await call.context.agent.jobs.of(call["workspace_id"]).kill(call["job_id"])
+    return Reply(job.info())

@@ -19,7 +19,7 @@ from kedge.protocol.api import (
     Workspaces,
 )
 from kedge.protocol.errors import Invalid
-from kedge.server.operations import Call, Reply, Stream
+from kedge.server.http import Call, Reply, Stream
 
 
 async def list_workspaces(call: Call) -> Reply:
@@ -64,7 +64,7 @@ async def find_files(call: Call) -> Reply:
 
 
 async def list_commands(call: Call) -> Reply:
-    from kedge.agent.commands import user_commands
+    from kedge.agent.user_commands import user_commands
 
     directory = Path(call.engine.feed(call["workspace_id"]).path)
     return Reply(UserCommands(await asyncio.to_thread(user_commands, directory)))

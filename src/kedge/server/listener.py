@@ -13,21 +13,23 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
-from kedge.protocol.events import encode
-from kedge.protocol.peer import peer_uid
-from kedge.server.app import READ_ONLY, App
+from kedge.server.app import App
 from kedge.server.auth import is_loopback
-from kedge.server.errors import BadRequest
-from kedge.server.limits import TcpConnections, connection_limits
-from kedge.server.peers import IsAgentsProcess, is_agents
-from kedge.server.timeouts import KEEP_ALIVE_S, TimedProtocol
+from kedge.server.connections import (
+    KEEP_ALIVE_S,
+    Connection,
+    IsAgentProcess,
+    TcpConnection,
+    TcpConnections,
+    UnixConnection,
+    connection_limits,
+)
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024  # a stampede of clients waits here while the first one is served
 CLOSE_S = 1.0  # for answers on their way when the server leaves
 ACCEPT_RETRY_S = 0.2  # when the system gives no descriptor for a connection
-MAX_HEAD_BYTES = 256 * 1024  # of a request's line and headers; a real one has a hundredth of it
 
 
 def bind(address: Address, *, allow_remote: bool = False) -> socket.socket:
@@ -104,9 +106,9 @@ def _cannot_listen(address: Address, error: Exception) -> AddressError:
 class Listener:
     """One listening socket and the connections that came through it."""
 
-    def __init__(self, sock: socket.socket, app: App, is_agents_process: IsAgentsProcess) -> None:
+    def __init__(self, sock: socket.socket, app: App, is_agent_process: IsAgentProcess) -> None:
         self._sock = sock
-        self._is_agents_process = is_agents_process
+        self._is_agent_process = is_agent_process
         self._state = ServerState()
         self._config = uvicorn.Config(
             app,
@@ -134,7 +136,7 @@ class Listener:
 
         def connect() -> Connection:
             if tcp_connections is None:
-                return OwnersConnection(self._config, self._state, loop, self._is_agents_process)
+                return UnixConnection(self._config, self._state, loop, self._is_agent_process)
             return TcpConnection(self._config, self._state, loop, tcp_connections)
 
         while True:
@@ -169,86 +171,3 @@ class Listener:
 
 async def _end(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
     return (await asyncio.wait(tasks, timeout=CLOSE_S))[1] if tasks else set()
-
-
-class Connection(TimedProtocol):
-    """A client's connection, with two manners that uvicorn leaves to proxies: bounded heads, and errors as JSON."""
-
-    _head_bytes = 0
-    _is_in_head = False
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
-        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("the request's headers are too large")
-
-    def on_message_begin(self) -> None:
-        self._is_in_head = True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._is_in_head = False
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        body = encode(BadRequest(msg).body)
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
-        self.transport.close()
-
-
-class TcpConnection(Connection):
-    """One of a bounded number. The application calls `authenticated` of its scope's state when the token was right."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        loop: asyncio.AbstractEventLoop,
-        connections: TcpConnections,
-    ) -> None:
-        super().__init__(config, server_state, {"authenticated": self._authenticated}, loop)
-        self._tcp_connections = connections
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        self._tcp_connections.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._tcp_connections.remove(self)
-        super().connection_lost(exc)
-
-    def _authenticated(self) -> None:
-        self._tcp_connections.authenticate(self)
-
-
-class OwnersConnection(Connection):
-    """P16: on a Unix socket the system says who connects; only the server's own user (or root) gets through, and what
-    the agent has started may only read."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        loop: asyncio.AbstractEventLoop,
-        is_agents_process: IsAgentsProcess,
-    ) -> None:
-        super().__init__(config, server_state, {}, loop)
-        self._is_agents_process = is_agents_process
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self.app_state[READ_ONLY] = True  # until it is known
-        super().connection_made(transport)
-        sock = transport.get_extra_info("socket")
-        try:
-            uid = peer_uid(sock)
-        except OSError:  # it has left
-            transport.abort()
-            return
-        if uid is not None and uid not in (os.getuid(), 0):
-            log.warning("refused a connection of user %d", uid)
-            transport.abort()
-            return
-        # Now, while the process that connected is most likely there: it may hand the connection on and end.
-        self.app_state[READ_ONLY] = is_agents(sock, self._is_agents_process)

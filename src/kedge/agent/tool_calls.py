@@ -14,9 +14,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from kedge.agent import params, repeats
-from kedge.agent.place import CallContext, TurnPlace
-from kedge.agent.results import bounded, clean, files_of
+from kedge.agent import tool_params
+from kedge.agent.tool_context import CallContext, TurnPlace
+from kedge.agent.tool_results import bounded, clean, files_of
+from kedge.agent.turn_state import DENIED, WARN_AT, WARNING, Made, rounds
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ToolWriter
@@ -37,8 +38,6 @@ MAX_SIDE_BY_SIDE = 10  # calls; more would only wait for each other's disk
 
 # Tools that change a file and record it, or none at all. Whatever another one does is looked for in the workspace.
 _SAY_WHAT_THEY_CHANGE = frozenset({"edit", "multiedit", "write", "download", "todos", "question", "job_kill"})
-
-DENIED = "denied"  # in a result's metadata: a person said no, and the turn ends (also after a restart)
 
 CUT_OFF = (
     "This call was cut off at the output limit before it was complete, so it was not run."
@@ -80,11 +79,9 @@ class Calls:
         self._place = place
         self._tools = tools
         self._judge = judge
-        self._made: list[repeats.Made] = []
+        self._made: list[Made] = []
 
-    async def run(
-        self, message_id: str, calls: Sequence[ToolCall], made: Sequence[repeats.Made], *, is_cut_off: bool
-    ) -> None:
+    async def run(self, message_id: str, calls: Sequence[ToolCall], made: Sequence[Made], *, is_cut_off: bool) -> None:
         """Give each of these calls its result. `made` are those before them; `is_cut_off`: the step's end is missing.
 
         Raises `Denied` when a person refused one: what was not run by then never is.
@@ -130,9 +127,9 @@ class Calls:
     async def _ready(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _Ready | Output:
         tool = self._tools.get(call.name)
         if tool is None:
-            return Output(content=params.unknown_tool(call.name, self._tools), is_error=True)
+            return Output(content=tool_params.unknown_tool(call.name, self._tools), is_error=True)
         try:
-            given = params.decoded(tool, call.input)
+            given = tool_params.decoded(tool, call.input)
         except ToolError as error:
             return Output(content=CUT_OFF if is_cut_off else error.text, is_error=True)
         if is_cut_off and not call.input.strip():
@@ -213,9 +210,9 @@ class Calls:
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
         output = bounded(output)
         content = output.content
-        self._made.append(repeats.Made(call.name, call.input, content))
-        if (rounds := repeats.rounds(self._made)) >= repeats.WARN_AT:
-            content += repeats.WARNING.format(rounds=rounds)
+        self._made.append(Made(call.name, call.input, content))
+        if (repeated := rounds(self._made)) >= WARN_AT:
+            content += WARNING.format(rounds=repeated)
         await writer.finish(content, is_error=output.is_error, metadata=output.metadata, images=output.images)
         self._place.known_files.update(files_of(output.metadata))
         if output.metadata and DENIED in output.metadata:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from kedge.agent.calls import DENIED
 from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, ToolResult, finish_of, text_of
+
+WARN_AT = 3  # rounds: twice may be checking, three times is a habit
+END_AT = 6  # rounds: the warning was read several times by then
+LONGEST_CIRCLE = 3  # calls in a round; longer ones are rare, and the limit on steps ends them
+DENIED = "denied"  # in a result's metadata: a person said no, and the turn ends (also after a restart)
 
 # A step with another reason was not finished by the model: its calls are never run.
 _WHOLE: frozenset[FinishReason] = frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "unknown"})
@@ -77,3 +82,51 @@ def count_empty_answers(history: Sequence[Message], run_id: str) -> int:
 def with_empty_answer_named(history: Sequence[Message]) -> list[Message]:
     """The history for the step after an empty answer, which itself is not sent: the model is told to speak."""
     return [*history, msgspec.structs.replace(history[-1], role="user", parts=[Text(_ASK_AGAIN)], model=None)]
+
+
+_MARK = "\n\n[kedge: "
+WARNING = (
+    _MARK + "you have made this same call {rounds} times with the same result. It will not change. Do something else:"
+    " read the result again, try another way, or say what keeps you from going on.]"
+)
+
+
+class Made(NamedTuple):
+    """A call that was made, and what came of it."""
+
+    name: str
+    input: str
+    content: str
+
+
+def made_calls(history: Sequence[Message], run_id: str) -> list[Made]:
+    """The last calls of a run with their results, oldest first; as many as matter."""
+    most = END_AT * LONGEST_CIRCLE
+    results: dict[str, ToolResult] = {}
+    made: list[Made] = []
+    for message in reversed(history):
+        if message.run_id != run_id or message.role == "user":
+            break
+        if message.role == "tool":
+            results |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolResult)}
+            continue
+        calls = [part for part in reversed(message.parts) if isinstance(part, ToolCall) and part.id in results]
+        made += [Made(call.name, call.input, results.pop(call.id).content.partition(_MARK)[0]) for call in calls]
+        if len(made) >= most:
+            break
+    return made[:most][::-1]
+
+
+def rounds(made: Sequence[Made]) -> int:
+    """How often in a row the last calls went the same way."""
+    return max((_rounds(made, size) for size in range(1, LONGEST_CIRCLE + 1)), default=0)
+
+
+def _rounds(made: Sequence[Made], size: int) -> int:
+    circle = made[-size:]
+    if len(circle) < size:
+        return 0
+    count = 1
+    while made[-size * (count + 1) : -size * count] == circle:
+        count += 1
+    return count

@@ -6,10 +6,9 @@ from kedge.engine.engine import MAX_TURNS
 from kedge.protocol import bounds
 from kedge.protocol.api import MAX_PAGE, MAX_WAIT_S, Bounds, ControlBody, Controlled, Health, Version
 from kedge.protocol.errors import Conflict
+from kedge.server.connections import HEAD_S, connection_limits
 from kedge.server.errors import NoRoute
-from kedge.server.limits import connection_limits
-from kedge.server.operations import Call, Reply
-from kedge.server.timeouts import HEAD_S
+from kedge.server.http import Call, Reply
 from kedge.version import VERSION
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"

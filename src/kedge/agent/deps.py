@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kedge.agent.retry import Retry
-from kedge.agent.system import Repositories
+from kedge.agent.system_prompt import Repositories
 from kedge.agent.titles import Titles
 from kedge.config.schema import Config
 from kedge.models.choose import Chooser, Local

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from kedge.agent.context import global_directory
+from kedge.agent.context_files import global_directory
 from kedge.protocol.api import CommandSource, UserCommand
 
 MAX_COMMANDS = 200  # more than anybody finds again

@@ -1,6 +1,6 @@
 """What a route is: one row that says how it is called, what it answers, and who does it.
 
-The router, the checks of what comes in and the OpenAPI document are all made from the same rows (table.py).
+The router, the checks of what comes in and the OpenAPI document are all made from the same rows (routes.py).
 """
 
 from __future__ import annotations

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from pathlib import Path
 
-from kedge.agent import scratch
-from kedge.agent.results import MAX_SHOWN_CHARS
+from kedge.agent.tool_results import MAX_SHOWN_CHARS
 from kedge.config.paths import Places
 from kedge.config.schema import Config
 from kedge.engine.keeping import NotKept
 from kedge.engine.turn import TurnContext
 from kedge.engine.writing import ShellWriter, ToolWriter
+from kedge.files.safe_open import remove_tree
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Process, RunAs
 from kedge.tools.process.jobs import Jobs
 from kedge.tools.sandbox.sandbox import Sandbox
+
+SCRATCH_KEPT_S = 30 * 86_400  # as long as the story of what was done
 
 # The way into our own server is nothing for the programs that a model starts.
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN"})
@@ -45,7 +48,7 @@ class TurnPlace:
         self.jobs = jobs
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
-        self.scratch = scratch.directory_of(data_dir, self.session_id)  # made by whoever puts something there
+        self.scratch = scratch_directory(data_dir, self.session_id)  # made by whoever puts something there
         self.judged_path = None  # nothing is judged before a call
         self.hidden: Callable[[str], bool] | None = None
         self.sandbox = Sandbox(
@@ -131,3 +134,22 @@ class CallContext:
         if left <= 0:
             raise ToolError("The limit on this run's cost is reached: nothing is left for a sub-agent.")
         return left
+
+
+def scratch_directory(data_dir: Path, session_id: str) -> Path:
+    return data_dir / "scratch" / session_id
+
+
+def remove_scratch(data_dir: Path, session_id: str) -> None:
+    remove_tree(scratch_directory(data_dir, session_id))
+
+
+def remove_old_scratch(data_dir: Path) -> None:
+    """Also of sessions that were deleted while nobody could clean up."""
+    oldest = time.time() - SCRATCH_KEPT_S
+    for directory in (data_dir / "scratch").glob("*"):
+        try:
+            if directory.stat().st_mtime < oldest:
+                remove_tree(directory)
+        except OSError:
+            continue  # gone already

@@ -16,7 +16,7 @@ from string import Template
 
 import msgspec
 
-from kedge.agent.context import ContextFile, context_files
+from kedge.agent.context_files import ContextFile, context_files
 from kedge.agent.repository import repository_state
 from kedge.config.schema import Config
 from kedge.protocol.runs import Mode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedge.protocol.api import AnswerBody, GrantBody, PendingPermissions, PendingQuestions, RequestBody
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, Skip
-from kedge.server.operations import Call, Reply
+from kedge.server.http import Call, Reply
 
 
 async def list_permissions(call: Call) -> Reply:

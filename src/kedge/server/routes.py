@@ -10,35 +10,35 @@ from kedge.protocol.models import Offered
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
-from kedge.server.handlers import about, config, credentials, files, jobs, models, people, runs, sessions, workspaces
-from kedge.server.operations import Operation
+from kedge.server.handlers import config, requests, runs, server, sessions, workspaces
+from kedge.server.http import Operation
 
 W = "/v1/workspaces/{workspace_id}"
 S = W + "/sessions/{session_id}"
 A = W + "/agent/sessions/{session_id}"
 
 OPERATIONS = (
-    Operation("GET", "/v1/health", "Is the server there?", about.health, api.Health),
+    Operation("GET", "/v1/health", "Is the server there?", server.health, api.Health),
     Operation(
         "GET",
         "/v1/proof",
         "Proof that the server has the token; needs none (TCP only)",
-        about.proof,
+        server.proof,
         api.Proof,
         query=api.ProofQuery,
         errors=(404,),
     ),
-    Operation("GET", "/v1/version", "Version and bounds", about.version, api.Version),
-    Operation("GET", "/v1/openapi.json", "This description", about.openapi, dict[str, Any]),
-    Operation("GET", "/v1/metrics", "Prometheus metrics", about.metrics, str, media_type=about.PROMETHEUS),
+    Operation("GET", "/v1/version", "Version and bounds", server.version, api.Version),
+    Operation("GET", "/v1/openapi.json", "This description", server.openapi, dict[str, Any]),
+    Operation("GET", "/v1/metrics", "Prometheus metrics", server.metrics, str, media_type=server.PROMETHEUS),
     Operation(
-        "POST", "/v1/control", "Stop the server", about.control, api.Controlled, body=api.ControlBody, errors=(409,)
+        "POST", "/v1/control", "Stop the server", server.control, api.Controlled, body=api.ControlBody, errors=(409,)
     ),
     Operation(
         "GET",
         "/v1/credentials",
         "Where keys come from, and their last four characters",
-        credentials.list_credentials,
+        config.list_credentials,
         api.CredentialList,
         query=api.CredentialsQuery,
         errors=(404,),
@@ -47,7 +47,7 @@ OPERATIONS = (
         "POST",
         "/v1/credentials",
         "Check a provider's key, and store it",
-        credentials.log_in,
+        config.log_in,
         api.StoredCredential,
         body=api.LoginBody,
         errors=(404,),
@@ -56,7 +56,7 @@ OPERATIONS = (
         "DELETE",
         "/v1/credentials/{provider_id}",
         "Forget a stored key",
-        credentials.log_out,
+        config.log_out,
         api.Deleted,
         errors=(422,),
     ),
@@ -106,7 +106,7 @@ OPERATIONS = (
         "GET",
         S + "/files",
         "What a session changed in files",
-        files.session_files,
+        sessions.session_files,
         SessionFiles,
         query=SessionFilesQuery,
     ),
@@ -114,19 +114,19 @@ OPERATIONS = (
         "POST",
         S + "/undo",
         "Bring files and conversation back to before a message",
-        files.undo_session,
+        sessions.undo_session,
         Rewound,
         body=UndoBody,
         errors=(409,),
     ),
     Operation(
-        "POST", S + "/redo", "Take back the last undo", files.redo_session, Rewound, body=RedoBody, errors=(409,)
+        "POST", S + "/redo", "Take back the last undo", sessions.redo_session, Rewound, body=RedoBody, errors=(409,)
     ),
     Operation(
         "POST",
         S + "/fork",
         "A new session that goes on from a message",
-        files.fork_session,
+        sessions.fork_session,
         Rewound,
         body=ForkBody,
         errors=(409,),
@@ -210,36 +210,36 @@ OPERATIONS = (
         "GET",
         W + "/models",
         "Models that can be used, and for the rest why not",
-        models.list_models,
+        config.list_models,
         Offered,
         errors=(422,),
     ),
-    Operation("GET", W + "/jobs", "Background jobs, newest first", jobs.list_jobs, JobList),
-    Operation("POST", W + "/jobs/{job_id}/kill", "End a background job", jobs.kill_job, Job),
-    Operation("GET", W + "/permissions", "Pending permissions", people.list_permissions, api.PendingPermissions),
+    Operation("GET", W + "/jobs", "Background jobs, newest first", runs.list_jobs, JobList),
+    Operation("POST", W + "/jobs/{job_id}/kill", "End a background job", runs.kill_job, Job),
+    Operation("GET", W + "/permissions", "Pending permissions", requests.list_permissions, api.PendingPermissions),
     Operation(
         "POST",
         W + "/permissions/grant",
         "Answer a permission request; the first answer wins",
-        people.grant_permission,
+        requests.grant_permission,
         AnswerReceipt,
         body=api.GrantBody,
     ),
-    Operation("GET", W + "/permissions/skip", "Is nobody asked in this workspace?", people.get_skip, Skip),
+    Operation("GET", W + "/permissions/skip", "Is nobody asked in this workspace?", requests.get_skip, Skip),
     Operation(
         "POST",
         W + "/permissions/skip",
         "Ask nobody in this workspace (yolo), or ask again",
-        people.set_skip,
+        requests.set_skip,
         Skip,
         body=Skip,
     ),
-    Operation("GET", W + "/questions", "Pending questions", people.list_questions, api.PendingQuestions),
+    Operation("GET", W + "/questions", "Pending questions", requests.list_questions, api.PendingQuestions),
     Operation(
         "POST",
         W + "/questions/answer",
         "Answer a question; the first answer wins",
-        people.answer_question,
+        requests.answer_question,
         AnswerReceipt,
         body=api.AnswerBody,
     ),
@@ -247,7 +247,7 @@ OPERATIONS = (
         "POST",
         W + "/questions/cancel",
         "Refuse to answer a question",
-        people.cancel_question,
+        requests.cancel_question,
         AnswerReceipt,
         body=api.RequestBody,
     ),
