@@ -128,9 +128,9 @@ async def play(hands: Hands, painter: Painter) -> None:
     await hands.shows("bash?", "$ python3 -m unittest")
     await hands.press("a")
     await hands.idle()
-    page = hands.app.chat.page
-    assert page is not None
-    await hands.until(lambda: page.usage.output_tokens, "what it took is known")
+    session = hands.app.chat.session
+    assert session is not None
+    await hands.until(lambda: session.usage.output_tokens, "what it took is known")
     await painter.take("chat", TITLE, "both tests pass", "untitled", "slugs.py +3 -1", "$0.03", "4%")
     await hands.press("f4")
     await hands.opens("ChangesDialog")

@@ -85,7 +85,7 @@ class Hands:
 
     async def idle(self) -> None:
         """What was asked is done."""
-        await self.until(lambda: self.app.chat.page and not self.app.chat.page.is_busy, "nothing runs")
+        await self.until(lambda: self.app.chat.session and not self.app.chat.session.is_busy, "nothing runs")
 
     def dialog(self, name: str) -> bool:
         return type(self.app.screen).__name__ == name

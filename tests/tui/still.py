@@ -27,7 +27,7 @@ from kedge.tui.api import Desk
 from kedge.tui.app import KedgeApp
 from kedge.tui.settings import Launch
 from kedge.tui.state.blocks import Block, Prompt, Words
-from kedge.tui.state.session import Page
+from kedge.tui.state.session import SessionState
 from tests.tui.chat.support import DIFF, EDIT, END, call
 from tests.tui.snapshots import picture
 
@@ -54,7 +54,7 @@ CHAT: list[Block] = [
 TODOS = [("completed", "measure the rope"), ("in_progress", "test the scope"), ("pending", "write it down")]
 
 
-def session(session_id: str = SESSION, title: str = "Why the anchor drags") -> Session:
+def stored_session(session_id: str = SESSION, title: str = "Why the anchor drags") -> Session:
     return Session(id=session_id, title=title, created_at=0.0, updated_at=0.0)
 
 
@@ -171,15 +171,15 @@ class Still(KedgeApp):
         raise AssertionError("never")
 
     @property
-    def page(self) -> Page:
+    def session(self) -> SessionState:
         """The session that is shown, with a chat in it."""
-        page = self.book.page(SESSION)
-        self.book.sessions[SESSION] = session()
+        session = self.workspace.open_session(SESSION)
+        self.workspace.sessions[SESSION] = stored_session()
         self.chat.session_id = SESSION
-        page._blocks = list(CHAT)
-        page.usage = Usage(48_200, 3_900, cost=0.21)
-        page.files = {"src/anchor.py": FileChange(SESSION, "1", "src/anchor.py", 1, 3, 2)}
-        return page
+        session._blocks = list(CHAT)
+        session.usage = Usage(48_200, 3_900, cost=0.21)
+        session.files = {"src/anchor.py": FileChange(SESSION, "1", "src/anchor.py", 1, 3, 2)}
+        return session
 
 
 def _twelve(_: float) -> str:
@@ -193,8 +193,8 @@ async def still(
     monkeypatch.setattr(formats, "duration", _twelve)
     monkeypatch.setattr(panels, "_SPINNER", "⠹")
     monkeypatch.setattr(panels, "VERSION", "1.0")
-    monkeypatch.setattr(Page, "todos", TODOS)
-    monkeypatch.setattr(Page, "context_tokens", 61_000)
+    monkeypatch.setattr(SessionState, "todos", TODOS)
+    monkeypatch.setattr(SessionState, "context_tokens", 61_000)
     app = Still(Launch(directory="/srv/harbour", data_dir=str(tmp_path)))
     async with app.run_test(size=size, notifications=True) as pilot:
         app.theme = theme

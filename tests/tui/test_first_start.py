@@ -77,8 +77,8 @@ async def test_a_key_that_is_refused_one_day_is_asked_for_and_the_run_goes_on(ho
         await hands.closes()
         await hands.shows("FAKE-ANSWER-OK")
         await hands.idle()
-        assert hands.app.chat.page is not None
-        assert len(hands.app.chat.page.runs) == 1
+        assert hands.app.chat.session is not None
+        assert len(hands.app.chat.session.runs) == 1
 
 
 async def test_who_wants_to_look_around_first_is_told_how_to_go_on(home: Home, tmp_path: Path) -> None:

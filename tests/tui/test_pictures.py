@@ -24,7 +24,7 @@ SIZES = [(80, 24), (140, 40)]
 
 
 def no_dialog(app: Still) -> None:
-    _ = app.page
+    _ = app.session
 
 
 def nothing_yet(_: Still) -> None:
@@ -32,18 +32,18 @@ def nothing_yet(_: Still) -> None:
 
 
 def busy(app: Still) -> None:
-    page = app.page
+    session = app.session
     for each in (still.run("1", "Why?", "running"), still.run("2", "And then write a test for it, with a long rope")):
-        page.runs[each.run_id] = each
+        session.runs[each.run_id] = each
 
 
 def lost(app: Still) -> None:
-    _ = app.page
+    _ = app.session
     app.link.state, app.link.error = "lost", "no server answers"
 
 
 def told(app: Still) -> None:
-    _ = app.page
+    _ = app.session
     app.notify("another-client answered: allow")
     app.chat.hint(
         "Not sent: the disk of the server is full, and nothing was accepted; make room, and press Enter to try again"
@@ -51,12 +51,12 @@ def told(app: Still) -> None:
 
 
 def agent(app: Still) -> None:
-    _ = app.page
-    app.book.sessions[still.SESSION] = still.session()
-    app.book.sessions["s2"] = still.Session(
+    _ = app.session
+    app.workspace.sessions[still.SESSION] = still.stored_session()
+    app.workspace.sessions["s2"] = still.Session(
         id="s2", title="Sound the bay", created_at=0.0, updated_at=0.0, parent_session_id=still.SESSION
     )
-    app.book.page("s2")._blocks = still.CHAT[:3]
+    app.workspace.open_session("s2")._blocks = still.CHAT[:3]
     app.chat.session_id = "s2"
 
 
@@ -71,10 +71,10 @@ SCREENS: dict[str, Callable[[Still], None]] = {
 
 
 def sessions(app: Still) -> SessionDialog:
-    _ = app.page
+    _ = app.session
     for number, title in enumerate(("Ropes and knots", "日本語のとても長い題名" * 6, "")):
-        app.book.sessions[f"o{number}"] = still.session(f"o{number}", title)
-    return SessionDialog(app.desk, app.book, still.SESSION)
+        app.workspace.sessions[f"o{number}"] = still.stored_session(f"o{number}", title)
+    return SessionDialog(app.desk, app.workspace, still.SESSION)
 
 
 def palette(app: Still) -> Palette:

@@ -118,7 +118,7 @@ async def test_keys_typed_ahead_answer_no_question(
 async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands:
         await ask(hands, bash(served, "asked of two", "touch theirs"))
-        (request,) = hands.app.book.requests
+        (request,) = hands.app.workspace.requests
         async with await AsyncClient.connect(str(tmp_path), name="their-client") as other:
             await other.call("POST", "/permissions/grant", {"id": request, "action": "allow"}, type=dict)
         await hands.shows("THE-END", "their-client answered: allow")
@@ -128,11 +128,11 @@ async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path:
 async def test_one_answered_elsewhere_behind_another_dialog_closes_too(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands, await AsyncClient.connect(str(tmp_path), name="colleague") as other:
         await ask(hands, bash(served, "asked behind", "touch behind"))
-        (request_id,) = hands.app.book.requests
+        (request_id,) = hands.app.workspace.requests
         await hands.press("ctrl+q")
         await hands.opens("ConfirmDialog")
         await other.call("POST", "/permissions/grant", {"id": request_id, "action": "allow"}, type=dict)
-        await hands.until(lambda: not hands.app.book.requests, "answered")
+        await hands.until(lambda: not hands.app.workspace.requests, "answered")
         await hands.idle()
         await hands.press("escape")
         await hands.closes()
@@ -184,9 +184,9 @@ async def test_questions_of_each_kind(served: Home, tmp_path: Path) -> None:
         await hands.write("my words")
         await hands.press("ctrl+s")
         await hands.shows("THE-END")
-        page = hands.app.chat.page
-        assert page is not None
-        ((_, result),) = page.results.values()
+        session = hands.app.chat.session
+        assert session is not None
+        ((_, result),) = session.results.values()
         for answer in ("no", "green [x]", "a", "c", "my words"):
             assert answer in result.text.casefold(), result.text
         assert "b [y]" not in result.text.partition("Which ones?")[2].partition("In your")[0]

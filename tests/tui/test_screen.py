@@ -33,7 +33,7 @@ async def test_a_refused_prompt_is_back_in_the_editor(served: Home, tmp_path: Pa
     async with kedge(tmp_path, model="not-a-model") as hands:
         await hands.submit("this is refused")
         await hands.shows("Not sent:", "▌ this is refused")
-        assert hands.app.chat.page is None or not hands.app.chat.page.runs
+        assert hands.app.chat.session is None or not hands.app.chat.session.runs
         await hands.press("x")  # typing goes on, and the word goes
         await hands.hides("Not sent:")
         assert "x" in hands.app.chat.editor.text
@@ -125,7 +125,7 @@ async def test_a_session_has_the_beginning_of_its_first_prompt_for_a_title(serve
         await hands.submit(f"Look at the anchor\n\n{asking(text='LOOKED')}")
         await hands.shows("LOOKED")
         assert hands.app.chat.session_id is not None
-        assert hands.app.book.sessions[hands.app.chat.session_id].title.startswith("Look at the anchor [[fake")
+        assert hands.app.workspace.sessions[hands.app.chat.session_id].title.startswith("Look at the anchor [[fake")
         await hands.idle()
         await hands.press("ctrl+n")
         await hands.submit("!echo by-hand")
@@ -140,9 +140,9 @@ async def test_prompts_sent_in_one_breath_go_into_one_session_in_their_order(ser
         await hands.shows("ONE", "TWO", "THREE")
         await hands.idle()
         assert len(await hands.app.desk.sessions()) == 1
-        page = hands.app.chat.page
-        assert page is not None
-        accepted = sorted(page.runs.values(), key=lambda run: run.seq)
+        session = hands.app.chat.session
+        assert session is not None
+        accepted = sorted(session.runs.values(), key=lambda run: run.seq)
         assert [run.prompt for run in accepted] == [asking(text=text) for text in ("ONE", "TWO", "THREE")]
 
 
@@ -152,10 +152,10 @@ async def test_a_prompt_that_had_arrived_is_not_sent_twice_in_another_mode(serve
         await hands.submit(asking(text="ARRIVED"))
         await hands.shows("ARRIVED")
         await hands.idle()
-        page = chat.page
-        assert page is not None
-        (run_id,) = page.runs
-        del page.runs[run_id]  # as if nothing had been told of it: neither receipt nor story
+        session = chat.session
+        assert session is not None
+        (run_id,) = session.runs
+        del session.runs[run_id]  # as if nothing had been told of it: neither receipt nor story
         draft = Draft(asking(text="ARRIVED"))
         chat.sending._unsent[run_id] = draft
         chat.choose_mode("plan")
@@ -173,7 +173,7 @@ async def test_a_session_that_cannot_be_opened_leaves_the_one_that_is_open(serve
         hands.app.chat.open_session("nobody")
         await hands.until(lambda: hands.told, "a word on why")
         await hands.shows("STAYS")
-        assert list(hands.app.book.pages) == [hands.app.chat.session_id]
+        assert list(hands.app.workspace.open_sessions) == [hands.app.chat.session_id]
         await hands.submit(asking(text="GOES-ON"))
         await hands.shows("STAYS", "GOES-ON")
 
@@ -181,7 +181,7 @@ async def test_a_session_that_cannot_be_opened_leaves_the_one_that_is_open(serve
 async def test_leaving_from_a_dialog_asks_too(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as hands:
         await hands.submit(asking(gate="left-from-a-dialog"))
-        await hands.until(lambda: hands.app.chat.page and hands.app.chat.page.is_busy, "it runs")
+        await hands.until(lambda: hands.app.chat.session and hands.app.chat.session.is_busy, "it runs")
         await hands.press("f1")
         await hands.opens("HelpDialog")
         await hands.press("ctrl+q")
@@ -227,7 +227,7 @@ async def test_leaving_a_run_can_cancel_it(served: Home, tmp_path: Path) -> None
         await hands.opens("ConfirmDialog")
         await hands.press("up", "enter")
         await hands.until(lambda: hands.app.return_code == 0, "it left")
-        assert hands.app.chat.page is not None
+        assert hands.app.chat.session is not None
         session_id = hands.app.chat.session_id
     async with kedge(tmp_path, session_id=session_id) as hands:
         await hands.shows("cancelled")

@@ -90,7 +90,7 @@ async def test_a_title_is_edited_with_the_keys_that_else_delete_sessions(served:
         await hands.opens("SessionDialog")
         await hands.shows("titled")
         await hands.press("ctrl+r", "home", "delete", "enter")
-        await hands.until(lambda: hands.app.book.sessions[session.id].title == "itled", "renamed")
+        await hands.until(lambda: hands.app.workspace.sessions[session.id].title == "itled", "renamed")
         assert hands.dialog("SessionDialog")
 
 

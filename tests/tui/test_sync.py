@@ -13,7 +13,7 @@ from kedge.client import AsyncClient
 from kedge.protocol.runs import Receipt
 from kedge.tui.api import Desk
 from kedge.tui.state.blocks import Words
-from kedge.tui.state.workspace import Book
+from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.sync import Link
 from tests.e2e.home import Home, answer_of, asking
 
@@ -24,9 +24,9 @@ class Watch:
     """A link, and waiting for what it shows."""
 
     def __init__(self, home: Home, directory: Path) -> None:
-        self.book = Book()
+        self.workspace = WorkspaceState()
         self._changed = asyncio.Event()
-        self.link = Link(self.book, lambda: self._connect(home, directory), self._changed.set)
+        self.link = Link(self.workspace, lambda: self._connect(home, directory), self._changed.set)
         self.desk = Desk(self.link.ready)
         self.session_id = ""
 
@@ -41,7 +41,7 @@ class Watch:
 
     async def open(self) -> str:
         self.session_id = (await self.desk.create_session()).id
-        await self.link.open_page(self.session_id)
+        await self.link.open_session(self.session_id)
         return self.session_id
 
     async def submit(self, prompt: str, run_id: str) -> Receipt:
@@ -49,7 +49,9 @@ class Watch:
 
     @property
     def text(self) -> str:
-        return "".join(block.text for block in self.book.page(self.session_id).blocks() if isinstance(block, Words))
+        return "".join(
+            block.text for block in self.workspace.open_session(self.session_id).blocks() if isinstance(block, Words)
+        )
 
 
 @contextlib.asynccontextmanager
@@ -85,12 +87,12 @@ class TestLink:
             await watch.until(lambda: watch.link.state == "lost")
             home.models.release("half")
             server = await asyncio.to_thread(home.serve)
-            await watch.until(lambda: "r" in watch.book.page(watch.session_id).ends)
-            page = watch.book.page(watch.session_id)
-            answers = [block for block in page.blocks() if isinstance(block, Words)]
+            await watch.until(lambda: "r" in watch.workspace.open_session(watch.session_id).ends)
+            session = watch.workspace.open_session(watch.session_id)
+            answers = [block for block in session.blocks() if isinstance(block, Words)]
             assert answers[-1].text == answer_of(**plan)
             assert [block.is_interrupted for block in answers] == [True, False]
-            assert not page.is_busy
+            assert not session.is_busy
         assert await asyncio.to_thread(server.stop) == 0
 
     async def test_a_session_opened_in_the_middle_of_an_answer_has_all_of_it(self, home: Home, tmp_path: Path) -> None:
@@ -102,11 +104,11 @@ class TestLink:
             await first.until(lambda: "w15 " in first.text)
             async with watching(home, tmp_path) as second:
                 second.session_id = first.session_id
-                await second.link.open_page(first.session_id)
+                await second.link.open_session(first.session_id)
                 await second.until(lambda: "w15 " in second.text)
                 home.models.release("later")
                 for watch in (first, second):
-                    await watch.until(lambda watch=watch: "r" in watch.book.page(watch.session_id).ends)
+                    await watch.until(lambda watch=watch: "r" in watch.workspace.open_session(watch.session_id).ends)
                 assert first.text == second.text == answer_of(**plan)
         assert await asyncio.to_thread(server.stop) == 0
 
@@ -120,7 +122,7 @@ class TestLink:
             server = await asyncio.to_thread(home.serve)
             await watch.until(lambda: watch.link.state == "refused")
             session_id = await watch.open()  # waits for the way in
-            await watch.until(lambda: session_id in watch.book.sessions)
+            await watch.until(lambda: session_id in watch.workspace.sessions)
             await watch.submit(asking(text="AGAIN"), "r")
             await watch.until(lambda: watch.text == "AGAIN")
         assert await asyncio.to_thread(server.stop) == 0
@@ -129,14 +131,14 @@ class TestLink:
         server = await asyncio.to_thread(home.serve)
         async with watching(home, tmp_path) as one, watching(home, tmp_path) as other:
             session_id = await one.open()
-            await other.until(lambda: session_id in other.book.sessions)
+            await other.until(lambda: session_id in other.workspace.sessions)
             await one.desk.rename(session_id, "renamed")
-            await other.until(lambda: other.book.sessions[session_id].title == "renamed")
+            await other.until(lambda: other.workspace.sessions[session_id].title == "renamed")
             await one.submit(asking(gate="wait"), "r")
-            await other.until(lambda: "r" in other.book.runs)
+            await other.until(lambda: "r" in other.workspace.runs)
             await other.desk.cancel(session_id)
-            await one.until(lambda: "r" in one.book.page(session_id).ends)
-            assert one.book.page(session_id).ends["r"].cancelled
+            await one.until(lambda: "r" in one.workspace.open_session(session_id).ends)
+            assert one.workspace.open_session(session_id).ends["r"].cancelled
             await other.desk.delete(session_id)
-            await one.until(lambda: session_id not in one.book.sessions)
+            await one.until(lambda: session_id not in one.workspace.sessions)
         assert await asyncio.to_thread(server.stop) == 0

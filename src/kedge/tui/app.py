@@ -25,7 +25,7 @@ from kedge.tui.editor.clipboard import cleaned
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
-from kedge.tui.state.workspace import Book
+from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.sync import Link
 from kedge.tui.terminal import TerminalDriver
 
@@ -46,10 +46,10 @@ class KedgeApp(App[int]):
         super().__init__(driver_class=TerminalDriver)
         self.launch = launch
         self.settings = Settings()
-        self.book = Book(partial(react, self))
-        self.link = Link(self.book, self._connect, self._changed)
+        self.workspace = WorkspaceState(partial(react, self))
+        self.link = Link(self.workspace, self._connect, self._changed)
         self.desk = Desk(self.link.ready)
-        self.chat = ChatScreen(self.book, self.link, self.desk, mode=launch.mode)
+        self.chat = ChatScreen(self.workspace, self.link, self.desk, mode=launch.mode)
         self.problem: SpawnRefused | None = None  # why there is no server to look at
         self._told = told
         self.announcer = Announcer(self)
@@ -146,7 +146,7 @@ class KedgeApp(App[int]):
         from kedge.tui.pickers import current
 
         offered = await self.desk.offered()
-        session = self.book.sessions.get(self.chat.session_id or "")
+        session = self.workspace.sessions.get(self.chat.session_id or "")
         found = current(offered, self.launch.model, session.model if session else None)
         self.chat.model = found.name if found.is_ready else ""
         self.chat.window = found.context_window
@@ -289,8 +289,8 @@ CHOICES = (("leave", "Leave"), ("cancel", "Cancel it and leave"), ("stay", "Stay
 
 
 def leave(app: KedgeApp) -> None:
-    page = app.chat.page
-    if page is None or not page.is_busy:
+    session = app.chat.session
+    if session is None or not session.is_busy:
         app.exit(0)
         return
     from kedge.tui.dialogs.choices import ConfirmDialog
@@ -299,7 +299,7 @@ def leave(app: KedgeApp) -> None:
         if choice == "leave":
             app.exit(0)
         elif choice == "cancel":
-            app.run_worker(_cancel_and_leave(app, page.session_id), group="leave")
+            app.run_worker(_cancel_and_leave(app, session.session_id), group="leave")
         else:
             app.chat.changed()  # a request that was answered meanwhile is not asked again
 

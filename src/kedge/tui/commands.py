@@ -138,7 +138,7 @@ class Commands:
                 self._screen.open_session(session_id)
 
         self._screen.app.push_screen(
-            SessionDialog(self._screen.desk, self._screen.book, self._screen.session_id), chosen
+            SessionDialog(self._screen.desk, self._screen.workspace, self._screen.session_id), chosen
         )
 
     def _rename(self, title: str) -> None:
@@ -169,17 +169,17 @@ class Commands:
             self._do(self._screen.desk.summarize(session_id, run_id=new_run_id()))
 
     def _context(self, _: str) -> None:
-        page, window = self._screen.page, self._screen.window
-        used = page.context_tokens if page else 0
+        session, window = self._screen.session, self._screen.window
+        used = session.context_tokens if session else 0
         of = f" of {formats.tokens(window)} ({used * 100 // window}%)" if window else ""
         self._screen.notify(f"The last step read and wrote {formats.tokens(used)} tokens{of}.", title="Context")
 
     def _cost(self, _: str) -> None:
-        page = self._screen.page
-        if page is None:
+        session = self._screen.session
+        if session is None:
             self._screen.hint("Nothing was used yet")
             return
-        usage = page.usage
+        usage = session.usage
         lines = [
             f"{usage.input_tokens:,} tokens read, {usage.output_tokens:,} written",
             f"{usage.cache_read_tokens:,} from the cache, {usage.cache_write_tokens:,} into it",
@@ -222,8 +222,8 @@ class Commands:
         self._screen.app.push_screen(JobsDialog(self._screen.desk))
 
     def _copy(self, _: str) -> None:
-        page = self._screen.page
-        answers = [m.text for m in page.messages.values() if m.role == "assistant" and m.text] if page else []
+        session = self._screen.session
+        answers = [m.text for m in session.messages.values() if m.role == "assistant" and m.text] if session else []
         if not answers:
             self._screen.hint("There is no answer to copy yet")
             return
@@ -238,8 +238,7 @@ class Commands:
         from kedge.tui.commands import export
 
         screen = self._screen
-        session = screen.book.sessions.get(session_id)
-        title, directory = session.title if session else "", screen.kedge.launch.directory
+        title, directory = screen.workspace.title_of(session_id), screen.kedge.launch.directory
         messages = await screen.desk.messages(session_id)
         try:
             path = await asyncio.to_thread(export, messages, title, name, directory)

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from kedge.protocol.runs import Mode
 from kedge.tui import formats
-from kedge.tui.state.session import Page
+from kedge.tui.state.session import SessionState
 from kedge.tui.sync import Link
 from kedge.version import VERSION
 
@@ -71,29 +71,29 @@ class Activity(Quiet):
     def __init__(self) -> None:
         super().__init__()
         self._since: float | None = None
-        self._page: Page | None = None
+        self._session: SessionState | None = None
         self._doing = Doing()
         self._tick = 0
 
     def on_mount(self) -> None:
         self._timer = self.set_interval(TICK_S, self._draw, pause=True)
 
-    def draw(self, page: Page | None, doing: Doing) -> None:
-        is_busy = page is not None and page.is_busy
-        if is_busy and (self._since is None or page is not self._page):
+    def draw(self, session: SessionState | None, doing: Doing) -> None:
+        is_busy = session is not None and session.is_busy
+        if is_busy and (self._since is None or session is not self._session):
             self._since = time.monotonic()
             self._timer.resume()
         elif not is_busy:
             self._since = None
             self._timer.pause()
-        self._page, self._doing = page, doing
+        self._session, self._doing = session, doing
         self._draw()
 
     def _draw(self) -> None:
         doing = self._doing
         if doing.hint:
             self.show(Content.styled(doing.hint, "$text-warning"))
-        elif self._since is None or self._page is None:
+        elif self._since is None or self._session is None:
             self.show(
                 Content.styled("A sub-agent's session · Esc goes back", "$foreground-muted")
                 if doing.is_agent
@@ -105,7 +105,7 @@ class Activity(Quiet):
             self._tick += 1
             took = formats.duration(time.monotonic() - self._since)
             mark = _SPINNER[self._tick % len(_SPINNER)]
-            what = "Working" if self._page.active else "Waiting for its turn"
+            what = "Working" if self._session.active else "Waiting for its turn"
             way = "Esc goes back" if doing.is_agent else "Esc Esc cancels"
             self.show(Content.styled(f"{mark} {what} · {took} · {way}", "$foreground-muted"))
 
@@ -115,8 +115,8 @@ class Queue(Quiet):
 
     SHOWN = 3
 
-    def draw(self, page: Page | None, key: str) -> None:
-        queue = page.queue if page is not None else []
+    def draw(self, session: SessionState | None, key: str) -> None:
+        queue = session.queue if session is not None else []
         self.display = bool(queue)
         if not queue:
             return
@@ -133,7 +133,9 @@ class StatusLine(Horizontal):
         yield Quiet(id="status-left")
         yield Quiet(id="status-right")
 
-    def draw(self, mode: Mode, model: str, page: Page | None, window: int | None, place: str, key: str) -> None:
+    def draw(
+        self, mode: Mode, model: str, session: SessionState | None, window: int | None, place: str, key: str
+    ) -> None:
         left = Content.assemble(
             (mode, f"bold {_MODES[mode]}"),
             ("  ", ""),
@@ -142,19 +144,19 @@ class StatusLine(Horizontal):
             (place, "$foreground-muted"),
         )
         self.query_one("#status-left", Quiet).show(left)
-        numbers = [*_numbers(page, window), f"{key} help"]
+        numbers = [*_numbers(session, window), f"{key} help"]
         self.query_one("#status-right", Quiet).show(Content.styled(" · ".join(numbers), "$foreground-muted"))
 
 
-def _numbers(page: Page | None, window: int | None) -> list[str]:
+def _numbers(session: SessionState | None, window: int | None) -> list[str]:
     numbers: list[str] = []
-    if page is None:
+    if session is None:
         return numbers
-    if page.context_tokens and window:
-        numbers.append(f"context {min(page.context_tokens * 100 // window, 100)}%")
-    if total := page.usage.prompt_tokens + page.usage.output_tokens:
+    if session.context_tokens and window:
+        numbers.append(f"context {min(session.context_tokens * 100 // window, 100)}%")
+    if total := session.usage.prompt_tokens + session.usage.output_tokens:
         numbers.append(f"{formats.tokens(total)} tokens")
-    if price := formats.cost(page.usage):
+    if price := formats.cost(session.usage):
         numbers.append(price)
     return numbers
 
@@ -170,17 +172,18 @@ class Sidebar(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield Quiet(id="sidebar-text")
 
-    def draw(self, title: str, model: str, page: Page | None, window: int | None, place: str) -> None:
+    def draw(self, title: str, model: str, session: SessionState | None, window: int | None, place: str) -> None:
         width = max(self.size.width - 4, 20)
         parts: list[Content] = [Content.styled(formats.one_line(title or "New session", width * 2), "bold")]
         parts.append(Content.styled(place, "$foreground-muted"))
         parts += _section("Model", [model or "none"])
-        if page is not None:
-            parts += _section("Used", _usage(page, window))
+        if session is not None:
+            parts += _section("Used", _usage(session, window))
             parts += _section(
-                "Tasks", [f"{_MARKS.get(status, '○')} {formats.one_line(text, width)}" for status, text in page.todos]
+                "Tasks",
+                [f"{_MARKS.get(status, '○')} {formats.one_line(text, width)}" for status, text in session.todos],
             )
-            changed = list(page.files.items())[-MOST_FILES:]
+            changed = list(session.files.items())[-MOST_FILES:]
             parts += _section(
                 "Changed files",
                 [f"{formats.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in changed],
@@ -194,15 +197,15 @@ def _section(name: str, lines: list[str]) -> list[Content]:
     return [Content(""), Content.styled(name, "$foreground-muted"), *(Content(line) for line in lines)]
 
 
-def _usage(page: Page, window: int | None) -> list[str]:
-    usage = page.usage
+def _usage(session: SessionState, window: int | None) -> list[str]:
+    usage = session.usage
     lines = [f"{formats.tokens(usage.prompt_tokens)} read, {formats.tokens(usage.output_tokens)} written"]
     if usage.cache_read_tokens:
         lines.append(f"{formats.tokens(usage.cache_read_tokens)} of it from the cache")
     if price := formats.cost(usage):
         lines.append(price)
-    if window and page.context_tokens:
-        lines.append(f"context {page.context_tokens * 100 // window}% of {formats.tokens(window)}")
+    if window and session.context_tokens:
+        lines.append(f"context {session.context_tokens * 100 // window}% of {formats.tokens(window)}")
     return lines
 
 

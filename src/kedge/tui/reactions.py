@@ -9,31 +9,38 @@ from typing import TYPE_CHECKING
 from kedge.protocol.events import AgentEvent, ConfigChanged
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.tui import formats, terminal
-from kedge.tui.state.workspace import Ended, Gone, Happening, Rechosen, Resolved, Rewound
+from kedge.tui.state.workspace import (
+    ModelChanged,
+    RequestResolved,
+    RunEnded,
+    SessionDeleted,
+    SessionRewound,
+    StateChange,
+)
 
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp
-    from kedge.tui.state.session import Page
+    from kedge.tui.state.session import SessionState
 
 
-def react(app: KedgeApp, what: Happening) -> None:
+def react(app: KedgeApp, what: StateChange) -> None:
     """Told once for each."""
     shown = app.chat.session_id
     match what:
-        case Resolved():
+        case RequestResolved():
             app.chat.asking.resolved(what)
-        case Ended():
+        case RunEnded():
             _ended(app, what)
-        case Gone(session_id):
+        case SessionDeleted(session_id):
             if session_id == shown:
                 app.chat.action_new_session()
                 app.chat.hint("The session was deleted")
-        case Rewound(session_id):
-            app.read(partial(app.link.read_page, session_id))
+        case SessionRewound(session_id):
+            app.read(partial(app.link.read_session, session_id))
             app.read(partial(app.link.read_surroundings, session_id))
         case ConfigChanged():
             app.reread()
-        case Rechosen(session_id):
+        case ModelChanged(session_id):
             if session_id == shown:
                 app.reread()
         case AgentEvent():
@@ -46,7 +53,7 @@ def react(app: KedgeApp, what: Happening) -> None:
             app.announcer.tell("asks", asked, what.session_id)
 
 
-def _ended(app: KedgeApp, what: Ended) -> None:
+def _ended(app: KedgeApp, what: RunEnded) -> None:
     run, end = what
     if app.chat.session_id == end.session_id:
         app.read(partial(app.link.read_totals, end.session_id))
@@ -67,9 +74,9 @@ class Announcer:
         self._said = ("", "")  # title and progress, as they were told last
         self.is_looked_at = True  # whether the terminal's window has the focus
 
-    def show_state(self, page: Page | None) -> None:
-        is_busy = page is not None and page.is_busy
-        name = self._title(page.session_id) if page else "kedge"
+    def show_state(self, session: SessionState | None) -> None:
+        is_busy = session is not None and session.is_busy
+        name = self._title(session.session_id) if session else "kedge"
         title = terminal.title(f"{'● ' if is_busy else ''}{name}")
         progress = terminal.progress("busy" if is_busy else "none") if terminal.shows_progress(os.environ) else ""
         if (title, progress) != self._said:
@@ -88,12 +95,9 @@ class Announcer:
             self._app.notify("\n".join(filter(None, [head, formats.one_line(text, TOLD_CELLS)])))
 
     def _title(self, session_id: str) -> str:
-        session = self._app.book.sessions.get(session_id)
-        return (session.title if session else "") or "kedge"
+        return self._app.workspace.title_of(session_id) or "kedge"
 
     def _is_shown(self, session_id: str) -> bool:
         """Also what a sub-agent of the session does."""
         shown = self._app.chat.session_id
-        session = self._app.book.sessions.get(session_id)
-        is_child = session is not None and session.parent_session_id is not None and session.parent_session_id == shown
-        return session_id == shown or is_child
+        return shown is not None and shown in (session_id, self._app.workspace.parent_of(session_id))

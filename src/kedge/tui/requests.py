@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
 from kedge.protocol.requests import PermissionAction, PermissionRequest
-from kedge.tui.state.workspace import Request, Resolved
+from kedge.tui.state.workspace import Request, RequestResolved
 
 if TYPE_CHECKING:
     from textual.screen import ModalScreen
@@ -43,7 +43,7 @@ class Asking:
         self._later.clear()
         self._close()
 
-    def resolved(self, what: Resolved) -> None:
+    def resolved(self, what: RequestResolved) -> None:
         """Told by the story: perhaps by somebody else."""
         is_here = what.request.session_id in (self._screen.session_id, *self._children())
         if is_here and what.request.id not in self._answered and what.by != "server":
@@ -52,8 +52,8 @@ class Asking:
         self._later.discard(what.request.id)
 
     def _children(self) -> list[str]:
-        page = self._screen.page
-        return list(page.children) if page is not None else []
+        session = self._screen.session
+        return list(session.children) if session is not None else []
 
     def _open(self, request: Request) -> None:
         if isinstance(request, PermissionRequest):

@@ -26,8 +26,8 @@ from kedge.tui.keys import KEYS, bindings, shown
 from kedge.tui.panels import Activity, Banner, Doing, Queue, Sidebar, StatusLine, Welcome
 from kedge.tui.requests import Asking
 from kedge.tui.state.blocks import Call, Thoughts
-from kedge.tui.state.session import Page
-from kedge.tui.state.workspace import Book
+from kedge.tui.state.session import SessionState
+from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.submission import Sending
 from kedge.tui.sync import Link
 
@@ -43,9 +43,9 @@ class ChatScreen(Screen[None]):
     BINDINGS = bindings()
     AUTO_FOCUS = "PromptEditor"
 
-    def __init__(self, book: Book, link: Link, desk: Desk, *, mode: Mode | None = None) -> None:
+    def __init__(self, workspace: WorkspaceState, link: Link, desk: Desk, *, mode: Mode | None = None) -> None:
         super().__init__()
-        self.book = book
+        self.workspace = workspace
         self.link = link
         self.desk = desk
         self.mode: Mode = mode or "ask"
@@ -66,8 +66,8 @@ class ChatScreen(Screen[None]):
         return cast("KedgeApp", self.app)
 
     @property
-    def page(self) -> Page | None:
-        return self.book.pages.get(self.session_id or "")
+    def session(self) -> SessionState | None:
+        return self.workspace.open_sessions.get(self.session_id or "")
 
     @property
     def editor(self) -> PromptEditor:
@@ -120,24 +120,23 @@ class ChatScreen(Screen[None]):
     def draw(self) -> None:
         self._is_frame_due = False
         self._drawn_at = time.monotonic()
-        page = self.page
-        requests = self.book.requests_of(self.session_id) if self.session_id else []
+        session = self.session
+        requests = self.workspace.requests_of(self.session_id) if self.session_id else []
         self.query_one(Banner).draw(self.link)
-        blocks = page.blocks() if page else []
+        blocks = session.blocks() if session else []
         self.transcript.show(blocks)
         self._welcome(is_wanted=not blocks)
-        self.query_one(Queue).draw(page, self.key("queue"))
-        session = self.book.sessions.get(self.session_id or "")
-        is_agent = session is not None and session.parent_session_id is not None
+        self.query_one(Queue).draw(session, self.key("queue"))
+        is_agent = self.workspace.parent_of(self.session_id) is not None
         doing = Doing(len(requests), self.key("answer"), self._hint, is_agent)
-        self.query_one(Activity).draw(page, doing)
+        self.query_one(Activity).draw(session, doing)
         place = visible_line(Path(self.kedge.launch.directory).name) or "/"
         model = visible_line(self.model)
-        self.query_one(StatusLine).draw(self.mode, model, page, self.window, place, self.key("help"))
+        self.query_one(StatusLine).draw(self.mode, model, session, self.window, place, self.key("help"))
         if self.has_class("-wide"):
-            self.query_one(Sidebar).draw(session.title if session else "", model, page, self.window, place)
+            self.query_one(Sidebar).draw(self.workspace.title_of(self.session_id), model, session, self.window, place)
         self.asking.sync(requests)
-        self.kedge.announcer.show_state(page)
+        self.kedge.announcer.show_state(session)
         self.sending.settle()
 
     def _welcome(self, *, is_wanted: bool) -> None:
@@ -163,7 +162,7 @@ class ChatScreen(Screen[None]):
     @work(exclusive=True, group="open")
     async def open_session(self, session_id: str) -> None:
         try:
-            await self.link.open_page(session_id)
+            await self.link.open_session(session_id)
         except ClientError as error:
             self.notify(str(error), severity="error")
             return
@@ -207,16 +206,15 @@ class ChatScreen(Screen[None]):
         now = time.monotonic()
         if self.focused is not self.editor:
             self.editor.focus()
-        session = self.book.sessions.get(self.session_id or "")
-        if session is not None and session.parent_session_id is not None:
-            self.open_session(session.parent_session_id)
+        if (parent_id := self.workspace.parent_of(self.session_id)) is not None:
+            self.open_session(parent_id)
             return
-        page = self.page
-        if page is None or not page.is_busy:
+        session = self.session
+        if session is None or not session.is_busy:
             return
         if now - self._escaped_at <= TWICE_S:
             self._escaped_at = float("-inf")
-            self._cancel(page.session_id)
+            self._cancel(session.session_id)
         else:
             self._escaped_at = now
             self.hint("Esc again cancels what runs and what waits")

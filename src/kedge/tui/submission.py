@@ -55,9 +55,9 @@ class Sending:
 
     def settle(self) -> None:
         """A prompt whose receipt was lost, and which the story tells of, did arrive."""
-        page = self._screen.page
-        told = page.runs if page else {}
-        for run_id in [each for each in self._unsent if each in self._screen.book.runs or each in told]:
+        session = self._screen.session
+        told = session.runs if session else {}
+        for run_id in [each for each in self._unsent if each in self._screen.workspace.runs or each in told]:
             self._arrived(run_id)
 
     async def _hand_in(self, draft: Draft, run_id: str) -> None:
@@ -66,7 +66,7 @@ class Sending:
             # A command says little of what a session is about: the first prompt will.
             title = provisional_title(draft.text) if draft.kind == "prompt" else ""
             session_id = (await desk.create_session(title)).id
-            await screen.link.open_page(session_id)
+            await screen.link.open_session(session_id)
             screen.session_id = session_id
         if draft.kind == "shell":
             await desk.shell(screen.session_id, draft.text, run_id=run_id)

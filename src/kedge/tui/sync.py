@@ -11,12 +11,12 @@ from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed, Spaw
 from kedge.client.event_cursor import Story
 from kedge.client.http1 import escape, query
 from kedge.client.reconnect import Reconnect
-from kedge.tui.state.workspace import Book
+from kedge.tui.state.workspace import WorkspaceState
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
-    from kedge.tui.state.session import Page
-    from kedge.tui.state.workspace import Book
+    from kedge.tui.state.session import SessionState
+    from kedge.tui.state.workspace import WorkspaceState
 
 LinkState = Literal["connecting", "live", "lost", "refused"]
 FOREVER_S = 10 * 365 * 86_400.0  # an interface that is open goes on trying: its user can see that it does
@@ -26,9 +26,9 @@ class Link:
     """`state` is what the banner says; `on_change` is called whenever there may be something new to show."""
 
     def __init__(
-        self, book: Book, connect: Callable[[], Awaitable[AsyncClient]], on_change: Callable[[], None]
+        self, workspace: WorkspaceState, connect: Callable[[], Awaitable[AsyncClient]], on_change: Callable[[], None]
     ) -> None:
-        self.book = book
+        self.workspace = workspace
         self.state: LinkState = "connecting"
         self.error = ""
         self.is_read = False  # whether the sessions are there, and what is looked at
@@ -72,32 +72,32 @@ class Link:
             if self.client is not None:
                 await self.client.close()
 
-    async def open_page(self, session_id: str) -> None:
+    async def open_session(self, session_id: str) -> None:
         """Read a session, and keep it: after a gap it is read again."""
         client = await self.ready()
         was_open = session_id in self._open
         self._open = [*self._open, session_id]  # the one that is looked at stays until the other is there
         try:
-            await read_page(client, self.book, session_id)
+            await read_session(client, self.workspace, session_id)
         except ClientError:
             if not was_open:
                 self._open = [each for each in self._open if each != session_id]
-                self.book.close(self._open)
+                self.workspace.close(self._open)
             raise
         self._open = [session_id]
-        self.book.close(self._open)
+        self.workspace.close(self._open)
         self._on_change()
 
-    async def read_page(self, session_id: str) -> None:
-        await read_page(await self.ready(), self.book, session_id)
+    async def read_session(self, session_id: str) -> None:
+        await read_session(await self.ready(), self.workspace, session_id)
         self._on_change()
 
     async def read_surroundings(self, session_id: str) -> None:
-        await read_surroundings(await self.ready(), self.book, session_id)
+        await read_surroundings(await self.ready(), self.workspace, session_id)
         self._on_change()
 
     async def read_totals(self, session_id: str) -> None:
-        await read_totals(await self.ready(), self.book, session_id)
+        await read_totals(await self.ready(), self.workspace, session_id)
         self._on_change()
 
     async def _follow(self, client: AsyncClient, policy: Reconnect) -> None:
@@ -134,7 +134,7 @@ class Link:
         except msgspec.ValidationError:  # of a newer server: what it says is in what is read
             self._read_anew(client)
             return
-        self.book.take(event)
+        self.workspace.take(event)
 
     def _connected(self, client: AsyncClient) -> None:
         self.state, self.error = "live", ""
@@ -156,7 +156,7 @@ class Link:
             self.is_read = False
             await self._stop_reading()
             await client.close()
-            self.book.forget()
+            self.workspace.forget()
         self.state, self.error = "refused", str(error)
         self._on_change()
         await self._pause(policy)
@@ -168,14 +168,14 @@ class Link:
 
     def _read_anew(self, client: AsyncClient) -> None:
         """Something was missed."""
-        self.book.forget()
+        self.workspace.forget()
         self._read_all(client)
 
     def _read_all(self, client: AsyncClient) -> None:
         """Read beside the stream, which goes on: what it tells meanwhile is newer."""
         if self._reading is not None:
             self._reading.cancel()
-        self.book.begin_reading()
+        self.workspace.begin_reading()
         self.is_read = False
         self._reading = asyncio.create_task(self._read_until_there(client))
 
@@ -189,12 +189,12 @@ class Link:
                 await self._pause(policy)
 
     async def _read(self, client: AsyncClient) -> None:
-        await read_workspace(client, self.book)
+        await read_workspace(client, self.workspace)
         opened = list(self._open)
         for session_id in opened:
             with contextlib.suppress(Refused):  # deleted meanwhile
-                await read_page(client, self.book, session_id)
-        self.book.end_reading()
+                await read_session(client, self.workspace, session_id)
+        self.workspace.end_reading()
         self.is_read = True
         self._on_change()
         for session_id in opened:
@@ -223,75 +223,75 @@ PAGE = 1000  # of messages, runs or sessions: the most that one answer holds
 MAX_AGENTS = 100  # of one session, the newest: each takes three requests
 
 
-async def read_workspace(client: AsyncClient, book: Book) -> None:
+async def read_workspace(client: AsyncClient, workspace: WorkspaceState) -> None:
     """Its sessions, and the runs that are open."""
     from kedge.protocol import api
 
     for state in ("running", "queued"):
-        book.read_runs((await client.call("GET", f"/runs{query(state=state)}", type=api.Runs)).runs)
-    book.read_sessions((await client.call("GET", f"/sessions{query(limit=PAGE)}", type=api.Sessions)).sessions)
+        workspace.read_runs((await client.call("GET", f"/runs{query(state=state)}", type=api.Runs)).runs)
+    workspace.read_sessions((await client.call("GET", f"/sessions{query(limit=PAGE)}", type=api.Sessions)).sessions)
 
 
-async def read_page(client: AsyncClient, book: Book, session_id: str) -> None:
+async def read_session(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
     """A session's messages and runs."""
-    page: Page | None = None
-    while page is None or book.pages.get(session_id) is not page:  # forgotten while it was read
-        page = book.page(session_id)
-        await _fill(client, page)
+    session: SessionState | None = None
+    while session is None or workspace.open_sessions.get(session_id) is not session:  # forgotten while it was read
+        session = workspace.open_session(session_id)
+        await _fill(client, session)
 
 
-async def read_surroundings(client: AsyncClient, book: Book, session_id: str) -> None:
+async def read_surroundings(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
     """What its page can be shown without: the files that it changed, and what its sub-agents did."""
-    await read_files(client, book, session_id)
+    await read_files(client, workspace, session_id)
     waiting, left = [session_id], MAX_AGENTS
     while waiting and left > 0:
-        for child in book.children_of(waiting.pop(0))[-left:]:
+        for child in workspace.children_of(waiting.pop(0))[-left:]:
             left -= 1
             waiting.append(child)
-            if not book.page(child).is_read:
+            if not workspace.open_session(child).is_read:
                 with contextlib.suppress(Refused):  # deleted meanwhile
-                    await read_page(client, book, child)
+                    await read_session(client, workspace, child)
 
 
-async def read_totals(client: AsyncClient, book: Book, session_id: str) -> None:
+async def read_totals(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
     """What a session took, and changed, so far: asked when a run of it has ended."""
     from kedge.protocol.sessions import SessionDetails
 
     details = await client.call("GET", f"/sessions/{escape(session_id)}", type=SessionDetails)
-    if page := book.pages.get(session_id):
-        page.usage = details.usage
-    await read_files(client, book, session_id)
+    if session := workspace.open_sessions.get(session_id):
+        session.usage = details.usage
+    await read_files(client, workspace, session_id)
 
 
-async def read_files(client: AsyncClient, book: Book, session_id: str) -> None:
+async def read_files(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
     from kedge.protocol.files import SessionFiles
 
-    page = book.pages.get(session_id)
-    if page is None:
+    session = workspace.open_sessions.get(session_id)
+    if session is None:
         return
-    before = dict(page.files)
+    before = dict(session.files)
     found = await client.call("GET", f"/sessions/{escape(session_id)}/files", type=SessionFiles)
-    heard = {path: file for path, file in page.files.items() if file is not before.get(path)}
-    page.files = {file.path: file for file in found.files} | heard
+    heard = {path: file for path, file in session.files.items() if file is not before.get(path)}
+    session.files = {file.path: file for file in found.files} | heard
 
 
-async def _fill(client: AsyncClient, page: Page) -> None:
+async def _fill(client: AsyncClient, session: SessionState) -> None:
     from kedge.protocol import api
     from kedge.protocol.messages import Message
     from kedge.protocol.sessions import SessionDetails
 
-    session = f"/sessions/{escape(page.session_id)}"
-    runs = await client.call("GET", f"/runs{query(session_id=page.session_id, limit=PAGE)}", type=api.Runs)
+    path = f"/sessions/{escape(session.session_id)}"
+    runs = await client.call("GET", f"/runs{query(session_id=session.session_id, limit=PAGE)}", type=api.Runs)
     messages: list[Message] = []
     as_of: int | None = None
     after: str | None = None
     while True:
-        answer = await client.call("GET", f"{session}/messages{query(after=after, limit=PAGE)}", type=api.Messages)
+        answer = await client.call("GET", f"{path}/messages{query(after=after, limit=PAGE)}", type=api.Messages)
         as_of = answer.as_of_seq if as_of is None else as_of
         messages += answer.messages
         if len(answer.messages) < PAGE:
             break
         after = answer.messages[-1].id
-    page.read_runs(runs.runs)
-    page.read(messages, as_of)
-    page.usage = (await client.call("GET", session, type=SessionDetails)).usage
+    session.read_runs(runs.runs)
+    session.read(messages, as_of)
+    session.usage = (await client.call("GET", path, type=SessionDetails)).usage

@@ -26,7 +26,7 @@ from kedge.protocol.requests import PermissionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd, Usage
 from kedge.protocol.sessions import Session
 from kedge.tui.state.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
-from kedge.tui.state.workspace import Book, Ended, Happening, Resolved
+from kedge.tui.state.workspace import RequestResolved, RunEnded, StateChange, WorkspaceState
 
 SESSION = Session(id="s", title="t", created_at=1, updated_at=1)
 
@@ -35,16 +35,16 @@ class Log:
     """Hands events to a book as a server would, each with its seq."""
 
     def __init__(self) -> None:
-        self.happened: list[Happening] = []
-        self.book = Book(self.happened.append)
+        self.happened: list[StateChange] = []
+        self.workspace = WorkspaceState(self.happened.append)
         self.seq = 0
         self.tell("session", SESSION)
-        self.page = self.book.page("s")
-        self.page.read([], 1)
+        self.session = self.workspace.open_session("s")
+        self.session.read([], 1)
 
     def tell(self, type: str, payload: Payload, change: Change = "created", *, is_live: bool = False) -> None:
         self.seq += not is_live
-        self.book.take(Event(type, None if is_live else self.seq, change, payload))
+        self.workspace.take(Event(type, None if is_live else self.seq, change, payload))
 
     def run(self, run_id: str, state: str, prompt: str = "do it", **fields: object) -> None:
         run = Run(
@@ -75,7 +75,7 @@ class Log:
 
     @property
     def blocks(self) -> list[Block]:
-        return self.page.blocks()
+        return self.session.blocks()
 
 
 @pytest.fixture
@@ -155,11 +155,11 @@ def test_a_call_goes_from_written_to_done(log: Log) -> None:
     )
     log.tell("permission_request", request)
     assert state() == "asking"
-    assert log.book.requests_of("s") == [request]
+    assert log.workspace.requests_of("s") == [request]
     resolution = RequestResolution(id="p", session_id="s", run_id="r", tool_call_id="c", action="allow", by="phone")
     log.tell("permission_notification", resolution)
     assert state() == "waiting"
-    assert log.happened[-2:] == [request, Resolved(request, "phone", "allow")]
+    assert log.happened[-2:] == [request, RequestResolved(request, "phone", "allow")]
     log.message("t", "tool", [ToolResult("c", "bash", "", False)], is_live=True)
     log.delta("t", 0, 0, "printed", "tool_output")
     (call,) = [block for block in log.blocks if isinstance(block, Call)]
@@ -176,20 +176,20 @@ def test_a_run_that_failed_before_its_first_message_shows_its_prompt_and_its_err
     log.end(error="no model")
     assert [type(block) for block in log.blocks] == [Prompt, Note]
     assert [block.text for block in log.blocks if isinstance(block, Prompt | Note)] == ["do it", "no model"]
-    assert isinstance(log.happened[-1], Ended)
+    assert isinstance(log.happened[-1], RunEnded)
 
 
 def test_the_queue_is_in_the_order_of_acceptance_and_leaves_with_its_runs(log: Log) -> None:
     log.run("r", "running")
     log.run("b", "queued", "second")
     log.run("a", "queued", "first", seq=1)
-    assert [run.prompt for run in log.page.queue] == ["first", "second"]
-    assert log.page.is_busy
+    assert [run.prompt for run in log.session.queue] == ["first", "second"]
+    assert log.session.is_busy
     for run_id in ("r", "a", "b"):
         log.run(run_id, "cancelled")
         log.end(run_id, cancelled=True)
-    assert not log.page.is_busy
-    assert not log.book.runs
+    assert not log.session.is_busy
+    assert not log.workspace.runs
 
 
 def test_a_prompt_taken_out_of_the_queue_leaves_nothing(log: Log) -> None:
@@ -233,7 +233,7 @@ def test_what_was_read_is_not_overtaken_by_what_was_told_before_it(log: Log) -> 
     whole = Message(
         id="m", session_id="s", run_id="r", role="assistant", parts=[Text("read"), Finish("end_turn")], created_at=1.0
     )
-    log.page.read([whole], as_of=100)
+    log.session.read([whole], as_of=100)
     log.message("m", "assistant", [])  # an old event: its seq is below
     assert texts(log.blocks) == ["read"]
 
@@ -241,10 +241,10 @@ def test_what_was_read_is_not_overtaken_by_what_was_told_before_it(log: Log) -> 
 def test_what_was_undone_is_gone_when_the_session_is_read_again(log: Log) -> None:
     log.run("r", "completed")
     log.message("m", "assistant", [Text("undone"), Finish("end_turn")])
-    log.page.read([], as_of=log.seq)
+    log.session.read([], as_of=log.seq)
     assert texts(log.blocks) == []
     log.message("n", "assistant", [Text("new"), Finish("end_turn")])
-    log.page.read([], as_of=log.seq - 1)  # read before it was told
+    log.session.read([], as_of=log.seq - 1)  # read before it was told
     assert texts(log.blocks) == ["new"]
 
 
@@ -288,9 +288,9 @@ def test_a_result_is_done_also_when_it_was_read_and_one_that_only_begins_is_not(
         ("ta", "tool", [ToolResult("a", "bash", "said", False)]),
         ("tb", "tool", [ToolResult("b", "bash", "", False)]),
     ]
-    fresh = Book(log.happened.append).page("s")
-    for page in (log.page, fresh):
-        page.read([_message(*each) for each in stored], 99)
+    fresh = WorkspaceState(log.happened.append).open_session("s")
+    for session in (log.session, fresh):
+        session.read([_message(*each) for each in stored], 99)
     states = {block.call_id: block.state for block in fresh.blocks() if isinstance(block, Call)}
     assert states == {"a": "done", "b": "running"}
     assert calls() == {"a": "done", "b": "running"}
@@ -301,20 +301,20 @@ def _message(id: str, role: Role, parts: list[Part]) -> Message:
 
 
 def test_what_was_heard_while_all_is_read_is_newer_and_is_not_remembered_longer(log: Log) -> None:
-    log.book.begin_reading()
+    log.workspace.begin_reading()
     renamed = msgspec.structs.replace(SESSION, title="renamed")
     log.tell("session", renamed, "updated")
-    log.book.read_sessions([SESSION])
-    assert log.book.sessions["s"].title == "renamed"
-    log.book.end_reading()
+    log.workspace.read_sessions([SESSION])
+    assert log.workspace.sessions["s"].title == "renamed"
+    log.workspace.end_reading()
     for number in range(100):
         log.run(f"r{number}", "running")
         log.end(f"r{number}")
-    assert log.book._heard is None
+    assert log.workspace._heard is None
 
 
 def test_files_are_kept_of_sessions_that_are_looked_at(log: Log) -> None:
     for session_id in ("s", "elsewhere"):
         log.tell("file", FileChange(session_id, "r", "notes.txt", 1, 3, 2))
-    assert [*log.page.files] == ["notes.txt"]
-    assert "elsewhere" not in log.book.pages
+    assert [*log.session.files] == ["notes.txt"]
+    assert "elsewhere" not in log.workspace.open_sessions

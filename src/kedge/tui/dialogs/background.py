@@ -49,16 +49,16 @@ class QueueDialog(Dialog[Choice]):
 
 
 def open_queue(screen: ChatScreen) -> None:
-    page = screen.page
-    if page is None or not page.queue:
+    session = screen.session
+    if session is None or not session.queue:
         screen.hint("No prompt is waiting")
         return
-    waiting = {run.run_id: run for run in page.queue}
+    waiting = {run.run_id: run for run in session.queue}
 
     async def take(choice: Choice) -> None:
         what, run_id = choice
         try:
-            await screen.desk.drop(page.session_id, run_id)
+            await screen.desk.drop(session.session_id, run_id)
         except ClientError as error:
             screen.hint(f"It is not in the queue any more: {error}")
             return
@@ -69,7 +69,7 @@ def open_queue(screen: ChatScreen) -> None:
         if choice is not None:
             screen.run_worker(take(choice), group="queue")
 
-    screen.app.push_screen(QueueDialog(page.queue), chosen)
+    screen.app.push_screen(QueueDialog(session.queue), chosen)
 
 
 class JobsDialog(Dialog[None]):

@@ -19,7 +19,7 @@ from kedge.tui import formats
 from kedge.tui.api import Desk
 from kedge.tui.dialogs.choices import ConfirmDialog
 from kedge.tui.dialogs.dialog import Dialog
-from kedge.tui.state.workspace import Book
+from kedge.tui.state.workspace import WorkspaceState
 
 LOOK_S = 0.25  # how soon what others do to the list is seen in it
 
@@ -31,11 +31,11 @@ class SessionDialog(Dialog[str]):
     ]
     FOOTER = "Enter opens · Ctrl+R renames · Ctrl+D deletes · Esc closes"
 
-    def __init__(self, desk: Desk, book: Book, current: str | None) -> None:
+    def __init__(self, desk: Desk, workspace: WorkspaceState, current: str | None) -> None:
         super().__init__()
         self.title = "Sessions"
         self._desk = desk
-        self._book = book
+        self._workspace = workspace
         self._current = current
         self._found: list[str] | None = None  # ids that a search in what was said found; None: all
         self._renaming: str | None = None
@@ -51,11 +51,11 @@ class SessionDialog(Dialog[str]):
         self.set_interval(LOOK_S, self._look)
 
     def _look(self) -> None:
-        if self._book.revision != self._seen:
+        if self._workspace.revision != self._seen:
             self._draw()
 
     def _draw(self) -> None:
-        self._seen = self._book.revision
+        self._seen = self._workspace.revision
         options = self.query_one(OptionList)
         lit = self._lit()
         shown = [Option(self._line(each), id=each.id) for each in self._shown()]
@@ -65,7 +65,7 @@ class SessionDialog(Dialog[str]):
         options.highlighted = ids.index(lit) if lit in ids else (0 if ids else None)
 
     def _shown(self) -> list[Session]:
-        own = [each for each in self._book.sessions.values() if each.parent_session_id is None]
+        own = [each for each in self._workspace.sessions.values() if each.parent_session_id is None]
         own.sort(key=lambda each: each.updated_at, reverse=True)
         typed = self.query_one(Input).value.casefold() if self._renaming is None else ""
         if not typed:
@@ -77,7 +77,7 @@ class SessionDialog(Dialog[str]):
         return _line_of(session, session.id == self._current, self._is_busy(session.id), width)
 
     def _is_busy(self, session_id: str) -> bool:
-        return any(run.session_id == session_id for run in self._book.runs.values())
+        return any(run.session_id == session_id for run in self._workspace.runs.values())
 
     def _lit(self) -> str | None:
         options = self.query_one(OptionList)
@@ -125,14 +125,14 @@ class SessionDialog(Dialog[str]):
         return action != "remove" or self._renaming is None
 
     def action_rename(self) -> None:
-        session = self._book.sessions.get(self._lit() or "")
+        session = self._workspace.sessions.get(self._lit() or "")
         if session is not None:
             self._renaming = session.id
             field = self.query_one(Input)
             field.value, field.placeholder = visible_line(session.title), "new title"
 
     def action_remove(self) -> None:
-        session = self._book.sessions.get(self._lit() or "")
+        session = self._workspace.sessions.get(self._lit() or "")
         if session is None:
             return
 

@@ -28,10 +28,10 @@ class Segment:
         self.blocks: list[Block] | None = None
 
 
-class Page:
+class SessionState:
     """Of one session. `as_of` is the seq that the messages were read at: what the log said before is in them."""
 
-    def __init__(self, session_id: str, parent: Page | None = None) -> None:
+    def __init__(self, session_id: str, parent: SessionState | None = None) -> None:
         self.session_id = session_id
         self.parent = parent
         self.as_of = 0
@@ -42,7 +42,7 @@ class Page:
         self.ends: dict[str, RunEnd] = {}
         self.notes: dict[str, list[Note]] = {}  # by run
         self.asked: dict[str, str] = {}  # calls that wait for a person, by the id of the request
-        self.children: dict[str, Page] = {}  # by the id of the child's session
+        self.children: dict[str, SessionState] = {}  # by the id of the child's session
         self.files: dict[str, FileChange | SessionFile] = {}  # that it changed, by path
         self.usage = Usage()
         self._heard: set[str] = set()  # runs that the stream told of: what is read of them is older

@@ -10,12 +10,12 @@ from kedge.protocol.messages import Delta, MessageOf
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
-from kedge.tui.state.session import Page
+from kedge.tui.state.session import SessionState
 
 Request = PermissionRequest | QuestionRequest
 
 
-class Resolved(NamedTuple):
+class RequestResolved(NamedTuple):
     """A request that was answered, here or elsewhere."""
 
     request: Request
@@ -23,68 +23,70 @@ class Resolved(NamedTuple):
     action: str
 
 
-class Ended(NamedTuple):
+class RunEnded(NamedTuple):
     run: Run | None
     end: RunEnd
 
 
-class Gone(NamedTuple):
+class SessionDeleted(NamedTuple):
     """A session was deleted, here or elsewhere."""
 
     session_id: str
 
 
-class Rewound(NamedTuple):
+class SessionRewound(NamedTuple):
     """Messages went or came back: the session is to be read again."""
 
     session_id: str
 
 
-class Rechosen(NamedTuple):
+class ModelChanged(NamedTuple):
     """A session has another model, here or elsewhere."""
 
     session_id: str
 
 
-Happening = Gone | Rewound | Rechosen | Resolved | Ended | Request | ConfigChanged | AgentEvent
+StateChange = (
+    SessionDeleted | SessionRewound | ModelChanged | RequestResolved | RunEnded | Request | ConfigChanged | AgentEvent
+)
 
 
-class Book:
+class WorkspaceState:
     """Events go in through `take`; what somebody may have to react to is handed to `on_happening` at once."""
 
-    def __init__(self, on_happening: Callable[[Happening], None] = lambda _: None) -> None:
+    def __init__(self, on_change: Callable[[StateChange], None] = lambda _: None) -> None:
         self.sessions: dict[str, Session] = {}
         self.requests: dict[str, Request] = {}  # pending, oldest first
         self.runs: dict[str, Run] = {}  # open ones, of all sessions
-        self.pages: dict[str, Page] = {}
+        self.open_sessions: dict[str, SessionState] = {}
         self.revision = 0
-        self._on_happening = on_happening
+        self._on_change = on_change
         self._heard: set[str] | None = None  # while all is read: sessions and runs that the stream told of meanwhile
 
-    def page(self, session_id: str) -> Page:
+    def open_session(self, session_id: str) -> SessionState:
         """The page of a session; its children's pages hang below it."""
-        page = self.pages.get(session_id)
-        if page is None:
-            parent = self._parent_of(session_id)
-            page = self.pages[session_id] = Page(session_id, parent)
+        state = self.open_sessions.get(session_id)
+        if state is None:
+            parent = self._open_parent_of(session_id)
+            state = self.open_sessions[session_id] = SessionState(session_id, parent)
             if parent is not None:
-                parent.children[session_id] = page
-            for child in self.pages.values():  # of a sub-agent that was looked at by itself
-                if self._parent_of(child.session_id) is page:
-                    page.children[child.session_id], child.parent = child, page
+                parent.children[session_id] = state
+            for child in self.open_sessions.values():  # of a sub-agent that was looked at by itself
+                if self._open_parent_of(child.session_id) is state:
+                    state.children[child.session_id], child.parent = child, state
             for run in self.runs.values():
                 if run.session_id == session_id:
-                    page.take_run(run)
+                    state.take_run(run)
             for request in self.requests.values():
                 if request.session_id == session_id:
-                    page.take_request(request)
-        return page
+                    state.take_request(request)
+        return state
 
     def close(self, keep: Iterable[str]) -> None:
         """Forget the pages of sessions that nobody looks at: memory stays bounded."""
         kept = set(keep)
-        for session_id in [each for each in self.pages if kept.isdisjoint(self._line(each))]:
-            del self.pages[session_id]
+        for session_id in [each for each in self.open_sessions if kept.isdisjoint(self._lineage(each))]:
+            del self.open_sessions[session_id]
 
     def begin_reading(self) -> None:
         """What the stream tells from now on is newer than what will be read."""
@@ -117,12 +119,21 @@ class Book:
         self.sessions.clear()
         self.requests.clear()
         self.runs.clear()
-        self.pages.clear()
+        self.open_sessions.clear()
         self.revision += 1
 
     def requests_of(self, session_id: str) -> list[Request]:
         """Of a session and its sub-agents."""
-        return [request for request in self.requests.values() if session_id in self._line(request.session_id)]
+        return [request for request in self.requests.values() if session_id in self._lineage(request.session_id)]
+
+    def title_of(self, session_id: str | None) -> str:
+        session = self.sessions.get(session_id or "")
+        return session.title if session else ""
+
+    def parent_of(self, session_id: str | None) -> str | None:
+        """The session that started this one as a sub-agent's."""
+        session = self.sessions.get(session_id or "")
+        return session.parent_session_id if session else None
 
     def children_of(self, session_id: str) -> list[str]:
         """The sessions of its sub-agents, oldest first."""
@@ -133,11 +144,11 @@ class Book:
         self.revision += 1
         match event.payload:
             case Delta() as delta:
-                if page := self.pages.get(delta.session_id):
-                    page.take_delta(delta)
+                if state := self.open_sessions.get(delta.session_id):
+                    state.take_delta(delta)
             case MessageOf() as message:
-                if page := self._page_for(message.session_id):
-                    page.take_message(message, event.seq, is_deleted=event.change == "deleted")
+                if state := self._find_open(message.session_id):
+                    state.take_message(message, event.seq, is_deleted=event.change == "deleted")
             case Session() as session:
                 self._take_session(session, event.change)
             case Run() as run:
@@ -145,31 +156,31 @@ class Book:
                 self._take_run(run)
             case RunEnd() as end:
                 run = self.runs.pop(end.run_id, None)
-                if page := self._page_for(end.session_id):
-                    page.take_end(end)
-                self._on_happening(Ended(run, end))
+                if state := self._find_open(end.session_id):
+                    state.take_end(end)
+                self._on_change(RunEnded(run, end))
             case AgentEvent() as told:
-                if page := self._page_for(told.session_id):
-                    page.take_agent_event(told, event.seq)
-                self._on_happening(told)
+                if state := self._find_open(told.session_id):
+                    state.take_agent_event(told, event.seq)
+                self._on_change(told)
             case PermissionRequest() | QuestionRequest() as request:
                 is_new = request.id not in self.requests
                 self.requests[request.id] = request
-                if page := self._page_for(request.session_id):
-                    page.take_request(request)
+                if state := self._find_open(request.session_id):
+                    state.take_request(request)
                 if is_new:
-                    self._on_happening(request)
+                    self._on_change(request)
             case RequestResolution() as resolution:
                 if request := self.requests.pop(resolution.id, None):
-                    if page := self._page_for(request.session_id):
-                        page.take_resolution(request)
-                    self._on_happening(Resolved(request, resolution.by, resolution.action))
+                    if state := self._find_open(request.session_id):
+                        state.take_resolution(request)
+                    self._on_change(RequestResolved(request, resolution.by, resolution.action))
             case FileChange() as change:
-                for session_id in self._line(change.session_id):
-                    if page := self.pages.get(session_id):
-                        page.files[change.path] = change
+                for session_id in self._lineage(change.session_id):
+                    if state := self.open_sessions.get(session_id):
+                        state.files[change.path] = change
             case ConfigChanged() as changed:
-                self._on_happening(changed)
+                self._on_change(changed)
             case _:
                 pass
 
@@ -177,41 +188,42 @@ class Book:
         self._hear(session.id)
         if change == "deleted":
             self.sessions.pop(session.id, None)
-            self.pages.pop(session.id, None)
-            self._on_happening(Gone(session.id))
+            self.open_sessions.pop(session.id, None)
+            self._on_change(SessionDeleted(session.id))
             return
         before = self.sessions.get(session.id)
         self.sessions[session.id] = session
-        page = self._page_for(session.id)
-        if page is not None and change == "created":
-            page.is_read = True  # it began while we watched
+        state = self._find_open(session.id)
+        if state is not None and change == "created":
+            state.is_read = True  # it began while we watched
         if before is None:
             return
-        if page is not None and before.undone_from != session.undone_from:
-            self._on_happening(Rewound(session.id))
+        if state is not None and before.undone_from != session.undone_from:
+            self._on_change(SessionRewound(session.id))
         if before.model != session.model:
-            self._on_happening(Rechosen(session.id))
+            self._on_change(ModelChanged(session.id))
 
     def _take_run(self, run: Run) -> None:
         if run.is_open:
             self.runs[run.run_id] = run
         else:
             self.runs.pop(run.run_id, None)
-        if page := self._page_for(run.session_id):
-            page.take_run(run)
+        if state := self._find_open(run.session_id):
+            state.take_run(run)
 
-    def _page_for(self, session_id: str) -> Page | None:
+    def _find_open(self, session_id: str) -> SessionState | None:
         """The page of a session that is open, or whose parent is."""
-        page = self.pages.get(session_id)
-        return self.page(session_id) if page is None and self._parent_of(session_id) is not None else page
+        state = self.open_sessions.get(session_id)
+        return (
+            self.open_session(session_id) if state is None and self._open_parent_of(session_id) is not None else state
+        )
 
-    def _parent_of(self, session_id: str) -> Page | None:
-        session = self.sessions.get(session_id)
-        return self.pages.get(session.parent_session_id or "") if session else None
+    def _open_parent_of(self, session_id: str) -> SessionState | None:
+        return self.open_sessions.get(self.parent_of(session_id) or "")
 
-    def _line(self, session_id: str) -> list[str]:
+    def _lineage(self, session_id: str) -> list[str]:
         """A session, the one that sent it out, and so on."""
         line = [session_id]
-        while (session := self.sessions.get(line[-1])) and (parent := session.parent_session_id) not in (None, *line):
-            line.append(parent)
+        while (parent_id := self.parent_of(line[-1])) not in (None, *line):
+            line.append(parent_id)
         return line
