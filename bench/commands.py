@@ -1,4 +1,4 @@
-"""What does it cost to run a command, to hold it in a sandbox, and to listen to one that says very much?
+"""What does it cost to run a command, to sandbox it, and to listen to one that says very much?
 
 Goals: a command on record, behind its gate, costs at most 10 ms more than the bare shell, and one that is held at most
 25 ms more than that; 100 MB of output cost at most 1.3x the memory of 1 MB.
@@ -39,7 +39,7 @@ async def compare(hands: Hands) -> None:
     print(f"added: {(tool.p50 - shell.p50) * 1e3:.1f} ms at p50, {(tool.best - shell.best) * 1e3:.1f} ms at best")
 
 
-async def hold(hands: Hands) -> None:
+async def measure_sandbox(hands: Hands) -> None:
     """The same with each sandbox that works here; asking for leave makes one, too, as a run does."""
     bare = hands.sandbox
     hands.env = os.environ  # with the home of whoever measures, and the secrets in it
@@ -81,7 +81,7 @@ async def main() -> None:
     with noise_told(), tempfile.TemporaryDirectory() as directory:
         hands = Hands(Path(directory))
         await compare(hands)
-        await hold(hands)
+        await measure_sandbox(hands)
         await listen(hands)
     reaper.close()
 

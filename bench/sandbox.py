@@ -18,38 +18,38 @@ from kedge.engine.reaper import Reaper
 from kedge.tools.process.command import Command
 from kedge.tools.process.environment import shell_environment
 from kedge.tools.sandbox import bubblewrap, landlock
-from kedge.tools.sandbox.policy import Hold
+from kedge.tools.sandbox.policy import LaunchSpec
 from tests.tools.hands import Hands
 
 ROUNDS = 200
 COMMANDS = ("ls", "git status")
-MakeHold = Callable[[], Hold | None]
+MakeSpec = Callable[[], LaunchSpec | None]
 
 
-def backends(hands: Hands) -> list[tuple[str, MakeHold]]:
+def backends(hands: Hands) -> list[tuple[str, MakeSpec]]:
     policy = hands.sandbox.read_only_policy
-    found: list[tuple[str, MakeHold]] = [("without a sandbox (baseline)", lambda: None)]
+    found: list[tuple[str, MakeSpec]] = [("without a sandbox (baseline)", lambda: None)]
     if landlock.why_not() is None:
-        found.append(("Landlock", lambda: landlock.hold_read_only(policy())))
+        found.append(("Landlock", lambda: landlock.prepare_read_only(policy())))
     if bubblewrap.why_not() is None:
-        found.append(("bubblewrap", lambda: bubblewrap.hold_read_only(policy())))
+        found.append(("bubblewrap", lambda: bubblewrap.prepare_read_only(policy())))
     return found
 
 
-async def run(hands: Hands, words: str, make_hold: MakeHold) -> None:
-    hold = await asyncio.to_thread(make_hold)
+async def run(hands: Hands, words: str, make_spec: MakeSpec) -> None:
+    launch_spec = await asyncio.to_thread(make_spec)
     env = shell_environment(hands.env, hands.directory)
-    command = await Command.start(hands, words, hands.directory, env, lambda _: None, None, hold)
+    command = await Command.start(hands, words, hands.directory, env, lambda _: None, None, launch_spec)
     await command.exited.wait()
     assert command.exit_code == 0, command.take()
 
 
-async def compare(hands: Hands, words: str, rows: Sequence[tuple[str, MakeHold]]) -> None:
+async def compare(hands: Hands, words: str, rows: Sequence[tuple[str, MakeSpec]]) -> None:
     samples = [Samples(name) for name, _ in rows]
     for _ in range(ROUNDS):  # in turns: what disturbs the machine disturbs all of them
-        for each, (_, make_hold) in zip(samples, rows, strict=True):
+        for each, (_, make_spec) in zip(samples, rows, strict=True):
             with each.timed():
-                await run(hands, words, make_hold)
+                await run(hands, words, make_spec)
     print_latencies(f"`{words}`, {ROUNDS} rounds", samples)
     for each in samples[1:]:
         print(f"added by {each.name}: {(each.p50 - samples[0].p50) * 1e3:.1f} ms at p50")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kedge.tools.sandbox.sandbox import can_hold_read_only
+from kedge.tools.sandbox.sandbox import can_sandbox_read_only
 from tests.e2e.project import Project, bash, call, step
 from tests.server.process import Server
 from tests.support.model_control import ModelControl
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox only on Linux"),
-    pytest.mark.skipif(not can_hold_read_only(), reason="this machine has no sandbox"),
+    pytest.mark.skipif(not can_sandbox_read_only(), reason="this machine has no sandbox"),
 ]
 
 # Ways by which commands once passed for read-only, each a cause of its own.

@@ -16,7 +16,7 @@ async def answer(kedge: Kedge, session_id: str, script: str, action: PermissionA
     await kedge.end(receipt.run_id)
 
 
-async def granted(kedge: Kedge, session_id: str) -> list[str]:
+async def read_grants(kedge: Kedge, session_id: str) -> list[str]:
     grants: list[PermissionRequest] = await kedge.store.grants(kedge.workspace_id, session_id)
     return [request.tool for request in grants]
 
@@ -29,11 +29,11 @@ async def test_only_what_was_allowed_for_the_session_is_granted_and_it_survives_
         await answer(kedge, session_id, "ask third done", "deny", by="allow_session")
         await answer(kedge, session_id, "ask fourth done", "deny", by='","action":"allow_session"')
         await answer(kedge, other, "ask fifth done", "allow_session")
-        assert await granted(kedge, session_id) == ["first"]
+        assert await read_grants(kedge, session_id) == ["first"]
         await kedge.restart()
-        assert await granted(kedge, session_id) == ["first"]
-        assert await granted(kedge, other) == ["fifth"]
-        assert await granted(kedge, "unknown") == []
+        assert await read_grants(kedge, session_id) == ["first"]
+        assert await read_grants(kedge, other) == ["fifth"]
+        assert await read_grants(kedge, "unknown") == []
 
 
 async def test_a_grant_given_to_a_sub_agent_holds_for_the_session_that_showed_it_and_the_other_way_round(
@@ -44,5 +44,5 @@ async def test_a_grant_given_to_a_sub_agent_holds_for_the_session_that_showed_it
         await answer(kedge, session_id, "ask own done", "allow_session")
         await answer(kedge, session_id, "delegate ask child done", "allow_session")
         (child,) = [each for each in await kedge.store.sessions(kedge.workspace_id) if each.id != session_id]
-        assert await granted(kedge, session_id) == ["own", "child"]
-        assert await granted(kedge, child.id) == ["own", "child"]
+        assert await read_grants(kedge, session_id) == ["own", "child"]
+        assert await read_grants(kedge, child.id) == ["own", "child"]

@@ -63,7 +63,7 @@ class Hands:
         self.scratch = root / "scratch"
         self.judged_path: Path | None = None
         self.hidden: Callable[[str], bool] | None = None
-        self.may_run_unheld = False
+        self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
         self.readable: tuple[str, ...] = ()
         self.env: Mapping[str, str] = {**os.environ, "HOME": str(root / "home")}

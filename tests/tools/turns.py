@@ -41,7 +41,7 @@ class TurnHands:
         self.jobs = jobs.of(ctx.workspace_id)
         self.answer: Answer | None = None
         self.hidden = None
-        self.may_run_unheld = False
+        self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
         self.readable: tuple[str, ...] = ()
         self.write = writer.write

@@ -27,7 +27,7 @@ from kedge.protocol.text_safety import visible_line
 from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.permissions.policy import Allow, Ask, Refuse
+from kedge.tools.permissions.policy import Allow, Ask, Deny
 from kedge.tools.port import Output, RunAs, Tool, Want
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Denied(Exception):
 class _Leave(NamedTuple):
     """What is known of a call that may start."""
 
-    may_run_unheld: bool = False
+    may_run_unsandboxed: bool = False
     changes_nothing: bool = False  # a command that is known to be read-only
     run_as: RunAs = "approved"
     readable: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Calls:
         writer = await self._ctx.tool(message_id, call.id, call.name)
         if isinstance(ready, _Ready):
             context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
-            context.may_run_unheld = ready.leave.may_run_unheld
+            context.may_run_unsandboxed = ready.leave.may_run_unsandboxed
             context.run_as, context.readable = ready.leave.run_as, ready.leave.readable
             context.judged_path = ready.leave.path
             output = await _contained(call.name, lambda: self._run(ready, context))
@@ -159,7 +159,7 @@ class Calls:
             if isinstance(decision, Allow):
                 run_as, readable = decision.run_as, decision.readable
                 continue
-            if isinstance(decision, Refuse):
+            if isinstance(decision, Deny):
                 return Output(content=f"Refused: {decision.why}", is_error=True)
             has_waited = True
             if (refusal := await self._asked_for(message_id, call, want, decision)) is not None:
@@ -174,7 +174,7 @@ class Calls:
             return _Leave(changes_nothing=True, run_as=run_as, readable=readable, path=_path(wants))
         is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, wants)
         return _Leave(
-            may_run_unheld=any(want.unheld for want in wants),
+            may_run_unsandboxed=any(want.sandbox_problem for want in wants),
             changes_nothing=is_harmless,
             run_as=run_as,
             path=_path(wants),
@@ -182,9 +182,9 @@ class Calls:
 
     async def _asked_for(self, message_id: str, call: ToolCall, want: Want, asked: Ask) -> Output | None:
         """Ask a person for leave; None: it was given."""
-        if want.unheld and self._ctx.run.permissions == "allow":
+        if want.sandbox_problem and self._ctx.run.permissions == "allow":
             # Whoever allows everything counts on what is configured to hold it.
-            return Output(content=_NO_SANDBOX.format(why=want.unheld), is_error=True)
+            return Output(content=_NO_SANDBOX.format(why=want.sandbox_problem), is_error=True)
         answer = await self._ctx.ask_permission(
             message_id,
             call.id,

@@ -79,7 +79,7 @@ class CallContext:
         self.scratch = place.scratch
         self.hidden = place.hidden
         self.sandbox = place.sandbox
-        self.may_run_unheld = False
+        self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
         self.readable: tuple[str, ...] = ()
         self.judged_path: Path | None = None

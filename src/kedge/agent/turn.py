@@ -40,10 +40,10 @@ from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import Judge
-from kedge.tools.permissions.policy import granted
+from kedge.tools.permissions.policy import read_grants
 from kedge.tools.port import Tool
 from kedge.tools.registry import tools_for
-from kedge.tools.sandbox.sandbox import can_hold_read_only
+from kedge.tools.sandbox.sandbox import can_sandbox_read_only
 
 MAX_EMPTY_ANSWERS = 2  # in a row: one is asked for once more
 
@@ -215,8 +215,8 @@ class _Turn:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
-        can_hold = mode != "plan" or await asyncio.to_thread(can_hold_read_only)
-        return tools_for(run.kind, run.permissions, mode, self._parts.tools, can_hold=can_hold)
+        can_sandbox = mode != "plan" or await asyncio.to_thread(can_sandbox_read_only)
+        return tools_for(run.kind, run.permissions, mode, self._parts.tools, can_sandbox=can_sandbox)
 
     async def _system(self, place: TurnPlace, info: ModelInfo, mode: Mode, *, has_tools: bool) -> str:
         ctx, parts = self._ctx, self._parts
@@ -254,7 +254,7 @@ async def _judge(ctx: TurnContext, place: TurnPlace) -> Judge:
             directory=ctx.directory,
             scratch=place.scratch,
             home=place.env.get("HOME"),
-            grants=granted(await ctx.grants()),
+            grants=read_grants(await ctx.grants()),
             is_skipped=ctx.skips_permissions,
             env=place.env,
         )

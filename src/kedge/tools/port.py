@@ -38,7 +38,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     is_free: bool = False  # it is held by a sandbox, and configured not to be asked about
     can_sandbox: bool = False  # of a command: the read-only sandbox can be had for it
     unsandboxed: bool = False  # of a command: the model wants it to run without the read-only sandbox
-    unheld: str = ""  # why the sandbox that it should run in cannot be had: then a person decides, whatever the mode
+    sandbox_problem: str = ""  # why its sandbox is unavailable: then a person decides, whatever the mode
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class ToolContext(Place, Protocol):
     def call_id(self) -> str: ...
     def write(self, text: str) -> None: ...  # shown at once to whoever watches (`tool_output`)
     @property
-    def may_run_unheld(self) -> bool: ...  # a person let this call run although there is no sandbox for it
+    def may_run_unsandboxed(self) -> bool: ...  # a person let this call run although there is no sandbox for it
     @property
     def run_as(self) -> RunAs: ...  # whether a command was approved, and if not, how it is confined
     @property

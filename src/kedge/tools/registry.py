@@ -42,7 +42,7 @@ def tools_for(
     mode: Mode,
     tools: Sequence[Tool] = TOOLS,
     *,
-    can_hold: bool = True,
+    can_sandbox: bool = True,
 ) -> tuple[Tool, ...]:
     """The tools of a run. A question is offered only where a person may answer it, and a command to a run that only
     plans only where it can be held, so that it changes nothing."""
@@ -52,5 +52,5 @@ def tools_for(
     if permissions != "ask":
         hidden.add("question")
     if mode == "plan":
-        hidden |= _CHANGERS if can_hold else _CHANGERS | {"bash"}
+        hidden |= _CHANGERS if can_sandbox else _CHANGERS | {"bash"}
     return tuple(tool for tool in tools if tool.name not in hidden)

@@ -10,7 +10,7 @@ from pathlib import Path
 from kedge.config.schema import SandboxConfig
 from kedge.tools.permissions.policy import Allow, Decision
 from kedge.tools.process.environment import unapproved_environment
-from kedge.tools.sandbox.launch import in_a_thread
+from kedge.tools.sandbox.launch import run_in_thread
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.permissions.bench import Bench
 
@@ -42,15 +42,15 @@ class Runner:
         if decision.run_as != "sandboxed":
             return self._run(words, env)
         with tempfile.TemporaryDirectory(dir=self._temporary()) as temporary:
-            hold = self.sandbox.hold_read_only(decision.readable)
-            if hold.with_temporary is not None:
-                hold = hold.with_temporary(temporary)
+            launch_spec = self.sandbox.prepare_read_only(decision.readable)
+            if launch_spec.with_temporary is not None:
+                launch_spec = launch_spec.with_temporary(temporary)
 
             def start() -> str:
-                hold.restrict()
-                return self._run([*hold.prefix, *words], {**env, **hold.env})
+                launch_spec.restrict()
+                return self._run([*launch_spec.prefix, *words], {**env, **launch_spec.env})
 
-            return in_a_thread(start)
+            return run_in_thread(start)
 
     def _temporary(self) -> Path:
         made = self.bench.scratch / "tmp"

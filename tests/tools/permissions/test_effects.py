@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kedge.tools.permissions.policy import Allow
-from kedge.tools.sandbox.sandbox import can_hold_read_only
+from kedge.tools.sandbox.sandbox import can_sandbox_read_only
 from tests.tools.permissions import cases
 from tests.tools.permissions.bench import Bench
 from tests.tools.permissions.runner import Runner
 from tests.tools.permissions.shapes import hostile
 
-pytestmark = pytest.mark.skipif(not can_hold_read_only(), reason="this machine has no sandbox")
+pytestmark = pytest.mark.skipif(not can_sandbox_read_only(), reason="this machine has no sandbox")
 SECRET = "PRIVATE-KEY-OF-THE-USER"
 
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import effective_mode
-from kedge.tools.permissions.policy import Allow, Ask, Refuse, granted
+from kedge.tools.permissions.policy import Allow, Ask, Deny, read_grants
 from kedge.tools.port import Want
 from tests.tools.permissions import cases
 from tests.tools.permissions.bench import Bench, said
 
 MODES: list[tuple[Mode, str, str, str, str, str]] = [
     # mode, a read inside, an edit inside, an edit outside, a harmless command, another
-    ("plan", "allow", "refuse", "refuse", "allow", "refuse"),
+    ("plan", "allow", "deny", "deny", "allow", "deny"),
     ("ask", "allow", "ask", "ask", "allow", "ask"),
     ("auto-edit", "allow", "allow", "ask", "allow", "ask"),
     ("yolo", "allow", "allow", "allow", "allow", "allow"),
@@ -86,11 +86,11 @@ def test_the_outputs_of_commands_are_free_to_read_and_not_to_edit(bench: Bench) 
 
 def test_a_plan_stays_a_plan_whoever_would_allow_more(bench: Bench) -> None:
     judge = bench.judge("plan", ["edit", "bash"], permissions="allow", is_skipped=True, grants=["edit(**)"])
-    assert bench.path(judge, "edit", "write", bench.workspace / "a.txt") == "refuse"
-    assert bench.says(judge, "npm test") == "refuse"
+    assert bench.path(judge, "edit", "write", bench.workspace / "a.txt") == "deny"
+    assert bench.says(judge, "npm test") == "deny"
     assert bench.says(judge, "ls") == "allow"
     refusal = bench.decides(judge, "npm test")
-    assert isinstance(refusal, Refuse)
+    assert isinstance(refusal, Deny)
     assert "mode plan" in refusal.why
     assert "npm test" in refusal.why
 
@@ -122,10 +122,10 @@ def test_which_mode_holds(
 def test_yolo_comes_before_deny_and_deny_before_allow(bench: Bench) -> None:
     deny = ["bash(git push *)", "edit(src/**)"]
     judge = bench.judge("ask", ["bash", "edit"], deny)
-    assert bench.says(judge, "git push origin") == "refuse"
+    assert bench.says(judge, "git push origin") == "deny"
     assert bench.says(judge, "git pull") == "allow"
-    assert bench.path(judge, "write", "write", bench.workspace / "src/main.py") == "refuse"
-    assert bench.says(judge, "echo x > src/main.py") == "refuse"
+    assert bench.path(judge, "write", "write", bench.workspace / "src/main.py") == "deny"
+    assert bench.says(judge, "echo x > src/main.py") == "deny"
     assert bench.says(bench.judge("yolo", deny=deny), "git push origin") == "allow"
 
 
@@ -157,7 +157,7 @@ def test_yolo_comes_before_deny_and_deny_before_allow(bench: Bench) -> None:
 )
 def test_what_is_forbidden_is_found_wherever_it_stands(bench: Bench, command: str) -> None:
     decision = bench.decides(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command)
-    assert isinstance(decision, Refuse)
+    assert isinstance(decision, Deny)
     assert decision.rule == "bash(git push *)"
     assert "bash(git push *)" in decision.why
 
@@ -170,8 +170,8 @@ def test_what_may_be_forbidden_is_asked_although_a_rule_would_allow_it(bench: Be
 
 def test_files_that_are_forbidden_are_so_for_every_tool_and_for_commands(bench: Bench) -> None:
     judge = bench.judge(allow=["bash(cat *)"], deny=["view(.env)", "view(//etc/**)"])
-    assert bench.path(judge, "view", "read", bench.workspace / ".env") == "refuse"
-    assert bench.path(judge, "grep", "read", bench.workspace / ".env") == "refuse"
+    assert bench.path(judge, "view", "read", bench.workspace / ".env") == "deny"
+    assert bench.path(judge, "grep", "read", bench.workspace / ".env") == "deny"
     for command in (
         "cat .env",
         "cat < .env",
@@ -179,7 +179,7 @@ def test_files_that_are_forbidden_are_so_for_every_tool_and_for_commands(bench: 
         "head -1 ./.e''nv",
         "cat /etc/passwd",
     ):
-        assert bench.says(judge, command) == "refuse", command
+        assert bench.says(judge, command) == "deny", command
     for command in ("for f in .env; do cat $f; done", "cat $x", "python3 tool.py .env", "grep -r a ."):
         assert bench.says(judge, command) == "ask", command
     assert bench.says(judge, "cat a.txt") == "allow"
@@ -314,7 +314,7 @@ def test_a_rule_holds_beside_what_certainly_only_reads(bench: Bench, command: st
     ],
 )
 def test_a_deny_rule_holds_for_what_cannot_be_read(bench: Bench, command: str) -> None:
-    assert bench.says(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command) in ("ask", "refuse")
+    assert bench.says(bench.judge(allow=["bash"], deny=["bash(git push *)"]), command) in ("ask", "deny")
 
 
 @pytest.mark.parametrize("command", ["ls", "git status", "git log --grep=push", "for i in 1; do make; done", "echo $x"])
@@ -367,7 +367,7 @@ def test_a_path_that_may_not_be_read_is_not_read_by_nested_shells(bench: Bench) 
     judge = bench.judge(deny=["view(.env)"])
     nested = ('bash -c "cat .env"', 'eval "cat .env"', "timeout 5 bash -c 'cat .env'", "sed 'r .env' a.txt")
     for command in (*nested, "find . -exec sh -c 'cat .env' \\;", "wc --files0-from=list", "awk 1 $x"):
-        assert bench.says(judge, command) in ("ask", "refuse"), command
+        assert bench.says(judge, command) in ("ask", "deny"), command
     assert bench.says(judge, "cat a.txt | head -n 5") == "allow"
 
 
@@ -452,7 +452,7 @@ def test_a_denied_path_is_found_wherever_it_may_be_written(bench: Bench) -> None
     write = ("cd -- .; rm a.txt", 'cd "$PWD" && rm a.txt', "sort -oa.txt x", "sort --output=a.txt x", "dd of=a.txt")
     reopened = ("echo x <a.txt >/dev/stdin",)
     for command in (*read, *write, *reopened):
-        assert bench.says(judge, command) in ("ask", "refuse"), command
+        assert bench.says(judge, command) in ("ask", "deny"), command
     assert bench.says(judge, "make x") == "allow"
 
 
@@ -509,7 +509,7 @@ def test_sudo_is_allowed_only_by_its_own_name(bench: Bench) -> None:
 def test_a_rule_for_bash_alone_lets_even_the_unreadable_through(bench: Bench) -> None:
     assert bench.says(bench.judge(allow=["bash"]), "rm 'x") == "allow"
     assert bench.says(bench.judge(allow=["bash(*)"]), "rm 'x") == "ask"
-    assert bench.says(bench.judge(deny=["bash"]), "ls") == "refuse"
+    assert bench.says(bench.judge(deny=["bash"]), "ls") == "deny"
 
 
 def test_a_command_starts_where_its_tool_says(bench: Bench) -> None:
@@ -520,13 +520,13 @@ def test_a_command_starts_where_its_tool_says(bench: Bench) -> None:
 
 
 def test_a_hook_decides_before_grants_and_after_rules(bench: Bench) -> None:
-    no, yes = Refuse(why="the hook says no"), Allow(why="the hook says yes", by="hook")
-    assert bench.says(bench.judge(hook=lambda tool, want: no), "ls") == "refuse"
-    assert bench.says(bench.judge(hook=lambda tool, want: no, grants=["bash(make)"]), "make") == "refuse"
+    no, yes = Deny(why="the hook says no"), Allow(why="the hook says yes", by="hook")
+    assert bench.says(bench.judge(hook=lambda tool, want: no), "ls") == "deny"
+    assert bench.says(bench.judge(hook=lambda tool, want: no, grants=["bash(make)"]), "make") == "deny"
     assert bench.says(bench.judge(allow=["bash(make)"], hook=lambda tool, want: no), "make") == "allow"
     assert bench.says(bench.judge(hook=lambda tool, want: yes), "make") == "allow"
-    assert bench.says(bench.judge(deny=["bash(make)"], hook=lambda tool, want: yes), "make") == "refuse"
-    assert bench.says(bench.judge("plan", hook=lambda tool, want: yes), "make") == "refuse"
+    assert bench.says(bench.judge(deny=["bash(make)"], hook=lambda tool, want: yes), "make") == "deny"
+    assert bench.says(bench.judge("plan", hook=lambda tool, want: yes), "make") == "deny"
     assert bench.says(bench.judge(hook=lambda tool, want: None), "make") == "ask"
 
 
@@ -535,10 +535,10 @@ def test_addresses_and_other_tools(bench: Bench) -> None:
         allow=["fetch(domain:example.com)", "mcp_github_*"], deny=["fetch(domain:evil.org)", "mcp_x_drop"]
     )
     assert bench.path(judge, "fetch", "fetch", "https://example.com/a") == "allow"
-    assert bench.path(judge, "download", "fetch", "https://evil.org/a") == "refuse"
+    assert bench.path(judge, "download", "fetch", "https://evil.org/a") == "deny"
     assert bench.path(judge, "fetch", "fetch", "https://other.org/a") == "ask"
     assert bench.path(judge, "mcp_github_list", "execute", "list") == "allow"
-    assert bench.path(judge, "mcp_x_drop", "execute", "drop") == "refuse"
+    assert bench.path(judge, "mcp_x_drop", "execute", "drop") == "deny"
     assert bench.path(judge, "mcp_x_add", "execute", "add") == "ask"
 
 
@@ -612,13 +612,13 @@ def test_grants_are_read_back_from_the_requests_that_were_answered_so(bench: Ben
         params=asked.params({"command": "make all"}),
     )  # fmt: skip
     assert request.params["command"] == "make all"
-    assert granted([request, request]) == ("bash(make all)",)
+    assert read_grants([request, request]) == ("bash(make all)",)
     broken = PermissionRequest(
         id="2", session_id="s", run_id="r", tool_call_id="c", tool="bash", action="execute", description="",
         params={"rules": [1, None, "bash(x)"]},
     )  # fmt: skip
-    assert granted([broken]) == ("bash(x)",)
-    assert bench.says(bench.judge(grants=granted([request])), "make all") == "allow"
+    assert read_grants([broken]) == ("bash(x)",)
+    assert bench.says(bench.judge(grants=read_grants([request])), "make all") == "allow"
 
 
 def test_the_question_names_what_is_in_the_way_and_only_that(bench: Bench) -> None:
@@ -652,7 +652,7 @@ def test_a_remembered_command_is_that_command_whatever_its_words_hold(bench: Ben
         ("rg --hidden a", "ask"),
         ("git grep --untracked a", "ask"),
         ("find . -type f -exec cat {} +", "ask"),
-        ("cat .e*", "refuse"),
+        ("cat .e*", "deny"),
         ("grep a a.txt", "allow"),
         ("ls -R", "allow"),
         ("find . -type f -exec basename {} \\;", "ask"),

@@ -160,7 +160,7 @@ def test_scripts_of_reading_commands_run_without_a_question(bench: Bench, script
 @settings(max_examples=250, deadline=None)
 @given(script=hidden_in(harmless_scripts(), "rm -rf src"))
 def test_a_deny_rule_finds_a_command_wherever_it_stands(bench: Bench, script: str) -> None:
-    assert bench.says(bench.judge(allow=["bash"], deny=["bash(rm *)"]), script) in ("refuse", "ask"), script
+    assert bench.says(bench.judge(allow=["bash"], deny=["bash(rm *)"]), script) in ("deny", "ask"), script
     decision = bench.decides(bench.judge(), script)
     assert not isinstance(decision, Allow) or decision.run_as == "sandboxed", script
 
@@ -224,7 +224,7 @@ def test_no_command_takes_long_to_judge(bench: Bench, command: str) -> None:
     denying = bench.judge(allow=["bash"], deny=["bash(git push *)", "view(**/.env)"])
     started = time.process_time()
     assert bench.says(bench.judge(), command) in ("ask", "allow")
-    assert bench.says(denying, command) in ("ask", "allow", "refuse")
+    assert bench.says(denying, command) in ("ask", "allow", "deny")
     assert time.process_time() - started < 5
 
 

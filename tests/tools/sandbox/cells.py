@@ -22,7 +22,7 @@ import pytest
 from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.tools.port import Output
 from kedge.tools.sandbox import bubblewrap, landlock
-from kedge.tools.sandbox.policy import Hold, Policy
+from kedge.tools.sandbox.policy import LaunchSpec, Policy
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.hands import Hands
 from tests.tools.sandbox import attempts
@@ -75,15 +75,15 @@ class Unapproved(Sandbox, frozen=True, kw_only=True):
     backend: SandboxMode
     judged: tuple[str, ...] = ()
 
-    def hold_read_only(self, readable: Sequence[str] = ()) -> Hold:
+    def prepare_read_only(self, readable: Sequence[str] = ()) -> LaunchSpec:
         del readable
-        made = super().hold_read_only(self.judged)  # what it says
+        made = super().prepare_read_only(self.judged)  # what it says
         module = landlock if self.backend == "landlock" else bubblewrap
-        return module.hold_read_only(self.read_only_policy(self.judged))._replace(told=made.told)
+        return module.prepare_read_only(self.read_only_policy(self.judged))._replace(description=made.description)
 
 
 class Cell:
-    """One directory with a world in it. Commands run in its workspace, held or not."""
+    """One directory with a world in it. Commands run in its workspace, sandboxed or not."""
 
     def __init__(self, root: Path, names: Iterable[str] = ()) -> None:
         self.root = root.resolve()
@@ -107,7 +107,7 @@ class Cell:
         self.hands.env = {**os.environ, "HOME": str(self.home)}
         shutil.copy(attempts.__file__, self.workspace)
 
-    def hold(self, config: SandboxConfig, *, is_planning: bool = False) -> None:
+    def use_sandbox(self, config: SandboxConfig, *, is_planning: bool = False) -> None:
         self.hands.sandbox = Shown(
             config=config,
             directory=self.workspace,
@@ -118,7 +118,7 @@ class Cell:
             world=self.root,
         )
 
-    def hold_read_only(self, backend: SandboxMode, *judged: Path) -> None:
+    def prepare_read_only(self, backend: SandboxMode, *judged: Path) -> None:
         self.hands.sandbox = Unapproved(
             config=SandboxConfig(),
             directory=self.workspace,

@@ -36,12 +36,12 @@ def told_by(root: Path, mode: SandboxMode, *, is_unapproved: bool = False) -> tu
     cell = Cell(root, ALL)
     if is_unapproved:
         names = sorted(ALL)
-        cell.hold_read_only(mode, cell.out)
+        cell.prepare_read_only(mode, cell.out)
     elif mode == "off":
         names = sorted(ALL)
     else:
         names = [name for name in NAMES if mode != "landlock" or name not in NOT_BY_LANDLOCK]
-        cell.hold(SandboxConfig(mode=mode, network=False))
+        cell.use_sandbox(SandboxConfig(mode=mode, network=False))
     with people(cell.root) as around:
         before = cell.fingerprint()
         told = cell.attempt(names, around)

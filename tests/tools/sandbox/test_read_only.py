@@ -17,8 +17,8 @@ from kedge.engine import cgroups
 from kedge.tools.process.command import Command
 from kedge.tools.sandbox import bubblewrap, kernel, landlock
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits
-from kedge.tools.sandbox.policy import CannotHold
-from kedge.tools.sandbox.sandbox import Sandbox, can_hold_read_only
+from kedge.tools.sandbox.policy import SandboxUnavailable
+from kedge.tools.sandbox.sandbox import Sandbox, can_sandbox_read_only
 from tests.tools.sandbox import attempts, fork_bomb
 from tests.tools.sandbox.cells import BACKENDS, Cell, needs_bubblewrap, needs_landlock
 
@@ -35,7 +35,7 @@ def backend(request: pytest.FixtureRequest) -> SandboxMode:
 @pytest.fixture
 async def cell(tmp_path: Path, backend: SandboxMode) -> AsyncGenerator[Cell]:
     cell = Cell(tmp_path)
-    cell.hold_read_only(backend)
+    cell.prepare_read_only(backend)
     yield cell
     await cell.hands.end_all()
 
@@ -48,10 +48,8 @@ def git(directory: Path, *words: str) -> str:
 
 async def run(cell: Cell, words: str, limits: Limits = UNAPPROVED, timeout_s: float | None = None) -> Command:
     """A command to its very end."""
-    held = cell.hands.sandbox.hold_read_only()
-    assert held is not None
-    hold, env = held._replace(limits=limits), cell.hands.env
-    command = await Command.start(cell.hands, words, cell.workspace, env, lambda _: None, timeout_s, hold)
+    spec, env = cell.hands.sandbox.prepare_read_only()._replace(limits=limits), cell.hands.env
+    command = await Command.start(cell.hands, words, cell.workspace, env, lambda _: None, timeout_s, spec)
     async with asyncio.timeout(LIMIT_S):
         await command.over.wait()
     return command
@@ -119,7 +117,7 @@ LOOKS = {
 
 async def test_what_people_look_at_can_be_looked_at(cell: Cell, backend: SandboxMode) -> None:
     cell.hands.env = {**cell.hands.env, "HOME": str(Path("~").expanduser()), "LANG": "C.UTF-8"}
-    cell.hold_read_only(backend)
+    cell.prepare_read_only(backend)
     (cell.workspace / "a file").write_text("text\n")
     (cell.workspace / "/".join(["deep", *"abcdefghij" * 5])).mkdir(parents=True)
     (cell.workspace / "/".join(["deep", *"abcdefghij" * 5, "deepest"])).touch()
@@ -181,7 +179,7 @@ class TestGit:
         (cell.root / "outer" / "inner").rename(cell.root / "moved")
         (cell.root / "moved").rename(cell.root / "outer" / "inner")
         cell.hands.directory = cell.workspace = cell.root / "outer" / "inner"
-        cell.hold_read_only(backend)
+        cell.prepare_read_only(backend)
         (cell.workspace / "known").write_text("two\n")
         await self.check(cell)
 
@@ -193,7 +191,7 @@ class TestGit:
         git(cell.root / "whole", "commit", "-q", "-m", "second")
         (cell.root / "whole" / "part" / "known").write_text("two\n")
         cell.hands.directory = cell.workspace = cell.root / "whole" / "part"
-        cell.hold_read_only(backend)
+        cell.prepare_read_only(backend)
         said = await self.looks(cell)
         assert {command: text for command, text in said.items() if "exit code" in text} == {}
         assert said["git status --short"] == " M known"
@@ -218,7 +216,7 @@ class TestGit:
         make_repository(cell.home)
         cell.hands.directory = cell.workspace = cell.home / "project"
         cell.workspace.mkdir()
-        cell.hold_read_only(backend)
+        cell.prepare_read_only(backend)
         assert "first" not in (await cell.run("git log")).content
 
     async def test_the_users_own_settings_count_and_credentials_stay_hidden(self, cell: Cell) -> None:
@@ -247,19 +245,19 @@ class TestGit:
 class TestReading:
     async def test_a_path_that_was_judged_can_be_read_and_not_written(self, cell: Cell, backend: SandboxMode) -> None:
         assert "plain" not in (await cell.run("cat ~/notes")).content
-        cell.hold_read_only(backend, cell.home / "notes")
+        cell.prepare_read_only(backend, cell.home / "notes")
         assert (await cell.run("cat ~/notes")).content == "plain"
         assert "exit code" in (await cell.run("echo x > ~/notes")).content
         assert (cell.home / "notes").read_text() == "plain"
 
     async def test_a_judged_home_does_not_show_its_secrets(self, cell: Cell, backend: SandboxMode) -> None:
-        cell.hold_read_only(backend, cell.home)
+        cell.prepare_read_only(backend, cell.home)
         output = (await cell.run("cat ~/notes ~/.ssh/id")).content
         assert "plain" in output
         assert attempts.SECRET not in output
 
     async def test_above_a_home_nothing_is_shown(self, cell: Cell, backend: SandboxMode) -> None:
-        cell.hold_read_only(backend, cell.root, Path("/"))
+        cell.prepare_read_only(backend, cell.root, Path("/"))
         assert "plain" not in (await cell.run("cat ~/notes")).content
 
     async def test_what_kedge_keeps_is_hidden_in_the_workspace_too(self, cell: Cell, backend: SandboxMode) -> None:
@@ -267,7 +265,7 @@ class TestReading:
         cell.data.mkdir()
         (cell.data / "kedge.db").write_text(attempts.SECRET)
         (cell.workspace / "shown").write_text("shown")
-        cell.hold_read_only(backend)
+        cell.prepare_read_only(backend)
         output = (await cell.run("cat shown .data/kedge.db")).content
         assert "shown" in output
         assert attempts.SECRET not in output
@@ -280,7 +278,7 @@ class TestReading:
         for path in (cell.workspace / "theirs", cell.workspace):
             path.chmod(0o700)
             os.chown(path, 65534, 65534)
-        cell.hold_read_only(backend)
+        cell.prepare_read_only(backend)
         output = (await cell.run("cat theirs; cat /etc/shadow ~/notes; echo x > theirs; rm theirs")).content
         assert output.startswith("theirs")
         assert "root:" not in output
@@ -309,7 +307,7 @@ class TestReading:
             program.chmod(0o755)
         path = f"{tool}/bin:{cell.home}/.cargo/bin:{cell.home}/project/bin:{cell.hands.env['PATH']}"
         cell.hands.env = {**cell.hands.env, "PATH": path}
-        cell.hold_read_only(backend)
+        cell.prepare_read_only(backend)
         assert (await cell.run("tool; other; third")).content == "from the library" * 3
         output = await cell.run("cat ~/.nvm/.npmrc ~/.cargo/credentials.toml ~/project/.env ~/notes")
         assert attempts.SECRET not in output.content
@@ -317,7 +315,7 @@ class TestReading:
 
     async def test_a_path_entry_that_is_the_home_does_not_show_it(self, cell: Cell, backend: SandboxMode) -> None:
         cell.hands.env = {**cell.hands.env, "PATH": f"{cell.home}:{cell.root}:{cell.hands.env['PATH']}"}
-        cell.hold_read_only(backend)
+        cell.prepare_read_only(backend)
         assert "plain" not in (await cell.run("cat ~/notes")).content
 
 
@@ -361,13 +359,12 @@ class TestTemporaryDirectory:
         assert list(other.iterdir()) == []
 
     async def test_it_is_removed_when_a_command_could_not_be_started(self, cell: Cell) -> None:
-        held = cell.hands.sandbox.hold_read_only()
-        assert held is not None
+        spec = cell.hands.sandbox.prepare_read_only()
         (cell.workspace / "gone").mkdir()
         gone = cell.workspace / "gone"
         gone.rmdir()
         with pytest.raises(Exception, match="could not be started"):
-            await Command.start(cell.hands, "true", gone, cell.hands.env, print, None, held)
+            await Command.start(cell.hands, "true", gone, cell.hands.env, print, None, spec)
         assert list((cell.hands.scratch / "unapproved-tmp").iterdir()) == []
 
 
@@ -425,10 +422,10 @@ class TestWhatIsSaid:
         sandbox = Sandbox(
             config=SandboxConfig(), directory=tmp_path, scratch=tmp_path / "s", is_planning=True, env=os.environ
         )
-        held = sandbox.hold()
-        assert held is not None
-        assert "unsandboxed" not in held.told
-        assert "mode plan" in held.told
+        spec = sandbox.prepare()
+        assert spec is not None
+        assert "unsandboxed" not in spec.description
+        assert "mode plan" in spec.description
 
 
 class TestBackends:
@@ -441,23 +438,23 @@ class TestBackends:
     @needs_bubblewrap
     def test_landlock_comes_first_whatever_is_configured(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for mode in ("off", "auto", "bubblewrap"):
-            assert self.sandbox(tmp_path, mode).hold_read_only().backend == "landlock"
+            assert self.sandbox(tmp_path, mode).prepare_read_only().backend == "landlock"
         monkeypatch.setattr(kernel, "landlock_abi", lambda: 5)
-        assert self.sandbox(tmp_path).hold_read_only().backend == "bubblewrap"  # it does not know signals
+        assert self.sandbox(tmp_path).prepare_read_only().backend == "bubblewrap"  # it does not know signals
         monkeypatch.undo()
         monkeypatch.setattr(landlock, "why_not", lambda: "not today")
-        assert self.sandbox(tmp_path).hold_read_only().backend == "bubblewrap"
-        assert can_hold_read_only()
+        assert self.sandbox(tmp_path).prepare_read_only().backend == "bubblewrap"
+        assert can_sandbox_read_only()
 
     def test_where_there_is_none_that_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(landlock, "why_not", lambda: "no Landlock")
         monkeypatch.setattr(bubblewrap, "why_not", lambda: "no bwrap")
-        assert not can_hold_read_only()
-        with pytest.raises(CannotHold, match="no Landlock; no bwrap"):
-            self.sandbox(tmp_path).hold_read_only()
+        assert not can_sandbox_read_only()
+        with pytest.raises(SandboxUnavailable, match="no Landlock; no bwrap"):
+            self.sandbox(tmp_path).prepare_read_only()
 
     @pytest.mark.parametrize("directory", ["/", "/proc/self", "/dev"])
     def test_the_whole_machine_is_no_workspace(self, tmp_path: Path, directory: str) -> None:
         sandbox = Sandbox(config=SandboxConfig(), directory=Path(directory), scratch=tmp_path, env=os.environ)
-        with pytest.raises(CannotHold, match="whole machine"):
-            sandbox.hold_read_only()
+        with pytest.raises(SandboxUnavailable, match="whole machine"):
+            sandbox.prepare_read_only()

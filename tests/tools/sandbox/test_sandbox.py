@@ -14,7 +14,7 @@ import pytest
 from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.tools.errors import ToolError
 from kedge.tools.sandbox import kernel
-from kedge.tools.sandbox.policy import CannotHold
+from kedge.tools.sandbox.policy import SandboxUnavailable
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.sandbox import attempts
 from tests.tools.sandbox.cells import BACKENDS, PYTHON, Cell, needs_bubblewrap, needs_landlock, people
@@ -38,7 +38,7 @@ def backend(request: pytest.FixtureRequest) -> SandboxMode:
 
 @pytest.fixture
 def held(cell: Cell, backend: SandboxMode) -> Cell:
-    cell.hold(SandboxConfig(mode=backend))
+    cell.use_sandbox(SandboxConfig(mode=backend))
     return cell
 
 
@@ -141,18 +141,18 @@ async def test_what_leads_to_programs_outside_is_not_in_its_variables(held: Cell
 
 async def test_a_directory_that_is_configured_can_be_written(cell: Cell, backend: SandboxMode) -> None:
     (cell.home / ".cache").mkdir()
-    cell.hold(SandboxConfig(mode=backend, writable=("~/.cache",)))
+    cell.use_sandbox(SandboxConfig(mode=backend, writable=("~/.cache",)))
     assert (await cell.run("echo x > ~/.cache/y && cat ~/.cache/y")).content == "x"
 
 
 async def test_a_usual_secret_can_be_shown(cell: Cell, backend: SandboxMode) -> None:
-    cell.hold(SandboxConfig(mode=backend, readable=("~/.ssh",)))
+    cell.use_sandbox(SandboxConfig(mode=backend, readable=("~/.ssh",)))
     assert (await cell.run("cat ~/.ssh/id")).content == attempts.SECRET
 
 
 async def test_what_is_hidden_may_appear_later(cell: Cell, backend: SandboxMode) -> None:
     """At the next command it is hidden, and with Landlock also from one that runs already."""
-    cell.hold(SandboxConfig(mode=backend))
+    cell.use_sandbox(SandboxConfig(mode=backend))
     os.mkfifo(cell.workspace / "go")
     if backend == "landlock":
         await cell.run("read -r x < go; cat ~/.aws/key ~/new", run_in_background=True)
@@ -175,7 +175,7 @@ class TestGit:
         git(main, "commit", "-q", "--allow-empty", "-m", "first")
         (cell.workspace / "attempts.py").unlink()
         git(main, "worktree", "add", "-q", "--force", str(cell.workspace))
-        cell.hold(SandboxConfig(mode=backend))
+        cell.use_sandbox(SandboxConfig(mode=backend))
         output = await cell.run(
             f"echo x > new && git add new && git {AUTHOR} commit -q -m second && git log --format=%s"
         )
@@ -195,7 +195,7 @@ class TestGit:
         (victim / "HEAD").write_text("ref: refs/heads/main\n")
         (victim / "worktrees" / "evil" / "gitdir").write_text(f"{cell.root}/elsewhere/.git\n")
         (cell.workspace / ".git").write_text(f"gitdir: {victim}/worktrees/evil\n")
-        cell.hold(SandboxConfig(mode=backend))
+        cell.use_sandbox(SandboxConfig(mode=backend))
         await cell.run(f"echo evil > {victim}/objects/x; echo evil > {victim}/worktrees/evil/x")
         assert not (victim / "objects" / "x").exists()
         assert not (victim / "worktrees" / "evil" / "x").exists()
@@ -208,7 +208,7 @@ class TestGit:
         victim = cell.out / "victim"
         (victim / "hooks").mkdir(parents=True)
         (victim / "config").touch()
-        cell.hold(SandboxConfig(mode=backend, hidden=(str(cell.out / "out"),)))
+        cell.use_sandbox(SandboxConfig(mode=backend, hidden=(str(cell.out / "out"),)))
         await cell.run(f"mkdir -p $(dirname {link}); ln -s {victim} {link}; ln -s {cell.out}/out .git/config")
         deeds = (f"echo evil > {link}/new", f"echo evil > {link}/config", f"echo evil > {victim}/new")
         said = await cell.run("; ".join((*deeds, "cat .git/config/file", "echo ran")))
@@ -222,7 +222,7 @@ class TestGit:
         git(cell.workspace, "init", "-q")
         (cell.workspace / ".git" / "hooks").mkdir(exist_ok=True)
         config = (cell.workspace / ".git" / "config").read_text()
-        cell.hold(SandboxConfig(mode="bubblewrap"))
+        cell.use_sandbox(SandboxConfig(mode="bubblewrap"))
         for deed in (
             "echo evil > .git/hooks/pre-commit",
             "rm -rf .git/hooks",
@@ -249,7 +249,7 @@ class TestUnixSockets:
 
     @needs_bubblewrap
     async def test_with_them_only_those_inside_are_reached(self, cell: Cell) -> None:
-        cell.hold(SandboxConfig(mode="bubblewrap", unix_sockets=True))
+        cell.use_sandbox(SandboxConfig(mode="bubblewrap", unix_sockets=True))
         assert (await cell.run(f'{PYTHON} -I -S -c "{self.TALK}"')).content == "talked"
         with people(cell.root) as around:
             names = ["speak_to_a_unix_socket", "send_to_a_unix_socket_from_one_end_of_a_pair"]
@@ -259,7 +259,7 @@ class TestUnixSockets:
 
     @needs_landlock
     async def test_landlock_cannot_tell_them_apart(self, cell: Cell) -> None:
-        cell.hold(SandboxConfig(mode="landlock", unix_sockets=True))
+        cell.use_sandbox(SandboxConfig(mode="landlock", unix_sockets=True))
         with pytest.raises(ToolError, match="unix_sockets needs bubblewrap"):
             await cell.run("true")
 
@@ -276,7 +276,7 @@ class TestHiddenInside:
 
     @needs_bubblewrap
     async def test_bubblewrap_hides_it_and_it_cannot_be_moved_away(self, cell: Cell) -> None:
-        cell.hold(SandboxConfig(mode="bubblewrap", hidden=("deep/private", ".env")))
+        cell.use_sandbox(SandboxConfig(mode="bubblewrap", hidden=("deep/private", ".env")))
         for deed in (
             "cat deep/private/key .env",
             "mv deep d; cat d/private/key",
@@ -289,12 +289,12 @@ class TestHiddenInside:
 
     @needs_landlock
     async def test_landlock_says_that_it_cannot(self, cell: Cell) -> None:
-        cell.hold(SandboxConfig(mode="landlock", hidden=(".env",)))
-        with pytest.raises(CannotHold, match=r"cannot hide .*\.env inside of"):
-            cell.hands.sandbox.hold()
+        cell.use_sandbox(SandboxConfig(mode="landlock", hidden=(".env",)))
+        with pytest.raises(SandboxUnavailable, match=r"cannot hide .*\.env inside of"):
+            cell.hands.sandbox.prepare()
 
     async def test_it_is_hidden_from_a_run_that_plans(self, cell: Cell, backend: SandboxMode) -> None:
-        cell.hold(SandboxConfig(mode=backend, hidden=("deep/private", ".env")), is_planning=True)
+        cell.use_sandbox(SandboxConfig(mode=backend, hidden=("deep/private", ".env")), is_planning=True)
         output = await cell.run("cat attempts.py | head -1; cat .env; cat deep/private/key")
         assert "Tries to break out" in output.content
         assert attempts.SECRET not in output.content
@@ -312,8 +312,8 @@ async def test_a_secret_is_hidden_in_a_workspace_that_lies_among_secrets(cell: C
 
 async def test_the_whole_machine_is_no_workspace(tmp_path: Path) -> None:
     sandbox = Sandbox(config=SandboxConfig(mode="auto"), directory=Path("/"), scratch=tmp_path / "s")
-    with pytest.raises(CannotHold, match="whole machine"):
-        sandbox.hold()
+    with pytest.raises(SandboxUnavailable, match="whole machine"):
+        sandbox.prepare()
 
 
 def test_a_directory_that_a_command_could_redirect_is_not_opened(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from kedge.tools.process.command import Command
 from kedge.tools.process.environment import environment, shell_environment, unapproved_environment
 from kedge.tools.process.jobs import Job
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits
-from kedge.tools.sandbox.policy import CannotHold, Hold
+from kedge.tools.sandbox.policy import LaunchSpec, SandboxUnavailable
 
 BACKGROUND_AFTER_S = 60.0
 MAX_TIMEOUT_S = 24 * 3600
@@ -67,23 +67,23 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
         shown["unsandboxed"] = True
     description = f"run {params.command}"
     can_sandbox = await asyncio.to_thread(_can_sandbox, place)
-    is_held, unheld = False, ""
+    is_sandboxed, sandbox_problem = False, ""
     try:
-        is_held = await _hold(place) is not None
-    except CannotHold as error:
-        unheld = error.why
-        shown["without_sandbox"] = unheld
-        description = f"WITHOUT the sandbox ({unheld}): {description}"
+        is_sandboxed = await _prepare_sandbox(place) is not None
+    except SandboxUnavailable as error:
+        sandbox_problem = error.why
+        shown["without_sandbox"] = sandbox_problem
+        description = f"WITHOUT the sandbox ({sandbox_problem}): {description}"
     return (
         Want(
             kind="execute",
             subject=params.command,
             description=_one_line(visible_line(description)),
             params=shown,
-            is_free=is_held and not place.sandbox.asks,
+            is_free=is_sandboxed and not place.sandbox.asks,
             can_sandbox=can_sandbox,
             unsandboxed=params.unsandboxed,
-            unheld=unheld,
+            sandbox_problem=sandbox_problem,
         ),
     )
 
@@ -94,13 +94,13 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
     if params.run_in_background:
         ctx.jobs.check_room()
     live = _Live(ctx.write)
-    hold, env, limits = await _confine(ctx, params.command, directory)
-    command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, hold, limits)
+    launch_spec, env, limits = await _confine(ctx, params.command, directory)
+    command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, launch_spec, limits)
     async with _given_up_on_error(command):
         if not params.run_in_background and not await _exits(command):
             ctx.jobs.check_room()
         if command.over.is_set() or (command.exited.is_set() and not command.left):
-            return _ended(command, hold)
+            return _ended(command, launch_spec)
         return _moved(await ctx.jobs.add(ctx, command, params.command, params.description), params)
 
 
@@ -134,35 +134,35 @@ async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
         raise
 
 
-async def _hold(place: Place) -> Hold | None:
-    """Raises CannotHold: a sandbox is wanted, and there is none."""
-    return await asyncio.to_thread(place.sandbox.hold) if place.sandbox.is_wanted else None
+async def _prepare_sandbox(place: Place) -> LaunchSpec | None:
+    """Raises SandboxUnavailable: a sandbox is wanted, and there is none."""
+    return await asyncio.to_thread(place.sandbox.prepare) if place.sandbox.is_wanted else None
 
 
 def _can_sandbox(place: Place) -> bool:
     try:
-        place.sandbox.hold_read_only()
-    except CannotHold:
+        place.sandbox.prepare_read_only()
+    except SandboxUnavailable:
         return False
     return True
 
 
 async def _confine(
     ctx: ToolContext, command: str, directory: Path
-) -> tuple[Hold | None, dict[str, str], Limits | None]:
+) -> tuple[LaunchSpec | None, dict[str, str], Limits | None]:
     """The sandbox, the variables and the limits of a command, by whether it was approved."""
     if ctx.run_as == "approved" and not ctx.sandbox.is_planning:
-        return await _hold_or_leave(ctx), shell_environment(ctx.env, directory), None
+        return await _prepare_sandbox_or_ask(ctx), shell_environment(ctx.env, directory), None
     env = {**unapproved_environment(ctx.env, ctx.directory, ctx.scratch), "PWD": str(directory)}
     if "git" in command:
         env = await _without_repository_programs(env, directory)
     if ctx.run_as == "unapproved":
         return None, env, UNAPPROVED
     try:
-        hold = await asyncio.to_thread(ctx.sandbox.hold_read_only, ctx.readable)
-    except CannotHold as error:
+        launch_spec = await asyncio.to_thread(ctx.sandbox.prepare_read_only, ctx.readable)
+    except SandboxUnavailable as error:
         raise ToolError(f"The command was not run: the read-only sandbox failed ({error.why}).") from error
-    return hold, env, None
+    return launch_spec, env, None
 
 
 async def _without_repository_programs(env: dict[str, str], directory: Path) -> dict[str, str]:
@@ -186,12 +186,12 @@ async def _without_repository_programs(env: dict[str, str], directory: Path) -> 
     return without_programs(env, listed.decode("utf-8", "replace"))
 
 
-async def _hold_or_leave(ctx: ToolContext) -> Hold | None:
+async def _prepare_sandbox_or_ask(ctx: ToolContext) -> LaunchSpec | None:
     """None where no sandbox is wanted, or where a person let this one command run without."""
     try:
-        return await _hold(ctx)
-    except CannotHold as error:
-        if ctx.may_run_unheld and not ctx.sandbox.is_planning:
+        return await _prepare_sandbox(ctx)
+    except SandboxUnavailable as error:
+        if ctx.may_run_unsandboxed and not ctx.sandbox.is_planning:
             return None
         raise ToolError(f"The command was not run: the sandbox it needs cannot be had here ({error.why}).") from error
 
@@ -206,7 +206,7 @@ async def _exits(command: Command) -> bool:
     return True
 
 
-def _ended(command: Command, hold: Hold | None) -> Output:
+def _ended(command: Command, launch_spec: LaunchSpec | None) -> Output:
     text = command.take()
     notes: list[str] = []
     if command.exit_code != 0 or command.timed_out or command.took_s >= _TOLD_FROM_S:
@@ -215,8 +215,8 @@ def _ended(command: Command, hold: Hold | None) -> Output:
         )
     if command.survivors:
         notes.append(f"could not be ended: {', '.join(command.survivors)}")
-    if hold is not None and (command.exit_code != 0 or _REFUSED_BY_KERNEL.search(text)):
-        notes.append(hold.told)
+    if launch_spec is not None and (command.exit_code != 0 or _REFUSED_BY_KERNEL.search(text)):
+        notes.append(launch_spec.description)
     return Output(content=_with_notes(text, notes), metadata=_metadata(command))
 
 

@@ -1,8 +1,8 @@
 """Whether a command line may run, and how: freely, in the read-only sandbox, or only if the user approves it.
 
-A line runs freely only if every simple command in it is allowed by a rule or a grant, or reads only and is written so
-plainly that there is no doubt (`exact_reads`). A line that merely seems to read only runs in the read-only sandbox.
-Everything else is asked. Rules that deny hold for what cannot be read, too: in doubt, the user is asked.
+A line runs freely only if every simple command in it is allowed by a rule or a grant, or certainly only reads
+(`find_exact_reads`). A line that seems to only read runs in the read-only sandbox. For everything else the user is
+asked. Deny rules also apply to lines that cannot be read exactly: in doubt, the user is asked.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from kedge.tools.permissions import suggestions
 from kedge.tools.permissions.context import Context, Shell, merge, show
 from kedge.tools.permissions.denials import MAX_CODE_DEPTH, find_denials
 from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
-from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Found, Policy, Reason, Refuse, refuse
+from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny, Policy, Reason, Verdict, deny_by
 from kedge.tools.permissions.readonly import git
-from kedge.tools.permissions.readonly.table import NEEDS_PROC, exact_reads, is_filter, loose_reads, reads_files
+from kedge.tools.permissions.readonly.table import (
+    NEEDS_PROC,
+    find_exact_reads,
+    find_loose_reads,
+    is_filter,
+    reads_files,
+)
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.permissions.shell.parse import Command, Line, Redirect, Word, find_problem
 from kedge.tools.permissions.shell.scan import read_line
@@ -44,23 +50,23 @@ _SANDBOXED = "it runs in a read-only sandbox"
 def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, unsandboxed: bool = False) -> Decision:
     """`directory`: where the command starts, resolved. `unsandboxed`: it was asked to run without the sandbox."""
     if (rule := policy.find_whole_rule(policy.deny, "execute")) is not None:
-        return refuse(rule, "to run commands")
-    line = read_line(text, policy.ground.home)
+        return deny_by(rule, "to run commands")
+    line = read_line(text, policy.scope.home)
     is_planning = policy.mode == "plan"
     if sum(len(command.words) for command in line.commands) > MAX_WORDS:
         rule = None if policy.deny or is_planning else policy.find_whole_rule(policy.allow, "execute")
         if rule is not None:
             return Allow(why=f"the rule {rule.text}", by="rule")
         why = f"it has more than {MAX_WORDS:,} words"
-        return Refuse(why=f"{PLANNING}: {why}.") if is_planning else Ask.of([why], is_doubtful=bool(policy.deny))
+        return Deny(why=f"{PLANNING}: {why}.") if is_planning else Ask.of([why], is_doubtful=bool(policy.deny))
     context = Context.of(policy, shell, line, directory)
     denied = find_denials(line, text, context)
-    if isinstance(denied, Refuse):
+    if isinstance(denied, Deny):
         return denied
     if not denied and not is_planning and (rule := policy.find_whole_rule(policy.allow, "execute")) is not None:
         return Allow(why=f"the rule {rule.text}", by="rule")
     free = merge([denied, _check_free(line, context, unsandboxed=unsandboxed)])
-    if isinstance(free, Refuse):
+    if isinstance(free, Deny):
         return free
     by = _find_approval(line, context)
     if not free and by is not None and not is_planning:
@@ -69,7 +75,7 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
         return Allow(why=_APPROVALS[by], by=by, run_as="approved" if is_approved else "unapproved")
     if not free and by is None and not is_planning and not unsandboxed:
         readable = _find_readable(line, context)
-        is_hidden = any(policy.ground.is_hidden_by_sandbox(path) for path in readable)
+        is_hidden = any(policy.scope.is_hidden_by_sandbox(path) for path in readable)
         if shell.has_sandbox and not is_hidden and not _only_shows_processes(line):
             return Allow(why=_SANDBOXED, run_as="sandboxed", readable=readable)
         return Allow(why="it only reads", run_as="unapproved")
@@ -78,7 +84,7 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
     if not loose and free and policy.denies_some("read"):
         note = "it may read what a rule forbids; the grep tool leaves that out"
         loose = [Reason(f"`{show(text)}`: {note}", is_read=True)]
-    if isinstance(loose, Refuse):
+    if isinstance(loose, Deny):
         return loose
     if not loose and shell.has_sandbox and not unsandboxed:
         return Allow(why=_SANDBOXED, run_as="sandboxed", readable=_find_readable(line, context))
@@ -96,19 +102,19 @@ def _only_shows_processes(line: Line) -> bool:
 
 def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
     """Whether a command line certainly changes nothing, whoever lets it run."""
-    line = read_line(text, policy.ground.home)
+    line = read_line(text, policy.scope.home)
     if sum(len(command.words) for command in line.commands) > MAX_WORDS:
         return False
     found = _check_free(line, Context.of(policy, shell, line, directory), unsandboxed=False)
     return isinstance(found, list) and all(reason.is_read for reason in found)
 
 
-def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bool, is_doubtful: bool) -> Refuse | Ask:
+def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bool, is_doubtful: bool) -> Deny | Ask:
     """The reasons that the user sees, and the rules that would let the same line run freely the next time."""
-    is_beside = not line.not_plain and any(reason.is_beside for reason in loose)
-    shown = free if is_beside else loose or free
+    needs_plain_line = not line.not_plain and any(reason.needs_plain_line for reason in loose)
+    shown = free if needs_plain_line else loose or free
     if is_planning and not all(reason.is_read for reason in shown):
-        return Refuse(why=f"{PLANNING}: {'; '.join(dict.fromkeys(reason.note for reason in shown))}.")
+        return Deny(why=f"{PLANNING}: {'; '.join(dict.fromkeys(reason.note for reason in shown))}.")
     needed = shown if is_planning else free  # in a plan only reading elsewhere can be allowed
     rules = [reason.rule for reason in needed if reason.rule is not None]
     can_remember = (line.is_list or is_planning) and len(rules) == len(needed)
@@ -118,13 +124,13 @@ def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bo
 # running freely
 
 
-def _check_free(line: Line, context: Context, *, unsandboxed: bool) -> Refuse | list[Reason]:
+def _check_free(line: Line, context: Context, *, unsandboxed: bool) -> Deny | list[Reason]:
     """Why a line may not run freely: nothing, if each command is approved, or reads only beyond doubt."""
     if line.not_plain or not context.shell.is_bash:
         return [Reason(line.not_plain or "there is no bash to run it")]
     if line.has_control_flow and not line.commands:
         return [Reason("it is more than plain commands")]
-    found: list[Found] = [_check_redirect(redirect, line, context) for redirect in line.redirects]
+    found: list[Verdict] = [_check_redirect(redirect, line, context) for redirect in line.redirects]
     for command in line.commands:
         if not _is_approved(command, context):
             if unsandboxed:
@@ -136,14 +142,14 @@ def _check_free(line: Line, context: Context, *, unsandboxed: bool) -> Refuse | 
     return merge(found)
 
 
-def _check_exact(command: Command, context: Context, *, writes: bool) -> Refuse | list[Reason]:
+def _check_exact(command: Command, context: Context, *, writes: bool) -> Deny | list[Reason]:
     """`writes`: the line writes files, which may be settings that git obeys."""
     inner, wrappers = strip_plain_wrappers(command)
     name = inner.words[0].shown
     bare = Command((Word(name.removeprefix("/usr").removeprefix("/bin/")), *inner.words[1:]))
-    reads = None if inner.assigned or not inner.words[0].is_literal else exact_reads(bare.words)
-    is_foreign = _has_foreign(wrappers, context) or context.shell.programs.is_foreign(name, is_wrapped=bool(wrappers))
-    if reads is None or is_foreign or (bare.words[0].text == "cd" and len(reads) != 1):
+    reads = None if inner.assigned or not inner.words[0].is_literal else find_exact_reads(bare.words)
+    is_local = context.shell.programs.is_from_workspace(name, is_wrapped=bool(wrappers))
+    if reads is None or is_local or _has_foreign(wrappers, context) or (bare.words[0].text == "cd" and len(reads) != 1):
         return [_not_approved(command)]
     is_git = bare.words[0].text == "git"
     hides = context.policy.denies_some("read") and reads_files(bare)
@@ -151,7 +157,7 @@ def _check_exact(command: Command, context: Context, *, writes: bool) -> Refuse 
         return [_not_approved(command)]
     if is_git and reads and any(git.may_run_programs(path) for path in context.find_paths(reads[0]) or ()):
         return [Reason(f"`{show(command.text)}`: the settings of the repository there may run programs")]
-    found: list[Found] = []
+    found: list[Verdict] = []
     for word in reads:
         resolved = context.find_paths(word)
         if resolved is None:
@@ -166,7 +172,7 @@ def _not_approved(command: Command, note: str = "not known to be read-only") -> 
     return Reason(f"`{show(command.text)}`: {note}", suggestions.rule_for_command(strip_plain_wrappers(command)[0]))
 
 
-def _check_redirect(redirect: Redirect, line: Line, context: Context) -> Found:
+def _check_redirect(redirect: Redirect, line: Line, context: Context) -> Verdict:
     resolved = context.find_paths(redirect.target)
     if resolved is None:
         return [Reason("a redirection leads to a file that is not known")]
@@ -175,9 +181,9 @@ def _check_redirect(redirect: Redirect, line: Line, context: Context) -> Found:
     return merge([context.policy.check_write(path) for path in resolved if not _is_output(path, line)])
 
 
-def _check_command_read(policy: Policy, path: str) -> Found:
+def _check_command_read(policy: Policy, path: str) -> Verdict:
     found = policy.check_read(path)
-    return [] if isinstance(found, list) and policy.ground.is_system(path) else found
+    return [] if isinstance(found, list) and policy.scope.is_system(path) else found
 
 
 def _is_approved(command: Command, context: Context) -> bool:
@@ -191,8 +197,8 @@ def _is_approved(command: Command, context: Context) -> bool:
 
 
 def _has_foreign(wrappers: list[str], context: Context) -> bool:
-    is_foreign = context.shell.programs.is_foreign
-    return any(is_foreign(name, is_wrapped=place > 0) for place, name in enumerate(wrappers))
+    is_from_workspace = context.shell.programs.is_from_workspace
+    return any(is_from_workspace(name, is_wrapped=place > 0) for place, name in enumerate(wrappers))
 
 
 def _writes(line: Line, context: Context) -> bool:
@@ -231,7 +237,7 @@ def _is_output(path: str, line: Line) -> bool:
 # running in the sandbox
 
 
-def _check_loose(line: Line, context: Context, depth: int = 0) -> Iterator[Found]:
+def _check_loose(line: Line, context: Context, depth: int = 0) -> Iterator[Verdict]:
     """Why a line may not run in the read-only sandbox: it seems to write, or to read outside the workspace."""
     for word in filter(is_powerful_variable, line.assigned):
         yield [Reason(f"`{show(word.shown)}`: it sets a variable that other programs obey")]
@@ -247,39 +253,39 @@ def _check_loose(line: Line, context: Context, depth: int = 0) -> Iterator[Found
             yield from _check_loose_command(command, context, depth)
 
 
-def _check_loose_command(command: Command, context: Context, depth: int) -> Iterator[Found]:
+def _check_loose_command(command: Command, context: Context, depth: int) -> Iterator[Verdict]:
     shown = f"`{show(command.text)}`"
     name = command.words[0].shown
     if depth > MAX_CODE_DEPTH:
         yield [Reason(f"{shown}: shells are nested too deeply")]
     elif sets_powerful_variable(command):
         yield [Reason(f"{shown}: it sets a variable that other programs obey")]
-    elif context.shell.programs.is_foreign(name):
+    elif context.shell.programs.is_from_workspace(name):
         yield [Reason(f"{shown}: a program of the workspace", suggestions.rule_for_command(command))]
     elif (inner := unwrap(command)) is not None:
         commands, codes = inner
         for each in commands:
             yield from _check_loose_command(each, context, depth + 1)
         for code in codes:
-            yield from _check_loose(read_line(code, context.policy.ground.home), context, depth + 1)
+            yield from _check_loose(read_line(code, context.policy.scope.home), context, depth + 1)
     else:
         bare = (Word(name.removeprefix("/usr").removeprefix("/bin/")), *command.words[1:])
-        reads = loose_reads(bare) if command.words[0].text is not None else None
+        reads = find_loose_reads(bare) if command.words[0].text is not None else None
         if reads is None:
             is_approved = _is_approved(command, context)
             note = "allowed, but only in a line of plain commands" if is_approved else "not known to be read-only"
             rule = suggestions.rule_for_command(command)
-            yield [Reason(f"{shown}: {note}", rule, is_beside=is_approved)]
+            yield [Reason(f"{shown}: {note}", rule, needs_plain_line=is_approved)]
         else:
             for word in reads:
                 yield _check_loose_path(word, context)
 
 
-def _check_loose_path(word: Word, context: Context) -> Found:
+def _check_loose_path(word: Word, context: Context) -> Verdict:
     """A path outside the workspace is asked about if it is there; the sandbox hides it in any case."""
     resolved = context.find_paths(word) or ()
     found = [_check_command_read(context.policy, path) for path in resolved if os.path.exists(path)]
-    if any(isinstance(each, Refuse) for each in found):
+    if any(isinstance(each, Deny) for each in found):
         return merge(found)
     return found[0] if found and all(isinstance(each, list) and each for each in found) else []
 
@@ -290,6 +296,6 @@ def _find_readable(line: Line, context: Context, *, is_approved: bool = False) -
     words += [redirect.target for redirect in line.redirects]
     policy = context.policy
     resolved = {
-        path for word in words for path in context.find_paths(word) or () if not policy.ground.is_free_to_read(path)
+        path for word in words for path in context.find_paths(word) or () if not policy.scope.is_free_to_read(path)
     }
     return tuple(sorted(path for path in resolved if is_approved or isinstance(policy.check_read(path), Allow)))

@@ -11,9 +11,9 @@ import msgspec
 
 from kedge.tools.paths import is_inside
 from kedge.tools.permissions.paths import MAX_DIRECTORIES, Directories, change_directory, resolve_all
-from kedge.tools.permissions.policy import Found, Policy, Reason, Refuse
+from kedge.tools.permissions.policy import Deny, Policy, Reason, Verdict
 from kedge.tools.permissions.shell.parse import Line, Word, names
-from kedge.tools.permissions.shell.wrappers import possible_commands
+from kedge.tools.permissions.shell.wrappers import find_possible_commands
 
 _BUILTINS = names(
     ": . [ alias bg break builtin cd command continue declare dirs disown echo eval exec exit export false fg getopts"
@@ -34,7 +34,7 @@ class Programs(msgspec.Struct, frozen=True):
     def of(cls, env: Mapping[str, str], workspace: str, scratch: str | None) -> Programs:
         return cls(env.get("PATH") or os.defpath, workspace, scratch)
 
-    def is_foreign(self, name: str, *, is_wrapped: bool = False) -> bool:
+    def is_from_workspace(self, name: str, *, is_wrapped: bool = False) -> bool:
         """Whether the workspace decides what runs under this name. `is_wrapped`: another program starts it."""
         if name in _BUILTINS and not is_wrapped:
             return False
@@ -87,7 +87,7 @@ def find_directories(line: Line, directory: str) -> Directories:
     found: Directories = frozenset({directory})
     targets: list[str] = []
     for command in line.commands:
-        for words in possible_commands(command.words):
+        for words in find_possible_commands(command.words):
             name = words[0].text
             if name == "cd":
                 if len(words) != 2 or words[1].text in (None, "", "-") or words[1].is_glob:
@@ -106,11 +106,11 @@ def find_directories(line: Line, directory: str) -> Directories:
     return found
 
 
-def merge(found: Sequence[Found]) -> Refuse | list[Reason]:
+def merge(found: Sequence[Verdict]) -> Deny | list[Reason]:
     """The first refusal, else all reasons to ask."""
     reasons: list[Reason] = []
     for each in found:
-        if isinstance(each, Refuse):
+        if isinstance(each, Deny):
             return each
         if isinstance(each, list):
             reasons += each

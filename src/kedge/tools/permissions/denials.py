@@ -1,4 +1,4 @@
-"""What deny rules say of a command line: refuse what they name, and ask about what they may name.
+"""What deny rules say of a command line: deny_by what they name, and ask about what they may name.
 
 They hold for what cannot be read, too. A line that is not plain is asked about if it has the words of a rule.
 """
@@ -11,28 +11,28 @@ from collections.abc import Iterator, Sequence
 
 from kedge.tools.permissions.context import Context, merge, show
 from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
-from kedge.tools.permissions.policy import Found, Reason, Refuse, refuse
+from kedge.tools.permissions.policy import Deny, Reason, Verdict, deny_by
 from kedge.tools.permissions.readonly import git
-from kedge.tools.permissions.readonly.table import loose_reads, reads_files
+from kedge.tools.permissions.readonly.table import find_loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.permissions.shell.parse import Command, Line, Redirect, Word, find_problem
 from kedge.tools.permissions.shell.scan import read_line
-from kedge.tools.permissions.shell.wrappers import possible_code, possible_commands, unwrap
+from kedge.tools.permissions.shell.wrappers import find_possible_code, find_possible_commands, unwrap
 
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 
 
-def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Refuse | list[Reason]:
-    """Refuse what a deny rule names; a reason to ask for each thing that one may name."""
+def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Deny | list[Reason]:
+    """Deny what a deny rule names; a reason to ask for each thing that one may name."""
     policy = context.policy
     rules = policy.command_rules(policy.deny)
-    doubts: list[Found] = []
+    doubts: list[Verdict] = []
     for command in line.commands:
         for words in _forms(command):
             for rule in rules:
                 match rule.matches_words(words):
                     case "yes":
-                        return refuse(rule, f"to run `{show(' '.join(word.shown for word in words))}`")
+                        return deny_by(rule, f"to run `{show(' '.join(word.shown for word in words))}`")
                     case "maybe":
                         doubts.append(_doubt(command.text, rule))
                     case _:
@@ -41,8 +41,8 @@ def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Ref
             doubts += [_doubt(text, rule) for rule in rules]
         elif policy.deny:
             doubts += [
-                find_denials(read_line(code, policy.ground.home), code, context, depth + 1)
-                for code in possible_code(command.words)
+                find_denials(read_line(code, policy.scope.home), code, context, depth + 1)
+                for code in find_possible_code(command.words)
             ]
         inner = unwrap(command) or ([], [])
         doubts += [_find_denied_paths(each, context) for each in (command, *inner[0])]
@@ -55,7 +55,7 @@ def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Ref
 
 
 def _forms(command: Command) -> Iterator[Sequence[Word]]:
-    for words in possible_commands(command.words):
+    for words in find_possible_commands(command.words):
         yield words
         if words[0].text == "git":
             yield from git.without_globals(words)
@@ -72,18 +72,18 @@ def _doubt(text: str, rule: Rule) -> list[Reason]:
     return [Reason(f"`{show(text)}`: it may be what the rule {rule.text!r} forbids")]
 
 
-def _find_denied_paths(command: Command, context: Context) -> Refuse | list[Reason]:
+def _find_denied_paths(command: Command, context: Context) -> Deny | list[Reason]:
     """A command that reads a denied path is refused; one that may read or change one is asked about."""
     policy = context.policy
     if not policy.denies_some("read") and not policy.denies_some("write"):
         return []
-    reads = loose_reads(command.words)
-    found: list[Found] = []
+    reads = find_loose_reads(command.words)
+    found: list[Verdict] = []
     for word in command.words[1:] if reads is None else reads:
         resolved = context.find_paths(word)
         for path in resolved or ():
             if reads is not None and (rule := policy.find_denial("read", path)) is not None:
-                return refuse(rule, f"to read {path}")
+                return deny_by(rule, f"to read {path}")
             if reads is not None and policy.denies_some("read") and reads_files(command) and os.path.isdir(path):
                 note = "it may read what a rule forbids; the grep tool leaves that out"
                 found.append([Reason(f"`{show(command.text)}`: {note}", is_read=True)])
@@ -109,12 +109,12 @@ def _doubt_paths(word: Word, context: Context, text: str) -> list[Reason]:
     return []
 
 
-def _deny_redirect(redirect: Redirect, context: Context) -> Found:
+def _deny_redirect(redirect: Redirect, context: Context) -> Verdict:
     found = context.find_paths(redirect.target)
     is_reopened = any(is_harmless_device(path) and not is_written_safely(path) for path in found or ())
     if (found is None or is_reopened) and context.policy.denies_some(redirect.kind):
         return [Reason("a redirection leads to a file that is not known")]
     for path in found or ():
         if (rule := context.policy.find_denial(redirect.kind, path)) is not None:
-            return refuse(rule, f"to {'read' if redirect.kind == 'read' else 'change'} {path}")
+            return deny_by(rule, f"to {'read' if redirect.kind == 'read' else 'change'} {path}")
     return []

@@ -16,14 +16,14 @@ from kedge.config.schema import PermissionsConfig
 from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.permissions.check import check_command, only_reads
 from kedge.tools.permissions.context import Programs, Shell
-from kedge.tools.permissions.paths import Ground
-from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Found, Policy, Refuse
+from kedge.tools.permissions.paths import Scope
+from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny, Policy, Verdict
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Want
 from kedge.tools.process.spawn import find_shell
 
 # What a user's own program decided; None leaves it to the others.
-Hook = Callable[[str, Want], Allow | Refuse | None]
+Hook = Callable[[str, Want], Allow | Deny | None]
 
 
 def effective_mode(configured: Mode, chosen: Mode | None, permissions: Permissions, *, is_skipped: bool) -> Mode:
@@ -52,7 +52,7 @@ class Judge:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.mode: Mode = effective_mode(config.mode, options.mode, permissions, is_skipped=is_skipped)
-        self._ground = Ground(os.path.realpath(directory), None if scratch is None else os.path.realpath(scratch), home)
+        self._scope = Scope(os.path.realpath(directory), None if scratch is None else os.path.realpath(scratch), home)
         self._deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
         self._allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
         self._grants: list[Rule] = []
@@ -74,18 +74,18 @@ class Judge:
         """Tells of a resolved path whether a rule forbids to read it. None where no rule forbids any."""
         if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self._deny):
             return None
-        policy = Policy(self._ground, "view", self.mode, self._deny, (), ())
-        return lambda path: isinstance(policy.check_read(path), Refuse)
+        policy = Policy(self._scope, "view", self.mode, self._deny, (), ())
+        return lambda path: isinstance(policy.check_read(path), Deny)
 
     def judge(self, tool: str, want: Want) -> Decision:
         decision = self._judge(tool, want)
-        if isinstance(decision, Refuse):
+        if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Allow) and decision.run_as == "sandboxed":
             return decision
-        if want.unheld and self.mode == "plan":
-            return Refuse(why=f"{PLANNING}, and there is no sandbox that would see to it: {want.unheld}.")
-        if want.unheld:
+        if want.sandbox_problem and self.mode == "plan":
+            return Deny(why=f"{PLANNING}, and there is no sandbox that would see to it: {want.sandbox_problem}.")
+        if want.sandbox_problem:
             return _without_sandbox(want, decision)
         if want.is_free and isinstance(decision, Ask) and not decision.is_doubtful and not want.unsandboxed:
             return Allow(why="it runs in the sandbox", by="sandbox")
@@ -95,28 +95,28 @@ class Judge:
         """Whether a call is a command that certainly only reads, whatever rule or mode allows it."""
         if tool != "bash" or not all(want.kind == "execute" for want in wants):
             return False
-        policy = Policy(self._ground, tool, "ask", (), (), ())
+        policy = Policy(self._scope, tool, "ask", (), (), ())
         return all(only_reads(policy, want.subject, self._start(want), self._shell(want)) for want in wants)
 
     def _judge(self, tool: str, want: Want) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
-        policy = Policy(self._ground, tool, self.mode, self._deny, self._allow, self._grants)
+        policy = Policy(self._scope, tool, self.mode, self._deny, self._allow, self._grants)
         if want.kind == "execute" and tool == "bash":
             decision = check_command(
                 policy, want.subject, self._start(want), self._shell(want), unsandboxed=want.unsandboxed
             )
         else:
             decision = _decide(self._check(policy, want), want)
-        if isinstance(decision, Refuse):
+        if isinstance(decision, Deny):
             return decision
         if self._hook is not None and not (isinstance(decision, Allow) and decision.by == "rule"):
             hooked = self._hook(tool, want)
-            if isinstance(hooked, Refuse) or (hooked is not None and self.mode != "plan"):
+            if isinstance(hooked, Deny) or (hooked is not None and self.mode != "plan"):
                 return hooked
         return decision
 
-    def _check(self, policy: Policy, want: Want) -> Found:
+    def _check(self, policy: Policy, want: Want) -> Verdict:
         match want.kind:
             case "read":
                 return policy.check_read(want.subject)
@@ -133,23 +133,23 @@ class Judge:
 
     @functools.cached_property
     def _programs(self) -> Programs:
-        return Programs.of(self._env, self._ground.directory, self._ground.scratch)
+        return Programs.of(self._env, self._scope.directory, self._scope.scratch)
 
     @functools.cached_property
     def _has_bash(self) -> bool:
-        scratch = None if self._ground.scratch is None else Path(self._ground.scratch)
-        return Path(find_shell(self._env, Path(self._ground.directory), scratch)).name == "bash"
+        scratch = None if self._scope.scratch is None else Path(self._scope.scratch)
+        return Path(find_shell(self._env, Path(self._scope.directory), scratch)).name == "bash"
 
     def _start(self, want: Want) -> str:
         """The directory that a command starts in, which the tool shows with it."""
         given: object = want.params.get("working_dir")
-        return os.path.realpath(Path(self._ground.directory, given if isinstance(given, str) else "."))
+        return os.path.realpath(Path(self._scope.directory, given if isinstance(given, str) else "."))
 
     def _parse(self, text: str) -> Rule:
-        return parse_rule(text, self._ground.directory, self._ground.home)
+        return parse_rule(text, self._scope.directory, self._scope.home)
 
 
-def _decide(found: Found, want: Want) -> Decision:
+def _decide(found: Verdict, want: Want) -> Decision:
     if not isinstance(found, list):
         return found
     rules = [reason.rule for reason in found if reason.rule is not None]
@@ -159,5 +159,5 @@ def _decide(found: Found, want: Want) -> Decision:
 
 def _without_sandbox(want: Want, decision: Allow | Ask) -> Ask:
     """A sandbox is configured and cannot be had: the user is asked each time, whatever else would allow it."""
-    note = f"it would run without the sandbox: {want.unheld}"
+    note = f"it would run without the sandbox: {want.sandbox_problem}"
     return Ask.of([note, *(decision.notes if isinstance(decision, Ask) else ())])

@@ -28,7 +28,7 @@ _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/store/
 Directories = frozenset[str] | None  # where a command may be; None: not known
 
 
-class Ground(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True):
     """All paths here are resolved."""
 
     directory: str
@@ -46,7 +46,7 @@ class Ground(msgspec.Struct, frozen=True):
         return self.is_in_workspace(path) and not self.is_protected(path)
 
     def is_protected(self, path: str) -> bool:
-        return is_switch(path, self.directory)
+        return is_protected_file(path, self.directory)
 
     def is_system(self, path: str) -> bool:
         """Whether it is among the programs and libraries of the machine, which every command may read."""
@@ -211,7 +211,7 @@ _NAMES = names(
 )
 
 
-def is_switch(path: str, workspace: str) -> bool:
+def is_protected_file(path: str, workspace: str) -> bool:
     """Whether a resolved path is one; capital letters are no difference: some file systems take .GIT for .git."""
     where = Path(path.casefold())
     if not _DIRECTORIES.isdisjoint(where.parts) or any(fnmatch.fnmatchcase(where.name, name) for name in _NAMES):

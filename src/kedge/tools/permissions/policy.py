@@ -10,7 +10,7 @@ import msgspec
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions import suggestions
-from kedge.tools.permissions.paths import Ground, is_secret
+from kedge.tools.permissions.paths import Scope, is_secret
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.port import RunAs, WantKind
 
@@ -41,18 +41,18 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def params(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of the request: what the tool shows, and what `grants.granted` reads back after the answer."""
+        """The parameters of the request: what the tool shows, and what `read_grants` reads back."""
         return {**shown, "label": self.label, "notes": list(self.notes), "rules": list(self.rules)}
 
 
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+class Deny(msgspec.Struct, frozen=True, kw_only=True):
     """Denied by a rule or by the mode: an error result that the model may work around."""
 
     why: str  # for the model: what refused, and what it may do instead
     rule: str | None = None
 
 
-Decision = Allow | Ask | Refuse
+Decision = Allow | Ask | Deny
 
 
 def shorten(label: str) -> str:
@@ -68,53 +68,53 @@ class Reason(msgspec.Struct, frozen=True):
     note: str
     rule: str | None = None
     is_read: bool = False  # it only reads, outside the workspace
-    is_beside: bool = False  # a rule allows it, but not in this line
+    needs_plain_line: bool = False  # a rule allows it, but not in this line
 
 
-Found = Allow | Refuse | list[Reason]
+Verdict = Allow | Deny | list[Reason]
 
 
 class Policy(msgspec.Struct, frozen=True):
-    ground: Ground
+    scope: Scope
     tool_name: str
     mode: Mode
     deny: Sequence[Rule]
     allow: Sequence[Rule]
     grants: Sequence[Rule]
 
-    def check_read(self, path: str) -> Found:
+    def check_read(self, path: str) -> Verdict:
         if (rule := self.find_denial("read", path)) is not None:
-            return refuse(rule, f"to read {path}")
+            return deny_by(rule, f"to read {path}")
         if (rule := self._find_path_rule(self.allow, "read", path)) is not None:
             return Allow(why=f"the rule {rule.text}", by="rule")
         if (rule := self._find_path_rule(self.grants, "read", path)) is not None:
             return Allow(why=f"allowed for this session: {rule.text}", by="grant")
-        if self.ground.is_free_to_read(path):
+        if self.scope.is_free_to_read(path):
             return Allow(why="it is in the workspace")
         kind = "a file that may hold secrets" if is_secret(path) else "outside the workspace"
-        return [Reason(f"reads {path}, {kind}", suggestions.rule_for_read(path, self.ground), is_read=True)]
+        return [Reason(f"reads {path}, {kind}", suggestions.rule_for_read(path, self.scope), is_read=True)]
 
-    def check_write(self, path: str) -> Found:
+    def check_write(self, path: str) -> Verdict:
         if (rule := self.find_denial("write", path)) is not None:
-            return refuse(rule, f"to change {path}")
+            return deny_by(rule, f"to change {path}")
         if self.mode == "plan":
-            return Refuse(why=f"{PLANNING}; describe the change in your plan instead.")
+            return Deny(why=f"{PLANNING}; describe the change in your plan instead.")
         if (rule := self._find_path_rule(self.allow, "write", path)) is not None:
             return Allow(why=f"the rule {rule.text}", by="rule")
         if (rule := self._find_path_rule(self.grants, "write", path)) is not None and self._covers(rule, path):
             return Allow(why=f"allowed for this session: {rule.text}", by="grant")
-        if self.mode == "auto-edit" and self.ground.is_free_to_edit(path):
+        if self.mode == "auto-edit" and self.scope.is_free_to_edit(path):
             return Allow(why="the mode is auto-edit", by="mode")
-        where = "which decides what other programs run" if self.ground.is_protected(path) else ""
-        if not self.ground.is_free_to_edit(path) and not where:
+        where = "which decides what other programs run" if self.scope.is_protected(path) else ""
+        if not self.scope.is_free_to_edit(path) and not where:
             where = "outside the workspace"
         note = f"changes {path}" + (f", {where}" if where else "")
-        return [Reason(note, suggestions.rule_for_write(path, self.ground))]
+        return [Reason(note, suggestions.rule_for_write(path, self.scope))]
 
-    def check_fetch(self, url: str) -> Found:
+    def check_fetch(self, url: str) -> Verdict:
         for rule in self._about(self.deny, "fetch"):
             if rule.matches_url(url):
-                return refuse(rule, f"to fetch {url}")
+                return deny_by(rule, f"to fetch {url}")
         for rule in self._about(self.allow, "fetch"):
             if rule.matches_url(url):
                 return Allow(why=f"the rule {rule.text}", by="rule")
@@ -123,12 +123,12 @@ class Policy(msgspec.Struct, frozen=True):
                 return Allow(why=f"allowed for this session: {rule.text}", by="grant")
         return [Reason(f"fetches {url}", suggestions.rule_for_fetch(url))]
 
-    def check_tool(self) -> Found:
+    def check_tool(self) -> Verdict:
         """A tool that rules know only by its name."""
         if (rule := self.find_whole_rule(self.deny, "execute")) is not None:
-            return refuse(rule, f"to use {self.tool_name}")
+            return deny_by(rule, f"to use {self.tool_name}")
         if self.mode == "plan":
-            return Refuse(why=f"{PLANNING}.")
+            return Deny(why=f"{PLANNING}.")
         if (rule := self.find_whole_rule(self.allow, "execute")) is not None:
             return Allow(why=f"the rule {rule.text}", by="rule")
         if (rule := self.find_whole_rule(self.grants, "execute")) is not None:
@@ -154,17 +154,17 @@ class Policy(msgspec.Struct, frozen=True):
 
     def _covers(self, grant: Rule, path: str) -> bool:
         """A grant for the whole workspace does not cover files that other programs obey: those are asked one by one."""
-        return grant.text != "edit(**)" or self.ground.is_free_to_edit(path)
+        return grant.text != "edit(**)" or self.scope.is_free_to_edit(path)
 
     def _about(self, rules: Sequence[Rule], kind: WantKind) -> Iterable[Rule]:
         return (rule for rule in rules if rule.is_about(self.tool_name, kind))
 
 
-def refuse(rule: Rule, what: str) -> Refuse:
-    return Refuse(why=f"the rule {rule.text!r} forbids {what}; do without it, or ask for another way.", rule=rule.text)
+def deny_by(rule: Rule, what: str) -> Deny:
+    return Deny(why=f"the rule {rule.text!r} forbids {what}; do without it, or ask for another way.", rule=rule.text)
 
 
-def granted(requests: Iterable[PermissionRequest]) -> tuple[str, ...]:
+def read_grants(requests: Iterable[PermissionRequest]) -> tuple[str, ...]:
     """The rules of requests whose answer was `allow_session`, each once, oldest first."""
     rules: dict[str, None] = {}
     for request in requests:

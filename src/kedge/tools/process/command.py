@@ -14,13 +14,13 @@ from kedge.tools.port import ToolContext
 from kedge.tools.process import spawn
 from kedge.tools.process.output import Cleaner, Excerpt, Saved
 from kedge.tools.process.spawn import PIECE, Started
-from kedge.tools.sandbox.launch import keeper_ended
+from kedge.tools.sandbox.launch import reap_supervisor
 from kedge.tools.sandbox.limits import Limits
-from kedge.tools.sandbox.policy import Hold
+from kedge.tools.sandbox.policy import LaunchSpec
 
 log = logging.getLogger(__name__)
 
-# After the shell's end: what it left in the background may hold its output open for ever.
+# After the shell's end: what it left in the background may keep its output open for ever.
 DRAIN_S = 1.0
 # How often those that were left in the background are looked for, at first and at last.
 _LOOK_FIRST_S, _LOOK_MOST_S = 0.1, 5.0
@@ -35,7 +35,7 @@ class Command:
         saved: Saved,
         on_text: Callable[[str], None],
         timeout_s: float | None,
-        keeper: str = "",
+        supervisor: str = "",
         limits: Limits | None = None,
     ) -> None:
         self.exit_code: int | None = None
@@ -50,7 +50,7 @@ class Command:
         self._excerpt = Excerpt()
         self._lines = 0  # before the excerpt
         self._cleaner = Cleaner()
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._child, self._record, self._output, self._pipe, self._temporary = started
         self._limit_s = limits.timeout_s(timeout_s) if limits is not None else None
         self._began = time.monotonic()
@@ -73,13 +73,14 @@ class Command:
         env: Mapping[str, str],
         on_text: Callable[[str], None],
         timeout_s: float | None,
-        hold: Hold | None = None,
+        launch_spec: LaunchSpec | None = None,
         limits: Limits | None = None,
     ) -> Command:
         """`limits`: of a command that runs without approval and without a sandbox; a read-only sandbox has its own."""
-        limits = limits or (hold.limits if hold else None)
-        started = await spawn.start(ctx, command, directory, env, hold, limits)
-        return cls(started, Saved(ctx.scratch), on_text, timeout_s, hold.keeper if hold else "", limits)
+        limits = limits or (launch_spec.limits if launch_spec else None)
+        started = await spawn.start(ctx, command, directory, env, launch_spec, limits)
+        supervisor = launch_spec.supervisor if launch_spec else ""
+        return cls(started, Saved(ctx.scratch), on_text, timeout_s, supervisor, limits)
 
     @property
     def took_s(self) -> float:
@@ -145,13 +146,13 @@ class Command:
             self.news.set()
 
     async def _who_is_left(self, *, is_silent: bool) -> list[str]:
-        """Without a keeper: that one has the output open for as long as there are others."""
-        if not self._keeper:
+        """Without a supervisor: that one has the output open for as long as there are others."""
+        if not self._supervisor:
             return await self._record.members()
         if is_silent:
-            await keeper_ended(self._child.pid)
+            await reap_supervisor(self._child.pid)
         left = await self._record.members()
-        return [each for each in left if not each.startswith(f"{self._keeper} (")]
+        return [each for each in left if not each.startswith(f"{self._supervisor} (")]
 
     async def _wait_for_the_rest(self, pump: asyncio.Task[None]) -> None:
         pause_s = _LOOK_FIRST_S

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kedge.files.environment import hardened_git_env, possible
-from kedge.tools.sandbox.policy import DOORS
+from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES
 
 # Programs that would wait for a key, a text or a password get no chance; colours and redrawing are noise to a model.
 _NOBODY_IS_THERE = {
@@ -84,7 +84,15 @@ _GIT_KEPT = frozenset(
 )
 
 # Variables that lead to programs outside of a sandbox.
-_SOCKET_NAMES = DOORS | {"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "CONTAINER_HOST", "TMUX", "STY"}
+_SOCKET_NAMES = OUTSIDE_VARIABLES | {
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "DOCKER_HOST",
+    "CONTAINER_HOST",
+    "TMUX",
+    "STY",
+}
 
 _CREDENTIAL_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|BEARER|JWT|SIGNING|WEBHOOK|CONNECTION_?STRING"

@@ -23,7 +23,7 @@ from kedge.tools.port import Process, ToolContext
 from kedge.tools.process.environment import safe_path
 from kedge.tools.sandbox.launch import launch
 from kedge.tools.sandbox.limits import Limits, set_limits
-from kedge.tools.sandbox.policy import DOORS, CannotHold, Hold
+from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES, LaunchSpec, SandboxUnavailable
 
 MARK = "KEDGE_PROCESS"
 _WAITING = "waiting"
@@ -53,7 +53,7 @@ async def start(
     command: str,
     directory: Path,
     env: Mapping[str, str],
-    hold: Hold | None = None,
+    launch_spec: LaunchSpec | None = None,
     limits: Limits | None = None,
 ) -> Started:
     """The command at work in a process group of its own, on record; what it says on both channels comes in order."""
@@ -62,11 +62,11 @@ async def start(
             f"The command holds a NUL, or more than {MAX_COMMAND_BYTES:,} bytes; write a script with the write tool"
             " and run that."
         )
-    if hold is None or hold.with_temporary is None:
-        return await _start(ctx, command, directory, env, hold, limits, None)
-    temporary = Path(tempfile.mkdtemp(dir=hold.temporary))
+    if launch_spec is None or launch_spec.with_temporary is None:
+        return await _start(ctx, command, directory, env, launch_spec, limits, None)
+    temporary = Path(tempfile.mkdtemp(dir=launch_spec.temporary))
     try:
-        return await _start(ctx, command, directory, env, hold.with_temporary(str(temporary)), limits, temporary)
+        return await _start(ctx, command, directory, env, launch_spec.with_temporary(str(temporary)), limits, temporary)
     except BaseException:
         remove_tree(temporary)
         raise
@@ -77,7 +77,7 @@ async def _start(
     command: str,
     directory: Path,
     env: Mapping[str, str],
-    hold: Hold | None,
+    launch_spec: LaunchSpec | None,
     limits: Limits | None,
     temporary: Path | None,
 ) -> Started:
@@ -86,8 +86,8 @@ async def _start(
         gate, opener = _pipe(ends)
         shell = find_shell(env, ctx.directory, ctx.scratch)
         try:
-            child = await _started((shell, "-c", command), gate, saying, directory, env, hold)
-        except CannotHold as error:
+            child = await _started((shell, "-c", command), gate, saying, directory, env, launch_spec)
+        except SandboxUnavailable as error:
             raise ToolError(f"The command was not run: its sandbox could not be made ({error.why}).") from error
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -107,18 +107,23 @@ async def _start(
 
 
 async def _started(
-    words: tuple[str, ...], gate: int, saying: int, directory: Path, env: Mapping[str, str], hold: Hold | None
+    words: tuple[str, ...],
+    gate: int,
+    saying: int,
+    directory: Path,
+    env: Mapping[str, str],
+    launch_spec: LaunchSpec | None,
 ) -> Child:
     waiting = {**env, MARK: _WAITING}
-    if hold is not None:
-        inside = {name: value for name, value in waiting.items() if name not in DOORS}
+    if launch_spec is not None:
+        inside = {name: value for name, value in waiting.items() if name not in OUTSIDE_VARIABLES}
         return await launch(
-            (_SH, "-c", _GATE, _SH, *hold.prefix, *words),
-            restrict=hold.restrict,
+            (_SH, "-c", _GATE, _SH, *launch_spec.prefix, *words),
+            restrict=launch_spec.restrict,
             stdin=gate,
             output=saying,
             directory=directory,
-            env={**inside, **hold.env},
+            env={**inside, **launch_spec.env},
         )
     return await asyncio.create_subprocess_exec(
         *(_SH, "-c", _GATE, _SH, *words),

@@ -1,5 +1,5 @@
-"""The sandbox of `bash`: what a command may touch, and who holds it to that.
+"""The sandbox of `bash`: what a command may read, write and connect to, enforced by the kernel.
 
-A `policy` says what; a backend (`landlock`, `bubblewrap`) makes a `Hold` of it; `launch` starts a command in one. Where
-no backend works that is said, and a person decides: a command never runs without, silently.
+`policy` describes it, a backend (`landlock`, `bubblewrap`) turns a policy into a `LaunchSpec`, and `launch` starts the
+command. Where no backend works the user is asked: no command runs unsandboxed silently.
 """

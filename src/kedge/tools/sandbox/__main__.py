@@ -1,4 +1,4 @@
-"""What can hold commands on this machine, for `kedge doctor`: a line each, its name and why it cannot, or nothing."""
+"""List the sandbox backends of this machine for `kedge doctor`: name, description, and why it cannot be used."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import kernel, seccomp
 from kedge.tools.sandbox.landlock import ABI_OF_SCOPES, CAPABILITIES
-from kedge.tools.sandbox.launch import in_a_thread
+from kedge.tools.sandbox.launch import run_in_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
-from kedge.tools.sandbox.policy import CannotHold, Hold, Policy, is_below, told, variables
+from kedge.tools.sandbox.policy import LaunchSpec, Policy, SandboxUnavailable, describe_policy, is_below, variables
 from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 
 NAME: SandboxMode = "bubblewrap"
@@ -50,13 +50,15 @@ def program() -> str | None:
 
 @functools.cache
 def why_not() -> str | None:
-    """Why this machine cannot hold anything with it, or None. Tried, not looked up, and only once."""
+    """Why this machine cannot sandbox commands with it, or None. Tried, not looked up, and only once."""
     bwrap = program()
     if bwrap is None:
         return "there is no bwrap; install the package bubblewrap"
     try:
-        tried = in_a_thread(lambda: _try([bwrap, *_namespaces(network=False), *_machine(), "--", "/bin/sh", "-c", ":"]))
-    except CannotHold as error:
+        tried = run_in_thread(
+            lambda: _try([bwrap, *_namespaces(network=False), *_machine(), "--", "/bin/sh", "-c", ":"])
+        )
+    except SandboxUnavailable as error:
         return error.why
     except (OSError, subprocess.SubprocessError) as error:
         return f"bwrap could not be started ({type(error).__name__})"
@@ -76,47 +78,47 @@ def describe() -> str:
     return f"bubblewrap ({program()})"
 
 
-def hold(policy: Policy) -> Hold:
-    """Raises CannotHold."""
+def prepare(policy: Policy) -> LaunchSpec:
+    """Raises SandboxUnavailable."""
     if (why := why_not()) is not None:
-        raise CannotHold(why)
+        raise SandboxUnavailable(why)
     bwrap = program()
     assert bwrap is not None
     if any(is_below(os.path.realpath(bwrap), each) for each in policy.writable):
-        raise CannotHold(f"{bwrap} lies where commands can write; install the package bubblewrap")
+        raise SandboxUnavailable(f"{bwrap} lies where commands can write; install the package bubblewrap")
     words = [bwrap, *_namespaces(network=policy.network), *_machine(), *_files(policy), "--"]
-    return Hold(
+    return LaunchSpec(
         NAME,
         tuple(words),
         lambda: _restrict(unix_sockets=policy.unix_sockets),
         variables(policy.temporary),
-        told(policy),
-        keeper="bwrap",
+        describe_policy(policy),
+        supervisor="bwrap",
     )
 
 
-def hold_read_only(policy: ReadOnlyPolicy) -> Hold:
-    """Raises CannotHold."""
+def prepare_read_only(policy: ReadOnlyPolicy) -> LaunchSpec:
+    """Raises SandboxUnavailable."""
     if (why := why_not()) is not None:
-        raise CannotHold(why)
-    return _hold_read_only(policy, policy.temporary)
+        raise SandboxUnavailable(why)
+    return _prepare_read_only(policy, policy.temporary)
 
 
-def _hold_read_only(policy: ReadOnlyPolicy, temporary: str) -> Hold:
+def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
     bwrap = program()
     assert bwrap is not None
     kept = frozenset({_DAC_READ_SEARCH} if policy.keeps_read_override else ())
     words = [bwrap, *_namespaces(network=False, capabilities=kept), *_read_only_files(policy, temporary), "--"]
-    return Hold(
+    return LaunchSpec(
         NAME,
         tuple(words),
         lambda: _restrict(unix_sockets=False, is_read_only=True),
         variables(temporary),
         "",
-        keeper="bwrap",
+        supervisor="bwrap",
         limits=UNAPPROVED,
         temporary=temporary,
-        with_temporary=functools.partial(_hold_read_only, policy),
+        with_temporary=functools.partial(_prepare_read_only, policy),
     )
 
 

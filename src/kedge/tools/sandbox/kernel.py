@@ -8,7 +8,7 @@ import os
 import struct
 import sys
 
-from kedge.tools.sandbox.policy import CannotHold
+from kedge.tools.sandbox.policy import SandboxUnavailable
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 38, 22, 23, 24
 _SECCOMP_MODE_FILTER = 2
@@ -21,7 +21,7 @@ _PATH_BENEATH = 1
 @functools.cache
 def _libc() -> ctypes.CDLL:
     if sys.platform != "linux":
-        raise CannotHold("it needs Linux")
+        raise SandboxUnavailable("it needs Linux")
     return ctypes.CDLL(None, use_errno=True)
 
 

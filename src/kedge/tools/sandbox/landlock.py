@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import kernel, seccomp
-from kedge.tools.sandbox.launch import in_a_thread
+from kedge.tools.sandbox.launch import run_in_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
-from kedge.tools.sandbox.policy import CannotHold, Hold, Policy, is_below, told, variables
+from kedge.tools.sandbox.policy import LaunchSpec, Policy, SandboxUnavailable, describe_policy, is_below, variables
 from kedge.tools.sandbox.read_only import PROC_FILES, ReadOnlyPolicy
 
 NAME: SandboxMode = "landlock"
@@ -59,10 +59,10 @@ CAPABILITIES = frozenset({_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGI
 
 @functools.cache
 def why_not() -> str | None:
-    """Why this machine cannot hold anything with it, or None. Tried, not looked up, and only once."""
+    """Why this machine cannot sandbox commands with it, or None. Tried, not looked up, and only once."""
     try:
-        in_a_thread(_try)
-    except CannotHold as error:
+        run_in_thread(_try)
+    except SandboxUnavailable as error:
         return error.why
     except OSError as error:
         return f"the kernel refuses Landlock ({error.strerror})"
@@ -76,21 +76,23 @@ def describe() -> str:
     return f"Landlock, ABI {abi}{gaps}"
 
 
-def hold(policy: Policy) -> Hold:
-    """Raises CannotHold where Landlock has no words for a policy."""
+def prepare(policy: Policy) -> LaunchSpec:
+    """Raises SandboxUnavailable where Landlock has no words for a policy."""
     if (why := why_not()) is not None:
-        raise CannotHold(why)
+        raise SandboxUnavailable(why)
     if policy.unix_sockets:
-        raise CannotHold("Landlock cannot tell one Unix socket from another; unix_sockets needs bubblewrap")
+        raise SandboxUnavailable("Landlock cannot tell one Unix socket from another; unix_sockets needs bubblewrap")
     for path in policy.hidden:
         around = next((each for each in policy.writable if is_below(path, each)), None)
         if around is not None and os.path.lexists(path):
-            raise CannotHold(f"Landlock cannot hide {path} inside of {around}, which can be written; bubblewrap could")
-    return Hold(NAME, (), lambda: restrict(policy), variables(policy.temporary), told(policy))
+            raise SandboxUnavailable(
+                f"Landlock cannot hide {path} inside of {around}, which can be written; bubblewrap could"
+            )
+    return LaunchSpec(NAME, (), lambda: restrict(policy), variables(policy.temporary), describe_policy(policy))
 
 
 def restrict(policy: Policy) -> None:
-    """Hold the calling thread to a policy, for ever."""
+    """Restrict the calling thread to a policy, for ever."""
     abi = kernel.landlock_abi()
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
@@ -101,7 +103,7 @@ def restrict(policy: Policy) -> None:
         for count, (path, access) in enumerate(_rules(policy)):
             _add(ruleset, path, access & rights)
             if count > MAX_RULES:
-                raise CannotHold(f"there are more than {MAX_RULES:,} files beside what is hidden")
+                raise SandboxUnavailable(f"there are more than {MAX_RULES:,} files beside what is hidden")
         kernel.drop_capabilities(CAPABILITIES)
         kernel.promise_no_new_privileges()
         kernel.restrict_self(ruleset)
@@ -110,15 +112,15 @@ def restrict(policy: Policy) -> None:
     kernel.filter_calls(program)
 
 
-def hold_read_only(policy: ReadOnlyPolicy) -> Hold:
-    """Raises CannotHold."""
+def prepare_read_only(policy: ReadOnlyPolicy) -> LaunchSpec:
+    """Raises SandboxUnavailable."""
     if (why := why_not()) is not None:
-        raise CannotHold(why)
-    return _hold_read_only(policy, policy.temporary)
+        raise SandboxUnavailable(why)
+    return _prepare_read_only(policy, policy.temporary)
 
 
-def _hold_read_only(policy: ReadOnlyPolicy, temporary: str) -> Hold:
-    return Hold(
+def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
+    return LaunchSpec(
         NAME,
         (),
         lambda: _restrict_read_only(policy, temporary),
@@ -126,7 +128,7 @@ def _hold_read_only(policy: ReadOnlyPolicy, temporary: str) -> Hold:
         "",
         limits=UNAPPROVED,
         temporary=temporary,
-        with_temporary=functools.partial(_hold_read_only, policy),
+        with_temporary=functools.partial(_prepare_read_only, policy),
     )
 
 
@@ -206,7 +208,7 @@ class _Ruleset(NamedTuple):
         rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
         rules, listed = read_only_rules(policy)
         if len(rules) > MAX_RULES:
-            raise CannotHold(f"there are more than {MAX_RULES:,} files beside what is hidden")
+            raise SandboxUnavailable(f"there are more than {MAX_RULES:,} files beside what is hidden")
         watched = {(path, False) for path in (*policy.readable, policy.temporary)} | {(path, True) for path in listed}
         # Stamps first: what changes meanwhile is noticed the next time.
         stamps = {each: _stamp(*each) for each in watched}
@@ -289,11 +291,11 @@ def _add(ruleset: int, path: str, access: int) -> None:
 
 
 def _try() -> None:
-    """Hold this thread, and see whether it is held."""
+    """Restrict this thread, and check that it is restricted."""
     abi = kernel.landlock_abi()
     if abi < OLDEST_ABI:
         reason = "this kernel has no Landlock" if abi < 1 else "the Landlock of this kernel is too old"
-        raise CannotHold(f"{reason} (Linux 6.2 or newer has it, where it is switched on)")
+        raise SandboxUnavailable(f"{reason} (Linux 6.2 or newer has it, where it is switched on)")
     ruleset = kernel.create_ruleset(_ALL, 0, 0)
     try:
         kernel.promise_no_new_privileges()
@@ -302,7 +304,7 @@ def _try() -> None:
         os.close(ruleset)
     kernel.filter_calls(seccomp.program(()))
     if _works(lambda: os.close(os.open("/", os.O_RDONLY))) or _works(_make_a_socket):
-        raise CannotHold("the kernel has Landlock and filters of calls, but they hold nobody")
+        raise SandboxUnavailable("the kernel has Landlock and filters of calls, but they restrict nothing")
 
 
 def _make_a_socket() -> None:

@@ -1,6 +1,6 @@
 """Starting a command that is held from its first instruction on, without holding the server.
 
-What the kernel is asked to hold is a thread, and whatever that thread starts. So each command gets a thread, which
+What the kernel is asked to restrict is a thread, and whatever that thread starts. So each command gets a thread, which
 restricts itself, starts the command, waits for its end, and ends. No other thread is touched, nothing is run between
 fork and exec, and a held command starts as quickly as any other.
 """
@@ -18,11 +18,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# How often a keeper is looked for that is about to end: it takes a moment of the kernel's.
+# How often a supervisor is looked for that is about to end: it takes a moment of the kernel's.
 _LOOKS_S = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
-class HeldChild:
+class SandboxedProcess:
     """As much of `asyncio.subprocess.Process` as a command needs."""
 
     def __init__(self, pid: int, ended: asyncio.Future[int]) -> None:
@@ -41,7 +41,7 @@ async def launch(
     output: int,
     directory: Path,
     env: Mapping[str, str],
-) -> HeldChild:
+) -> SandboxedProcess:
     """The descriptors are used until it returns. Raises OSError, or what `restrict` does: then nothing was started."""
     loop = asyncio.get_running_loop()
     started: asyncio.Future[int] = loop.create_future()
@@ -60,9 +60,9 @@ async def launch(
         _tell(loop, ended, child.wait())
 
     # A daemon: a server that leaves does not wait for commands that are ended for it.
-    threading.Thread(target=work, name="held command", daemon=True).start()
+    threading.Thread(target=work, name="sandboxed command", daemon=True).start()
     try:
-        return HeldChild(await asyncio.shield(started), ended)
+        return SandboxedProcess(await asyncio.shield(started), ended)
     except asyncio.CancelledError:
         await _settled(started)
         raise
@@ -76,7 +76,7 @@ async def _settled(started: asyncio.Future[int]) -> None:
     started.exception()  # seen
 
 
-async def keeper_ended(group: int) -> None:
+async def reap_supervisor(group: int) -> None:
     """After the end of a command that left nobody: wait for who kept house for it, and fetch the dead.
 
     Its parent is gone, so it came to us, and for as long as nobody fetches it the group seems to be alive."""
@@ -89,7 +89,7 @@ async def keeper_ended(group: int) -> None:
         await asyncio.sleep(pause_s)
 
 
-def in_a_thread(work: Callable[[], T]) -> T:
+def run_in_thread(work: Callable[[], T]) -> T:
     """Do something in a thread that ends with it, so that what it restricts is restricted nowhere else."""
     found: list[T] = []
     failed: list[BaseException] = []

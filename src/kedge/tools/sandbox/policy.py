@@ -12,7 +12,7 @@ import msgspec
 from kedge.tools.sandbox.limits import Limits
 
 
-class CannotHold(Exception):
+class SandboxUnavailable(Exception):
     """The sandbox that is wanted cannot be had here; `why` is said to a person, after "because"."""
 
     def __init__(self, why: str) -> None:
@@ -32,33 +32,35 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     unix_sockets: bool = False
 
 
-class Hold(NamedTuple):
+class LaunchSpec(NamedTuple):
     """How a command is started so that it is held."""
 
     backend: str
     prefix: tuple[str, ...]  # words before those of the command
     restrict: Callable[[], None]  # called in the thread that starts it, and that ends with it
     env: Mapping[str, str]
-    told: str  # what holds it, for the model, when something fails
-    keeper: str = ""  # the name of a process that is there for as long as others are
+    description: str  # of the sandbox, for the model, when something fails
+    supervisor: str = ""  # the name of a process that is there for as long as others are
     limits: Limits | None = None  # of a command that runs without approval
     temporary: str = ""  # where an unapproved command may write
     # The same, but that it may write only to this directory below `temporary`: each command gets one of its own.
-    with_temporary: Callable[[str], Hold] | None = None
+    with_temporary: Callable[[str], LaunchSpec] | None = None
 
 
 _MAX_LINKS = 40  # as the kernel has it
 HOMES = ("/home", "/Users")  # where the homes of users are
 ROOT_HOME = "/root"
 # They lead to programs outside, that would do what is asked of them.
-DOORS = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"})
+OUTSIDE_VARIABLES = frozenset(
+    {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
+)
 
 
 def variables(temporary: str) -> dict[str, str]:
     return dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
 
 
-def told(policy: Policy) -> str:
+def describe_policy(policy: Policy) -> str:
     places = [*policy.writable, "$TMPDIR"]
     network = "the network can be used" if policy.network else "there is no network"
     return f"it ran in a sandbox: it can write only below {', '.join(places)}, and {network}"
@@ -85,7 +87,7 @@ def outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def resolved_outside(path: str, inside: tuple[str, ...]) -> str | None:
+def resolve_outside(path: str, inside: tuple[str, ...]) -> str | None:
     """The path without links; None if it, or a link on the way, lies where a held command can change what it means."""
     todo = list(Path(path).parts)
     at, links = Path("/"), 0
@@ -103,7 +105,7 @@ def resolved_outside(path: str, inside: tuple[str, ...]) -> str | None:
     return str(at)
 
 
-def expanded(entry: str, home: str | None, directory: Path) -> str | None:
+def expand_path(entry: str, home: str | None, directory: Path) -> str | None:
     """An entry of the configuration as an absolute path; None if it speaks of a home that nobody has."""
     if entry == "~" or entry.startswith("~/"):
         return None if not home else os.path.normpath(home + entry[1:])

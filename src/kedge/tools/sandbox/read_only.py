@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.tools.sandbox import git, toolchains
-from kedge.tools.sandbox.policy import HOMES, CannotHold, is_around_a_home, is_below, outermost
+from kedge.tools.sandbox.policy import HOMES, SandboxUnavailable, is_around_a_home, is_below, outermost
 from kedge.tools.sandbox.secrets import SECRETS, private_files
 
 _SYSTEM = (
@@ -71,7 +71,7 @@ _cache: dict[Request, tuple[float, ReadOnlyPolicy]] = {}
 
 
 def policy_for(request: Request, judged: Iterable[str] = ()) -> ReadOnlyPolicy:
-    """The policy, with the paths that the permission check judged. Raises CannotHold.
+    """The policy, with the paths that the permission check judged. Raises SandboxUnavailable.
 
     It looks at directories: not for the event loop."""
     now = time.monotonic()
@@ -112,7 +112,7 @@ def describe(*, is_planning: bool) -> str:
 def _policy(request: Request) -> ReadOnlyPolicy:
     directory, scratch = request.directory, request.scratch
     if directory == "/" or any(is_below(directory, each) for each in _NEVER):
-        raise CannotHold("the workspace is the whole machine, or a part of the kernel's files")
+        raise SandboxUnavailable("the workspace is the whole machine, or a part of the kernel's files")
     own = (directory, scratch)
     programs = toolchains.readable(request.path, request.homes, own)
     secrets = (*request.private, *_secrets(request))

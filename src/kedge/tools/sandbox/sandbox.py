@@ -12,22 +12,30 @@ import msgspec
 
 from kedge.config.schema import SandboxConfig
 from kedge.tools.sandbox import bubblewrap, git, kernel, landlock, read_only
-from kedge.tools.sandbox.policy import CannotHold, Hold, Policy, expanded, is_below, outermost, resolved_outside
+from kedge.tools.sandbox.policy import (
+    LaunchSpec,
+    Policy,
+    SandboxUnavailable,
+    expand_path,
+    is_below,
+    outermost,
+    resolve_outside,
+)
 from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 from kedge.tools.sandbox.secrets import SECRETS
 
 P = TypeVar("P")
-Backend = Callable[[Policy], Hold]
+Backend = Callable[[Policy], LaunchSpec]
 _BACKENDS: dict[str, tuple[Backend, ...]] = {
     "off": (),
-    "landlock": (landlock.hold,),
-    "bubblewrap": (bubblewrap.hold,),
+    "landlock": (landlock.prepare,),
+    "bubblewrap": (bubblewrap.prepare,),
     # The one that holds more comes first.
-    "auto": (bubblewrap.hold, landlock.hold),
+    "auto": (bubblewrap.prepare, landlock.prepare),
 }
 
 
-def can_hold_read_only() -> bool:
+def can_sandbox_read_only() -> bool:
     """Whether a command could run here that writes nothing. Tried once, which takes a moment: not for the loop."""
     return landlock.why_not() is None or bubblewrap.why_not() is None
 
@@ -51,24 +59,24 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         """Whether commands that are held are asked about like others."""
         return self.config.ask or self.is_planning
 
-    def hold(self) -> Hold | None:
-        """How to hold the next command; None where none is wanted. Raises CannotHold. Not for the loop."""
+    def prepare(self) -> LaunchSpec | None:
+        """How to start the next command; None where none is wanted. Raises SandboxUnavailable. Not for the loop."""
         if not self.is_wanted:
             return None
         if self.is_planning:
-            return self.hold_read_only()
+            return self.prepare_read_only()
         policy = self.policy()
         if "/" in policy.writable:
-            raise CannotHold("the workspace is the whole machine")
-        return _first_that_can(_BACKENDS[self.config.mode], policy)
+            raise SandboxUnavailable("the workspace is the whole machine")
+        return _try_backends(_BACKENDS[self.config.mode], policy)
 
-    def hold_read_only(self, readable: Sequence[str] = ()) -> Hold:
+    def prepare_read_only(self, readable: Sequence[str] = ()) -> LaunchSpec:
         """How to run a command that nobody approved: it reads the workspace, the system and these paths, resolved.
 
-        Raises CannotHold. It does not depend on `sandbox.mode`. Not for the loop."""
+        Raises SandboxUnavailable. It does not depend on `sandbox.mode`. Not for the loop."""
         policy = self.read_only_policy(readable)
-        hold = _first_that_can(_read_only_backends(), policy)
-        return hold._replace(told=read_only.describe(is_planning=self.is_planning))
+        launch_spec = _try_backends(_read_only_backends(), policy)
+        return launch_spec._replace(description=read_only.describe(is_planning=self.is_planning))
 
     def read_only_policy(self, readable: Sequence[str] = ()) -> ReadOnlyPolicy:
         request = read_only.request_for(
@@ -82,7 +90,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return read_only.policy_for(request, readable)
         except OSError as error:  # the workspace is gone
-            raise CannotHold(f"the workspace cannot be looked at ({error.strerror})") from error
+            raise SandboxUnavailable(f"the workspace cannot be looked at ({error.strerror})") from error
 
     def policy(self) -> Policy:
         directory = os.path.realpath(self.directory)
@@ -103,8 +111,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         """One that is not there cannot be written; one that a held command could redirect is left out."""
         found = [directory, *map(str, git.elsewhere(Path(directory)))]
         for entry in self.config.writable:
-            path = expanded(entry, self._homes[0], self.directory)
-            real = None if path is None else resolved_outside(path, tuple(found))
+            path = expand_path(entry, self._homes[0], self.directory)
+            real = None if path is None else resolve_outside(path, tuple(found))
             if real is not None and Path(real).exists():
                 found.append(real)
         return outermost(tuple(found))
@@ -121,7 +129,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             os.path.realpath(path)
             for entry in entries
             for home in self._homes
-            if (path := expanded(entry, home, self.directory)) is not None
+            if (path := expand_path(entry, home, self.directory)) is not None
         ]
 
     @property
@@ -131,21 +139,21 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((self.env.get("HOME"), known)))
 
 
-def _read_only_backends() -> tuple[Callable[[ReadOnlyPolicy], Hold], ...]:
+def _read_only_backends() -> tuple[Callable[[ReadOnlyPolicy], LaunchSpec], ...]:
     """Landlock first, which is several times as quick; but not one that knows no signals, if there is another."""
     if landlock.why_not() is None and kernel.landlock_abi() < landlock.ABI_OF_SCOPES:
-        return (bubblewrap.hold_read_only, landlock.hold_read_only)
-    return (landlock.hold_read_only, bubblewrap.hold_read_only)
+        return (bubblewrap.prepare_read_only, landlock.prepare_read_only)
+    return (landlock.prepare_read_only, bubblewrap.prepare_read_only)
 
 
-def _first_that_can(backends: Iterable[Callable[[P], Hold]], policy: P) -> Hold:
+def _try_backends(backends: Iterable[Callable[[P], LaunchSpec]], policy: P) -> LaunchSpec:
     whys: list[str] = []
     for backend in backends:
         try:
             return backend(policy)
-        except CannotHold as error:
+        except SandboxUnavailable as error:
             whys.append(error.why)
-    raise CannotHold("; ".join(whys))
+    raise SandboxUnavailable("; ".join(whys))
 
 
 def _known_home() -> str | None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kedge.tools.sandbox.policy import CannotHold
+from kedge.tools.sandbox.policy import SandboxUnavailable
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -215,7 +215,7 @@ def program(
     priorities of other processes (`only_self`) or to make namespaces, and none of the calls in `also_refused`."""
     here = _MACHINES.get(machine or platform.machine())
     if here is None or sys.byteorder != "little" or sys.maxsize < 2**32:
-        raise CannotHold(f"calls are not known for this kind of machine ({platform.machine()})")
+        raise SandboxUnavailable(f"calls are not known for this kind of machine ({platform.machine()})")
     families = tuple(families)
     numbers = here.numbers
     refused = (*_ALWAYS, *(_CHANGES_OF_ATTRIBUTES if no_attributes else ()), *also_refused)

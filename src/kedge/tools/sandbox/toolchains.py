@@ -13,7 +13,7 @@ from kedge.tools.sandbox.policy import HOMES, ROOT_HOME, is_around_a_home, is_be
 
 # Relative to a home: if an entry lies below the first, it needs these.
 _MANAGERS: dict[str, tuple[str, ...]] = {
-    # The rest of ~/.cargo is settings, which can hold tokens.
+    # The rest of ~/.cargo is settings, which can contain tokens.
     ".cargo": (".cargo/bin", ".cargo/env", ".cargo/registry", ".cargo/git", ".rustup"),
     ".local/bin": (".local/bin", ".local/lib", ".local/share/uv", ".local/share/pipx", ".local/share/mise"),
     **{

@@ -77,7 +77,7 @@ _MAX_INDEX_BYTES = 64 * 1024 * 1024
 _GITLINK = b"\x00\x00\xe0\x00"  # the mode of a submodule in an index
 
 
-def exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
+def find_exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
     """The paths that git reads, if the command certainly only reads. `texts`: what follows `git`."""
     where, rest = _without_globals(texts)
     if where is None or not rest or rest[0] not in _READING:
@@ -94,7 +94,7 @@ def exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
     return (Word(where), *(Word(f"{where}/{text}" if where != "." else text) for text in plain))
 
 
-def loose_reads(words: Sequence[Word]) -> tuple[Word, ...] | None:
+def find_loose_reads(words: Sequence[Word]) -> tuple[Word, ...] | None:
     """The words that may be paths, of a git command that is taken for read-only; None for any other."""
     where, rest = _without_globals([word.shown for word in words])
     if where is None or not rest or rest[0] not in _READING or not _only_lists(rest[0], rest[1:]):

@@ -1,8 +1,8 @@
 """Commands that only read: two lists, an exact one and a loose one.
 
-`exact_reads` is for commands that may run without a sandbox: only options that are known to be harmless, and only
-words that are paths or plain text. `loose_reads` is for commands that run in the read-only sandbox: it leaves out what
-obviously writes, so that the user is asked at once, and the sandbox is what keeps the rest from changing anything.
+`find_exact_reads` is for commands that may run without a sandbox: it accepts only options known to be harmless, and
+words that are paths or plain text. `find_loose_reads` is for commands that run in the read-only sandbox: it rejects
+what obviously writes, so that the user is asked at once; the sandbox keeps the rest from changing anything.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _VERSIONED_LOOSELY = _VERSIONED | names(
 )
 
 
-def exact_reads(words: Sequence[Word]) -> Reads | None:
+def find_exact_reads(words: Sequence[Word]) -> Reads | None:
     """The paths that the command reads if it certainly does nothing else, else None. All words must be literal."""
     if not all(word.is_literal and word.text is not None for word in words):
         return None
@@ -138,7 +138,7 @@ def exact_reads(words: Sequence[Word]) -> Reads | None:
     if _is_version_query(name, texts, _VERSIONED):
         return ()
     if name == "git":
-        return git.exact_reads(texts)
+        return git.find_exact_reads(texts)
     if name == "sed":
         files = texts[2:]
         is_plain = texts[:1] == ["-n"] and len(texts) > 1 and _SED_LINES.fullmatch(texts[1]) is not None
@@ -210,7 +210,7 @@ _TEXT_ONLY = frozenset(name for name, known in _EXACT.items() if not known.has_p
 _PATTERN_FIRST = names("grep egrep fgrep zgrep rg ag sed awk gawk mawk nawk jq yq fd fdfind look")
 
 
-def loose_reads(words: Sequence[Word]) -> Reads | None:
+def find_loose_reads(words: Sequence[Word]) -> Reads | None:
     """The words that may be paths, of a command that is taken for read-only in a sandbox; None for any other."""
     name = words[0].text
     if name is None or words[0].is_glob:
@@ -222,7 +222,7 @@ def loose_reads(words: Sequence[Word]) -> Reads | None:
     ):
         return ()
     if name == "git":
-        return git.loose_reads(words[1:])
+        return git.find_loose_reads(words[1:])
     if name not in _READERS:
         return None
     writes = _WRITES.get(name)
@@ -258,5 +258,5 @@ def reads_files(command: Command) -> bool:
 
 def is_filter(command: Command) -> bool:
     """Whether a command of a pipeline reads what comes in, and no file."""
-    reads = exact_reads(command.words) if command.words[0].text in _FILTERS else None
+    reads = find_exact_reads(command.words) if command.words[0].text in _FILTERS else None
     return reads is not None and all(word == HERE or (word.text or "").isdecimal() for word in reads)

@@ -147,7 +147,7 @@ def _unwrap_find(words: Sequence[Word]) -> tuple[list[Command], list[str]] | Non
     return [Command(tuple(each)) for each in (plain, *runs) if each], []
 
 
-def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
+def find_possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     """What a command may come down to, for rules that forbid: the words behind any wrapper, wherever they begin."""
     yield words
     name = _base_name(words[0])
@@ -182,7 +182,7 @@ def _runs_unknown_code(name: str, words: Sequence[Word]) -> bool:
     return at is None or at + 1 >= len(words) or words[at + 1].text is None
 
 
-def possible_code(words: Sequence[Word]) -> Iterator[str]:
+def find_possible_code(words: Sequence[Word]) -> Iterator[str]:
     """Words of a wrapper that may be shell text."""
     if _base_name(words[0]) in _TRANSPARENT | _POWERFUL | _SHELLS | {"find", "eval"}:
         for word in words[1:]:
