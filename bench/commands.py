@@ -14,7 +14,7 @@ from pathlib import Path
 from measure import MIB, Samples, noise_told, print_latencies, print_table, rss_bytes
 
 from kedge.config.schema import SandboxConfig
-from kedge.engine.reaper import Reaper
+from kedge.engine.processes.reaper import Reaper
 from kedge.tools.sandbox import bubblewrap, landlock
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.hands import Hands

@@ -23,7 +23,7 @@ from kedge.engine.turn import Turn, TurnContext
 from kedge.protocol.messages import Text
 from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import Workspace
-from kedge.store.sqlite.opening import connect
+from kedge.store.sqlite.database import connect
 from kedge.store.sqlite.store import SqliteStore, random_id
 
 sys.path.append(str(Path(__file__).parent.parent))  # some take their tools from the tests

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from measure import Samples, noise_told, print_latencies
 
-from kedge.engine.reaper import Reaper
+from kedge.engine.processes.reaper import Reaper
 from kedge.tools.process.command import Command
 from kedge.tools.process.environment import shell_environment
 from kedge.tools.sandbox import bubblewrap, landlock

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from measure import Samples, noise_told, print_latencies, print_table, wait_quiet
 
-from kedge.engine.groups import KeptGroups
-from kedge.engine.keeping import Author, Keeper
-from kedge.engine.tasks import Tasks
+from kedge.engine.concurrency import Tasks
+from kedge.engine.files.recorder import Author, Keeper
+from kedge.engine.processes.registry import KeptGroups
 from kedge.files.versions import Versions
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore

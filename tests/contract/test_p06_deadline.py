@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine import processes
+from kedge.engine.processes import process_groups
 from kedge.engine.turn import TurnContext
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Text, ToolCall, text_of
@@ -39,7 +39,7 @@ async def test_turn_that_ignores_its_cancellation_is_ended_in_time_and_the_next_
             except asyncio.CancelledError:
                 continue
 
-    async with Kedge(store_kind, tmp_path, term_s=processes.TERM_S, kill_s=processes.KILL_S) as kedge:
+    async with Kedge(store_kind, tmp_path, term_s=process_groups.TERM_S, kill_s=process_groups.KILL_S) as kedge:
         kedge.turns["shell"] = deaf
         session_id = await kedge.session()
         await kedge.send(session_id, "go", "deaf", kind="shell")
@@ -141,7 +141,7 @@ async def test_turn_that_was_left_behind_can_write_nothing_later_and_disturbs_no
 async def test_processes_that_ignore_sigterm_are_killed_with_their_children_in_time(
     store_kind: StoreKind, tmp_path: Path
 ) -> None:
-    async with Kedge(store_kind, tmp_path, term_s=processes.TERM_S, kill_s=processes.KILL_S) as kedge:
+    async with Kedge(store_kind, tmp_path, term_s=process_groups.TERM_S, kill_s=process_groups.KILL_S) as kedge:
         family = StubbornFamily(tmp_path)
         session_id = await kedge.session()
         await kedge.send(session_id, f"process {family.command}", "r")
@@ -152,7 +152,7 @@ async def test_processes_that_ignore_sigterm_are_killed_with_their_children_in_t
         cancelled_at = time.monotonic()
         assert (await kedge.end("r")).cancelled
         took_s = time.monotonic() - cancelled_at
-        assert processes.TERM_S - 0.1 < took_s < CONTRACT_S  # they had their time to end by themselves
+        assert process_groups.TERM_S - 0.1 < took_s < CONTRACT_S  # they had their time to end by themselves
         assert [pid for pid in pids if is_alive(pid)] == []
 
 
@@ -193,8 +193,8 @@ async def test_survivors_are_named_in_the_result_of_their_tool(kedge: Kedge, mon
     def spare(mark: str) -> None:
         del mark
 
-    monkeypatch.setattr(processes, "_signal_group", lose)
-    monkeypatch.setattr(processes.cgroups, "kill", spare)
+    monkeypatch.setattr(process_groups, "_signal_group", lose)
+    monkeypatch.setattr(process_groups.cgroups, "kill", spare)
     process = await asyncio.to_thread(subprocess.Popen, ["sleep", "1000"], start_new_session=True)
 
     async def stuck(ctx: TurnContext) -> None:
@@ -262,7 +262,7 @@ async def test_resumed_run_that_waits_for_a_slot_is_cancelled_at_once(store_kind
 async def test_session_goes_on_after_a_mistake_in_its_actor(kedge: Kedge, monkeypatch: pytest.MonkeyPatch) -> None:
     session_id = await kedge.session()
     with monkeypatch.context() as broken:
-        broken.setattr("kedge.engine.actor.TurnContext", None)
+        broken.setattr("kedge.engine.actors.TurnContext", None)
         await kedge.send(session_id, "say hello", "r")
         await kedge.seen(lambda event: isinstance(event.payload, Run) and event.payload.state == "running")
     await kedge.send(session_id, "say next", "next")

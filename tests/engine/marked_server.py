@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from kedge.engine.processes import end_left
+from kedge.engine.processes.process_groups import end_left
 from kedge.store.port import LeftProcess
 
 if __name__ == "__main__":

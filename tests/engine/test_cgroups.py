@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kedge.engine import cgroups, processes
-from kedge.engine.processes import enclosing, end_groups, end_left, identify, mark_of
+from kedge.engine.processes import cgroups, process_groups
+from kedge.engine.processes.process_groups import enclosing, end_groups, end_left, identify, mark_of
 from kedge.store.port import LeftProcess
 from tests.support.cgroups import needs_cgroups
 from tests.support.processes import is_alive
@@ -76,11 +76,11 @@ async def test_who_hid_from_everything_else_is_seen_and_ended(enclosed: Enclosed
     hidden = int(await line(leader))
     os.killpg(group.pgid, signal.SIGKILL)
     await leader.wait()
-    assert [f"(process {hidden})" in name for name in await processes.members(group)] == [True]
+    assert [f"(process {hidden})" in name for name in await process_groups.members(group)] == [True]
     assert await end_groups([group], term_s=LIMIT_S) == []
     assert not is_alive(hidden)
     assert not place(group).exists()
-    assert await processes.members(group) == []
+    assert await process_groups.members(group) == []
 
 
 @needs_cgroups

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine import engine, keeping
+from kedge.engine import engine
+from kedge.engine.files import recorder
 from kedge.files.blobs import Blobs
 from kedge.files.states import ABSENT, UNSEEN, Observed, decode, encode
 from kedge.store.files_port import NewWork
@@ -86,14 +87,14 @@ async def test_a_file_that_can_never_be_read_again_stops_no_command(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = os.fsencode(root / "broken")
-    real = keeping.observe_resolved
+    real = recorder.observe_resolved
 
     def observe(wanted: bytes) -> Observed:
         if wanted == path:
             raise OSError(errno.EIO, "Input/output error")
         return real(wanted)
 
-    monkeypatch.setattr(keeping, "observe_resolved", observe)
+    monkeypatch.setattr(recorder, "observe_resolved", observe)
     turn.by_command("work", lambda: (root / "a").write_text("a"))
     session = await kedge.session()
     run_id = (await do(kedge, session, "look")).run_id

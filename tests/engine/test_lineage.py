@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from kedge.engine import lineage
-from kedge.engine.reaper import Reaper
+from kedge.engine.processes import lineage
+from kedge.engine.processes.reaper import Reaper
 from tests.support.reader import LIMIT_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to us")
@@ -48,7 +48,7 @@ def test_a_parent_of_another_user_that_is_not_shown_is_no_doubt() -> None:
     """As with `hidepid`, where /proc shows one's own processes alone."""
     code = f"""
 import os
-from kedge.engine import lineage
+from kedge.engine.processes import lineage
 os.setuid({NOBODY})
 print(lineage.is_hidden(os.getppid()), lineage.is_hidden(os.getpid()), lineage.is_hidden(2**22 + 1))
 """

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine import processes, proctable
-from kedge.engine.processes import end_groups, identify
+from kedge.engine.processes import process_groups, process_table
+from kedge.engine.processes.process_groups import end_groups, identify
 from kedge.store.port import LeftProcess
 from tests.support.reader import LIMIT_S
 
@@ -175,7 +175,7 @@ async def test_who_outlives_even_sigkill_is_named(spawn: Spawn, monkeypatch: pyt
     stuck = await spawn("echo ready; read -r line")
     assert await line(stuck) == "ready"
     name = (Path("/proc") / str(stuck.pid) / "comm").read_text().strip()
-    monkeypatch.setattr(processes, "_signal_group", signal_is_lost)
+    monkeypatch.setattr(process_groups, "_signal_group", signal_is_lost)
     assert await end_groups([identify(stuck.pid)], term_s=0.0, kill_s=0.0) == [f"{name} (process {stuck.pid})"]
 
 
@@ -213,8 +213,8 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: list[int] = []
-        self._look = proctable.look
-        monkeypatch.setattr(proctable, "look", self)
+        self._look = process_table.look
+        monkeypatch.setattr(process_table, "look", self)
 
     def __call__(self) -> object:
         self.threads.append(threading.get_ident())
@@ -250,7 +250,7 @@ async def test_groups_of_another_boot_cost_no_look(monkeypatch: pytest.MonkeyPat
 
 
 async def test_without_proc_a_whole_group_is_ended(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
+    monkeypatch.setattr(process_table, "_PROC", NO_PROC)
     leader = await spawn("sleep 300 & echo ready; wait")
     assert await line(leader) == "ready"
     assert await end_groups([identify(leader.pid)], term_s=LIMIT_S) == []
@@ -260,7 +260,7 @@ async def test_without_proc_a_whole_group_is_ended(spawn: Spawn, monkeypatch: py
 async def test_without_proc_a_stranger_with_the_number_is_left_alone(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
+    monkeypatch.setattr(process_table, "_PROC", NO_PROC)
     somebody = await spawn("echo ready; read -r line; echo $line")
     assert await line(somebody) == "ready"
     now = identify(somebody.pid)
@@ -276,13 +276,13 @@ async def test_where_nobody_knows_start_times_only_the_own_groups_are_ended(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an earlier server recorded may be a stranger's by now, so it is left alone."""
-    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
-    monkeypatch.setattr(proctable, "_PS", ("/no/ps/here",))
+    monkeypatch.setattr(process_table, "_PROC", NO_PROC)
+    monkeypatch.setattr(process_table, "_PS", ("/no/ps/here",))
     ours = await spawn("echo ready; read -r line")
     assert await line(ours) == "ready"
     now = identify(ours.pid)
     with monkeypatch.context() as patch:
-        patch.setattr(processes, "_THIS_SERVER", "another-server")
+        patch.setattr(process_groups, "_THIS_SERVER", "another-server")
         assert await end_groups([now], term_s=0.0, kill_s=0.0) == []
     assert ours.returncode is None
     assert await end_groups([now], term_s=LIMIT_S) == []
@@ -313,10 +313,10 @@ async def tool(spawn: Spawn) -> Callable[[str], Awaitable[tuple[Process, LeftPro
     """Starts a script with its group's mark in the environment, the way tools do."""
 
     async def start(script: str) -> tuple[Process, LeftProcess]:
-        leader = await spawn(f"IFS= read -r {proctable.MARK}; export {proctable.MARK}; {script}")
+        leader = await spawn(f"IFS= read -r {process_table.MARK}; export {process_table.MARK}; {script}")
         group = identify(leader.pid)
         assert leader.stdin is not None
-        leader.stdin.write(f"{processes.mark_of(group)}\n".encode())
+        leader.stdin.write(f"{process_groups.mark_of(group)}\n".encode())
         return leader, group
 
     return start
@@ -339,7 +339,7 @@ async def test_a_daemon_that_left_everything_and_is_deaf_keeps_no_port(tool: Too
     (tmp_path / "far.py").write_text(FAR)
     leader, group = await tool(f"{sys.executable} {tmp_path / 'far.py'}; sleep 300")
     pid, port = map(int, (await line(leader)).split())
-    assert proctable.one(pid) is not None
+    assert process_table.one(pid) is not None
     assert os.getpgid(pid) != group.pgid
     assert not is_free(port)
     assert await end_groups([group], term_s=0.1, kill_s=LIMIT_S) == []
@@ -353,11 +353,11 @@ async def test_a_daemon_is_found_when_its_whole_group_is_gone(tool: Tool, tmp_pa
     leader, group = await tool(f"{sys.executable} {tmp_path / 'far.py'}")
     pid, port = map(int, (await line(leader)).split())
     assert await exit_code(leader) == 0
-    assert [str(pid) in name for name in await processes.members(group)] == [True]
+    assert [str(pid) in name for name in await process_groups.members(group)] == [True]
     assert await end_groups([group], term_s=0.1, kill_s=LIMIT_S) == []
     assert not is_alive(pid)
     assert is_free(port)
-    assert await processes.members(group) == []
+    assert await process_groups.members(group) == []
 
 
 @needs_proc
@@ -387,7 +387,7 @@ async def test_children_that_are_born_while_the_others_die_are_ended(tool: Tool,
     leader, group = await tool(f"sh {tmp_path / 'again.sh'}")
     await line(leader)
     assert await end_groups([group], term_s=0.3, kill_s=LIMIT_S) == []
-    assert await processes.members(group) == []
+    assert await process_groups.members(group) == []
     assert await output_ends(leader) is not None, "nobody holds its output any more"
 
 
@@ -419,7 +419,7 @@ async def test_without_proc_a_group_that_is_gone_is_not_looked_for(
     quick = await spawn("true")
     group = identify(quick.pid)
     await exit_code(quick)
-    monkeypatch.setattr(proctable, "_PROC", NO_PROC)
+    monkeypatch.setattr(process_table, "_PROC", NO_PROC)
     looks = Looks(monkeypatch)
-    assert await processes.members(group) == []
+    assert await process_groups.members(group) == []
     assert looks.threads == []

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from kedge.engine import processes, proctable, reaper
-from kedge.engine.reaper import Reaper
+from kedge.engine.processes import process_groups, process_table, reaper
+from kedge.engine.processes.reaper import Reaper
 from tests.support.reader import LIMIT_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to anybody but the system")
@@ -26,7 +26,7 @@ async def at_work() -> AsyncGenerator[Reaper]:
 
 
 def parent_of(pid: int) -> int | None:
-    process = proctable.one(pid)
+    process = process_table.one(pid)
     return None if process is None else process.parent
 
 
@@ -50,7 +50,7 @@ async def test_an_orphan_is_ours(at_work: Reaper) -> None:
     assert reaper.is_at_work()
     pid, hold = await orphan()
     assert parent_of(pid) == os.getpid()
-    assert pid in proctable.own_children()
+    assert pid in process_table.own_children()
     os.close(hold)
 
 
@@ -58,7 +58,7 @@ async def test_a_dead_orphan_is_fetched(at_work: Reaper) -> None:
     pid, hold = await orphan()
     os.close(hold)
     async with asyncio.timeout(LIMIT_S):
-        while proctable.one(pid) is not None:  # noqa: ASYNC110 - nobody tells when a process is no more
+        while process_table.one(pid) is not None:  # noqa: ASYNC110 - nobody tells when a process is no more
             await asyncio.sleep(0.01)
 
 
@@ -72,7 +72,7 @@ async def test_children_that_somebody_waits_for_are_left_to_them(at_work: Reaper
         assert await asyncio.gather(*(child.wait() for child in children)) == list(range(10))
         pid, hold = await orphan()
         os.close(hold)
-        while proctable.one(pid) is not None:  # noqa: ASYNC110
+        while process_table.one(pid) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert [child.wait() for child in late] == [1, 3, 5]
 
@@ -91,12 +91,12 @@ async def test_the_end_of_a_command_costs_no_look_at_the_machine(
     at_work: Reaper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = await asyncio.create_subprocess_exec("true", start_new_session=True)
-    group = processes.identify(child.pid)
+    group = process_groups.identify(child.pid)
     async with asyncio.timeout(LIMIT_S):
         await child.wait()
 
     def looked() -> None:
         raise AssertionError("all processes were looked at")
 
-    monkeypatch.setattr(proctable, "look", looked)
-    assert await processes.members(group) == []
+    monkeypatch.setattr(process_table, "look", looked)
+    assert await process_groups.members(group) == []

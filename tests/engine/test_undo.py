@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kedge import failpoints
-from kedge.engine.changed import session_files
+from kedge.engine.files.changed_files import session_files
 from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
 from kedge.protocol.files import FilesConflict

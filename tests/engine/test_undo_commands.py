@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine import keeping
-from kedge.engine.changed import session_files
+from kedge.engine.files import recorder
+from kedge.engine.files.changed_files import session_files
 from kedge.engine.turn import TurnContext
 from kedge.files.scan import Difference
 from kedge.protocol.events import FileChange
@@ -265,7 +265,7 @@ async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_
             slowed.set_result(SlowLooks(kedge, monkeypatch))
 
     kedge.turns["prompt"] = work
-    monkeypatch.setattr(keeping, "RELEASE_S", 0.0)
+    monkeypatch.setattr(recorder, "RELEASE_S", 0.0)
     session = await kedge.session()
     run = await kedge.send(session, "work")
     looks = await slowed
@@ -280,7 +280,7 @@ async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_
 async def test_a_tree_that_hangs_is_given_up_and_holds_up_nobody(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "LOOK_S", 0.05)
+    monkeypatch.setattr(recorder, "LOOK_S", 0.05)
     slow = SlowLooks(kedge, monkeypatch)
     turn.by_command("work", lambda: None)
     turn.by_tool("edit", root / "a", b"a")

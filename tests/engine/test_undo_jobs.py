@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine.changed import session_files
+from kedge.engine.files.changed_files import session_files
 from kedge.files import restore_plan
 from kedge.files.restore_plan import Change
 from kedge.files.states import State

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine.waiters import Slots, Waiters
+from kedge.engine.concurrency import Slots, Waiters
 from kedge.protocol.runs import Run, RunEnd
 from tests.support.harness import Kedge, place_of
 from tests.support.reader import LIMIT_S

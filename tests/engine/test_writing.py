@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.engine.desk import Desk
-from kedge.engine.writing import PartWriter
+from kedge.engine.message_writer import PartWriter
+from kedge.engine.turn_writer import Desk
 from kedge.feed.feed import Feed
-from kedge.feed.pieces import chunks_of
+from kedge.feed.open_items import chunks_of
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import (

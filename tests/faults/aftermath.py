@@ -11,13 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kedge.engine.processes import families
+from kedge.engine.processes.process_groups import families
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, MessageOf, ToolResult, finish_of, text_of
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run
 from kedge.store.port import LeftProcess
-from kedge.store.sqlite.ends import INTERRUPTED_NOTE
+from kedge.store.sqlite.recovery import INTERRUPTED_NOTE
 from tests.faults.child import GATES
 from tests.faults.processes import Died
 from tests.support.harness import Kedge

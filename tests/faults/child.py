@@ -24,13 +24,13 @@ from kedge.protocol.events import Event
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import RunKind, Submission
 from kedge.protocol.sessions import SessionChange
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from kedge.store.sqlite.store import SqliteStore, random_id
 from tests.support.reader import Reader
 
 KINDS: tuple[RunKind, ...] = ("prompt", "shell", "summarize", "agent")
 GATES = ("busy", "forever-1", "forever-2", "forever-3", "forever-4", "forever-5")
-NEWER = opening.Migration("9999_newer", "CREATE TABLE newer (id INTEGER PRIMARY KEY)")
+NEWER = database.Migration("9999_newer", "CREATE TABLE newer (id INTEGER PRIMARY KEY)")
 
 # A process that works until it is ended, and leaves its number; in a server that was told to settle it does nothing.
 LONG_PROCESS = '[ -n "$KEDGE_SETTLE" ] || { echo $$ > "$0.$$" && exec sleep 60\n}\n'
@@ -277,7 +277,7 @@ async def resume(root: Path) -> None:
 
 
 async def upgrade(root: Path) -> None:
-    store = SqliteStore.open(root / "data", schema=[*opening.migrations(), NEWER])
+    store = SqliteStore.open(root / "data", schema=[*database.migrations(), NEWER])
     acknowledge("upgraded")
     await store.close()
 

@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 from kedge.store.errors import StoreOpenError
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from kedge.store.sqlite.store import SqliteStore
 
 NOBODY = 65534
 
 
 def main(options: set[str], directory: Path) -> None:
-    schema = opening.migrations()  # while we may read what is installed, wherever that is
+    schema = database.migrations()  # while we may read what is installed, wherever that is
     if "--nobody" in options and os.getuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)

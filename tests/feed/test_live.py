@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.feed.live import Live
-from kedge.feed.pieces import chunks_of
+from kedge.feed.open_items import Live, chunks_of
 from kedge.protocol.events import Event, encode, frame
 from kedge.protocol.messages import (
     Delta,

@@ -12,14 +12,13 @@ from unittest.mock import patch
 
 import msgspec
 
-from kedge.engine.actor import SessionActor
-from kedge.engine.actors import Actors
-from kedge.engine.waiters import Slot
+from kedge.engine.actors import Actors, SessionActor
+from kedge.engine.concurrency import Slot
 from kedge.protocol.requests import Answer, AnswerReceipt, RequestKind
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Outcome, Started
-from kedge.store.sqlite import ends, prompts, requests, rows, runs
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite import prompts, recovery, requests, rows, run_end, runs
+from kedge.store.sqlite.transaction import Tx
 
 
 @contextmanager
@@ -100,7 +99,7 @@ def end_of_one_run_stops_the_next() -> Generator[None]:
 
 @contextmanager
 def cancelled_run_is_resumed_after_a_crash() -> Generator[None]:
-    with rewritten(ends, "resume", 'if row["cancel_requested"]:', "if False:"):
+    with rewritten(recovery, "prepare_next_attempt", 'if row["cancel_requested"]:', "if False:"):
         yield
 
 
@@ -109,7 +108,7 @@ def cancelled_run_is_resumed_after_a_crash() -> Generator[None]:
 
 @contextmanager
 def run_ends_twice() -> Generator[None]:
-    end_once = ends._end
+    end_once = run_end._end
 
     def end(tx: Tx, row: sqlite3.Row, *args: Any) -> None:
         end_once(tx, row, *args)
@@ -119,13 +118,13 @@ def run_ends_twice() -> Generator[None]:
             "run_complete", "created", row["workspace_id"], row["session_id"], again, told=told.payload, body=again
         )
 
-    with patch.object(ends, "_end", end):
+    with patch.object(run_end, "_end", end):
         yield
 
 
 @contextmanager
 def joined_runs_are_forgotten_at_the_end() -> Generator[None]:
-    with patch.object(ends, "joined_runs", nobody):
+    with patch.object(run_end, "joined_runs", nobody):
         yield
 
 
@@ -196,25 +195,25 @@ def another_prompt_under_the_same_name_is_a_replay() -> Generator[None]:
 
 @contextmanager
 def attempt_is_not_counted() -> Generator[None]:
-    recover = ends.recover
+    recover = recovery.recover
 
     def recover_for_free(tx: Tx) -> None:
         tx.execute("UPDATE runs SET suspended = 1 WHERE state = 'running'")
         recover(tx)
 
-    with patch.object(ends, "recover", recover_for_free):
+    with patch.object(recovery, "recover", recover_for_free):
         yield
 
 
 @contextmanager
 def orderly_stop_counts_as_an_attempt() -> Generator[None]:
-    suspend = ends.suspend
+    suspend = recovery.suspend
 
     def suspend_and_count(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
         suspend(tx, workspace_id, run_id, epoch)
         tx.execute("UPDATE runs SET suspended = 0 WHERE run_id = ?", run_id)
 
-    with patch.object(ends, "suspend", suspend_and_count):
+    with patch.object(recovery, "suspend", suspend_and_count):
         yield
 
 

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import msgspec
 
-from kedge.engine import desk
-from kedge.engine.desk import Desk
+from kedge.engine import turn_writer
+from kedge.engine.turn_writer import Desk
 from kedge.feed.feed import Feed, Feeds
-from kedge.feed.live import Live
+from kedge.feed.open_items import Live
 from kedge.feed.ring import Ring
 from kedge.feed.stream import Reader
 from kedge.protocol.errors import StoreUnavailable
@@ -21,7 +21,7 @@ from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Claim, Committed, Draft
 from kedge.store.sqlite import messages, rows
 from kedge.store.sqlite.store import SqliteStore
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 from kedge.store.sqlite.writer import Job, Writer
 from tests.sim.mutants_of_runs import nothing
 
@@ -199,7 +199,7 @@ def request_is_forgotten_at_a_restart() -> Generator[None]:
 
 @contextmanager
 def drafts_are_not_saved_while_a_part_grows() -> Generator[None]:
-    with patch.object(desk, "DRAFT_S", 1e9):
+    with patch.object(turn_writer, "DRAFT_S", 1e9):
         yield
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kedge.engine.rewinding import Rewinder
+from kedge.engine.files.undo import Rewinder
 from kedge.store.sqlite import forks, history, undos
 from tests.sim.mutants_of_runs import nothing, rewritten
 

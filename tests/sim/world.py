@@ -20,7 +20,7 @@ from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import decode_event
 from kedge.protocol.messages import Message, Part, finish_of
 from kedge.protocol.runs import RunKind
-from kedge.store.sqlite import log, messages, opening, runs, undos
+from kedge.store.sqlite import database, log, messages, runs, undos
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.writer import Done
 from tests.sim.disk import Disk, DiskConnection
@@ -138,7 +138,7 @@ class World:
         self.engine = Engine(self.store, turns, new_id=self.new_id, max_turns=MAX_TURNS)
         self.engine.feeds = Feeds(self.store, ring_bytes=self._ring_bytes)
         if self._audit is None:
-            self._audit = opening.connect_reader(self._directory / opening.DATABASE)
+            self._audit = database.connect_reader(self._directory / database.DATABASE)
         self.compare_with_file()
 
     @property

@@ -11,7 +11,7 @@ import pytest
 
 from kedge.store.errors import StoreDamaged
 from kedge.store.files_port import NewChange, NewWork
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from kedge.store.sqlite.store import SqliteStore
 from tests.store.stores import look_at, make_store, opened
 
@@ -136,17 +136,17 @@ async def test_a_torn_end_of_the_log_loses_only_what_was_never_acknowledged(tmp_
 
 async def test_a_large_file_is_checked_after_a_power_loss_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full check of gigabytes at every start would be felt; after a power loss it is worth it."""
-    monkeypatch.setattr(opening, "ALWAYS_CHECKED_BYTES", 0)
+    monkeypatch.setattr(database, "ALWAYS_CHECKED_BYTES", 0)
     await make_store(tmp_path, runs=100)
     damage_last_page(tmp_path / "kedge.db")  # content: a damaged schema shows without a check
-    applied = opening.inspect(tmp_path / "kedge.db", opening.migrations())
-    assert applied == [migration.name for migration in opening.migrations()]
+    applied = database.inspect(tmp_path / "kedge.db", database.migrations())
+    assert applied == [migration.name for migration in database.migrations()]
     with closing(sqlite3.connect(tmp_path / "kedge.db")) as db:
         db.execute("UPDATE meta SET value = 'no' WHERE key = 'closed_cleanly'")
         db.commit()
-    monkeypatch.setattr(opening, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(database, "boot_id", lambda: "another boot")
     with pytest.raises(StoreDamaged):
-        opening.inspect(tmp_path / "kedge.db", opening.migrations())
+        database.inspect(tmp_path / "kedge.db", database.migrations())
 
 
 async def test_a_full_and_sound_store_passes_its_check(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from kedge.protocol.errors import Conflict, NotFound, StoreUnavailable
 from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Committed
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from kedge.store.sqlite.checkpoints import Checkpoints
 from kedge.store.sqlite.store import SqliteStore
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 from tests.store.stores import Place, opened, place_in
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ async def test_a_checkpoint_that_failed_does_not_keep_the_store_from_closing(
     def fail(_: Checkpoints) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(opening, "WAL_BYTES", 0)
+    monkeypatch.setattr(database, "WAL_BYTES", 0)
     monkeypatch.setattr(Checkpoints, "_move_bulk", fail)
     store = SqliteStore.open(tmp_path)
     place = await place_in(store)

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from kedge.store.errors import StoreInUse, StoreOpenError, StoreTooNew
-from kedge.store.sqlite import opening
-from kedge.store.sqlite.opening import Migration
+from kedge.store.sqlite import database
+from kedge.store.sqlite.database import Migration
 from kedge.store.sqlite.store import SqliteStore
 from tests.faults.processes import LIMIT_S, ROOT, environment
 from tests.store.stores import held_by_another_process, look_at, make_store, opened
 
-OURS = opening.migrations()
+OURS = database.migrations()
 NEXT = Migration(
     "9998_next", "-- two at once;\nCREATE TABLE next (id INTEGER PRIMARY KEY);\nINSERT INTO next VALUES (7)"
 )
@@ -118,7 +118,7 @@ def test_the_migrations_of_the_package_are_numbered_without_gaps() -> None:
 
 
 async def test_a_first_opening_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
-    with closing(opening.connect(tmp_path / "kedge.db", "NORMAL")):
+    with closing(database.connect(tmp_path / "kedge.db", "NORMAL")):
         pass  # a database without a table: the process died before the first migration was committed
     async with opened(tmp_path) as place:
         await place.accept("run-1")

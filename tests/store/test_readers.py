@@ -14,7 +14,7 @@ from kedge import failpoints
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Draft
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from tests.store.stores import Place, opened
 
 LIMIT_S = 30.0
@@ -94,7 +94,7 @@ class Restarts:
 @pytest.fixture
 async def small_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Place]:
     """A store that moves its log after 256 KiB."""
-    monkeypatch.setattr(opening, "WAL_BYTES", 256 * 1024)
+    monkeypatch.setattr(database, "WAL_BYTES", 256 * 1024)
     async with opened(tmp_path) as place:
         yield place
 
@@ -136,7 +136,7 @@ async def test_a_checkpoint_in_the_middle_of_its_work_delays_no_commit(
         move()
 
     monkeypatch.setattr(place.store._checkpoints, "_move_bulk", stalled)
-    monkeypatch.setattr(opening, "WAL_BYTES", 0)
+    monkeypatch.setattr(database, "WAL_BYTES", 0)
     await place.accept("run-0")
     assert await asyncio.to_thread(begun.wait, LIMIT_S)
     async with asyncio.timeout(LIMIT_S):

@@ -13,10 +13,10 @@ import pytest
 from kedge.protocol.errors import Conflict
 from kedge.protocol.runs import RunOptions, Submission, Usage
 from kedge.protocol.sessions import SessionChange
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from kedge.store.sqlite.store import SqliteStore
 
-FIRST = opening.migrations()[:1]
+FIRST = database.migrations()[:1]
 # What was hashed then: these fields, in this order.
 BODY = {
     "session_id": "s1",
@@ -32,7 +32,7 @@ USED = b'{"input_tokens":%d,"output_tokens":2,"cache_read_tokens":3,"cache_write
 
 
 def make_old_store(directory: Path) -> None:
-    with closing(opening.open_database(directory, FIRST, "NORMAL", lambda: "log")) as db:
+    with closing(database.open_database(directory, FIRST, "NORMAL", lambda: "log")) as db:
         db.execute("INSERT INTO workspaces VALUES ('w', '/somewhere', 'log', 3, 0, 1.0, 0)")
         for session in ("s1", "s2"):
             db.execute(

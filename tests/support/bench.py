@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from kedge.engine.desk import Desk
-from kedge.engine.writing import MessageWriter, ToolWriter
+from kedge.engine.message_writer import MessageWriter, ToolWriter
+from kedge.engine.turn_writer import Desk
 from kedge.feed.feed import ALL_RINGS_BYTES, Feed, Feeds
 from kedge.feed.ring import RING_BYTES
 from kedge.protocol.errors import StoreUnavailable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.engine import cgroups
+from kedge.engine.processes import cgroups
 
 needs_cgroups = pytest.mark.skipif(
     cgroups.home() is None, reason="this machine lets us make no control group (cgroup v2) below our own"

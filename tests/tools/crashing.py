@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from kedge.config.schema import SandboxConfig, SandboxMode
-from kedge.engine import cgroups
 from kedge.engine.engine import Engine
+from kedge.engine.processes import cgroups
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore, random_id
 from kedge.tools.process.jobs import AllJobs

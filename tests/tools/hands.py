@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.config.schema import Config
-from kedge.engine import cgroups, processes
+from kedge.engine.processes import cgroups, process_groups
 from kedge.protocol.requests import Answer
 from kedge.store.port import LeftProcess
 from kedge.tools import registry
@@ -32,16 +32,16 @@ class Group:
 
     @property
     def mark(self) -> str:
-        return processes.mark_of(self.record)
+        return process_groups.mark_of(self.record)
 
     async def members(self) -> list[str]:
-        return await processes.members(self.record)
+        return await process_groups.members(self.record)
 
     def limit(self, *, processes: int, memory_bytes: int) -> None:
         cgroups.limit(self.mark, processes=processes, memory_bytes=memory_bytes)
 
     async def end(self) -> list[str]:
-        return await processes.end_groups([self.record], term_s=self._hands.term_s)
+        return await process_groups.end_groups([self.record], term_s=self._hands.term_s)
 
     async def keep(self) -> None:
         self._hands.of_turn.remove(self.record)
@@ -89,9 +89,9 @@ class Hands:
         self.wrote.set()
 
     async def process_started(self, pid: int) -> Group:
-        record = processes.identify(pid)
+        record = process_groups.identify(pid)
         self.of_turn.append(record)
-        async with processes.enclosing(record):
+        async with process_groups.enclosing(record):
             pass  # there is no store
         return Group(self, record)
 
@@ -125,7 +125,7 @@ class Hands:
 
     async def end_all(self) -> None:
         """As the engine does when a turn or the server ends."""
-        await processes.end_groups([*self.of_turn, *self.kept], term_s=0.2)
+        await process_groups.end_groups([*self.of_turn, *self.kept], term_s=0.2)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(30):
                 await asyncio.gather(*(job.command.over.wait() for job in self.jobs.list()))

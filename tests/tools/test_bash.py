@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from kedge.config.schema import PermissionsConfig
-from kedge.engine import processes
+from kedge.engine.processes import process_groups
 from kedge.protocol.runs import RunOptions
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
@@ -208,7 +208,7 @@ async def test_a_cancelled_call_leaves_its_processes_to_the_engine(hands: Hands)
         with pytest.raises(asyncio.CancelledError):
             await call
     assert len(hands.of_turn) == 1
-    assert await processes.end_groups(hands.of_turn) == []
+    assert await process_groups.end_groups(hands.of_turn) == []
     assert not is_alive(hands.of_turn[0].pgid)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kedge.engine import cgroups
+from kedge.engine.processes import cgroups
 from kedge.tools.process.jobs import AllJobs
 from tests.support.cgroups import needs_cgroups, switch_off
 from tests.support.harness import Kedge

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine.reaper import Reaper
+from kedge.engine.processes.reaper import Reaper
 from kedge.protocol.errors import NotFound
 from kedge.tools.errors import ToolError
 from kedge.tools.process import jobs

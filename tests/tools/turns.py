@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from kedge.config.schema import Config, SandboxConfig
-from kedge.engine.groups import ProcessGroup
+from kedge.engine.message_writer import ToolWriter
+from kedge.engine.processes.registry import ProcessGroup
 from kedge.engine.turn import TurnContext
-from kedge.engine.writing import ToolWriter
 from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
 from kedge.tools.builtin.bash import BASH, BashParams

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kedge.engine.writing import MessageWriter, PartWriter
+from kedge.engine.message_writer import MessageWriter, PartWriter
 from kedge.models.values import BlockEnd, Delta, ReasoningDelta, StepEnd, TextDelta, ToolCallDelta, UsageReport
 from kedge.protocol.messages import FinishReason, Part, Reasoning, Text, ToolCall
 from kedge.protocol.runs import Usage

@@ -19,8 +19,8 @@ from kedge.agent.tool_context import CallContext, TurnPlace
 from kedge.agent.tool_results import bounded, clean, files_of
 from kedge.agent.turn_state import DENIED, WARN_AT, WARNING, Made, rounds
 from kedge.engine.errors import TurnFailed
+from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
-from kedge.engine.writing import ToolWriter
 from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
 from kedge.protocol.text_safety import visible_line

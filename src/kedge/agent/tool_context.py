@@ -10,9 +10,9 @@ from pathlib import Path
 from kedge.agent.tool_results import MAX_SHOWN_CHARS
 from kedge.config.paths import Places
 from kedge.config.schema import Config
-from kedge.engine.keeping import NotKept
+from kedge.engine.files.recorder import NotKept
+from kedge.engine.message_writer import ShellWriter, ToolWriter
 from kedge.engine.turn import TurnContext
-from kedge.engine.writing import ShellWriter, ToolWriter
 from kedge.files.safe_open import remove_tree
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions

@@ -78,7 +78,7 @@ def _no_server(endpoint: Endpoint, socket: str) -> Iterator[Finding]:
         return
     left = " (the last one ended without a word: the next finds what it left)" if os.path.exists(socket) else ""
     yield True, f"no server is running at {endpoint.address}; one is started when it is needed{left}"
-    yield from findings("kedge.store.sqlite.look", endpoint.data_dir, limit_s=PATIENCE_S, about="the database")
+    yield from findings("kedge.store.sqlite.diagnosis", endpoint.data_dir, limit_s=PATIENCE_S, about="the database")
 
 
 def _named_server(endpoint: Endpoint) -> Iterator[Finding]:

@@ -13,16 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from kedge import failpoints
-from kedge.engine import lineage, processes
 from kedge.engine.actors import Actors
-from kedge.engine.checks import check_env, check_submission, checked_change, checked_title, resolved_directory
-from kedge.engine.groups import KeptGroups
-from kedge.engine.keeping import Keeper
-from kedge.engine.persist import persist
-from kedge.engine.rewinding import Rewinder
-from kedge.engine.tasks import Tasks
+from kedge.engine.concurrency import Slots, Tasks, Waiters, persist
+from kedge.engine.files.recorder import Keeper
+from kedge.engine.files.undo import Rewinder
+from kedge.engine.processes import lineage, process_groups
+from kedge.engine.processes.registry import KeptGroups
 from kedge.engine.turn import Turn
-from kedge.engine.waiters import Slots, Waiters
+from kedge.engine.validation import check_env, check_submission, checked_change, checked_title, resolved_directory
 from kedge.feed.feed import Feed, Feeds
 from kedge.files.versions import Versions
 from kedge.protocol.bounds import check_depth, check_run_id, check_text
@@ -51,8 +49,8 @@ class Engine:
         new_id: Callable[[], str],
         retention: Retention | None = None,
         max_turns: int = MAX_TURNS,
-        term_s: float = processes.TERM_S,
-        kill_s: float = processes.KILL_S,
+        term_s: float = process_groups.TERM_S,
+        kill_s: float = process_groups.KILL_S,
         observe: OnCommit = lambda _: None,
         versions: Versions | None = None,
     ) -> None:
@@ -83,7 +81,7 @@ class Engine:
         for state in await self.store.workspaces():
             self.feeds.open(state)
         self.store.on_commit = self._committed
-        if survivors := await processes.end_left(await self.store.left_processes(), self.term_s, self.kill_s):
+        if survivors := await process_groups.end_left(await self.store.left_processes(), self.term_s, self.kill_s):
             log.warning("left behind by an earlier server, and cannot be ended: %s", ", ".join(survivors))
         failpoints.hit("start.processes_ended")
         await self.store.recover()

@@ -25,8 +25,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kedge.engine.errors import TurnFailed
+from kedge.engine.message_writer import MessageWriter
 from kedge.engine.turn import TurnContext
-from kedge.engine.writing import MessageWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Text, ToolCall, ToolResult
 from kedge.protocol.runs import Usage

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from kedge.engine import processes
-from kedge.engine.desk import Desk
-from kedge.engine.groups import ProcessGroup
-from kedge.engine.keeping import Author
-from kedge.engine.persist import persist
-from kedge.engine.waiters import Slot
-from kedge.engine.writing import MessageWriter, ShellWriter, ToolWriter
+from kedge.engine.concurrency import Slot, persist
+from kedge.engine.files.recorder import Author
+from kedge.engine.message_writer import MessageWriter, ShellWriter, ToolWriter
+from kedge.engine.processes import process_groups
+from kedge.engine.processes.registry import ProcessGroup
+from kedge.engine.turn_writer import Desk
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
@@ -204,18 +203,18 @@ class TurnContext:
 
     async def process_started(self, pid: int) -> ProcessGroup:
         """Record a process group (its leader) of this turn: it is ended with the turn, or by the next server."""
-        group = processes.identify(pid)
+        group = process_groups.identify(pid)
         self.groups.add(group)
         if self.run.kind == "shell":
             self._engine.persons_groups.add(group)
         try:
             self._desk.check()
-            async with processes.enclosing(group):
+            async with process_groups.enclosing(group):
                 await persist(lambda: self._engine.store.record_process(self._claim, group))
             self._desk.check()
         except ClaimLost:
             # Started by a turn that was stopped already: nobody else would end it.
-            await processes.end_groups([group], self._engine.term_s, self._engine.kill_s)
+            await process_groups.end_groups([group], self._engine.term_s, self._engine.kill_s)
             raise
         return ProcessGroup(self._engine, self._desk, self.groups, group)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 
-from kedge.feed.live import Live
+from kedge.feed.open_items import Live
 from kedge.feed.ring import RING_BYTES, Ring
 from kedge.feed.stream import Reader, stream
 from kedge.protocol.events import encode, frame

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from kedge.feed.pieces import chunks_of, piece
+from kedge.feed.open_items import chunks_of, piece
 from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import CaughtUp, Connected, Heartbeat, ResetReason, StreamReset, control_frame
 from kedge.store.port import Store

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge.config.configs import Configs
-from kedge.engine import cgroups
 from kedge.engine.engine import Engine
-from kedge.engine.reaper import Reaper
+from kedge.engine.processes import cgroups
+from kedge.engine.processes.reaper import Reaper
 from kedge.files.versions import Versions
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
 from kedge.server.app import App, Application, Receive, Scope, Send

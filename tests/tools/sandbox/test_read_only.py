@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.schema import SandboxConfig, SandboxMode
-from kedge.engine import cgroups
+from kedge.engine.processes import cgroups
 from kedge.tools.process.command import Command
 from kedge.tools.sandbox import bubblewrap, kernel, landlock
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits

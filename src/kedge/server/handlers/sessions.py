@@ -48,13 +48,13 @@ async def list_messages(call: Call) -> Reply:
 
 
 async def session_files(call: Call) -> Reply:
-    from kedge.engine import changed  # brings `difflib` along, which a starting server should not wait for
+    from kedge.engine.files import changed_files  # brings `difflib` along, which a starting server should not wait for
 
     query, engine = call.query(SessionFilesQuery), call.engine
     workspace_id, session_id = call["workspace_id"], call["session_id"]
     root = os.fsencode(engine.feed(workspace_id).path)
     await engine.keeper.settle(workspace_id)
-    files = await changed.session_files(
+    files = await changed_files.session_files(
         engine.store, engine.keeper.versions, root, workspace_id, session_id, query.run_id, diffs=query.diff
     )
     return Reply(files)

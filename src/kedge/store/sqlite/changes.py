@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kedge.protocol.events import FileChange, encode
 from kedge.store.files_port import KeptChange, NewChange, NewWork, OpenWork
 from kedge.store.sqlite.rows import find_run, get_run, get_session
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 # A session and the sub-agents in it.
 FAMILY = (

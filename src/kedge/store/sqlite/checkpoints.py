@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from kedge.store.sqlite.writer import Executor
 
 
@@ -41,8 +41,8 @@ class Checkpoints:
             size = self._wal.stat().st_size
         except FileNotFoundError:
             return
-        has_grown = size < self._seen_bytes or size >= self._seen_bytes + opening.WAL_BYTES // 4
-        if size > opening.WAL_BYTES and has_grown:
+        has_grown = size < self._seen_bytes or size >= self._seen_bytes + database.WAL_BYTES // 4
+        if size > database.WAL_BYTES and has_grown:
             self._seen_bytes = size
             self._at_work = self._read_executor.submit(self._move_bulk)
 
@@ -60,7 +60,7 @@ class Checkpoints:
     def _move_bulk(self) -> None:
         """Copy finished pages; commits go on meanwhile."""
         try:
-            with closing(opening.connect(self._path, "NORMAL")) as db:
+            with closing(database.connect(self._path, "NORMAL")) as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except (sqlite3.Error, OSError):
             return  # a full disk: the writer meets it too, and says so; a later commit tries this again

@@ -8,7 +8,7 @@ from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, KeptChange, NewChange, NewWork, OpenWork, Undo
 from kedge.store.sqlite import changes as recording
 from kedge.store.sqlite import forks, undos
-from kedge.store.sqlite.readers import Readers
+from kedge.store.sqlite.reader_pool import Readers
 from kedge.store.sqlite.writer import Writer
 
 

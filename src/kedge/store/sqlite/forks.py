@@ -14,7 +14,7 @@ from kedge.store.files_port import NewChange
 from kedge.store.sqlite import changes
 from kedge.store.sqlite.log import parts_of, raw_message_of
 from kedge.store.sqlite.rows import get_session, tell_session
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 SUFFIX = " (fork)"
 END = 2**62  # comes after every event

@@ -23,7 +23,7 @@ from kedge.protocol.runs import Usage
 from kedge.store.port import Claim, Draft, MessagePage
 from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts_of, raw_message_of
 from kedge.store.sqlite.rows import add_usage, claimed_run, get_session, prompt_of
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 
 def create(

@@ -13,7 +13,7 @@ from kedge.protocol.messages import File, Image, Part, RawMessage, ShellCommand,
 from kedge.protocol.runs import Attachment
 from kedge.store.sqlite import messages
 from kedge.store.sqlite.log import raw_message_of
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 NEVER_BEGAN = "[Cancelled before it began.]"
 

@@ -1,4 +1,4 @@
-"""What happens to a run before its end: accepted, started, joined, told to stop. How it ends is in ends.py."""
+"""What happens to a run before its end: accepted, started, joined, told to stop. How it ends is in run_end.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, S
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Outcome, Started
-from kedge.store.sqlite import ends, prompts, undos
+from kedge.store.sqlite import prompts, recovery, run_end, undos
 from kedge.store.sqlite.log import RUN_STATUSES, status_of
 from kedge.store.sqlite.rows import (
     claimed_run,
@@ -26,7 +26,7 @@ from kedge.store.sqlite.rows import (
     run_now,
     tell_run,
 )
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 _encode_body = msgspec.msgpack.Encoder().encode
 # Equal options are equal bytes, whatever the order of their keys was. (JSON also holds numbers of any size.)
@@ -84,7 +84,7 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
     row = next((row for row in rows if row["state"] == "running"), rows[0] if rows else None)
     if row is None:
         return None
-    if row["is_claimed"] and not ends.resume(tx, row):  # its actor failed: the same as a crash
+    if row["is_claimed"] and not recovery.prepare_next_attempt(tx, row):  # its actor failed: the same as a crash
         return start(tx, workspace_id, session_id)
     tx.execute(
         "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1,"
@@ -132,7 +132,7 @@ def cancel_open(tx: Tx, session_id: str) -> list[str]:
     rows = open_runs(tx.db, session_id)
     for row in rows:
         if row["state"] == "queued":
-            ends.end_unstarted(tx, row, keeps_messages=True)
+            run_end.end_unstarted(tx, row, keeps_messages=True)
         elif row["merged_into"] is None:
             request_cancel(tx, row)
     return [row["run_id"] for row in sorted(rows, key=lambda row: (row["state"] == "queued", row["seq"]))]
@@ -142,7 +142,7 @@ def cancel_run(tx: Tx, workspace_id: str, run_id: str) -> Run:
     """Stops this run alone, with those joined with it; one that has ended stays as it is."""
     row = get_run(tx.db, workspace_id, run_id)
     if row["state"] == "queued":
-        ends.end_unstarted(tx, row, keeps_messages=True)
+        run_end.end_unstarted(tx, row, keeps_messages=True)
     elif row["state"] == "running":
         request_cancel(tx, row if row["merged_into"] is None else get_run(tx.db, workspace_id, row["merged_into"]))
     return run_now(tx.db, workspace_id, run_id)
@@ -160,7 +160,7 @@ def drop_queued(tx: Tx, workspace_id: str, session_id: str, run_id: str | None) 
                 raise NotFound("run", run_id)
             raise Conflict("not_queued", f"run {run_id} is {row['state']}, not queued; cancel it instead")
     for row in rows:
-        ends.end_unstarted(tx, row, keeps_messages=False)
+        run_end.end_unstarted(tx, row, keeps_messages=False)
     return [row["run_id"] for row in rows]
 
 
@@ -170,7 +170,7 @@ def finish(tx: Tx, claim: Claim, outcome: Outcome) -> Run:
     if row["state"] == "running" and row["epoch"] == claim.epoch:
         if row["cancel_requested"]:
             outcome = Outcome("cancelled", survivors=outcome.survivors)
-        ends.end_turn(tx, row, outcome)
+        run_end.end_turn(tx, row, outcome)
     return run_now(tx.db, claim.workspace_id, claim.run_id)
 
 
@@ -180,7 +180,7 @@ def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
     One that waits to be resumed after a restart has no turn that could be stopped: it ends here.
     """
     if not host["is_claimed"]:
-        ends.end_turn(tx, host, Outcome("cancelled"))
+        run_end.end_turn(tx, host, Outcome("cancelled"))
         return
     for row in [host, *joined_runs(tx, host)]:
         if not row["cancel_requested"]:
@@ -191,7 +191,7 @@ def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
             tell_run(tx, row["workspace_id"], row["run_id"], "updated")
         for child in open_children(tx, row):
             if child["state"] == "queued":
-                ends.end_unstarted(tx, child, keeps_messages=True)
+                run_end.end_unstarted(tx, child, keeps_messages=True)
             elif child["merged_into"] is None:
                 request_cancel(tx, child)
 

@@ -12,7 +12,7 @@ from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import WorkspaceState
 from kedge.store.sqlite import requests, runs, undos
 from kedge.store.sqlite.rows import get_session, session_of, tell_session
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 
 def open_workspace(tx: Tx, path: str) -> WorkspaceState:

@@ -32,22 +32,22 @@ from kedge.store.port import (
     WorkspaceState,
 )
 from kedge.store.sqlite import (
-    ends,
+    database,
     history,
     log,
     messages,
-    opening,
-    processes,
+    recovery,
     requests,
-    retaining,
+    retention,
     rows,
+    run_end,
     runs,
     sessions,
 )
 from kedge.store.sqlite.checkpoints import Checkpoints
+from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
-from kedge.store.sqlite.opening import random_id
-from kedge.store.sqlite.readers import Readers
+from kedge.store.sqlite.reader_pool import Readers
 from kedge.store.sqlite.writer import Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class SqliteStore:
         now: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
-        path = directory / opening.DATABASE
+        path = directory / database.DATABASE
         self._lock = lock
         self._db = db
         self._write_executor = write_executor
@@ -87,16 +87,16 @@ class SqliteStore:
         cls,
         directory: Path,
         *,
-        synchronous: opening.Synchronous = "NORMAL",
+        synchronous: database.Synchronous = "NORMAL",
         write_executor: Executor | None = None,
         read_executor: Executor | None = None,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = random_id,
-        schema: Sequence[opening.Migration] | None = None,
+        schema: Sequence[database.Migration] | None = None,
     ) -> SqliteStore:
-        lock = opening.take_lock(directory)
+        lock = database.take_lock(directory)
         try:
-            db = opening.open_database(directory, schema or opening.migrations(), synchronous, new_id)
+            db = database.open_database(directory, schema or database.migrations(), synchronous, new_id)
         except BaseException:
             os.close(lock)
             raise
@@ -129,7 +129,7 @@ class SqliteStore:
     async def delete_workspace(self, workspace_id: str) -> None:
         await self._writer.write("delete_workspace", sessions.delete_workspace, workspace_id)
         with contextlib.suppress(StoreUnavailable):  # it is deleted: the next retention goes on with its rows
-            while await self._writer.write("remove", retaining.remove_workspace, workspace_id):
+            while await self._writer.write("remove", retention.remove_workspace, workspace_id):
                 pass
 
     async def create_session(self, workspace_id: str, title: str, parent_session_id: str | None = None) -> Session:
@@ -183,10 +183,10 @@ class SqliteStore:
         return await self._writer.write("finish", runs.finish, claim, outcome)
 
     async def suspend(self, claim: Claim) -> None:
-        await self._writer.write("suspend", ends.suspend, claim.workspace_id, claim.run_id, claim.epoch)
+        await self._writer.write("suspend", recovery.suspend, claim.workspace_id, claim.run_id, claim.epoch)
 
     async def recover(self) -> None:
-        await self._writer.write("recover", ends.recover)
+        await self._writer.write("recover", recovery.recover)
 
     async def open_sessions(self) -> list[tuple[str, str]]:
         return await self._readers.read(runs.open_sessions)
@@ -195,7 +195,7 @@ class SqliteStore:
         return await self._readers.read(rows.run_status, workspace_id, run_id)
 
     async def run_end(self, workspace_id: str, run_id: str) -> RunEnd | None:
-        return await self._readers.read(ends.end_of, workspace_id, run_id)
+        return await self._readers.read(run_end.end_of, workspace_id, run_id)
 
     async def runs(
         self, workspace_id: str, session_id: str | None = None, state: RunState | None = None, limit: int = 1000
@@ -266,16 +266,16 @@ class SqliteStore:
     # processes of tools
 
     async def record_process(self, claim: Claim, process: LeftProcess) -> None:
-        await self._writer.write("record_process", processes.record, claim, process)
+        await self._writer.write("record_process", recovery.record_process, claim, process)
 
     async def keep_process(self, claim: Claim, process: LeftProcess) -> None:
-        await self._writer.write("keep_process", processes.keep, claim, process)
+        await self._writer.write("keep_process", recovery.keep_process, claim, process)
 
     async def forget_process(self, process: LeftProcess) -> None:
-        await self._writer.write("forget_process", processes.forget, process)
+        await self._writer.write("forget_process", recovery.forget_process, process)
 
     async def left_processes(self) -> list[LeftProcess]:
-        return await self._readers.read(processes.left)
+        return await self._readers.read(recovery.left_processes)
 
     # the log
 
@@ -288,11 +288,11 @@ class SqliteStore:
             raise NotFound("workspace", workspace_id)
         return page
 
-    async def retain(self, retention: Retention) -> int:
-        floors = await self._readers.read(retaining.floors, retention, self._now())
+    async def retain(self, policy: Retention) -> int:
+        floors = await self._readers.read(retention.floors, policy, self._now())
         removed = 0
         while True:
-            bite = await self._writer.write("retain", retaining.retain, floors, retention)
+            bite = await self._writer.write("retain", retention.retain, floors, policy)
             if not any(bite):
                 return removed
             removed += bite.events
@@ -318,7 +318,7 @@ class SqliteStore:
         if isinstance(self._read_executor, ThreadPoolExecutor):
             await asyncio.to_thread(self._read_executor.shutdown)  # what was asked is answered: reads are short
         try:
-            await asyncio.wrap_future(self._write_executor.submit(opening.note_closing, self._db))
+            await asyncio.wrap_future(self._write_executor.submit(database.note_closing, self._db))
         except sqlite3.Error as error:
             logger.warning("the store could not be closed cleanly: %s", explain(error))
         finally:

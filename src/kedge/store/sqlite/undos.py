@@ -18,7 +18,7 @@ from kedge.store.sqlite import forks
 from kedge.store.sqlite.changes import FAMILY
 from kedge.store.sqlite.log import decode_parts, parts_of
 from kedge.store.sqlite.rows import get_session, open_runs, tell_session
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 _UNFINISHED = "state IN ('undoing', 'redoing')"
 # A session, and those that it is a sub-agent's of.

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 from kedge import failpoints
 from kedge.protocol.errors import StoreUnavailable
 from kedge.store.port import Committed, OnCommit
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from kedge.protocol.errors import StoreUnavailable
-from kedge.store.sqlite import opening
+from kedge.store.sqlite import database
 from kedge.store.sqlite.writer import Executor, explain
 
 P = ParamSpec("P")
@@ -59,6 +59,6 @@ class Readers:
         try:
             return self._free.pop()
         except IndexError:
-            db = opening.connect_reader(self._path)
+            db = database.connect_reader(self._path)
             self._all.append(db)
             return db

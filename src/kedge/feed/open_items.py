@@ -6,12 +6,12 @@ holds the place where it is, not the message.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
-from kedge.feed.pieces import Piece, piece
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import Delta, MessageOf, Part, RawMessage, with_text
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
@@ -113,3 +113,33 @@ def _asked(request: PermissionRequest | QuestionRequest) -> _Pending:
 def _place_between(empty: bytes, filled: bytes) -> int:
     """Where an encoding has room for more: up to there it is the same with nothing and with something in it."""
     return next(i for i, (one, other) in enumerate(zip(empty, filled, strict=False)) if one != other)
+
+
+class Piece(NamedTuple):
+    data: bytes | bytearray | memoryview
+    size: int
+
+
+def piece(data: bytes | bytearray | memoryview) -> Piece:
+    """All of it as it is now, whatever comes after it later."""
+    return Piece(data, len(data))
+
+
+def chunks_of(pieces: Sequence[Piece], max_bytes: int) -> Iterator[bytes]:
+    """One after the other, cut anywhere. Each chunk is made when it is asked for."""
+    cut: list[bytes | bytearray | memoryview] = []
+    room = max_bytes
+    for data, size in pieces:
+        start = 0
+        while start < size:
+            end = min(size, start + room)
+            cut.append(data[start:end])
+            room -= end - start
+            start = end
+            if room == 0:
+                chunk = b"".join(cut)
+                cut.clear()  # a reader may stay here for long
+                room = max_bytes
+                yield chunk
+    if cut:
+        yield b"".join(cut)

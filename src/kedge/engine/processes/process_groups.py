@@ -16,8 +16,8 @@ from collections.abc import AsyncGenerator, Iterable
 
 from kedge import failpoints
 from kedge.boot import boot_id
-from kedge.engine import cgroups, proctable, reaper
-from kedge.engine.proctable import Process, Table
+from kedge.engine.processes import cgroups, process_table, reaper
+from kedge.engine.processes.process_table import Process, Table
 from kedge.store.port import LeftProcess
 
 TERM_S = 2.0  # P6: how long a process may take to end by itself
@@ -37,7 +37,7 @@ Families = dict[LeftProcess, Family]
 
 def identify(pid: int) -> LeftProcess:
     """The group that `pid` leads; call it right after the start. The leader may be gone already, and leave others."""
-    leader = proctable.one(pid)
+    leader = process_table.one(pid)
     return LeftProcess(pid, f"{boot_id()}:{leader.started if leader else _THIS_SERVER}")
 
 
@@ -83,7 +83,7 @@ async def members(group: LeftProcess) -> list[str]:
     """Who is still alive of a group of this server, by name and number."""
     # The usual end of a command: nobody needs to look at the whole machine.
     if not _exists(group.pgid) and not cgroups.is_populated(mark_of(group)):
-        if not proctable.shows_marks():
+        if not process_table.shows_marks():
             return []  # who left it cannot be told from others
         if reaper.is_at_work() and not await asyncio.to_thread(_has_orphans, group):
             return []
@@ -94,10 +94,10 @@ def _has_orphans(group: LeftProcess) -> bool:
     """Whether a child of a group of this server came back to us, who adopt orphans; in doubt, yes."""
     known: set[int] = set()
     for _ in range(_LOOKS_MOST):
-        children = set(proctable.own_children())
-        if proctable.marked(children, {mark_of(group)}):
+        children = set(process_table.own_children())
+        if process_table.marked(children, {mark_of(group)}):
             return True
-        if children <= known and not any(map(proctable.is_leaving, children)):
+        if children <= known and not any(map(process_table.is_leaving, children)):
             return False  # whoever died while we looked has left nobody to us
         known = children
     return True
@@ -109,16 +109,16 @@ def families(groups: Iterable[LeftProcess]) -> Families:
     groups = [group for group in groups if group.pgid > 1 and group.started.startswith(f"{boot_id()}:")]
     if not groups:
         return {}
-    table = proctable.look()
+    table = process_table.look()
     if table is None:
         # Without start times only who started a group knows that it is the same.
         ours = [group for group in groups if group.started.endswith(_THIS_SERVER) and _exists(group.pgid)]
         return {group: {group.pgid: Process.unknown(group.pgid)} for group in ours}
     enclosed = {mark_of(group): cgroups.members(mark_of(group)) for group in groups}
-    born = {pid: proctable.one(pid) for pids in enclosed.values() for pid in pids if pid not in table}
+    born = {pid: process_table.one(pid) for pids in enclosed.values() for pid in pids if pid not in table}
     table = {**table, **{pid: process for pid, process in born.items() if process is not None}}
-    marked = proctable.marked(table, set(enclosed))
-    children = proctable.children(table)
+    marked = process_table.marked(table, set(enclosed))
+    children = process_table.children(table)
     found: Families = {}
     for group in groups:
         mark = mark_of(group)
@@ -191,7 +191,7 @@ def _signal_group(pgid: int, sig: signal.Signals) -> None:
 def _signal(pid: int, process: Process, sig: signal.Signals) -> None:
     """Nobody but the process that was looked at: its number may have passed to another since."""
     try:
-        now = proctable.one(pid)
+        now = process_table.one(pid)
         if now is not None and now.started == process.started:
             os.kill(pid, sig)
     except (ProcessLookupError, PermissionError):

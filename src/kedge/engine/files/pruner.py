@@ -10,7 +10,7 @@ import logging
 import sqlite3
 from collections.abc import Mapping
 
-from kedge.engine.tasks import Tasks
+from kedge.engine.concurrency import Tasks
 from kedge.files.restore_plan import decode_steps
 from kedge.files.states import decode
 from kedge.files.versions import DEFAULT_MAX_BYTES, Versions

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kedge.protocol.events import encode
 from kedge.store.port import Retention
-from kedge.store.sqlite.tx import Tx
+from kedge.store.sqlite.transaction import Tx
 
 # Events removed in one transaction: some milliseconds.
 BITE = 5_000

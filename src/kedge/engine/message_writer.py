@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kedge.engine.desk import Desk
-from kedge.engine.persist import persist
+from kedge.engine.concurrency import persist
+from kedge.engine.turn_writer import Desk
 from kedge.protocol.messages import (
     Delta,
     DeltaKind,

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from kedge.engine import proctable
+from kedge.engine.processes import process_table
 
 _PR_SET_CHILD_SUBREAPER = 36
 # Whoever starts a child waits for it: dead for longer than that, it is an orphan that only we can fetch.
@@ -69,8 +69,8 @@ class Reaper:
             self._look_later()
 
 
-def _dead_children() -> list[tuple[int, proctable.Process]]:
-    found = [(pid, proctable.one(pid)) for pid in proctable.own_children()]
+def _dead_children() -> list[tuple[int, process_table.Process]]:
+    found = [(pid, process_table.one(pid)) for pid in process_table.own_children()]
     return [(pid, process) for pid, process in found if process is not None and process.is_zombie]
 
 

@@ -6,9 +6,9 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from kedge.engine import cgroups, processes
-from kedge.engine.desk import Desk
-from kedge.engine.persist import persist
+from kedge.engine.concurrency import persist
+from kedge.engine.processes import cgroups, process_groups
+from kedge.engine.turn_writer import Desk
 from kedge.store.port import LeftProcess
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class KeptGroups:
     async def end(self, term_s: float, kill_s: float, workspace_id: str | None = None) -> None:
         """Those of one workspace, or all. They stay on record until they were seen to be gone."""
         due = [record for record, kept in self._groups.items() if workspace_id in (None, kept.workspace_id)]
-        if survivors := await processes.end_groups(due, term_s, kill_s):
+        if survivors := await process_groups.end_groups(due, term_s, kill_s):
             log.warning("left in the background, and cannot be ended: %s", ", ".join(survivors))
 
 
@@ -65,16 +65,16 @@ class ProcessGroup:
 
     @property
     def mark(self) -> str:
-        return processes.mark_of(self.record)
+        return process_groups.mark_of(self.record)
 
     async def members(self) -> list[str]:
-        return await processes.members(self.record)
+        return await process_groups.members(self.record)
 
     def limit(self, *, processes: int, memory_bytes: int) -> None:
         cgroups.limit(self.mark, processes=processes, memory_bytes=memory_bytes)
 
     async def end(self) -> list[str]:
-        return await processes.end_groups([self.record], self._engine.term_s, self._engine.kill_s)
+        return await process_groups.end_groups([self.record], self._engine.term_s, self._engine.kill_s)
 
     async def keep(self) -> None:
         """From now on it ends with the workspace or the server, not with the turn."""

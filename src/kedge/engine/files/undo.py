@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kedge import failpoints
-from kedge.engine.persist import persist
+from kedge.engine.concurrency import persist
 from kedge.files import restore, restore_plan
 from kedge.files.restore import Changed, Step
 from kedge.files.restore_plan import Change, Plan, Wish, reversed_steps

@@ -11,8 +11,8 @@ import os
 import select
 from collections.abc import Container
 
-from kedge.engine import proctable, reaper
-from kedge.engine.proctable import Process
+from kedge.engine.processes import process_table, reaper
+from kedge.engine.processes.process_table import Process
 
 _TRIES = 10  # a parent may end while we look: then its child has another
 
@@ -45,7 +45,7 @@ def _ancestors(pid: int) -> list[Process] | None:
     own, own_start = os.getpid(), _own_start()
     line: list[Process] = []
     while pid != own:
-        process = proctable.one(pid) if pid > 1 else None
+        process = process_table.one(pid) if pid > 1 else None
         if process is None:
             if pid <= 1 or is_hidden(pid):
                 return None
@@ -74,7 +74,7 @@ def is_hidden(pid: int) -> bool:
 
 @functools.cache
 def _own_start() -> int:
-    own = proctable.one(os.getpid())
+    own = process_table.one(os.getpid())
     return int(own.started) if own is not None else 0
 
 

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge import failpoints
-from kedge.engine.aside import aside
-from kedge.engine.groups import KeptGroups
-from kedge.engine.persist import persist
-from kedge.engine.sweeping import Sweeper
-from kedge.engine.tasks import Tasks
+from kedge.engine.concurrency import Tasks, aside, persist
+from kedge.engine.files.pruner import Sweeper
+from kedge.engine.processes.registry import KeptGroups
 from kedge.files.diffs import counts as lines_of
 from kedge.files.listing import Uncovered
 from kedge.files.scan import Difference

@@ -15,22 +15,17 @@ from kedge.store.port import Outcome
 from kedge.store.sqlite import messages, prompts, requests
 from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
 from kedge.store.sqlite.rows import add_usage, find_run, get_run, joined_runs, open_children, tell_run
-from kedge.store.sqlite.tx import Tx
-
-MAX_ATTEMPTS = 3  # P13: a run that takes the server down with it three times will do so again
+from kedge.store.sqlite.transaction import Tx
 
 CANCELLED_NOTE = "Cancelled before it finished."
 FAILED_NOTE = "Not finished: the turn failed."
 UNKNOWN_NOTE = "Not finished: the turn ended without a result."
-INTERRUPTED_NOTE = (
-    "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated."
-)
 
 
 def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
     """End a running turn: its sub-agents first, then the host, then those joined to it, by acceptance."""
     outcome = _bounded(outcome)
-    _end_children(tx, host)
+    end_children(tx, host)
     host = get_run(tx.db, host["workspace_id"], host["run_id"])  # with what its sub-agents used
     joined = joined_runs(tx, host)
     # P5: a prompt steered to this turn that has not joined by now is one of the queue, in its place.
@@ -59,55 +54,6 @@ def end_unstarted(tx: Tx, row: sqlite3.Row, *, keeps_messages: bool) -> None:
     _end(tx, row, Outcome("cancelled"), message_id, "", Usage())
 
 
-def interrupt_turn(tx: Tx, host: sqlite3.Row) -> None:
-    """P13: the server stops or died. What was being written is finished as interrupted; what was asked stays asked."""
-    _end_children(tx, host)  # a sub-agent lives in a tool call of its parent, and that call is interrupted
-    messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
-
-
-def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
-    """P15: an orderly stop leaves the run to the next server, and does not count as an attempt."""
-    row = get_run(tx.db, workspace_id, run_id)
-    if row["state"] != "running" or row["epoch"] != epoch:
-        return
-    if row["cancel_requested"]:
-        end_turn(tx, row, Outcome("cancelled"))
-        return
-    interrupt_turn(tx, row)
-    tx.execute(
-        "UPDATE runs SET suspended = 1, is_claimed = 0, epoch = epoch + 1 WHERE workspace_id = ? AND run_id = ?",
-        *(workspace_id, run_id),
-    )
-
-
-def recover(tx: Tx) -> None:
-    """Decide what a dead server left: cancelled runs end, worn-out ones fail, the rest is made ready to resume."""
-    for row in tx.all(
-        # Both words on the state: the first is the index's.
-        "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"
-        " AND parent_run_id IS NULL ORDER BY seq"
-    ):
-        if resume(tx, row):
-            tx.execute(
-                "UPDATE runs SET is_claimed = 0 WHERE workspace_id = ? AND run_id = ?",
-                *(row["workspace_id"], row["run_id"]),
-            )
-    tx.execute("DELETE FROM processes")
-
-
-def resume(tx: Tx, row: sqlite3.Row) -> bool:
-    """Make a run whose turn is gone ready for its next attempt; or end it, if there is none."""
-    if row["cancel_requested"]:
-        end_turn(tx, row, Outcome("cancelled"))
-        return False
-    interrupt_turn(tx, row)
-    if row["attempt"] >= MAX_ATTEMPTS and not row["suspended"]:
-        error = f"the server stopped {row['attempt']} times while this run was working; it is not tried again"
-        end_turn(tx, row, Outcome("failed", error, "interrupted"))
-        return False
-    return True
-
-
 def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | None:
     """The end of a run as `run_complete` told it, from its row: it does not depend on retention."""
     row = get_run(db, workspace_id, run_id)
@@ -125,7 +71,7 @@ def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | N
     )
 
 
-def _end_children(tx: Tx, host: sqlite3.Row) -> None:
+def end_children(tx: Tx, host: sqlite3.Row) -> None:
     for child in open_children(tx, host):
         if child["state"] == "queued":
             end_unstarted(tx, child, keeps_messages=True)

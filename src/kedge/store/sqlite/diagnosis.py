@@ -1,7 +1,7 @@
-"""What the next server will find in a data directory, for `kedge doctor`; nothing is touched.
+"""Check a data directory for `kedge doctor` without changing it.
 
-`python -m kedge.store.sqlite.look DATA_DIR` prints a line of JSON if there is something to say: whether it is fine, and
-a sentence.
+`python -m kedge.store.sqlite.diagnosis DATA_DIR` prints one line of JSON, `[is_ok, sentence]`, or nothing if there is
+nothing to report.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from kedge.store.errors import StoreOpenError
-from kedge.store.sqlite.opening import DATABASE, inspect, migrations
+from kedge.store.sqlite.database import DATABASE, inspect, migrations
 
 
 def finding(directory: Path) -> tuple[bool, str] | None:

@@ -1,0 +1,1 @@
+"""Records of the files that runs change, and undo, redo and fork."""

@@ -1,0 +1,88 @@
+"""Runs that a server leaves unfinished, and process groups that it leaves running: what the next server does (P13)."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kedge.store.port import Claim, LeftProcess, Outcome
+from kedge.store.sqlite import messages
+from kedge.store.sqlite.rows import claimed_run, get_run
+from kedge.store.sqlite.run_end import end_children, end_turn
+from kedge.store.sqlite.transaction import Tx
+
+MAX_ATTEMPTS = 3  # P13: a run that takes the server down with it three times will do so again
+
+INTERRUPTED_NOTE = (
+    "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated."
+)
+
+
+def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
+    """P15: an orderly stop leaves the run to the next server, and does not count as an attempt."""
+    row = get_run(tx.db, workspace_id, run_id)
+    if row["state"] != "running" or row["epoch"] != epoch:
+        return
+    if row["cancel_requested"]:
+        end_turn(tx, row, Outcome("cancelled"))
+        return
+    interrupt_turn(tx, row)
+    tx.execute(
+        "UPDATE runs SET suspended = 1, is_claimed = 0, epoch = epoch + 1 WHERE workspace_id = ? AND run_id = ?",
+        *(workspace_id, run_id),
+    )
+
+
+def recover(tx: Tx) -> None:
+    """Decide what a dead server left: cancelled runs end, worn-out ones fail, the rest is made ready to resume."""
+    for row in tx.all(
+        # Both words on the state: the first is the index's.
+        "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"
+        " AND parent_run_id IS NULL ORDER BY seq"
+    ):
+        if prepare_next_attempt(tx, row):
+            tx.execute(
+                "UPDATE runs SET is_claimed = 0 WHERE workspace_id = ? AND run_id = ?",
+                *(row["workspace_id"], row["run_id"]),
+            )
+    tx.execute("DELETE FROM processes")
+
+
+def prepare_next_attempt(tx: Tx, row: sqlite3.Row) -> bool:
+    """Make a run whose turn is gone ready for its next attempt; or end it, if there is none."""
+    if row["cancel_requested"]:
+        end_turn(tx, row, Outcome("cancelled"))
+        return False
+    interrupt_turn(tx, row)
+    if row["attempt"] >= MAX_ATTEMPTS and not row["suspended"]:
+        error = f"the server stopped {row['attempt']} times while this run was working; it is not tried again"
+        end_turn(tx, row, Outcome("failed", error, "interrupted"))
+        return False
+    return True
+
+
+def interrupt_turn(tx: Tx, host: sqlite3.Row) -> None:
+    """P13: the server stops or died. What was being written is finished as interrupted; what was asked stays asked."""
+    end_children(tx, host)  # a sub-agent lives in a tool call of its parent, and that call is interrupted
+    messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
+
+
+def record_process(tx: Tx, claim: Claim, process: LeftProcess) -> None:
+    claimed_run(tx, claim)
+    tx.execute(
+        "INSERT OR REPLACE INTO processes (workspace_id, run_id, pgid, started) VALUES (?, ?, ?, ?)",
+        *(claim.workspace_id, claim.run_id, process.pgid, process.started),
+    )
+
+
+def keep_process(tx: Tx, claim: Claim, process: LeftProcess) -> None:
+    """It outlives its run: from now on it belongs to the workspace."""
+    claimed_run(tx, claim)
+    tx.execute("UPDATE processes SET run_id = '' WHERE pgid = ? AND started = ?", process.pgid, process.started)
+
+
+def forget_process(tx: Tx, process: LeftProcess) -> None:
+    tx.execute("DELETE FROM processes WHERE pgid = ? AND started = ?", process.pgid, process.started)
+
+
+def left_processes(db: sqlite3.Connection) -> list[LeftProcess]:
+    return [LeftProcess(row["pgid"], row["started"]) for row in db.execute("SELECT pgid, started FROM processes")]
