@@ -10,8 +10,9 @@ from typing import Any
 from kedge.agent.agent import Agent
 from kedge.agent.retry import Retry
 from kedge.config.schema import AgentConfig, Config
-from kedge.models.choose import nothing_local
 from kedge.models.client import Models
+from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
+from kedge.models.selection.selector import ModelSelector
 from kedge.protocol.events import AgentEvent, Event
 from kedge.protocol.messages import Delta, FinishReason, Message, finish_of, text_of
 from kedge.protocol.runs import RunEnd
@@ -44,7 +45,7 @@ class Pilot:
             data_dir=kedge.data,
             configure=lambda _directory, _env: self.config,
             tools=tools,
-            local=lambda _directory, _env, _tell: nothing_local,
+            selector=ModelSelector(Credentials(kedge.data / CREDENTIALS_FILE)),  # nothing of this machine
             retry=Retry(sleep=sleep or self._sleep, random=lambda: 1.0),
             today=lambda: date(2031, 2, 3),
         )

@@ -8,19 +8,20 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kedge.config.schema import Config, ProviderConfig
 from kedge.models import extensions
-from kedge.models.choose import Chooser
 from kedge.models.client import Models
 from kedge.models.errors import ConfigError, Refused
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
-from kedge.models.provider_errors import fault_of_answer
-from kedge.models.providers import Provider, providers
-from kedge.models.selection.selector import resolve
+from kedge.models.provider_registry import configured_providers
+from kedge.models.providers import Provider
+from kedge.models.selection.selector import ModelSelector
 from kedge.models.values import Endpoint, StepRequest, TextDelta
+from kedge.models.wires.provider_errors import fault_of_answer
 from kedge.protocol.messages import Message, Text
 from tests.models.packages import Package, laid_out
 from tests.support.model_server import ModelServer
@@ -51,25 +52,31 @@ def install(site: Path, code: str, name: str = "acme") -> None:
     laid_out(Package(f"pkg-{module}", "2.1", {name: f"{module}:provider"}, {f"{module}.py": code}), site)
 
 
-def endpoint(model: str = "acme", env: dict[str, str] = ENV, config: Config | None = None) -> Endpoint:
-    found = resolve(model, env, config).endpoint
-    assert found is not None
-    return found
+def selector(path: Path | None = None) -> ModelSelector:
+    return ModelSelector(Credentials(path))
 
 
-def test_a_package_adds_a_provider_with_what_is_known_of_its_models(site: Path) -> None:
+async def report(text: str, details: dict[str, Any]) -> None:
+    raise AssertionError
+
+
+async def endpoint(model: str | None = "acme", env: dict[str, str] = ENV, config: Config | None = None) -> Endpoint:
+    return (await selector().find(model, env, config or Config())).endpoint
+
+
+async def test_a_package_adds_a_provider_with_what_is_known_of_its_models(site: Path) -> None:
     install(site, DATA)
-    found = endpoint(env={"ACME_API_KEY": "k"})
+    found = await endpoint(env={"ACME_API_KEY": "k"})
     assert (found.name, found.base_url, found.wire) == ("acme/big", "https://acme.test/v1", "chat")
     assert found.info.context_window == 9000
-    assert endpoint("acme/other").info.context_window is None
-    assert endpoint("acme/other").base_url == "http://gate.test/v1"
+    assert (await endpoint("acme/other")).info.context_window is None
+    assert (await endpoint("acme/other")).base_url == "http://gate.test/v1"
 
 
-def test_the_configuration_has_the_last_word(site: Path) -> None:
+async def test_the_configuration_has_the_last_word(site: Path) -> None:
     install(site, DATA.replace("{", '{"headers": {"X-A": "theirs", "X-B": "theirs"}, ', 1))
     settings = ProviderConfig(headers={"X-A": "mine"}, base_url="http://mine.test/v1")
-    found = endpoint("acme/big", config=Config(providers={"acme": settings}))
+    found = await endpoint("acme/big", config=Config(providers={"acme": settings}))
     assert found.base_url == "http://mine.test/v1"
     assert dict(found.headers) == {"X-A": "mine", "X-B": "theirs"}
 
@@ -79,24 +86,24 @@ async def test_a_login_is_enough_to_use_it(site: Path, tmp_path: Path) -> None:
     path = tmp_path / CREDENTIALS_FILE
     path.write_text('{"providers": {"azure": {"api_key": "b"}, "acme": {"api_key": "k"}, "gone": {"api_key": "c"}}}')
     path.chmod(0o600)
-    chosen = await Chooser(Credentials(path)).large(None, {}, Config())
-    assert (chosen.endpoint.name, chosen.endpoint.api_key) == ("acme/big", "k"), "Azure's models have no known names"
+    found = (await selector(path).find(None, {}, Config())).endpoint
+    assert found.name == "acme/big", "Azure's models have no known names"
+    assert (await selector(path).refresh_key(found, {}, Config())).api_key == "k"
 
 
-def test_a_refused_key_is_named_by_the_packages_own_variable(site: Path) -> None:
+async def test_a_refused_key_is_named_by_the_packages_own_variable(site: Path) -> None:
     install(site, 'provider = {"base_url": "https://acme.test/v1", "key_variables": ["ACME_TOKEN"]}\n')
-    fault = fault_of_answer(endpoint("acme/big"), 401, {}, b"", 0.0)
+    fault = fault_of_answer(await endpoint("acme/big"), 401, {}, b"", 0.0)
     assert "set ACME_TOKEN" in fault.text
 
 
 async def test_its_key_is_looked_for_as_that_of_any_provider(site: Path) -> None:
     install(site, DATA)
-    chooser = Chooser(Credentials())
-    chosen = await chooser.large("acme/big", {"ACME_API_KEY": "k"}, Config())
-    assert chosen.endpoint.api_key == "k"
-    with pytest.raises(ConfigError, match="set ACME_API_KEY"):
-        await chooser.large("acme/big", {}, Config())
-    renewed = await chooser.renewed(chosen.endpoint, {"ACME_API_KEY": "other"}, Config())
+    found = await selector().refresh_key(await endpoint("acme/big"), {"ACME_API_KEY": "k"}, Config())
+    assert found.api_key == "k"
+    with pytest.raises(ConfigError, match="ACME_API_KEY"):
+        await selector().select("acme/big", {}, Config(), directory=site, report=report)
+    renewed = await selector().renew_key(found, {"ACME_API_KEY": "other"}, Config())
     assert renewed is not None
     assert renewed.api_key == "other"
 
@@ -116,31 +123,31 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("code", BROKEN)
-def test_what_is_wrong_with_a_package_is_one_line_for_who_names_it_and_nothing_for_others(
+async def test_what_is_wrong_with_a_package_is_one_line_for_who_names_it_and_nothing_for_others(
     site: Path, code: str
 ) -> None:
     install(site, code)
     install(site, DATA, "good")
     for named in ("acme/m", "acme"):
         with pytest.raises(ConfigError) as caught:
-            resolve(named, ENV)
+            await endpoint(named)
         assert "'acme' of the package pkg-kedge_acme_0 2.1 cannot be used" in caught.value.text
         assert BROKEN[code] in caught.value.text
         assert "\n" not in caught.value.text
-    assert endpoint("good", {}).name == "good/big"
-    assert "acme" not in providers(Config(providers={"acme": ProviderConfig(headers={"a": "b"})}))
+    assert (await endpoint("good", {})).name == "good/big"
+    assert "acme" not in configured_providers(Config(providers={"acme": ProviderConfig(headers={"a": "b"})}))
     assert isinstance(extensions.everything()["acme"], extensions.Broken)
     assert isinstance(extensions.everything()["good"], Provider)
 
 
 @pytest.mark.parametrize("name", ["openai", "ollama", "local"])
-def test_a_name_that_is_taken_stays_whose_it_was(site: Path, name: str) -> None:
+async def test_a_name_that_is_taken_stays_whose_it_was(site: Path, name: str) -> None:
     install(site, DATA, name)
     found = extensions.everything()[name]
     assert isinstance(found, extensions.Broken)
     assert f"the name {name!r} is taken" in found.problem
     if name == "openai":
-        assert endpoint("openai/gpt-5", {}).base_url == "https://api.openai.com/v1"
+        assert (await endpoint("openai/gpt-5", {})).base_url == "https://api.openai.com/v1"
 
 
 WIRE = """
@@ -165,7 +172,7 @@ READ = """return [TextDelta("heard"), StepEnd("end_turn"), StreamEnd()] if b'"st
 async def answer(server: ModelServer) -> str:
     models = Models()
     try:
-        target = endpoint(env={"ACME_BASE_URL": server.base_url})
+        target = await endpoint(env={"ACME_BASE_URL": server.base_url})
         async with (
             asyncio.timeout(LIMIT_S),
             contextlib.aclosing(models.stream(target, StepRequest(system="", history=[PROMPT]))) as groups,
@@ -193,20 +200,26 @@ async def test_a_mistake_in_a_wire_fails_the_step_and_says_whose_it_is(
     assert caught.value.code == "bad_response"
 
 
-def test_a_configured_wire_comes_before_that_of_the_package(site: Path) -> None:
+async def test_a_configured_wire_comes_before_that_of_the_package(site: Path) -> None:
     install(site, WIRE.format(prepare=BODY, parse=READ))
-    assert endpoint("acme/m", {}).extension == "acme"
+    assert (await endpoint("acme/m", {})).extension == "acme"
     configured = Config(providers={"acme": ProviderConfig(wire="anthropic")})
-    assert (endpoint("acme/m", {}, configured).extension, endpoint("acme/m", {}, configured).wire) == ("", "anthropic")
+    assert ((await endpoint("acme/m", {}, configured)).extension, (await endpoint("acme/m", {}, configured)).wire) == (
+        "",
+        "anthropic",
+    )
 
 
 def test_packages_are_looked_for_only_when_nobody_knows_the_name() -> None:
     code = """if True:
         import sys
         from kedge.config.schema import Config
-        from kedge.models.selection.selector import resolve
-        resolve("openai/gpt-5", {"OPENAI_API_KEY": "k"}, Config())
-        resolve(None, {"GROQ_API_KEY": "k"}, Config())
+        import asyncio
+        from kedge.models.keys.credentials import Credentials
+        from kedge.models.selection.selector import ModelSelector
+        selector = ModelSelector(Credentials())
+        asyncio.run(selector.find("openai/gpt-5", {"OPENAI_API_KEY": "k"}, Config()))
+        asyncio.run(selector.find(None, {"GROQ_API_KEY": "k"}, Config()))
         assert "importlib.metadata" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kedge.models.errors import ModelError, Refused, Transient
-from kedge.models.provider_errors import fault_of_answer, fault_of_event
 from kedge.models.values import Endpoint
+from kedge.models.wires.provider_errors import fault_of_answer, fault_of_event
 
 KEY = "AIzaSyA-planted-0123456789"
 ENDPOINT = Endpoint(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.models.provider_errors import retry_after_s
+from kedge.models.wires.provider_errors import retry_after_s
 
 NOW = 1_000_000_000.0  # 2001-09-09T01:46:40Z
 

@@ -14,8 +14,9 @@ from kedge.config.schema import Config, ProviderConfig
 from kedge.models import transport as transport_module
 from kedge.models.client import Models
 from kedge.models.errors import ConfigError, Transient
+from kedge.models.provider_registry import configured_providers
 from kedge.models.proxy import Way
-from kedge.models.selection.selector import resolve
+from kedge.models.selection.selector import make_endpoint
 from kedge.models.transport import MAX_WAYS, Transport
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, TextDelta
 from kedge.protocol.messages import Message, Text
@@ -52,9 +53,7 @@ async def models() -> AsyncGenerator[Models]:
 def chosen(env: dict[str, str], ca_file: str | None = None) -> Endpoint:
     """As a run with this environment has it."""
     config = Config(providers={"mine": ProviderConfig(base_url=f"https://{NAME}:443/v1", ca_file=ca_file)})
-    endpoint = resolve("mine/m", env, config).endpoint
-    assert endpoint is not None
-    return endpoint
+    return make_endpoint(configured_providers(config)["mine"], "m", env)
 
 
 async def answer(models: Models, endpoint: Endpoint) -> str:
@@ -130,8 +129,7 @@ async def test_a_model_on_this_machine_is_asked_directly_whatever_the_proxy(
 ) -> None:
     env = {"HTTP_PROXY": "http://proxy.test:1", "ALL_PROXY": "http://proxy.test:1"}
     config = Config(providers={"mine": ProviderConfig(base_url=model_server.base_url)})
-    endpoint = resolve("mine/m", env, config).endpoint
-    assert endpoint is not None
+    endpoint = make_endpoint(configured_providers(config)["mine"], "m", env)
     assert await answer(models, endpoint) == "FAKE-ANSWER-OK"
 
 

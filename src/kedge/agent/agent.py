@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
-from kedge.agent.deps import Configure, LocalOf, Parts
+from kedge.agent.deps import Configure, Parts
 from kedge.agent.logins import Logins
 from kedge.agent.retry import Retry
 from kedge.agent.shell_turn import ShellTurn
@@ -20,15 +20,15 @@ from kedge.agent.tool_params import spec_of
 from kedge.agent.turn import AgentTurn
 from kedge.config.schema import Config
 from kedge.engine.turn import Turn
-from kedge.models.choose import Chooser
 from kedge.models.client import Models
 from kedge.models.embedded.models import Embedded
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
-from kedge.models.machine import Machine
-from kedge.models.providers import LOCAL, find, providers
+from kedge.models.provider_registry import require_provider
+from kedge.models.providers import LOCAL
 from kedge.models.selection.listing import Listing
 from kedge.models.selection.local_servers import LocalServers
+from kedge.models.selection.selector import ModelSelector
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.models import Offered
@@ -49,7 +49,7 @@ class Agent:
         data_dir: Path | None = None,
         configure: Configure | None = None,
         tools: Sequence[Tool] = TOOLS,
-        local: LocalOf | None = None,
+        selector: ModelSelector | None = None,
         retry: Retry | None = None,
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
@@ -58,21 +58,19 @@ class Agent:
         self._models = models or Models(local=self._embedded)
         self._environ = environ
         self._configure = configure or _configured()
-        servers = LocalServers()
-        credentials = Credentials(where / CREDENTIALS_FILE)
-        chooser = Chooser(credentials)
-        self._listing = Listing(self._models, chooser, credentials, self._embedded, servers)
+        selector = selector or ModelSelector(Credentials(where / CREDENTIALS_FILE), self._embedded, LocalServers())
+        self._selector = selector
+        self._listing = Listing(self._models, selector)
         self._tools = tools
         retry = retry or Retry()
         self._titles = Titles(self._models)
-        self._logins = Logins(credentials, self._models, environ, self._configure)
+        self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = AllJobs()
         turn = AgentTurn(
             Parts(
                 models=self._models,
-                chooser=chooser,
-                credentials=credentials,
-                local=local or Machine(self._embedded, servers).local,
+                selector=selector,
+                credentials=selector.credentials,
                 environ=environ,
                 configure=self._configure,
                 data_dir=where,
@@ -96,7 +94,7 @@ class Agent:
         env = self._environ if env is None else env
         try:
             config = await asyncio.to_thread(self._configure, directory, env)
-            return (await self._listing.default(env, config)).name
+            return (await self._selector.find(None, env, config)).endpoint.name
         except (ConfigError, KedgeError):  # a run will say what is wrong
             return None
 
@@ -118,7 +116,7 @@ class Agent:
             return
         try:
             if provider != LOCAL:
-                find(provider, providers(config), model)
+                require_provider(provider, config, model)
         except ConfigError as error:
             raise Invalid("invalid_model", error.text) from error
 

@@ -11,10 +11,10 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.models.choose import Chooser
 from kedge.models.errors import ConfigError, ModelError
 from kedge.models.keys.credentials import Credentials
-from kedge.models.providers import provider_of
+from kedge.models.provider_registry import find_provider
+from kedge.models.selection.selector import ModelSelector
 from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent
 
@@ -23,10 +23,15 @@ class TurnKeys:
     """`kedge.agent.retry.Keys` of one turn."""
 
     def __init__(
-        self, ctx: TurnContext, chooser: Chooser, credentials: Credentials, env: Mapping[str, str], config: Config
+        self,
+        ctx: TurnContext,
+        selector: ModelSelector,
+        credentials: Credentials,
+        env: Mapping[str, str],
+        config: Config,
     ) -> None:
         self._ctx = ctx
-        self._chooser = chooser
+        self._selector = selector
         self._credentials = credentials
         self._env = env
         self._config = config
@@ -40,18 +45,18 @@ class TurnKeys:
             return endpoint
         self._seen_all(endpoint.provider)
         try:
-            return await self._chooser.current(endpoint, self._env, self._config, self._refused)
+            return await self._selector.refresh_key(endpoint, self._env, self._config, self._refused)
         except ConfigError:  # what the turn works with is good until a provider says otherwise
             return endpoint
 
     async def renewed(self, refused: Endpoint) -> Endpoint | None:
         self._seen_all(refused.provider)
-        renewed = await self._chooser.renewed(refused, self._env, self._config, self._refused)
+        renewed = await self._selector.renew_key(refused, self._env, self._config, self._refused)
         return self._remember(refused, renewed)
 
     async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
         limit_s = self._config.credentials.wait_s
-        if self._ctx.run.permissions != "ask" or not limit_s or provider_of(refused.provider, self._config) is None:
+        if self._ctx.run.permissions != "ask" or not limit_s or find_provider(refused.provider, self._config) is None:
             return None
         count = self._known(refused.provider)
         await self._ctx.tell(_asking(refused.provider, error, limit_s))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -13,24 +12,20 @@ from kedge.agent.retry import Retry
 from kedge.agent.system_prompt import Repositories
 from kedge.agent.titles import Titles
 from kedge.config.schema import Config
-from kedge.models.choose import Chooser, Local
 from kedge.models.client import Models
 from kedge.models.keys.credentials import Credentials
+from kedge.models.selection.selector import ModelSelector
 from kedge.tools.port import Tool
 from kedge.tools.process.jobs import AllJobs
 
-Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
-LocalOf = Callable[[Path, Mapping[str, str], Tell], Local]
-"""What the machine has for a run in a directory, with these variables; how far a fetch is, is told."""
 Configure = Callable[[Path, Mapping[str, str]], Config]
 """What is configured in a directory for a caller with these variables; may read files."""
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     models: Models
-    chooser: Chooser
+    selector: ModelSelector
     credentials: Credentials
-    local: LocalOf
     environ: Mapping[str, str]  # of runs that came without one of their own
     configure: Configure
     data_dir: Path

@@ -18,8 +18,9 @@ from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.keys.check import check_key
 from kedge.models.keys.credentials import Credentials, checked, last_four
 from kedge.models.keys.file import Entry
-from kedge.models.providers import Provider, key_in, provider_of, providers
-from kedge.models.selection.selector import of_provider
+from kedge.models.provider_registry import configured_providers, find_provider
+from kedge.models.providers import Provider, find_env_key
+from kedge.models.selection.selector import select_default_model
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
 from kedge.protocol.bounds import MAX_KEY_CHARS
 from kedge.protocol.environment import WITHHELD
@@ -63,7 +64,7 @@ class Logins:
     async def listed(self, directory: Path, env: Mapping[str, str] | None = None) -> CredentialList:
         """Where keys come from, in the order in which they are looked for; variables are those of the server. `env` is
         what the configuration refers to, where that is another's."""
-        known = providers(await self._config(directory, self._environ if env is None else env))
+        known = configured_providers(await self._config(directory, self._environ if env is None else env))
         known = await asyncio.to_thread(extensions.with_packages, known)
         try:
             stored = await self._credentials.stored()
@@ -94,7 +95,7 @@ class Logins:
         if key := (settings.api_key or "").strip():
             end = None if key == WITHHELD else last_four(key)  # the configuration refers to a variable of the shell
             yield Credential(provider_id=name, source="config", last_four=end)
-        if found := key_in(provider, self._environ):
+        if found := find_env_key(provider, self._environ):
             yield Credential(provider_id=name, source="environment", variable=found[0], last_four=last_four(found[1]))
         if entry is not None:
             place, end = ("keyring", entry.last_four) if entry.keyring else ("file", last_four(entry.api_key.strip()))
@@ -105,10 +106,9 @@ class Logins:
     async def _check(self, provider: Provider, key: str, env: Mapping[str, str]) -> None:
         unchecked = f"store it unchecked with: kedge login {provider.id} --no-check"
         try:
-            endpoint = of_provider(provider, "", env).endpoint
+            endpoint = select_default_model(provider, "", env).endpoint
         except ConfigError as error:
             raise Invalid("bad_config", error.text) from error
-        assert endpoint is not None
         try:
             await check_key(self._models, msgspec.structs.replace(endpoint, api_key=key))
         except Transient as error:
@@ -131,12 +131,12 @@ def _at(base_url: str, provider: Provider, env: Mapping[str, str]) -> dict[str, 
 
 def _find(provider_id: str, config: Config) -> Provider:
     try:
-        provider = provider_of(provider_id, config)
+        provider = find_provider(provider_id, config)
     except ConfigError as error:  # of a package that is no good
         raise Invalid("unknown_provider", error.text) from error
     if provider is not None:
         return provider
-    known = providers(config)
+    known = configured_providers(config)
     named = f"{provider_id!r}" if _NAME.fullmatch(provider_id) else "of that name"
     raise Invalid("unknown_provider", f"there is no provider {named}; known are {', '.join(sorted(known))}")
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import msgspec
 
 from kedge.agent.api_keys import TurnKeys
-from kedge.agent.choosing import Choosing
 from kedge.agent.deps import Parts
 from kedge.agent.output_schema import OutputSchema
 from kedge.agent.step import ContextFull, Limits, Steps
@@ -21,6 +20,7 @@ from kedge.agent.tool_calls import Calls, Denied
 from kedge.agent.tool_context import TurnPlace
 from kedge.agent.tool_params import spec_of
 from kedge.agent.tool_results import known_files
+from kedge.agent.turn_models import TurnModels, choose_effort
 from kedge.agent.turn_state import (
     END_AT,
     Step,
@@ -34,7 +34,6 @@ from kedge.config.rules import BadRule
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import env_outside, possible
-from kedge.models.effort import effort_of
 from kedge.models.values import ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message
@@ -142,7 +141,7 @@ class _Turn:
             history=history if self._schema is None else self._schema.with_corrections(history, self._run_id),
             tools=hands.specs,
             max_output_tokens=endpoint.info.max_output_tokens,
-            effort=effort_of(endpoint, hands.place.config, self._ctx.effort),
+            effort=choose_effort(endpoint, hands.place.config, self._ctx.effort),
         )
 
     def _is_answer(self, step: Step, history: Sequence[Message]) -> bool:
@@ -182,12 +181,12 @@ class _Turn:
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
         # A command that prints a key, and whatever fetches a model, must not be found in the workspace.
         outside = await asyncio.to_thread(env_outside, env, ctx.directory)
-        keys = TurnKeys(ctx, parts.chooser, parts.credentials, outside, config)
-        choosing = Choosing(parts, ctx, outside, config)
-        chosen = await choosing.large(keys, is_first=len(history) == 1)
-        endpoint = chosen.endpoint
+        keys = TurnKeys(ctx, parts.selector, parts.credentials, outside, config)
+        models = TurnModels(parts, ctx, outside, config)
+        large = await models.select_large(keys, is_first=len(history) == 1)
+        endpoint = large.endpoint
         if config.agent.titles:
-            parts.titles.begin(ctx, history, lambda: choosing.small(chosen))
+            parts.titles.begin(ctx, history, lambda: models.select_small(large))
         place = TurnPlace(
             ctx,
             env=env,
@@ -200,7 +199,7 @@ class _Turn:
         place.hidden = judge.hidden
         place.sandbox = msgspec.structs.replace(place.sandbox, is_planning=judge.mode == "plan")
         tools = await self._tools(place, endpoint.info, judge.mode)
-        await choosing.tell_of_effort(endpoint, has_tools=bool(tools))
+        await models.report_ignored_effort(endpoint, has_tools=bool(tools))
         return _Hands(
             system=await self._system(place, endpoint.info, judge.mode, has_tools=bool(tools)),
             specs=[spec_of(tool) for tool in tools],

@@ -12,8 +12,7 @@ import msgspec
 
 from kedge.models import catalog
 from kedge.models.errors import ConfigError, Forgotten, ModelError, Refused, Transient
-from kedge.models.provider_errors import fault_of_answer
-from kedge.models.providers import NO_SETTINGS, url_variable
+from kedge.models.providers import NO_SETTINGS
 from kedge.models.proxy import ANY_WAY, Way
 from kedge.models.rejected_reasoning import StaleThoughts
 from kedge.models.values import (
@@ -26,9 +25,11 @@ from kedge.models.values import (
     StreamEnd,
     TextDelta,
     ToolCallDelta,
+    env_prefix,
 )
 from kedge.models.wires.decoding import EventTooLarge, SseReader
 from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.provider_errors import fault_of_answer
 from kedge.models.wires.registry import WIRES, Stream, Wire
 from kedge.models.wires.requests import writers
 
@@ -110,7 +111,7 @@ class Models:
         async with self._send(endpoint, wire.prepare_request(endpoint, request, self._said)) as answer:
             kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind in ("text/html", "application/json"):
-                setting = url_variable(endpoint.provider)
+                setting = endpoint.url_variable or f"{env_prefix(endpoint.provider)}_BASE_URL"
                 problem = f"{endpoint.host} answered with {kind}, not with a stream; check {setting}"
                 raise Refused("bad_response", problem)
             body = _Body(answer, wire.stream(endpoint, request), self._stall_s, self._clock)

@@ -16,7 +16,7 @@ import msgspec
 
 from kedge.config.schema import WireName
 from kedge.models.errors import ConfigError, ModelError, Refused
-from kedge.models.providers import BUILT_IN, LOCAL, Provider, checked_url
+from kedge.models.providers import BUILT_IN, LOCAL, Provider, check_base_url
 from kedge.models.values import Delta, Endpoint, HttpRequest, ModelInfo, StepRequest
 from kedge.models.wires import chat
 from kedge.models.wires.decoding import SseEvent
@@ -176,7 +176,7 @@ def _made(name: str, package: str, given: object) -> Extension:
     known = {each: getattr(data, each) for each in Data.__struct_fields__}
     made = Provider(id=name, extension=own, **known)
     if data.base_url is not None:
-        made = msgspec.structs.replace(made, base_url=checked_url(data.base_url, "base_url", made))
+        made = msgspec.structs.replace(made, base_url=check_base_url(data.base_url, "base_url", made))
     return Extension(made, package, **calls)
 
 

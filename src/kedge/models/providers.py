@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from kedge.config.schema import Config, ProviderConfig, WireName
+from kedge.config.schema import ProviderConfig, WireName
 from kedge.models.errors import ConfigError
-from kedge.models.values import ModelInfo
+from kedge.models.values import ModelInfo, env_prefix
 
 NO_SETTINGS = ProviderConfig()
 
@@ -41,11 +40,11 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key_variable(self) -> str:
         """The one to set."""
-        return self.key_variables[0] if self.key_variables else f"{_upper(self.id)}_API_KEY"
+        return self.key_variables[0] if self.key_variables else f"{env_prefix(self.id)}_API_KEY"
 
     @property
     def url_variable(self) -> str:
-        return self.url_name or f"{_upper(self.id)}_BASE_URL"
+        return self.url_name or f"{env_prefix(self.id)}_BASE_URL"
 
     @property
     def has_default(self) -> bool:
@@ -169,41 +168,13 @@ _VERSIONS: dict[WireName, str] = {"anthropic": "/v1", "gemini": "/v1beta"}  # th
 LOCAL = "local"  # the embedded model: no provider with an address
 
 
-def providers(config: Config) -> dict[str, Provider]:
-    """Every provider by its id, the built-in ones first; those of installed packages only where they are configured."""
-    known = {provider.id: provider for provider in BUILT_IN}
-    for name, settings in config.providers.items():
-        try:
-            provider = known.get(name) or _installed(name) or Provider(id=name)
-        except ConfigError:
-            continue  # its package is broken: whoever names it is told
-        if settings.wire:
-            provider = msgspec.structs.replace(provider, wire=settings.wire, wire_elsewhere=None, extension="")
-        known[name] = msgspec.structs.replace(provider, config=settings)
-    return known
-
-
-def provider_of(name: str, config: Config) -> Provider | None:
-    return providers(config).get(name) or _installed(name)
-
-
-def find(name: str, known: Mapping[str, Provider], wanted: str) -> Provider:
-    """The provider of that name; `wanted` is the model that was asked for. Packages are asked last: that takes time."""
-    if (provider := known.get(name) or _installed(name)) is not None:
-        return provider
-    near = difflib.get_close_matches(name, known, n=1)
-    guess = f", did you mean {near[0]!r}?" if near else ";"
-    problem = f"there is no provider {name!r}{guess} known are {_listed([*known, LOCAL])}"
-    raise ConfigError("bad_config", f"{problem}; a model of a server at OPENAI_BASE_URL is openai/{wanted}")
-
-
-def address(provider: Provider, env: Mapping[str, str]) -> str:
+def resolve_base_url(provider: Provider, env: Mapping[str, str]) -> str:
     """Where the provider is reached: as configured, by its variable, or its own."""
-    variable = setting(env, provider.url_variable)
+    variable = read_variable(env, provider.url_variable)
     if provider.config.base_url:
-        return checked_url(provider.config.base_url, f"providers.{provider.id}.base_url", provider)
+        return check_base_url(provider.config.base_url, f"providers.{provider.id}.base_url", provider)
     if variable is not None:
-        return checked_url(variable, provider.url_variable, provider)
+        return check_base_url(variable, provider.url_variable, provider)
     if provider.base_url is None:
         raise ConfigError(
             "bad_config",
@@ -212,56 +183,25 @@ def address(provider: Provider, env: Mapping[str, str]) -> str:
     return provider.base_url
 
 
-def wire_at(provider: Provider, url: str) -> WireName:
+def choose_wire(provider: Provider, url: str) -> WireName:
     """What it speaks there."""
     return provider.wire if url == provider.base_url else provider.wire_elsewhere or provider.wire
 
 
-def setting(env: Mapping[str, str], name: str) -> str | None:
+def read_variable(env: Mapping[str, str], name: str) -> str | None:
     """A variable that is set to nothing is not set."""
     return env.get(name, "").strip() or None
 
 
-def key_in(provider: Provider, env: Mapping[str, str]) -> tuple[str, str] | None:
+def find_env_key(provider: Provider, env: Mapping[str, str]) -> tuple[str, str] | None:
     """The variable that holds the provider's key, and the key."""
     for name in provider.key_variables or (provider.key_variable,):
-        if (key := setting(env, name)) is not None:
+        if (key := read_variable(env, name)) is not None:
             return name, key
     return None
 
 
-def key_variable(provider_id: str) -> str:
-    """The one to set for a provider that is known by its name alone."""
-    return _by_name(provider_id).key_variable
-
-
-def url_variable(provider_id: str) -> str:
-    """Likewise."""
-    return _by_name(provider_id).url_variable
-
-
-def _by_name(provider_id: str) -> Provider:
-    try:
-        return provider_of(provider_id, Config()) or Provider(id=provider_id)
-    except ConfigError:  # of a package that is broken
-        return Provider(id=provider_id)
-
-
-def _installed(name: str) -> Provider | None:
-    from kedge.models import extensions  # which knows of us
-
-    return extensions.provider(name)
-
-
-def _upper(provider_id: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in provider_id).upper()
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-def checked_url(url: str, source: str, provider: Provider) -> str:
+def check_base_url(url: str, source: str, provider: Provider) -> str:
     try:
         parts = urlsplit(url.strip())
         _ = parts.port  # is checked when it is asked for

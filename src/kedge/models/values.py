@@ -17,6 +17,11 @@ _EFFORTS: tuple[Effort, ...] = get_args(Effort)  # the least first
 EffortWithTools = Literal["any", "unset", "none"]
 
 
+def env_prefix(provider_id: str) -> str:
+    """Return the prefix of a provider's environment variables, for example `OPENAI`."""
+    return "".join(char if char.isalnum() else "_" for char in provider_id).upper()
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model. None: not known. Prices are in dollars for a million tokens."""
 
@@ -54,8 +59,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}
     info: ModelInfo = ModelInfo()
-    extension: str = ""  # whose own wire is spoken there, instead of one of ours
+    extension: str = ""  # name of the provider package whose own wire is used
     way: Way = Way()
+    key_variable: str = ""  # environment variables that error messages name; empty: as `env_prefix` makes them
+    url_variable: str = ""
 
     @property
     def name(self) -> str:

@@ -10,8 +10,10 @@ from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
+from kedge.config.schema import Config
 from kedge.models.client import Models
-from kedge.models.selection.selector import resolve
+from kedge.models.provider_registry import configured_providers
+from kedge.models.selection.selector import make_endpoint
 from kedge.models.values import (
     Delta,
     Endpoint,
@@ -55,8 +57,7 @@ async def models() -> AsyncGenerator[Models]:
 
 async def chosen(models: Models, url: str) -> Endpoint:
     """As a run has it that names only the provider."""
-    endpoint = resolve("llamacpp", {"LLAMACPP_BASE_URL": url}).endpoint
-    assert endpoint is not None
+    endpoint = make_endpoint(configured_providers(Config())["llamacpp"], "", {"LLAMACPP_BASE_URL": url})
     return await models.named(endpoint)
 
 

@@ -17,7 +17,8 @@ from kedge.config.schema import Config, ProviderConfig
 from kedge.models.errors import ConfigError
 from kedge.models.keys.command import KeyCommands
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
-from kedge.models.providers import Provider, providers
+from kedge.models.provider_registry import configured_providers
+from kedge.models.providers import Provider
 
 KEY = "planted.key.0123456789"
 LIMIT_S = 20.0
@@ -26,7 +27,7 @@ ENV = {"PATH": os.environ["PATH"]}
 
 def provider(api_key: str | None = None, api_key_command: str | None = None) -> Provider:
     settings = ProviderConfig(api_key=api_key, api_key_command=api_key_command)
-    return providers(Config(providers={"openai": settings}))["openai"]
+    return configured_providers(Config(providers={"openai": settings}))["openai"]
 
 
 def stored(tmp_path: Path, key: str = KEY, mode: int = 0o600) -> Path:

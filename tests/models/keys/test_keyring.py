@@ -18,7 +18,8 @@ from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import Credentials
 from kedge.models.keys.file import KeyFile
 from kedge.models.keys.keyring import INSTALL, KeyRing
-from kedge.models.providers import Provider, providers
+from kedge.models.provider_registry import configured_providers
+from kedge.models.providers import Provider
 from tests.support.keyrings import PLACE, FileKeyring, ForgetfulKeyring, SilentKeyring, TalkativeKeyring
 
 KEY, NEXT = "planted.key.0123456789", "next.planted.key.abcdef"
@@ -40,7 +41,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, backend: type[FileKeyring]) -> None:
 
 
 def openai() -> Provider:
-    return providers(Config())["openai"]
+    return configured_providers(Config())["openai"]
 
 
 def kept(ring: Path) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import cast
@@ -12,13 +11,13 @@ from typing import cast
 import pytest
 
 from kedge.config.schema import Config, ModelConfig, ProviderConfig
-from kedge.models.choose import Chooser
 from kedge.models.client import Models
 from kedge.models.embedded.models import Embedded
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.providers import BUILT_IN
 from kedge.models.selection.listing import Listing
 from kedge.models.selection.local_servers import LocalServer, LocalServers
+from kedge.models.selection.selector import ModelSelector
 from kedge.protocol.environment import WITHHELD
 from kedge.protocol.models import Offered, OfferedProvider
 from tests.support.model_server import ModelServer
@@ -51,7 +50,7 @@ def listing(
     credentials = Credentials(data_dir / CREDENTIALS_FILE if data_dir else None)
     embedded = cast("Embedded", Inside(is_there=has_inside))
     local = LocalServers(servers or [], ask_s=10.0)
-    return Listing(models, Chooser(credentials), credentials, embedded, local)
+    return Listing(models, ModelSelector(credentials, embedded, local))
 
 
 def of(offered: Offered, name: str) -> OfferedProvider:
@@ -160,28 +159,12 @@ async def test_servers_that_say_nothing_are_asked_all_at_once_and_not_waited_for
 
 
 @pytest.mark.parametrize("has_inside", [True, False])
-async def test_with_nothing_else_it_is_what_the_machine_has(models: Models, has_inside: bool) -> None:
-    offered = await listing(models, has_inside=has_inside).everything(NOBODY, Config(model=None))
+async def test_the_embedded_model_is_listed_and_usable_if_it_is_installed(models: Models, has_inside: bool) -> None:
+    offered = await listing(models, has_inside=has_inside).everything(NOBODY, Config())
     local = of(offered, "local")
     assert local.usable == has_inside
     assert names(local) == ["local/starter"]
-    if has_inside:
-        # An address that is set comes first, whether anybody answers or not; so it is with a run.
-        default = await listing(models, has_inside=True).default({}, Config())
-        assert default.name == "local/starter"
-    else:
-        assert "pip install" in local.why
-        default = await listing(models).default({}, Config())
-        assert default.name is None
-        assert "OPENAI_API_KEY" in default.why
-
-
-async def test_a_local_server_is_the_default_where_no_key_is_set(models: Models, model_server: ModelServer) -> None:
-    model_server.models = ("qwen3",)
-    server = LocalServer("ollama", "Ollama", model_server.port)
-    default = await listing(models, has_inside=True, servers=[server]).default({"PATH": os.environ["PATH"]}, Config())
-    assert default.name == "ollama/qwen3"
-    assert "Ollama answers on this machine" in default.why
+    assert ("pip install" in local.why) != has_inside
 
 
 async def test_a_mistake_in_an_address_is_told_where_it_belongs(models: Models) -> None:

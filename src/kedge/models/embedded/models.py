@@ -28,8 +28,7 @@ SCHEME = "local"  # of addresses that only our transport knows
 IDLE_S = 300.0  # a model that is asked again within minutes is there at once
 INSTALL = "pip install 'kedge[local]'"
 NOT_INSTALLED = f"local models need llama.cpp: install it with {INSTALL}"
-# For the first line of a run that got it without asking for it; it has to fit there.
-HONEST = "nothing else is set up; it knows very little: for real work connect a model ('kedge doctor' says how)"
+
 _GREEDY: dict[str, Any] = {"temperature": 0}  # the likeliest word is the best that so small a model has
 
 

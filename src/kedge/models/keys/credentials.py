@@ -16,7 +16,7 @@ from kedge.models.errors import ConfigError
 from kedge.models.keys.command import COMMAND_S, KeyCommands
 from kedge.models.keys.file import Entry, KeyFile
 from kedge.models.keys.keyring import KeyRing
-from kedge.models.providers import Provider, key_in
+from kedge.models.providers import Provider, find_env_key
 
 CREDENTIALS_FILE = "credentials.json"  # in the data directory, 0600
 SHOWN_CHARS = 4
@@ -103,7 +103,7 @@ class Credentials:
         configured = (provider.config.api_key or "").strip()
         if configured and configured not in refused:
             return checked(configured, f"providers.{provider.id}.api_key"), False
-        if (found := key_in(provider, env)) and found[1] not in refused:
+        if (found := find_env_key(provider, env)) and found[1] not in refused:
             return checked(found[1], found[0]), False
         if (stored := await self._of_login(provider.id, refused)) and stored not in refused:
             return checked(stored, f"the stored key of {provider.id}"), False

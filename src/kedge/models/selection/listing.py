@@ -13,14 +13,12 @@ import msgspec
 
 from kedge.config.schema import Config
 from kedge.models import catalog, extensions
-from kedge.models.choose import NO_MODEL, Chooser
 from kedge.models.client import Models
-from kedge.models.embedded.models import INSTALL, STARTER, Embedded
+from kedge.models.embedded.models import INSTALL, STARTER
 from kedge.models.errors import ModelError
-from kedge.models.keys.credentials import Credentials
-from kedge.models.providers import LOCAL, Provider, address, key_in, providers, setting
-from kedge.models.selection.local_servers import LocalServers
-from kedge.models.selection.selector import Choice, endpoint_of, resolve_small
+from kedge.models.provider_registry import configured_providers
+from kedge.models.providers import LOCAL, Provider, find_env_key, read_variable, resolve_base_url
+from kedge.models.selection.selector import ModelSelector, Selection, find_small, make_endpoint
 from kedge.models.values import ModelInfo
 from kedge.models.wires.requests import writers
 from kedge.protocol.environment import WITHHELD
@@ -30,47 +28,24 @@ ASK_S = 2.0  # a server that takes longer to say what it has is busy with someth
 _TINY = ModelInfo(input_price=0.0, output_price=0.0, images=False, tools=False, is_tiny=True)
 
 
-class Default(NamedTuple):
-    """The model of a run that names none; without a name where there is none to be had."""
-
-    name: str | None
-    why: str
-    choice: Choice | None = None
-
-
 class Listing:
-    def __init__(
-        self, models: Models, chooser: Chooser, credentials: Credentials, embedded: Embedded, servers: LocalServers
-    ) -> None:
+    def __init__(self, models: Models, selector: ModelSelector) -> None:
         self._models = models
-        self._chooser = chooser
-        self._credentials = credentials
-        self._embedded = embedded
-        self._servers = servers
-
-    async def default(self, env: Mapping[str, str], config: Config) -> Default:
-        """As a run finds it, but nothing is fetched, no command is run, and no key is shown to anybody."""
-        try:
-            choice = await self._chooser.choice(None, env, config)
-        except ModelError as error:
-            return Default(None, error.text)
-        if choice.endpoint is not None or choice.local:
-            return Default(choice.name, choice.why, choice)
-        for server in await self._servers.find():
-            return Default(f"{server.provider}/{server.models[0]}", server.why)
-        if self._embedded.is_available():
-            return Default(f"{LOCAL}/{STARTER}", choice.why)
-        return Default(None, NO_MODEL)
+        self._selector = selector
 
     async def everything(self, env: Mapping[str, str], config: Config) -> Offered:
         packages = await asyncio.to_thread(extensions.everything)
-        known = extensions.with_packages(providers(config))
+        known = extensions.with_packages(configured_providers(config))
         try:
-            stored, problem = set(await self._credentials.stored()), ""
+            stored, problem = set(await self._selector.credentials.stored()), ""
         except ModelError as error:  # whoever would need a login is told
             stored, problem = set[str](), error.text
-        default = await self.default(env, config)
-        small = _small(default, env, config)
+        try:
+            selection = await self._selector.find(None, env, config)
+            name, why = selection.endpoint.name, selection.description
+        except ModelError as error:
+            selection, name, why = None, None, error.text
+        small = _small(selection, env, config)
         asked = [self._offer(provider, env, stored, problem) for provider in known.values()]
         offers = [*await asyncio.gather(*asked), self._inside()]
         offers += [
@@ -78,7 +53,7 @@ class Listing:
             for name, each in packages.items()
             if not isinstance(each, Provider)
         ]
-        first = _first_of(default.name, offers)
+        first = _first_of(name, offers)
         second = None if first == f"{LOCAL}/{STARTER}" else _first_of(small, offers) or first
         roles: dict[str, list[Role]] = {}
         if first is not None:
@@ -88,7 +63,7 @@ class Listing:
         return Offered(
             model=first,
             small_model=second,
-            why=default.why,
+            why=why,
             catalog_date=catalog.catalog_date(),
             providers=[offer.told(roles) for offer in offers],
         )
@@ -96,7 +71,7 @@ class Listing:
     async def _offer(self, provider: Provider, env: Mapping[str, str], stored: Collection[str], problem: str) -> _Offer:
         models = _known(provider)
         try:
-            url = address(provider, env)
+            url = resolve_base_url(provider, env)
         except ModelError as error:
             return _Offer(provider, False, error.text, models)
         key = where_key_is(provider, env, stored)
@@ -113,8 +88,10 @@ class Listing:
         shown = {provider.key_variable, *provider.key_variables}
         keyless = {name: value for name, value in env.items() if name not in shown}  # who asks may have shown no key
         try:
-            endpoint = endpoint_of(provider, "", keyless)
-            own_key = None if provider.config.api_key_command else await self._credentials.key(provider, keyless)
+            endpoint = make_endpoint(provider, "", keyless)
+            own_key = (
+                None if provider.config.api_key_command else await self._selector.credentials.key(provider, keyless)
+            )
             own_key = None if own_key == WITHHELD else own_key  # the configuration refers to a variable of the shell
             await self._models.warm_up(endpoint.way)  # what we take to begin is not the server's
             async with asyncio.timeout(ASK_S):
@@ -132,7 +109,7 @@ class Listing:
 
     def _inside(self) -> _Offer:
         provider = Provider(id=LOCAL, title="inside", is_local=True, models={STARTER: _TINY})
-        if not self._embedded.is_available():
+        if not self._selector.has_embedded:
             return _Offer(provider, False, f"install it with {INSTALL}", {STARTER: "local"})
         why = "no key, no server; any GGUF file as local/PATH.gguf"
         return _Offer(provider, True, why, {STARTER: "local"})
@@ -188,21 +165,21 @@ def where_key_is(provider: Provider, env: Mapping[str, str], stored: Collection[
     """Where a provider's key comes from, in a few words; it is not looked at."""
     if provider.config.api_key:
         return f"providers.{provider.id}.api_key is set"
-    if (found := key_in(provider, env)) is not None:
+    if (found := find_env_key(provider, env)) is not None:
         return f"{found[0]} is set"
     if provider.id in stored:
         return "its key is stored"
     return f"providers.{provider.id}.api_key_command prints its key" if provider.config.api_key_command else None
 
 
-def _small(default: Default, env: Mapping[str, str], config: Config) -> str | None:
-    if default.choice is None or default.choice.endpoint is None:
-        return setting(env, "KEDGE_SMALL_MODEL") or config.small_model
+def _small(large: Selection | None, env: Mapping[str, str], config: Config) -> str | None:
+    if large is None or large.provider is None:
+        return read_variable(env, "KEDGE_SMALL_MODEL") or config.small_model
     try:
-        choice = resolve_small(default.choice.endpoint, env, config)
+        small = find_small(large.endpoint, env, config)
     except ModelError:
         return None
-    return choice.name if choice else None
+    return small.endpoint.name if small else None
 
 
 def _first_of(name: str | None, offers: Iterable[_Offer]) -> str | None:

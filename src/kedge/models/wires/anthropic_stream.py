@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from kedge.models.provider_errors import fault_of_event
 from kedge.models.values import (
     BlockEnd,
     Delta,
@@ -21,6 +20,7 @@ from kedge.models.values import (
 )
 from kedge.models.wires.call_ids import StepIds
 from kedge.models.wires.decoding import SseEvent, fields_of, is_count, json_reader
+from kedge.models.wires.provider_errors import fault_of_event
 from kedge.protocol.messages import FinishReason
 
 _FINISH_REASONS: dict[str, FinishReason] = {

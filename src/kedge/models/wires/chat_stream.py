@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import msgspec
 
-from kedge.models.provider_errors import fault_of_event
 from kedge.models.values import (
     Delta,
     Endpoint,
@@ -22,6 +21,7 @@ from kedge.models.values import (
 from kedge.models.wires.call_ids import StepIds
 from kedge.models.wires.chat import DETAILS_FIELD, EXTRA_FIELD, REASONING_FIELD, THINKING_PART
 from kedge.models.wires.decoding import SseEvent, count, fields_of, json_reader
+from kedge.models.wires.provider_errors import fault_of_event
 from kedge.protocol.messages import FinishReason
 
 _FINISH_REASONS: dict[str, FinishReason] = {

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from kedge.models.errors import Refused, Transient
-from kedge.models.provider_errors import fault_of_event
 from kedge.models.values import (
     BlockEnd,
     Delta,
@@ -24,6 +23,7 @@ from kedge.models.values import (
 from kedge.models.wires.call_ids import StepIds
 from kedge.models.wires.decoding import SseEvent, count, fields_of, json_reader
 from kedge.models.wires.gemini import mark
+from kedge.models.wires.provider_errors import fault_of_event
 from kedge.protocol.messages import FinishReason
 
 _FINISH_REASONS: dict[str, FinishReason] = {

@@ -7,7 +7,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from kedge.models.errors import ModelError, Refused
-from kedge.models.provider_errors import fault_of_event
 from kedge.models.values import (
     BlockEnd,
     Delta,
@@ -22,6 +21,7 @@ from kedge.models.values import (
 )
 from kedge.models.wires.call_ids import StepIds
 from kedge.models.wires.decoding import SseEvent, count, fields_of, json_reader
+from kedge.models.wires.provider_errors import fault_of_event
 from kedge.models.wires.responses import Mark
 from kedge.protocol.messages import FinishReason
 

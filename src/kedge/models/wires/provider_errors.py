@@ -12,8 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from kedge.models.errors import Code, Forgotten, ModelError, Refused, Transient
-from kedge.models.providers import key_variable, url_variable
-from kedge.models.values import Endpoint
+from kedge.models.values import Endpoint, env_prefix
 from kedge.models.wires.decoding import fields_of
 
 MAX_WORDS = 500  # of a provider's explanation: enough to act on
@@ -176,16 +175,18 @@ def _with_hint(text: str, code: Code, endpoint: Endpoint) -> str:
 
 def _hint_of_place(code: Code, endpoint: Endpoint) -> str | None:
     """What to look at depends on whose model it is."""
+    prefix = env_prefix(endpoint.provider)
     match code:
         case "auth" if endpoint.api_key is None:
-            return f"it wants a key; set {key_variable(endpoint.provider)}, or run: kedge login {endpoint.provider}"
+            variable = endpoint.key_variable or f"{prefix}_API_KEY"
+            return f"it needs an API key; set {variable}, or run: kedge login {endpoint.provider}"
         case "auth":
-            variable = key_variable(endpoint.provider)
-            return f"the key was refused; check {variable}, or run: kedge login {endpoint.provider}"
+            variable = endpoint.key_variable or f"{prefix}_API_KEY"
+            return f"the API key was rejected; check {variable}, or run: kedge login {endpoint.provider}"
         case "model_not_found" if endpoint.provider == "ollama":
             return f"get the model with: ollama pull {endpoint.model}"
         case "model_not_found":
-            return f"check the model's name and {url_variable(endpoint.provider)}"
+            return f"check the model's name and {endpoint.url_variable or f'{prefix}_BASE_URL'}"
         case _:
             return None
 

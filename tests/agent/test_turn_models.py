@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from kedge.agent.turn_models import choose_effort, explain_ignored_effort
 from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
 from kedge.models import catalog
-from kedge.models.effort import effort_of, why_not_passed_on
 from kedge.models.providers import NO_SETTINGS
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
 from kedge.models.wires import chat
@@ -35,7 +35,7 @@ def test_an_effort_is_asked_only_of_a_model_that_takes_it(
 ) -> None:
     settings = ProviderConfig(models={model: ModelConfig(reasoning_effort=own)} if own else {})
     config = Config(reasoning_effort=general, providers={"p": settings})
-    assert effort_of(endpoint(model, settings), config) == expected
+    assert choose_effort(endpoint(model, settings), config) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_the_chat_wire_says_of_effort_what_the_model_takes(
     tools = [ToolSpec("look", "Looks.", {"type": "object"})] if has_tools else []
     request = StepRequest(system="s", history=[], tools=tools, effort=effort)
     assert json.loads(chat.prepare_request(endpoint(model), request).body).get("reasoning_effort") == sent
-    lost = None if effort is None else why_not_passed_on(endpoint(model), effort, has_tools=has_tools)
+    lost = None if effort is None else explain_ignored_effort(endpoint(model), effort, has_tools=has_tools)
     assert (lost is not None) == (effort is not None and sent in (None, "none")), "it is told where it is in vain"

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kedge.models.errors import Forgotten, Refused, Transient
-from kedge.models.provider_errors import fault_of_answer, fault_of_event
 from kedge.models.values import Endpoint
+from kedge.models.wires.provider_errors import fault_of_answer, fault_of_event
 
 KEY = "sk-proj-0123456789abcdef"
 ENDPOINT = Endpoint(provider="openai", model="m", base_url="https://models.test/v1", api_key=KEY)
@@ -49,10 +49,10 @@ def test_what_may_pass_is_told_apart(status: int, error: Any, code: str) -> None
 @pytest.mark.parametrize(
     ("provider", "key", "status", "hint"),
     [
-        ("openai", KEY, 401, "the key was refused; check OPENAI_API_KEY, or run: kedge login openai"),
+        ("openai", KEY, 401, "OPENAI_API_KEY, or run: kedge login openai"),
         ("anthropic", KEY, 401, "check ANTHROPIC_API_KEY, or run: kedge login anthropic"),
         ("my-proxy", KEY, 403, "check MY_PROXY_API_KEY, or run: kedge login my-proxy"),
-        ("anthropic", None, 401, "it wants a key; set ANTHROPIC_API_KEY, or run: kedge login anthropic"),
+        ("anthropic", None, 401, "ANTHROPIC_API_KEY, or run: kedge login anthropic"),
         ("anthropic", KEY, 404, "check the model's name and ANTHROPIC_BASE_URL"),
         ("ollama", None, 404, "ollama pull m"),
         ("anthropic", KEY, 402, "check its billing"),
