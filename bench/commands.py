@@ -48,12 +48,12 @@ async def measure_sandbox(hands: Hands) -> None:
     rows = [(Samples(f"held by {config.mode}"), config) for config in configs]
     for _ in range(ROUNDS):
         with without.timed():
-            await hands.wants("bash", command="true")
+            await hands.list_access("bash", command="true")
             await hands.call("bash", command="true")
         for samples, config in rows:
             hands.sandbox = Sandbox(config=config, directory=hands.directory, scratch=hands.scratch, env=hands.env)
             with samples.timed():
-                await hands.wants("bash", command="true")
+                await hands.list_access("bash", command="true")
                 await hands.call("bash", command="true")
         hands.sandbox = bare
     print_latencies(f"one command, held, {ROUNDS} rounds", [without, *(samples for samples, _ in rows)])

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from measure import Samples, noise_told, print_table, wait_quiet
 
-from kedge.tools.builtin.edit import EDIT
-from kedge.tools.builtin.glob import GLOB
-from kedge.tools.builtin.grep import GREP
+from kedge.tools.builtin.edit import TOOL as EDIT
+from kedge.tools.builtin.glob import TOOL as GLOB
+from kedge.tools.builtin.grep import TOOL as GREP
 from kedge.tools.port import Tool
 from kedge.tools.search.ripgrep import program
 from kedge.tools.text.text_file import digest_of

@@ -9,8 +9,9 @@ import msgspec
 
 from kedge.engine.scripted import Gates
 from kedge.protocol.messages import Image
+from kedge.protocol.tools import Changes, ToolFacts
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.port import Access, ListAccess, Output, Run, Tool, ToolContext, ToolScope
 
 
 class NamedTool(Tool, frozen=True, kw_only=True):
@@ -29,6 +30,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gate: str = ""
 
 
+def make_tool(name: str, run: Run, changes: Changes = "anything", *, list_access: ListAccess | None = None) -> Tool:
+    return NamedTool(facts=ToolFacts(name, changes), params=Params, run=run, list_access=list_access)
+
+
 class Hands:
     """`told` is what happened, in order: "peek a begins", "peek a ends"."""
 
@@ -40,15 +45,15 @@ class Hands:
     @property
     def tools(self) -> Sequence[Tool]:
         return (
-            NamedTool(name="peek", params=Params, run=self._at_work("peek"), is_read_only=True),
-            NamedTool(name="poke", params=Params, run=self._at_work("poke")),
-            NamedTool(name="risk", params=Params, run=self._at_work("risk"), wants=wants),
-            NamedTool(name="look", params=Params, run=self._at_work("look"), wants=wants, is_read_only=True),
-            NamedTool(name="picture", params=Params, run=picture, is_read_only=True),
-            NamedTool(name="boom", params=Params, run=boom),
-            NamedTool(name="refuse", params=Params, run=refuse),
-            NamedTool(name="flood", params=Params, run=flood),
-            NamedTool(name="helper", params=Params, run=helper, is_read_only=True),
+            make_tool("peek", self._at_work("peek"), "nothing"),
+            make_tool("poke", self._at_work("poke")),
+            make_tool("risk", self._at_work("risk"), list_access=list_access),
+            make_tool("look", self._at_work("look"), "nothing", list_access=list_access),
+            make_tool("picture", picture, "nothing"),
+            make_tool("boom", boom),
+            make_tool("refuse", refuse),
+            make_tool("flood", flood),
+            make_tool("helper", helper, "nothing"),
         )
 
     def _at_work(self, name: str):
@@ -65,8 +70,8 @@ class Hands:
         return run
 
 
-async def wants(_place: Place, params: Params) -> Sequence[Want]:
-    return (Want(kind="execute", subject=params.text, description=f"risk {params.text}"),)
+async def list_access(_place: ToolScope, params: Params) -> Sequence[Access]:
+    return (Access(kind="execute", subject=params.text, description=f"risk {params.text}"),)
 
 
 async def picture(_ctx: ToolContext, params: Params) -> Output:

@@ -9,7 +9,7 @@ import pytest
 
 from kedge.config.schema import WireName
 from kedge.protocol.runs import RunOptions
-from kedge.tools.builtin.agent import AGENT
+from kedge.tools.builtin.agent import TOOL as AGENT
 from tests.agent.hands import Hands
 from tests.agent.pilot import KEY, Pilot
 from tests.agent.test_tool_rounds import call

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from kedge.agent.tool_params import decoded, input_schema
-from kedge.tools.builtin.bash import BASH
-from kedge.tools.builtin.ls import LS
-from kedge.tools.builtin.multiedit import MULTIEDIT
-from kedge.tools.builtin.question import QUESTION
-from kedge.tools.builtin.todos import TODOS
-from kedge.tools.builtin.view import VIEW
-from kedge.tools.builtin.write import WRITE
+from kedge.tools.builtin.bash import TOOL as BASH
+from kedge.tools.builtin.ls import TOOL as LS
+from kedge.tools.builtin.multiedit import TOOL as MULTIEDIT
+from kedge.tools.builtin.question import TOOL as QUESTION
+from kedge.tools.builtin.todos import TOOL as TODOS
+from kedge.tools.builtin.view import TOOL as VIEW
+from kedge.tools.builtin.write import TOOL as WRITE
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 

@@ -12,7 +12,7 @@ from kedge.agent.tool_calls import DENIED
 from kedge.agent.turn_state import last_step
 from kedge.protocol.messages import Finish, FinishReason, Message, Part, Role, ToolCall, ToolResult
 from kedge.tools.port import Output, ToolContext
-from tests.agent.hands import Hands, NamedTool, Params
+from tests.agent.hands import Hands, Params, make_tool
 from tests.agent.pilot import Pilot
 from tests.agent.test_tool_rounds import call, results, rounds
 from tests.support.harness import Kedge
@@ -71,7 +71,7 @@ async def test_a_tool_that_swallows_its_cancellation_does_not_hold_up_the_end(
                 continue
         return Output(content="too late")
 
-    stubborn = NamedTool(name="stubborn", params=Params, run=run)
+    stubborn = make_tool("stubborn", run)
     model_server.on(rounds([call("stubborn", text="a")]))
     async with Pilot(kedge, model_server.base_url, tools=[stubborn]) as pilot:
         session = await kedge.session()
@@ -88,7 +88,7 @@ async def test_a_tool_that_is_cancelled_from_inside_is_a_result(kedge: Kedge, mo
     async def run(_ctx: ToolContext, _params: Params) -> Output:
         raise asyncio.CancelledError
 
-    broken = NamedTool(name="broken", params=Params, run=run, is_read_only=True)
+    broken = make_tool("broken", run, "nothing")
     model_server.on(rounds([call("broken", text="a"), call("broken", text="b")]))
     async with Pilot(kedge, model_server.base_url, tools=[broken]) as pilot:
         session = await kedge.session()

@@ -14,7 +14,7 @@ from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Finish, Message, Part, Role, Text, ToolResult, text_of
 from kedge.protocol.runs import RunOptions, Usage
 from kedge.tools.port import Output, ToolContext
-from tests.agent.hands import Hands, NamedTool, Params
+from tests.agent.hands import Hands, Params, make_tool
 from tests.agent.pilot import Pilot, reason_of
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
@@ -317,7 +317,7 @@ async def test_the_list_of_todos_is_carried_word_for_word(kedge: Kedge, model_se
         Plan(tool_calls=(PlannedCall("todos", {"text": "mend the dates"}),), input_tokens=9_500),
         Plan(text="finished"),
     ]
-    tool = NamedTool(name="todos", params=Params, run=todos)
+    tool = make_tool("todos", todos)
     async with Pilot(kedge, model_server.base_url, tools=[tool]) as pilot:
         limited(pilot, WINDOW)
         session_id = await kedge.session()

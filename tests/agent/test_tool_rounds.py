@@ -16,11 +16,11 @@ from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.runs import Usage
-from kedge.tools.builtin.grep import GREP
-from kedge.tools.builtin.view import VIEW
-from kedge.tools.builtin.write import WRITE
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from tests.agent.hands import Hands, NamedTool, Params
+from kedge.tools.builtin.grep import TOOL as GREP
+from kedge.tools.builtin.view import TOOL as VIEW
+from kedge.tools.builtin.write import TOOL as WRITE
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from tests.agent.hands import Hands, Params, make_tool
 from tests.agent.pilot import KEY, Pilot, reason_of
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
@@ -244,7 +244,7 @@ async def test_what_a_tool_says_for_programs_is_kept_as_it_is(kedge: Kedge, mode
     async def run(_ctx: ToolContext, _params: Params) -> Output:
         return Output(content="", metadata=metadata)
 
-    telling = NamedTool(name="telling", params=Params, run=run)
+    telling = make_tool("telling", run)
     model_server.on(rounds([call("telling", text="a")]))
     async with Pilot(kedge, model_server.base_url, tools=[telling]) as pilot:
         session = await kedge.session()
@@ -412,16 +412,16 @@ async def test_a_call_touches_the_path_that_was_judged_wherever_a_link_leads_by_
     link = directory / "link"
 
     def swapped(tool: Tool) -> Tool:
-        async def wants(place: Place, params: Any) -> Sequence[Want]:
+        async def list_access(place: ToolScope, params: Any) -> Sequence[Access]:
             link.unlink(missing_ok=True)
             link.symlink_to("inside")
-            assert tool.wants is not None
-            wanted = await tool.wants(place, params)
+            assert tool.list_access is not None
+            wanted = await tool.list_access(place, params)
             link.unlink()
             link.symlink_to(outside)
             return wanted
 
-        return msgspec.structs.replace(tool, wants=wants)
+        return msgspec.structs.replace(tool, list_access=list_access)
 
     model_server.on(
         rounds(

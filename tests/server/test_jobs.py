@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from kedge.protocol.sessions import Job, JobList
-from kedge.tools.builtin.bash import BASH, BashParams
+from kedge.tools.builtin.bash import TOOL as BASH
+from kedge.tools.builtin.bash import BashParams
 from tests.server.client import LIMIT_S, done
 from tests.server.conftest import short_dir
 from tests.server.inside import Inside, serving

@@ -15,7 +15,7 @@ from kedge.engine.processes import cgroups, process_groups
 from kedge.protocol.requests import Answer
 from kedge.store.port import LeftProcess
 from kedge.tools import registry
-from kedge.tools.port import Output, RunAs, Tool, Want
+from kedge.tools.port import Access, Output, RunAs, Tool
 from kedge.tools.process.jobs import Jobs
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.support.reaping import reaped
@@ -61,11 +61,11 @@ class Hands:
         self.directory = (root / "workspace").resolve()
         self.directory.mkdir()
         self.scratch = root / "scratch"
-        self.judged_path: Path | None = None
-        self.hidden: Callable[[str], bool] | None = None
+        self.approved_path: Path | None = None
+        self.is_hidden: Callable[[str], bool] | None = None
         self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
-        self.readable: tuple[str, ...] = ()
+        self.readable_paths: tuple[str, ...] = ()
         self.env: Mapping[str, str] = {**os.environ, "HOME": str(root / "home")}
         self.config = Config()
         self.sandbox = Sandbox(config=self.config.sandbox, directory=self.directory, scratch=self.scratch, env=self.env)
@@ -96,7 +96,7 @@ class Hands:
         return Group(self, record)
 
     @contextlib.asynccontextmanager
-    async def changing(
+    async def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AsyncGenerator[None]:
         """There is nobody who keeps versions; that a tool says what it changes can be seen."""
@@ -112,10 +112,10 @@ class Hands:
         tool = TOOLS[tool_name]
         return await tool.run(self, msgspec.convert(params, tool.params))
 
-    async def wants(self, tool_name: str, **params: object) -> list[Want]:
+    async def list_access(self, tool_name: str, **params: object) -> list[Access]:
         tool = TOOLS[tool_name]
-        assert tool.wants is not None
-        return list(await tool.wants(self, msgspec.convert(params, tool.params)))
+        assert tool.list_access is not None
+        return list(await tool.list_access(self, msgspec.convert(params, tool.params)))
 
     async def said(self, words: str) -> None:
         """Until this was shown live."""

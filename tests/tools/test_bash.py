@@ -53,7 +53,7 @@ async def test_other_directories_are_refused(hands: Hands, given: str) -> None:
     with pytest.raises(ToolError):
         await hands.call("bash", command="pwd", working_dir=given)
     with pytest.raises(ToolError):
-        await hands.wants("bash", command="pwd", working_dir=given)
+        await hands.list_access("bash", command="pwd", working_dir=given)
 
 
 async def test_a_workspace_that_is_gone_is_told(hands: Hands) -> None:
@@ -132,9 +132,9 @@ async def test_long_output_is_cut_in_the_middle_and_the_whole_is_in_a_file(hands
     assert saved.stat().st_mode & 0o777 == 0o600
     shown = await hands.call("view", path=str(saved), offset=50_000, limit=1)
     assert shown.content.splitlines()[0] == " 50000\t50000"
-    [want] = await hands.wants("view", path=str(saved))
+    [access] = await hands.list_access("view", path=str(saved))
     judge = Judge(PermissionsConfig(), RunOptions(), "ask", directory=hands.directory, scratch=hands.scratch)
-    assert isinstance(judge.judge("view", want), Allow), "what was put aside for the model needs no leave"
+    assert isinstance(judge.judge("view", access), Allow), "what was put aside for the model needs no leave"
 
 
 async def test_short_output_needs_no_file(hands: Hands) -> None:
@@ -258,7 +258,7 @@ async def test_commands_that_cannot_be_run_are_refused(hands: Hands, command: st
 
 @pytest.mark.parametrize("char", ["\x00", "\x07", "\x08", "\r", "\x1b", "\x7f", "\x85", "\x9b"])
 async def test_a_command_with_a_control_character_is_refused_before_anybody_is_asked(hands: Hands, char: str) -> None:
-    for attempt in (hands.wants, hands.call):
+    for attempt in (hands.list_access, hands.call):
         with pytest.raises(ToolError, match="printf"):
             await attempt("bash", command=f"touch pwned # {char}$ ls -la")
     assert not (hands.directory / "pwned").exists()
@@ -271,9 +271,9 @@ async def test_a_command_over_several_lines_with_tabs_runs(hands: Hands) -> None
 
 
 async def test_leave_is_asked_for_the_command_as_it_is(hands: Hands) -> None:
-    [want] = await hands.wants("bash", command="rm -rf build", description="clean up")
-    assert (want.kind, want.subject, want.description) == ("execute", "rm -rf build", "run rm -rf build")
-    assert want.params == {"command": "rm -rf build", "working_dir": ".", "description": "clean up"}
+    [access] = await hands.list_access("bash", command="rm -rf build", description="clean up")
+    assert (access.kind, access.subject, access.description) == ("execute", "rm -rf build", "run rm -rf build")
+    assert access.params == {"command": "rm -rf build", "working_dir": ".", "description": "clean up"}
 
 
 async def test_a_disk_that_fails_loses_the_file_and_nothing_else(hands: Hands) -> None:

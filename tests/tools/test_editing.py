@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from kedge.tools.builtin.edit import EDIT
-from kedge.tools.builtin.multiedit import MULTIEDIT, OneEdit
-from kedge.tools.builtin.write import WRITE, plan
+from kedge.tools.builtin.edit import TOOL as EDIT
+from kedge.tools.builtin.multiedit import TOOL as MULTIEDIT
+from kedge.tools.builtin.multiedit import OneEdit
+from kedge.tools.builtin.write import TOOL as WRITE
+from kedge.tools.builtin.write import plan
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
 from kedge.tools.text.edit_plan import written
@@ -23,9 +25,9 @@ from tests.tools.hands import Hands
 async def call(tool: Tool, hands: Hands, **params: Any) -> Output:
     """As the agent does it: what it wants is told first, then it runs, and what it learnt is remembered."""
     given = tool.params(**params)
-    assert tool.wants is not None
-    wants = await tool.wants(hands, given)
-    assert [want.kind for want in wants] == ["write"]
+    assert tool.list_access is not None
+    accesses = await tool.list_access(hands, given)
+    assert [access.kind for access in accesses] == ["write"]
     output = await tool.run(hands, given)
     hands.known_files.update((output.metadata or {}).get("files", {}))
     return output

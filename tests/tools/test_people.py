@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from kedge.protocol.requests import Answer
-from kedge.tools.builtin.agent import AGENT
-from kedge.tools.builtin.question import QUESTION
-from kedge.tools.builtin.todos import TODOS
+from kedge.tools.builtin.agent import TOOL as AGENT
+from kedge.tools.builtin.question import TOOL as QUESTION
+from kedge.tools.builtin.todos import TOOL as TODOS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
 from tests.tools.hands import Hands
@@ -21,8 +21,8 @@ async def call(tool: Tool, hands: Hands, **params: Any) -> Output:
 
 
 def asked(**params: Any) -> list[dict[str, Any]]:
-    assert QUESTION.asks is not None
-    return QUESTION.asks(msgspec.convert(params, QUESTION.params))
+    assert QUESTION.list_questions is not None
+    return QUESTION.list_questions(msgspec.convert(params, QUESTION.params))
 
 
 async def test_the_list_is_shown_and_kept_with_the_result(hands: Hands) -> None:

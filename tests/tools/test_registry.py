@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from kedge.config.rules import KINDS
-from kedge.config.rules import TOOLS as WITH_RULES
-from kedge.tools.registry import TOOLS, tools_for
+from pathlib import Path
 
-NAMES = [tool.name for tool in TOOLS]
+from kedge.tools import builtin
+from kedge.tools.registry import TOOLS, select_tools
 
 
-def test_a_rule_can_be_written_for_every_tool_and_for_no_other() -> None:
-    assert len(set(NAMES)) == len(NAMES)
-    assert {*KINDS, *WITH_RULES} - {"read"} == set(NAMES)  # `read` is all that reads
+def test_every_module_of_builtin_is_registered() -> None:
+    directory = Path(builtin.__file__).parent
+    modules = {path.stem for path in directory.glob("*.py")} - {"__init__"}
+    assert modules == {path.stem for path in directory.glob("*.md")} == {tool.name for tool in TOOLS}
 
 
 def test_a_run_that_plans_has_no_tool_that_only_changes_something() -> None:
-    offered = {tool.name for tool in tools_for("prompt", "ask", "plan")}
-    assert {tool.name for tool in TOOLS if tool.is_read_only} <= offered
-    assert not {"edit", "multiedit", "write", "download", "job_kill"} & offered
+    offered = {tool.name for tool in select_tools("prompt", "ask", "plan")}
+    assert {tool.name for tool in TOOLS if tool.is_read_only} | {"bash", "todos", "question"} == offered
+    assert offered - {tool.name for tool in select_tools("prompt", "ask", "plan", can_sandbox=False)} == {"bash"}
+
+
+def test_a_sub_agent_has_the_tools_that_change_nothing_and_starts_no_agent() -> None:
+    offered = {tool.name for tool in select_tools("agent", "ask", "ask")}
+    assert offered == {"view", "ls", "glob", "grep", "job_output", "fetch"}
+
+
+def test_only_a_run_that_a_person_answers_can_ask_questions() -> None:
+    for permissions in ("allow", "deny"):
+        assert {tool.name for tool in TOOLS} - {tool.name for tool in select_tools("prompt", permissions, "ask")} == {
+            "question"
+        }

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kedge.config.schema import PermissionsConfig
 from kedge.protocol.runs import RunOptions
-from kedge.tools.builtin.glob import GLOB
-from kedge.tools.builtin.grep import GREP
-from kedge.tools.builtin.ls import LS
+from kedge.tools.builtin.glob import TOOL as GLOB
+from kedge.tools.builtin.grep import TOOL as GREP
+from kedge.tools.builtin.ls import TOOL as LS
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
@@ -44,9 +44,9 @@ async def call(tool: Tool, place: Hands, **params: Any) -> str:
     return (await tool.run(place, tool.params(**params))).content
 
 
-async def wants(tool: Tool, place: Hands, **params: Any) -> list[str]:
-    assert tool.wants is not None
-    return [want.subject for want in await tool.wants(place, tool.params(**params))]
+async def list_access(tool: Tool, place: Hands, **params: Any) -> list[str]:
+    assert tool.list_access is not None
+    return [access.subject for access in await tool.list_access(place, tool.params(**params))]
 
 
 async def test_glob_finds_at_any_depth_the_newest_first(place: Hands) -> None:
@@ -175,9 +175,9 @@ async def test_where_it_searches_is_told(place: Hands) -> None:
     (outside / "a.py").write_text("needle")
     (place.directory / "link").symlink_to(outside)
     for tool, params in [(GLOB, {"pattern": "*"}), (GREP, {"pattern": "needle"}), (LS, {})]:
-        assert await wants(tool, place, **params) == [str(place.directory)]
-        assert await wants(tool, place, path="../outside", **params) == [str(outside)]
-        assert await wants(tool, place, path="link", **params) == [str(outside)]
+        assert await list_access(tool, place, **params) == [str(place.directory)]
+        assert await list_access(tool, place, path="../outside", **params) == [str(outside)]
+        assert await list_access(tool, place, path="link", **params) == [str(outside)]
     assert f"{outside}/a.py" in await call(GREP, place, pattern="needle", path="link")
 
 
@@ -205,7 +205,7 @@ async def test_ls_tells_ignored_files_from_none(place: Hands) -> None:
     for name in ("logs", "build"):
         assert (await call(LS, place, path=name)).startswith(f"{name}: 0 files (what is in it is ignored")
     assert await call(LS, place, path="empty") == "empty: 0 files"
-    place.hidden = lambda path: path.endswith("a.log")
+    place.is_hidden = lambda path: path.endswith("a.log")
     assert await call(LS, place, path="logs") == "logs: 0 files"
 
 
@@ -274,7 +274,7 @@ async def _files(place: Hands, pattern: str | None = None) -> list[str]:
 async def test_what_a_rule_forbids_to_read_is_not_found_either(place: Hands) -> None:
     tree(place, **{"open.txt": "needle", "private/plans.txt": "needle"})
     denied = PermissionsConfig(deny=("view(private/**)",))
-    place.hidden = Judge(denied, RunOptions(), "ask", directory=place.directory).hidden
+    place.is_hidden = Judge(denied, RunOptions(), "ask", directory=place.directory).hidden
     assert await call(GREP, place, pattern="needle", files_only=True) == "1 matching line in 1 file.\n\nopen.txt"
     assert await call(GLOB, place, pattern="*.txt") == "open.txt"
     assert "plans" not in await call(LS, place, depth=3)

@@ -82,13 +82,13 @@ class Place:
         """As the agent calls it: what it wants is judged, and then it runs with the path that was judged."""
         tool = TOOLS[name]
         params = msgspec.convert(given, tool.params)
-        assert tool.wants is not None
-        self.hands.judged_path = None
+        assert tool.list_access is not None
+        self.hands.approved_path = None
         try:
-            wants = await tool.wants(self.hands, params)
-            if not all(isinstance(self.judge.judge(name, want), Allow) for want in wants):
+            accesses = await tool.list_access(self.hands, params)
+            if not all(isinstance(self.judge.judge(name, access), Allow) for access in accesses):
                 return "asked"
-            self.hands.judged_path = Path(wants[0].subject)
+            self.hands.approved_path = Path(accesses[0].subject)
             output = await tool.run(self.hands, params)
         except ToolError as error:
             output = Output(content=error.text, is_error=True)
@@ -164,13 +164,13 @@ async def test_a_download_is_not_led_out_of_the_workspace(hands: Hands, tmp_path
 
 async def saved(place: Place, tool: Tool, given: dict[str, str]) -> str:
     params = msgspec.convert(given, tool.params)
-    assert tool.wants is not None
-    place.hands.judged_path = None
+    assert tool.list_access is not None
+    place.hands.approved_path = None
     try:
-        _, write = await tool.wants(place.hands, params)
+        _, write = await tool.list_access(place.hands, params)
         if not isinstance(place.judge.judge("download", write), Allow):
             return "asked"
-        place.hands.judged_path = Path(write.subject)
+        place.hands.approved_path = Path(write.subject)
         await tool.run(place.hands, params)
     except ToolError:
         return "failed"

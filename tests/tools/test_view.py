@@ -257,11 +257,11 @@ async def test_it_tells_what_is_read_wherever_the_path_seems_to_lead(hands: Hand
     (hands.directory / "inside").touch()
     (hands.directory / "sub").mkdir()
     for path in (str(outside), "../outside.txt", "link", "sub/../../outside.txt", "~/../outside.txt"):
-        [want] = await hands.wants("view", path=path)
-        assert (want.kind, want.subject) == ("read", str(outside))
+        [access] = await hands.list_access("view", path=path)
+        assert (access.kind, access.subject) == ("read", str(outside))
     for path in ("inside", "sub/../inside", str(hands.directory / "inside")):
-        [want] = await hands.wants("view", path=path)
-        assert (want.kind, want.subject) == ("read", str(hands.directory / "inside"))
+        [access] = await hands.list_access("view", path=path)
+        assert (access.kind, access.subject) == ("read", str(hands.directory / "inside"))
 
 
 async def test_the_home_is_the_callers(hands: Hands, tmp_path: Path) -> None:

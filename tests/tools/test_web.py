@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 
 from kedge.config.schema import Config, FetchConfig
 from kedge.tools.builtin import download
-from kedge.tools.builtin.download import DOWNLOAD
-from kedge.tools.builtin.fetch import FETCH, MAX_BYTES
+from kedge.tools.builtin.download import TOOL as DOWNLOAD
+from kedge.tools.builtin.fetch import MAX_BYTES
+from kedge.tools.builtin.fetch import TOOL as FETCH
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
 from kedge.tools.text import encodings
@@ -170,9 +171,9 @@ def test_which_addresses_are_public(ip: str, public: bool) -> None:
 )
 async def test_what_is_no_web_address_is_refused_before_anybody_is_asked(place: Hands, url: str) -> None:
     for tool, params in [(FETCH, {}), (DOWNLOAD, {"path": "f"})]:
-        assert tool.wants is not None
+        assert tool.list_access is not None
         with pytest.raises(ToolError):
-            await tool.wants(place, msgspec.convert({"url": url, **params}, tool.params))
+            await tool.list_access(place, msgspec.convert({"url": url, **params}, tool.params))
 
 
 async def test_size_time_and_redirects_are_bounded(place: Hands, port: int) -> None:

@@ -15,7 +15,8 @@ from kedge.engine.processes.registry import ProcessGroup
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import ToolCall
 from kedge.protocol.requests import Answer
-from kedge.tools.builtin.bash import BASH, BashParams
+from kedge.tools.builtin.bash import TOOL as BASH
+from kedge.tools.builtin.bash import BashParams
 from kedge.tools.port import RunAs
 from kedge.tools.process.jobs import AllJobs
 from kedge.tools.sandbox.sandbox import Sandbox
@@ -36,21 +37,21 @@ class TurnHands:
         self.run_id = ctx.run.run_id
         self.call_id = "call"
         self.sees_images = False
-        self.judged_path = None
+        self.approved_path = None
         self.known_files: dict[str, str] = {}
         self.jobs = jobs.of(ctx.workspace_id)
         self.answer: Answer | None = None
-        self.hidden = None
+        self.is_hidden = None
         self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
-        self.readable: tuple[str, ...] = ()
+        self.readable_paths: tuple[str, ...] = ()
         self.write = writer.write
         self._ctx = ctx
 
     async def process_started(self, pid: int) -> ProcessGroup:
         return await self._ctx.process_started(pid)
 
-    def changing(
+    def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AbstractAsyncContextManager[None]:
         return self._ctx.changing_file(path, data, counts)

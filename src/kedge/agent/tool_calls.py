@@ -28,7 +28,7 @@ from kedge.store.errors import ClaimLost
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import Allow, Ask, Deny
-from kedge.tools.port import Output, RunAs, Tool, Want
+from kedge.tools.port import Access, Output, RunAs, Tool
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,6 @@ T = TypeVar("T")
 
 MAX_SIDE_BY_SIDE = 10  # calls; more would only wait for each other's disk
 
-# Tools that change a file and record it, or none at all. Whatever another one does is looked for in the workspace.
-_SAY_WHAT_THEY_CHANGE = frozenset({"edit", "multiedit", "write", "download", "todos", "question", "job_kill"})
 
 CUT_OFF = (
     "This call was cut off at the output limit before it was complete, so it was not run."
@@ -109,8 +107,8 @@ class Calls:
         if isinstance(ready, _Ready):
             context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
             context.may_run_unsandboxed = ready.leave.may_run_unsandboxed
-            context.run_as, context.readable = ready.leave.run_as, ready.leave.readable
-            context.judged_path = ready.leave.path
+            context.run_as, context.readable_paths = ready.leave.run_as, ready.leave.readable
+            context.approved_path = ready.leave.path
             output = await _contained(call.name, lambda: self._run(ready, context))
         else:
             output = ready
@@ -118,7 +116,7 @@ class Calls:
 
     async def _run(self, ready: _Ready, context: CallContext) -> Output:
         """What a tool may change without saying so is watched: two looks at the whole workspace."""
-        if ready.leave.changes_nothing or ready.tool.is_read_only or ready.tool.name in _SAY_WHAT_THEY_CHANGE:
+        if ready.leave.changes_nothing or ready.tool.facts.changes != "anything":
             return await ready.tool.run(context, ready.params)
         env, max_bytes = self._place.env, self._place.config.files.max_bytes
         async with self._ctx.watching_files(env, max_bytes):
@@ -141,58 +139,58 @@ class Calls:
         leave = await self._leave(message_id, call, tool, given)
         if isinstance(leave, Output):
             return leave
-        if tool.asks is None:
+        if tool.list_questions is None:
             return _Ready(tool, given, leave)
-        answer = await self._ctx.ask_question(message_id, call.id, clean(tool.asks(given)))
+        answer = await self._ctx.ask_question(message_id, call.id, clean(tool.list_questions(given)))
         return _Ready(tool, given, leave, answer)
 
     async def _leave(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Leave | Output:
         """Leave for all that the call wants, or why it has none."""
-        if tool.wants is None:
+        if tool.list_access is None:
             return _Leave()
-        wants = await tool.wants(self._place, given)
+        accesses = await tool.list_access(self._place, given)
         has_waited = False
         run_as: RunAs = "approved"
         readable: tuple[str, ...] = ()
-        for want in wants:
-            decision = await asyncio.to_thread(self._judge.judge, tool.name, want)  # a long command takes a while
+        for access in accesses:
+            decision = await asyncio.to_thread(self._judge.judge, tool.name, access)  # a long command takes a while
             if isinstance(decision, Allow):
                 run_as, readable = decision.run_as, decision.readable
                 continue
             if isinstance(decision, Deny):
                 return Output(content=f"Refused: {decision.why}", is_error=True)
             has_waited = True
-            if (refusal := await self._asked_for(message_id, call, want, decision)) is not None:
+            if (refusal := await self._asked_for(message_id, call, access, decision)) is not None:
                 return refusal
             run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
-        if has_waited and _deeds(wants) != _deeds(await tool.wants(self._place, given)):
+        if has_waited and _deeds(accesses) != _deeds(await tool.list_access(self._place, given)):
             # A link may lead elsewhere by now, and nobody gave leave for that.
             return Output(
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
         if run_as == "sandboxed":
-            return _Leave(changes_nothing=True, run_as=run_as, readable=readable, path=_path(wants))
-        is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, wants)
+            return _Leave(changes_nothing=True, run_as=run_as, readable=readable, path=_path(accesses))
+        is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, accesses)
         return _Leave(
-            may_run_unsandboxed=any(want.sandbox_problem for want in wants),
+            may_run_unsandboxed=any(access.sandbox_problem for access in accesses),
             changes_nothing=is_harmless,
             run_as=run_as,
-            path=_path(wants),
+            path=_path(accesses),
         )
 
-    async def _asked_for(self, message_id: str, call: ToolCall, want: Want, asked: Ask) -> Output | None:
+    async def _asked_for(self, message_id: str, call: ToolCall, access: Access, asked: Ask) -> Output | None:
         """Ask a person for leave; None: it was given."""
-        if want.sandbox_problem and self._ctx.run.permissions == "allow":
+        if access.sandbox_problem and self._ctx.run.permissions == "allow":
             # Whoever allows everything counts on what is configured to hold it.
-            return Output(content=_NO_SANDBOX.format(why=want.sandbox_problem), is_error=True)
+            return Output(content=_NO_SANDBOX.format(why=access.sandbox_problem), is_error=True)
         answer = await self._ctx.ask_permission(
             message_id,
             call.id,
             tool=call.name,
-            action=want.kind,
-            description=visible_line(clean(want.description)),
-            params=clean(asked.params(want.params)),
-            path=clean(want.subject) if want.kind in ("read", "write") else None,
+            action=access.kind,
+            description=visible_line(clean(access.description)),
+            params=clean(asked.params(access.params)),
+            path=clean(access.subject) if access.kind in ("read", "write") else None,
         )
         if answer.action == "allow_session":
             self._judge.grant(asked.rules)
@@ -200,9 +198,9 @@ class Calls:
             return None
         if answer.by == "run":
             why = "it needs a person's permission, and nobody is there to give it in this run"
-            return Output(content=f"Refused ({want.description}): {why}.", is_error=True)
+            return Output(content=f"Refused ({access.description}): {why}.", is_error=True)
         return Output(
-            content=f"Refused by a person ({want.description}). Wait for what they say next.",
+            content=f"Refused by a person ({access.description}). Wait for what they say next.",
             is_error=True,
             metadata={DENIED: answer.by},
         )
@@ -219,12 +217,12 @@ class Calls:
             raise Denied
 
 
-def _deeds(wants: Sequence[Want]) -> list[tuple[str, str]]:
-    return [(want.kind, want.subject) for want in wants]
+def _deeds(accesses: Sequence[Access]) -> list[tuple[str, str]]:
+    return [(access.kind, access.subject) for access in accesses]
 
 
-def _path(wants: Sequence[Want]) -> Path | None:
-    return next((Path(want.subject) for want in wants if want.kind in ("read", "write")), None)
+def _path(accesses: Sequence[Access]) -> Path | None:
+    return next((Path(access.subject) for access in accesses if access.kind in ("read", "write")), None)
 
 
 async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:

@@ -28,7 +28,7 @@ _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN"})
 
 
 class TurnPlace:
-    """`kedge.tools.port.Place` of one turn."""
+    """`kedge.tools.port.ToolScope` of one turn."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class TurnPlace:
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
         self.scratch = scratch_directory(data_dir, self.session_id)  # made by whoever puts something there
-        self.judged_path = None  # nothing is judged before a call
-        self.hidden: Callable[[str], bool] | None = None
+        self.approved_path = None  # nothing is judged before a call
+        self.is_hidden: Callable[[str], bool] | None = None
         self.sandbox = Sandbox(
             config=config.sandbox,
             directory=ctx.directory,
@@ -77,12 +77,12 @@ class CallContext:
         self.known_files = place.known_files
         self.jobs = place.jobs
         self.scratch = place.scratch
-        self.hidden = place.hidden
+        self.is_hidden = place.is_hidden
         self.sandbox = place.sandbox
         self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
-        self.readable: tuple[str, ...] = ()
-        self.judged_path: Path | None = None
+        self.readable_paths: tuple[str, ...] = ()
+        self.approved_path: Path | None = None
         self._ctx = ctx
         self._writer = writer
         self._left = MAX_SHOWN_CHARS
@@ -98,7 +98,7 @@ class CallContext:
         return await self._ctx.process_started(pid)
 
     @contextlib.asynccontextmanager
-    async def changing(
+    async def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AsyncGenerator[None]:
         try:

@@ -41,7 +41,7 @@ from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import read_grants
 from kedge.tools.port import Tool
-from kedge.tools.registry import tools_for
+from kedge.tools.registry import select_tools
 from kedge.tools.sandbox.sandbox import can_sandbox_read_only
 
 MAX_EMPTY_ANSWERS = 2  # in a row: one is asked for once more
@@ -196,7 +196,7 @@ class _Turn:
             sees_images=endpoint.info.images,
         )
         judge = await _judge(ctx, place)
-        place.hidden = judge.hidden
+        place.is_hidden = judge.hidden
         place.sandbox = msgspec.structs.replace(place.sandbox, is_planning=judge.mode == "plan")
         tools = await self._tools(place, endpoint.info, judge.mode)
         await models.report_ignored_effort(endpoint, has_tools=bool(tools))
@@ -215,7 +215,7 @@ class _Turn:
             return ()
         run = self._ctx.run
         can_sandbox = mode != "plan" or await asyncio.to_thread(can_sandbox_read_only)
-        return tools_for(run.kind, run.permissions, mode, self._parts.tools, can_sandbox=can_sandbox)
+        return select_tools(run.kind, run.permissions, mode, self._parts.tools, can_sandbox=can_sandbox)
 
     async def _system(self, place: TurnPlace, info: ModelInfo, mode: Mode, *, has_tools: bool) -> str:
         ctx, parts = self._ctx, self._parts

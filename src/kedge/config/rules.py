@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from kedge.config.wildcards import starred
+from kedge.protocol.tools import BUILT_IN_TOOLS
 
 Kind = Literal["read", "write", "execute", "fetch"]
 KINDS: dict[str, Kind] = {
@@ -22,10 +23,6 @@ KINDS: dict[str, Kind] = {
     "write": "write",
     "fetch": "fetch",
 }
-TOOLS = frozenset(
-    {"multiedit", "download", "glob", "grep", "ls", "job_output", "job_kill", "agent", "todos", "question"}
-)
-_OF_PATHS = frozenset({"multiedit", "glob", "grep", "ls", "download"})
 _RULE = re.compile(r"([a-z][a-z0-9_.-]*\*?)(?:\((.*)\))?", re.DOTALL)
 _DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", re.IGNORECASE)
 _OPERATORS = frozenset(";|&<>()`$\n{}#")
@@ -62,8 +59,9 @@ def read_rule(text: str) -> WrittenRule:
         raise BadRule(text, "write `tool` or `tool(pattern)`, like `bash(git status)` or `edit(src/**)`.")
     name, pattern = found[1], found[2]
     kind = KINDS.get(name)
-    if kind is None and name not in TOOLS and not name.startswith(("mcp_", "lsp_")):
-        known = ", ".join(sorted({*KINDS, *TOOLS}))
+    tool = BUILT_IN_TOOLS.get(name)
+    if kind is None and tool is None and not name.startswith(("mcp_", "lsp_")):
+        known = ", ".join(sorted({*KINDS, *BUILT_IN_TOOLS}))
         raise BadRule(
             text, f"there is no tool {name!r}; the names are {known}, and those that begin with mcp_ or lsp_."
         )
@@ -71,12 +69,12 @@ def read_rule(text: str) -> WrittenRule:
         return WrittenRule(name)
     if not pattern.strip():
         raise BadRule(text, f"the pattern is empty; write `{name}` alone to mean all that it does.")
-    if kind == "execute":
+    if tool is not None and tool.rule_pattern == "command":
         words, is_open = split_words(text, pattern)
         return WrittenRule(name, words=words, is_open=is_open)
-    if kind == "fetch":
+    if tool is not None and tool.rule_pattern == "domain":
         return WrittenRule(name, domain=_domain(text, pattern.strip()))
-    if kind in ("read", "write") or name in _OF_PATHS:
+    if name == "read" or (tool is not None and tool.rule_pattern == "path"):
         return WrittenRule(name, path=_path(text, pattern.strip()))
     raise BadRule(text, f"{name} has no pattern; write `{name}` alone.")
 

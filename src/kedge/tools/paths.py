@@ -6,18 +6,18 @@ import os
 from pathlib import Path
 
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Place
+from kedge.tools.port import ToolScope
 
 MAX_PATH_CHARS = 4096  # the kernel's own bound
 
 
-def resolve(place: Place, given: str) -> Path:
+def resolve(place: ToolScope, given: str) -> Path:
     """Where `given` leads: absolute, from the home of the caller (`~`), or from the workspace. It need not exist.
 
     Once it was judged it is not resolved again: a link may lead elsewhere by now.
     """
-    if place.judged_path is not None:
-        return place.judged_path
+    if place.approved_path is not None:
+        return place.approved_path
     if not given.strip():
         raise ToolError("The path is empty; give the path of a file.")
     if "\0" in given:
@@ -35,14 +35,14 @@ def is_inside(path: Path, directory: Path) -> bool:
     return path.is_relative_to(directory)
 
 
-def shown_path(place: Place, path: Path) -> str:
+def shown_path(place: ToolScope, path: Path) -> str:
     """A resolved path in the shortest words that lead to it again."""
     if not is_inside(path, place.directory):
         return str(path)
     return str(path.relative_to(place.directory))
 
 
-def _without_tilde(given: str, place: Place) -> str:
+def _without_tilde(given: str, place: ToolScope) -> str:
     """The home is the caller's, who may have another than the server."""
     home = place.env.get("HOME")
     if home and (given == "~" or given.startswith("~/")):

@@ -1,8 +1,8 @@
-"""What a tool is, and what it gets to work with.
+"""The interface of a tool, and of the context it runs in.
 
-A tool is data and one async function: its parameters are a struct whose JSON schema the model sees, its description is
-the Markdown file beside its module. What it wants to do that may need a person's leave is told before it starts
-(`wants`), because a call that only waits for a person has not started (P13).
+A tool is data and one async function (`run`). The JSON schema of its parameters and the Markdown file beside its module
+are sent to the model. `list_access` names what a call is about to read, write, execute or fetch, so that permission is
+checked before the call starts: a call that waits for a person has not started (P13).
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.protocol.messages import Image
 from kedge.protocol.requests import Answer
+from kedge.protocol.tools import ToolFacts
 
 if TYPE_CHECKING:
     from kedge.tools.process.jobs import Jobs
     from kedge.tools.sandbox.sandbox import Sandbox
 
-WantKind = Literal["read", "write", "execute", "fetch"]
-# How a command runs: as the user's own commands do; in the read-only sandbox; or, where there is no sandbox, in an
-# environment without secrets and without anything that changes what the command means.
+AccessKind = Literal["read", "write", "execute", "fetch"]
+# How a command runs: "approved" like the user's own commands; "sandboxed" in the read-only sandbox; "unapproved", where
+# there is no sandbox, in an environment without secrets and without variables that change the meaning of the command.
 RunAs = Literal["approved", "sandboxed", "unapproved"]
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True):
-    """Something a call is about to do: a path to read or write (resolved), a command to run, an address to fetch."""
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that a call reads or writes, a command it runs, or a URL it fetches."""
 
-    kind: WantKind
-    subject: str
+    kind: AccessKind
+    subject: str  # the resolved path, the command line, or the URL
     description: str  # one line for the person who is asked
-    params: dict[str, Any] = {}  # what a client shows beside it, like the diff
-    is_free: bool = False  # it is held by a sandbox, and configured not to be asked about
-    can_sandbox: bool = False  # of a command: the read-only sandbox can be had for it
-    unsandboxed: bool = False  # of a command: the model wants it to run without the read-only sandbox
-    sandbox_problem: str = ""  # why its sandbox is unavailable: then a person decides, whatever the mode
+    params: dict[str, Any] = {}  # shown by clients, for example the diff
+    is_preapproved: bool = False  # sandboxed, and configured not to need a question
+    can_sandbox: bool = False  # of a command: the read-only sandbox is available
+    unsandboxed: bool = False  # of a command: the model asks to run it without the read-only sandbox
+    sandbox_problem: str = ""  # why the configured sandbox is not available; then a person decides in every mode
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """A call's result. `metadata` is for clients and for `Place.known_files`; the model sees the rest."""
+    """The result of a call. The model sees all but `metadata`, which is for clients and `ToolScope.known_files`."""
 
     content: str
     is_error: bool = False
@@ -50,8 +51,8 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     images: Sequence[Image] = ()
 
 
-class Place(Protocol):
-    """Where a call happens."""
+class ToolScope(Protocol):
+    """The directory, configuration and sandbox that the calls of one turn share."""
 
     @property
     def directory(self) -> Path: ...  # the workspace, resolved
@@ -60,73 +61,80 @@ class Place(Protocol):
     @property
     def config(self) -> Config: ...
     @property
-    def scratch(self) -> Path: ...  # this session's own directory for outputs too long to show; it may not be there yet
+    def scratch(self) -> Path: ...  # the session's directory for long outputs; it may not exist yet
     @property
-    def judged_path(self) -> Path | None: ...  # of a call at work: the resolved path that it may touch, and no other
+    def approved_path(self) -> Path | None: ...  # of a running call: the only path it may touch, resolved
     @property
-    def hidden(self) -> Callable[[str], bool] | None: ...  # of a resolved path: whether a rule forbids to read it
+    def is_hidden(self) -> Callable[[str], bool] | None: ...  # whether a rule forbids to read a resolved path
     @property
-    def sandbox(self) -> Sandbox: ...  # what holds its commands
+    def sandbox(self) -> Sandbox: ...
     @property
     def session_id(self) -> str: ...
     @property
     def run_id(self) -> str: ...
     @property
     def sees_images(self) -> bool: ...
+
+    # Resolved path → SHA-256 of the bytes that the model last saw or wrote. Computed from the history, so it survives a
+    # restart and drops what a summary left out. A result adds to it with metadata {"files": {path: digest}}.
     @property
     def known_files(self) -> MutableMapping[str, str]: ...
 
-    # resolved path → SHA-256 of its bytes when the model last saw or wrote it; made from the history, so that it holds
-    # after a restart, and forgets what a summary left out. A result adds to it with metadata {"files": {path: digest}}.
-
 
 class Process(Protocol):
-    """A process group on record, and whoever left it: ended with its turn, or by the next server (P6, P13)."""
+    """A recorded process group with all its descendants. It ends with its turn, or with the next server (P6, P13)."""
 
     @property
-    def mark(self) -> str: ...  # in its environment (`KEDGE_PROCESS`) it tells whose a child is that left the group
-    async def members(self) -> list[str]: ...  # who is still alive, by name and number
-    def limit(self, *, processes: int, memory_bytes: int) -> None: ...  # of all together, where a control group can
-    async def end(self) -> list[str]: ...  # gently, then surely; returns who outlived even that
-    async def keep(self) -> None: ...  # let it outlive its turn: it ends with its workspace or the server
-    async def forget(self) -> None: ...  # it has ended; also after the turn
+    def mark(self) -> str: ...  # value of `KEDGE_PROCESS` in the environment of every descendant
+    async def members(self) -> list[str]: ...  # living processes, by name and pid
+    def limit(self, *, processes: int, memory_bytes: int) -> None: ...  # for the group, where cgroups allow it
+    async def end(self) -> list[str]: ...  # SIGTERM, then SIGKILL; returns the survivors
+    async def keep(self) -> None: ...  # let it outlive the turn: it ends with its workspace or the server
+    async def forget(self) -> None: ...  # remove the record of an ended group; works after the turn, too
 
 
-class ToolContext(Place, Protocol):
-    """One call at work. It stops by asyncio's cancellation; whatever it started that is recorded is ended for it."""
+class ToolContext(ToolScope, Protocol):
+    """The context of one running call. The call is cancelled by asyncio; its recorded processes are ended for it."""
 
     @property
     def call_id(self) -> str: ...
-    def write(self, text: str) -> None: ...  # shown at once to whoever watches (`tool_output`)
+    def write(self, text: str) -> None: ...  # live output for watching clients (`tool_output`)
     @property
-    def may_run_unsandboxed(self) -> bool: ...  # a person let this call run although there is no sandbox for it
+    def may_run_unsandboxed(self) -> bool: ...  # a person allowed this call although the sandbox is not available
     @property
-    def run_as(self) -> RunAs: ...  # whether a command was approved, and if not, how it is confined
+    def run_as(self) -> RunAs: ...
     @property
-    def readable(self) -> Sequence[str]: ...  # what a sandboxed command may read outside the workspace
+    def readable_paths(self) -> Sequence[str]: ...  # paths outside the workspace that a sandboxed command may read
     @property
-    def jobs(self) -> Jobs: ...  # of this workspace
-    async def process_started(self, pid: int) -> Process: ...  # a process group's leader
-    def changing(
+    def jobs(self) -> Jobs: ...  # of the workspace
+    async def process_started(self, pid: int) -> Process: ...  # records the group of which `pid` is the leader
+    def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
-    ) -> AbstractAsyncContextManager[None]: ...  # around the change of a file, whose old version is kept first
+    ) -> AbstractAsyncContextManager[None]: ...  # surrounds the change of a file; stores the old version first
     async def delegate(self, prompt: str, title: str) -> str: ...  # a sub-agent's answer; raises ToolError
     @property
-    def answer(self) -> Answer | None: ...  # a person's, to what the tool asks
+    def answer(self) -> Answer | None: ...  # the person's answer to `list_questions`
 
 
 Run = Callable[[ToolContext, Any], Awaitable[Output]]
-Wants = Callable[[Place, Any], Awaitable[Sequence[Want]]]
-Asks = Callable[[Any], list[dict[str, Any]]]
+ListAccess = Callable[[ToolScope, Any], Awaitable[Sequence[Access]]]
+ListQuestions = Callable[[Any], list[dict[str, Any]]]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
+    facts: ToolFacts
     params: type[msgspec.Struct]
     run: Run
-    is_read_only: bool = False  # calls of one step that are may run side by side
-    wants: Wants | None = None
-    asks: Asks | None = None  # questions for a person, put before the call starts; may raise ToolError
+    list_access: ListAccess | None = None
+    list_questions: ListQuestions | None = None  # for a person, asked before the call starts; may raise ToolError
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.facts.is_read_only
 
     @property
     def description(self) -> str:

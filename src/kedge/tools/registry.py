@@ -1,42 +1,23 @@
-"""All tools, in the order in which a model sees them, which never changes: a list that stays the same is cached."""
+"""The built-in tools, and which of them a run is offered."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
 from kedge.protocol.runs import Mode, Permissions, RunKind
-from kedge.tools.builtin.agent import AGENT
-from kedge.tools.builtin.bash import BASH
-from kedge.tools.builtin.download import DOWNLOAD
-from kedge.tools.builtin.edit import EDIT
-from kedge.tools.builtin.fetch import FETCH
-from kedge.tools.builtin.glob import GLOB
-from kedge.tools.builtin.grep import GREP
-from kedge.tools.builtin.job_kill import JOB_KILL
-from kedge.tools.builtin.job_output import JOB_OUTPUT
-from kedge.tools.builtin.ls import LS
-from kedge.tools.builtin.multiedit import MULTIEDIT
-from kedge.tools.builtin.question import QUESTION
-from kedge.tools.builtin.todos import TODOS
-from kedge.tools.builtin.view import VIEW
-from kedge.tools.builtin.write import WRITE
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Tool
 
-TOOLS: tuple[Tool, ...] = (
-    *(VIEW, LS, GLOB, GREP),
-    *(EDIT, MULTIEDIT, WRITE),
-    *(BASH, JOB_OUTPUT, JOB_KILL),
-    *(FETCH, DOWNLOAD),
-    *(TODOS, QUESTION, AGENT),
-)
 
-# What a sub-agent has no use for, although it changes nothing: it reports to an agent, and works alone.
-_NOT_FOR_SUB_AGENTS = frozenset({"agent", "question", "todos"})
-# What is only there to change something. Of the rest the permissions decide, want by want.
-_CHANGERS = frozenset({"edit", "multiedit", "write", "download", "job_kill"})
+def _load_tool(name: str) -> Tool:
+    return import_module(f"kedge.tools.builtin.{name}").TOOL
 
 
-def tools_for(
+TOOLS: tuple[Tool, ...] = tuple(_load_tool(name) for name in BUILT_IN_TOOLS)
+
+
+def select_tools(
     kind: RunKind,
     permissions: Permissions,
     mode: Mode,
@@ -44,13 +25,19 @@ def tools_for(
     *,
     can_sandbox: bool = True,
 ) -> tuple[Tool, ...]:
-    """The tools of a run. A question is offered only where a person may answer it, and a command to a run that only
-    plans only where it can be held, so that it changes nothing."""
-    hidden: set[str] = set()
-    if kind == "agent":
-        hidden |= _NOT_FOR_SUB_AGENTS | {tool.name for tool in tools if not tool.is_read_only}
-    if permissions != "ask":
-        hidden.add("question")
-    if mode == "plan":
-        hidden |= _CHANGERS if can_sandbox else _CHANGERS | {"bash"}
-    return tuple(tool for tool in tools if tool.name not in hidden)
+    """Return the tools that a run is offered.
+
+    A sub-agent gets those that change nothing. Questions are offered only if a person may answer. In plan mode nothing
+    may change, so a tool that can change anything needs a sandbox (`can_sandbox`).
+    """
+
+    def is_offered(tool: Tool) -> bool:
+        if kind == "agent" and not (tool.is_read_only and tool.facts.for_sub_agents):
+            return False
+        if tool.list_questions is not None and permissions != "ask":
+            return False
+        if mode != "plan":
+            return True
+        return can_sandbox if tool.facts.changes == "anything" else tool.facts.changes not in ("files", "processes")
+
+    return tuple(filter(is_offered, tools))

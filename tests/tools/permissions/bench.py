@@ -12,7 +12,7 @@ from kedge.config.schema import PermissionsConfig
 from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.permissions.judge import Hook, Judge
 from kedge.tools.permissions.policy import Decision
-from kedge.tools.port import Want, WantKind
+from kedge.tools.port import Access, AccessKind
 
 
 class Bench:
@@ -76,7 +76,7 @@ class Bench:
         self, judge: Judge, command: str, *, has_sandbox: bool = True, unsandboxed: bool = False, **params: Any
     ) -> Decision:
         command = command.replace("SCRATCH", str(self.scratch))
-        want = Want(
+        access = Access(
             kind="execute",
             subject=command,
             description="run it",
@@ -84,10 +84,10 @@ class Bench:
             can_sandbox=has_sandbox,
             unsandboxed=unsandboxed,
         )
-        return judge.judge("bash", want)
+        return judge.judge("bash", access)
 
-    def path(self, judge: Judge, tool: str, kind: WantKind, path: Path | str) -> str:
-        return said(judge.judge(tool, Want(kind=kind, subject=str(path), description="touch it")))
+    def path(self, judge: Judge, tool: str, kind: AccessKind, path: Path | str) -> str:
+        return said(judge.judge(tool, Access(kind=kind, subject=str(path), description="touch it")))
 
 
 def said(decision: Decision) -> str:

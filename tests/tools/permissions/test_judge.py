@@ -15,7 +15,7 @@ from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import effective_mode
 from kedge.tools.permissions.policy import Allow, Ask, Deny, read_grants
-from kedge.tools.port import Want
+from kedge.tools.port import Access
 from tests.tools.permissions import cases
 from tests.tools.permissions.bench import Bench, said
 
@@ -203,14 +203,14 @@ def test_an_allowed_command_needs_leave_for_its_files_and_its_neighbours(bench: 
 def test_what_certainly_reads_only_is_known_whatever_allows_it(bench: Bench) -> None:
     lax = bench.judge("yolo", ["bash", "edit"])
     for command, expected in cases.ALL:
-        want = Want(kind="execute", subject=command.replace("SCRATCH", str(bench.scratch)), description="run it")
+        access = Access(kind="execute", subject=command.replace("SCRATCH", str(bench.scratch)), description="run it")
         if expected == "runs":
-            assert lax.changes_nothing("bash", [want]), command
-        elif expected == "ask" and lax.changes_nothing("bash", [want]):
+            assert lax.changes_nothing("bash", [access]), command
+        elif expected == "ask" and lax.changes_nothing("bash", [access]):
             decision = bench.decides(bench.judge(), command)
             assert isinstance(decision, Ask), command
             assert all(note.startswith("reads ") for note in decision.notes), command
-    assert not lax.changes_nothing("mcp_ls", [Want(kind="execute", subject="ls", description="not a command")])
+    assert not lax.changes_nothing("mcp_ls", [Access(kind="execute", subject="ls", description="not a command")])
 
 
 MIXED = [
@@ -521,13 +521,13 @@ def test_a_command_starts_where_its_tool_says(bench: Bench) -> None:
 
 def test_a_hook_decides_before_grants_and_after_rules(bench: Bench) -> None:
     no, yes = Deny(why="the hook says no"), Allow(why="the hook says yes", by="hook")
-    assert bench.says(bench.judge(hook=lambda tool, want: no), "ls") == "deny"
-    assert bench.says(bench.judge(hook=lambda tool, want: no, grants=["bash(make)"]), "make") == "deny"
-    assert bench.says(bench.judge(allow=["bash(make)"], hook=lambda tool, want: no), "make") == "allow"
-    assert bench.says(bench.judge(hook=lambda tool, want: yes), "make") == "allow"
-    assert bench.says(bench.judge(deny=["bash(make)"], hook=lambda tool, want: yes), "make") == "deny"
-    assert bench.says(bench.judge("plan", hook=lambda tool, want: yes), "make") == "deny"
-    assert bench.says(bench.judge(hook=lambda tool, want: None), "make") == "ask"
+    assert bench.says(bench.judge(hook=lambda tool, access: no), "ls") == "deny"
+    assert bench.says(bench.judge(hook=lambda tool, access: no, grants=["bash(make)"]), "make") == "deny"
+    assert bench.says(bench.judge(allow=["bash(make)"], hook=lambda tool, access: no), "make") == "allow"
+    assert bench.says(bench.judge(hook=lambda tool, access: yes), "make") == "allow"
+    assert bench.says(bench.judge(deny=["bash(make)"], hook=lambda tool, access: yes), "make") == "deny"
+    assert bench.says(bench.judge("plan", hook=lambda tool, access: yes), "make") == "deny"
+    assert bench.says(bench.judge(hook=lambda tool, access: None), "make") == "ask"
 
 
 def test_addresses_and_other_tools(bench: Bench) -> None:
@@ -640,7 +640,7 @@ def test_a_remembered_command_is_that_command_whatever_its_words_hold(bench: Ben
     assert isinstance(decision, Ask)
     if decision.rules:
         judge = bench.judge(grants=decision.rules)
-        assert said(judge.judge("bash", Want(kind="execute", subject=command, description=""))) == "allow"
+        assert said(judge.judge("bash", Access(kind="execute", subject=command, description=""))) == "allow"
         assert bench.says(judge, command + " x") == "ask"
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Output, Tool, ToolContext
 
 
@@ -21,4 +22,4 @@ async def run(ctx: ToolContext, params: AgentParams) -> Output:
     return Output(content=await ctx.delegate(params.prompt, title))
 
 
-AGENT = Tool(name="agent", params=AgentParams, run=run, is_read_only=True)
+TOOL = Tool(facts=BUILT_IN_TOOLS["agent"], params=AgentParams, run=run)

@@ -13,10 +13,11 @@ import msgspec
 
 from kedge.files.environment import LIST_PROGRAMS, without_programs
 from kedge.protocol.text_safety import has_control, visible_line
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import is_inside, resolve, shown_path
 from kedge.tools.permissions.readonly.git import may_run_programs
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.process.command import Command
 from kedge.tools.process.environment import environment, shell_environment, unapproved_environment
 from kedge.tools.process.jobs import Job
@@ -57,7 +58,7 @@ class BashParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = False
 
 
-async def wants(place: Place, params: BashParams) -> Sequence[Want]:
+async def list_access(place: ToolScope, params: BashParams) -> Sequence[Access]:
     directory = await asyncio.to_thread(_directory, place, params.working_dir)
     _check(params)
     shown: dict[str, object] = {"command": params.command, "working_dir": shown_path(place, directory)}
@@ -75,12 +76,12 @@ async def wants(place: Place, params: BashParams) -> Sequence[Want]:
         shown["without_sandbox"] = sandbox_problem
         description = f"WITHOUT the sandbox ({sandbox_problem}): {description}"
     return (
-        Want(
+        Access(
             kind="execute",
             subject=params.command,
             description=_one_line(visible_line(description)),
             params=shown,
-            is_free=is_sandboxed and not place.sandbox.asks,
+            is_preapproved=is_sandboxed and not place.sandbox.asks,
             can_sandbox=can_sandbox,
             unsandboxed=params.unsandboxed,
             sandbox_problem=sandbox_problem,
@@ -134,12 +135,12 @@ async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
         raise
 
 
-async def _prepare_sandbox(place: Place) -> LaunchSpec | None:
+async def _prepare_sandbox(place: ToolScope) -> LaunchSpec | None:
     """Raises SandboxUnavailable: a sandbox is wanted, and there is none."""
     return await asyncio.to_thread(place.sandbox.prepare) if place.sandbox.is_wanted else None
 
 
-def _can_sandbox(place: Place) -> bool:
+def _can_sandbox(place: ToolScope) -> bool:
     try:
         place.sandbox.prepare_read_only()
     except SandboxUnavailable:
@@ -159,7 +160,7 @@ async def _confine(
     if ctx.run_as == "unapproved":
         return None, env, UNAPPROVED
     try:
-        launch_spec = await asyncio.to_thread(ctx.sandbox.prepare_read_only, ctx.readable)
+        launch_spec = await asyncio.to_thread(ctx.sandbox.prepare_read_only, ctx.readable_paths)
     except SandboxUnavailable as error:
         raise ToolError(f"The command was not run: the read-only sandbox failed ({error.why}).") from error
     return launch_spec, env, None
@@ -248,7 +249,7 @@ def _with_notes(text: str, notes: list[str]) -> str:
     return "\n".join([*([text] if text else []), *(f"[{note}]" for note in notes)])
 
 
-def _directory(place: Place, given: str) -> Path:
+def _directory(place: ToolScope, given: str) -> Path:
     if not given:
         return place.directory
     directory = resolve(place, given)
@@ -287,4 +288,4 @@ class _Live:
             self._write("\n[… it says more, which is not shown while it runs …]\n")
 
 
-BASH = Tool(name="bash", params=BashParams, run=run, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["bash"], params=BashParams, run=run, list_access=list_access)

@@ -13,10 +13,11 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from kedge.files.safe_open import open_directory, status_of
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.builtin.fetch import load_web
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import resolve, shown_path
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.text.atomic_write import publish
 from kedge.tools.text.edit_plan import to_its_end
 from kedge.tools.web.addresses import checked_url
@@ -31,13 +32,13 @@ class DownloadParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout: Annotated[float, msgspec.Meta(gt=0, le=600, description="in seconds")] = 120.0
 
 
-async def wants(place: Place, params: DownloadParams) -> Sequence[Want]:
+async def list_access(place: ToolScope, params: DownloadParams) -> Sequence[Access]:
     url = checked_url(params.url).geturl()
     path = await asyncio.to_thread(_new_file, place, params.path)
     told = f"download {url} to {shown_path(place, path)}"
     return [
-        Want(kind="fetch", subject=url, description=told, params={"url": url}),
-        Want(kind="write", subject=str(path), description=told, params={"path": shown_path(place, path)}),
+        Access(kind="fetch", subject=url, description=told, params={"url": url}),
+        Access(kind="write", subject=str(path), description=told, params={"path": shown_path(place, path)}),
     ]
 
 
@@ -52,7 +53,7 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
             with file:
                 size = await _fill(ctx, params, file)
             try:
-                async with ctx.changing(path):
+                async with ctx.record_change(path):
                     await to_its_end(publish, partial, path.name, at)
             except FileExistsError:
                 raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
@@ -61,7 +62,7 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
     return Output(content=f"Saved {params.url} as {shown} ({size:,} bytes).", metadata={"path": shown, "bytes": size})
 
 
-def _new_file(place: Place, given: str) -> Path:
+def _new_file(place: ToolScope, given: str) -> Path:
     path = resolve(place, given)
     shown = shown_path(place, path)
     try:
@@ -103,4 +104,4 @@ def _remove(partial: str, at: int) -> None:
         os.unlink(partial, dir_fd=at)
 
 
-DOWNLOAD = Tool(name="download", params=DownloadParams, run=run, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["download"], params=DownloadParams, run=run, list_access=list_access)

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.text.edit_plan import Change, carry_out, wants_of
+from kedge.protocol.tools import BUILT_IN_TOOLS
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from kedge.tools.text.edit_plan import Change, carry_out, list_edit_access
 
 
 class EditParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,12 +23,12 @@ def _changes(params: EditParams) -> list[Change]:
     return [Change(params.old_string, params.new_string, params.replace_all)]
 
 
-async def wants(place: Place, params: EditParams) -> Sequence[Want]:
-    return await wants_of(place, params.path, _changes(params))
+async def list_access(place: ToolScope, params: EditParams) -> Sequence[Access]:
+    return await list_edit_access(place, params.path, _changes(params))
 
 
 async def run(ctx: ToolContext, params: EditParams) -> Output:
     return await carry_out(ctx, params.path, _changes(params))
 
 
-EDIT = Tool(name="edit", params=EditParams, run=run, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["edit"], params=EditParams, run=run, list_access=list_access)

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.process.output import Excerpt, Saved
 from kedge.tools.text.encodings import web_encoding
 from kedge.tools.web.addresses import checked_url
@@ -30,9 +31,9 @@ class FetchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timeout: Annotated[float, msgspec.Meta(gt=0, le=120, description="in seconds")] = 30.0
 
 
-async def wants(place: Place, params: FetchParams) -> Sequence[Want]:
+async def list_access(place: ToolScope, params: FetchParams) -> Sequence[Access]:
     url = checked_url(params.url).geturl()
-    return [Want(kind="fetch", subject=url, description=f"fetch {url}", params={"url": url})]
+    return [Access(kind="fetch", subject=url, description=f"fetch {url}", params={"url": url})]
 
 
 async def run(ctx: ToolContext, params: FetchParams) -> Output:
@@ -71,7 +72,7 @@ def _text(body: bytes, charset: str | None, media_type: str, url: str, wanted: s
     return f"{'' if is_plain else '# '}{title}\n\n{shown}" if title else shown
 
 
-def _shown(place: Place, text: str) -> str:
+def _shown(place: ToolScope, text: str) -> str:
     excerpt = Excerpt()
     excerpt.add(text)
     if excerpt.parts() is None:
@@ -83,4 +84,4 @@ def _shown(place: Place, text: str) -> str:
     return excerpt.text(saved.where)
 
 
-FETCH = Tool(name="fetch", params=FetchParams, run=run, is_read_only=True, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["fetch"], params=FetchParams, run=run, list_access=list_access)

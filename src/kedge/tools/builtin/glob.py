@@ -8,9 +8,10 @@ from typing import Annotated
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.search.file_search import MAX_RESULTS, files, newest, readable, start_of, wants_to_read
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from kedge.tools.search.file_search import MAX_RESULTS, files, list_read_access, newest, readable, start_of
 
 
 class GlobParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,8 +19,8 @@ class GlobParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     path: Annotated[str, msgspec.Meta(description="the directory to search in; the workspace unless given")] = "."
 
 
-async def wants(place: Place, params: GlobParams) -> Sequence[Want]:
-    return await wants_to_read(place, params.path)
+async def list_access(place: ToolScope, params: GlobParams) -> Sequence[Access]:
+    return await list_read_access(place, params.path)
 
 
 async def run(ctx: ToolContext, params: GlobParams) -> Output:
@@ -37,4 +38,4 @@ async def run(ctx: ToolContext, params: GlobParams) -> Output:
     return Output(content="\n".join(lines), metadata={"count": len(found)})
 
 
-GLOB = Tool(name="glob", params=GlobParams, run=run, is_read_only=True, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["glob"], params=GlobParams, run=run, list_access=list_access)

@@ -10,19 +10,20 @@ from typing import Annotated
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.search import globs, ripgrep, verification
 from kedge.tools.search.file_search import (
     MAX_RESULTS,
     Start,
+    list_read_access,
     narrowed,
     newest,
     patterns_of,
     readable,
     shown,
     start_of,
-    wants_to_read,
 )
 from kedge.tools.search.verification import MAX_LINE_BYTES, Line
 
@@ -50,8 +51,8 @@ class GrepParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     context: Annotated[int, msgspec.Meta(ge=0, le=MAX_CONTEXT, description="lines around each match")] = 0
 
 
-async def wants(place: Place, params: GrepParams) -> Sequence[Want]:
-    return await wants_to_read(place, params.path)
+async def list_access(place: ToolScope, params: GrepParams) -> Sequence[Access]:
+    return await list_read_access(place, params.path)
 
 
 async def run(ctx: ToolContext, params: GrepParams) -> Output:
@@ -83,7 +84,7 @@ def _taught(refusal: str, params: GrepParams) -> str:
     return said if params.literal else f"{said}\nSet `literal` to search for the text as it is."
 
 
-async def _found(place: Place, start: Start, params: GrepParams) -> tuple[dict[str, list[Line]], bool]:
+async def _found(place: ToolScope, start: Start, params: GrepParams) -> tuple[dict[str, list[Line]], bool]:
     """Lines by file, and whether these are all."""
     found: dict[str, list[Line]] = {}
     count = 0
@@ -130,18 +131,18 @@ def _text(line: bytes) -> str:
     return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]} … (cut)"
 
 
-def _name(start: Start, place: Place, name: str) -> str:
+def _name(start: Start, place: ToolScope, name: str) -> str:
     return readable(name if start.base == place.directory else str(start.base / name))
 
 
-def _files_only(start: Start, place: Place, names: list[str], found: dict[str, list[Line]]) -> list[str]:
+def _files_only(start: Start, place: ToolScope, names: list[str], found: dict[str, list[Line]]) -> list[str]:
     lines = [_name(start, place, name) for name in names]
     if len(found) > len(names):
         lines += ["", f"(the newest {len(names)} of {len(found)} files; narrow the search for others)"]
     return lines
 
 
-def _with_lines(start: Start, place: Place, names: list[str], found: dict[str, list[Line]]) -> list[str]:
+def _with_lines(start: Start, place: ToolScope, names: list[str], found: dict[str, list[Line]]) -> list[str]:
     shown: list[str] = []
     left = MAX_RESULTS
     for name in names:
@@ -161,4 +162,4 @@ def _with_lines(start: Start, place: Place, names: list[str], found: dict[str, l
     return shown
 
 
-GREP = Tool(name="grep", params=GrepParams, run=run, is_read_only=True, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["grep"], params=GrepParams, run=run, list_access=list_access)

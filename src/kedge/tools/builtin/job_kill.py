@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool, ToolContext
 
@@ -25,4 +26,4 @@ async def run(ctx: ToolContext, params: JobKillParams) -> Output:
     return Output(content=content, metadata={"job_id": job.id, "exit_code": job.command.exit_code})
 
 
-JOB_KILL = Tool(name="job_kill", params=JobKillParams, run=run)
+TOOL = Tool(facts=BUILT_IN_TOOLS["job_kill"], params=JobKillParams, run=run)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Output, Tool, ToolContext
 from kedge.tools.process.jobs import Job
 
@@ -42,4 +43,4 @@ async def _wait(job: Job, params: JobOutputParams) -> None:
         return
 
 
-JOB_OUTPUT = Tool(name="job_output", params=JobOutputParams, run=run, is_read_only=True)
+TOOL = Tool(facts=BUILT_IN_TOOLS["job_output"], params=JobOutputParams, run=run)

@@ -13,9 +13,10 @@ from typing import Annotated
 import msgspec
 
 from kedge.files.safe_open import open_directory
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.search.file_search import MAX_RESULTS, Start, files, is_shown, readable, start_of, wants_to_read
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from kedge.tools.search.file_search import MAX_RESULTS, Start, files, is_shown, list_read_access, readable, start_of
 
 MAX_DEPTH = 10
 MAX_LOOKED_AT = 1_000  # directories, to tell ignored files from none
@@ -35,8 +36,8 @@ class Node:
         self.count = 0
 
 
-async def wants(place: Place, params: LsParams) -> Sequence[Want]:
-    return await wants_to_read(place, params.path)
+async def list_access(place: ToolScope, params: LsParams) -> Sequence[Access]:
+    return await list_read_access(place, params.path)
 
 
 async def run(ctx: ToolContext, params: LsParams) -> Output:
@@ -58,7 +59,7 @@ async def run(ctx: ToolContext, params: LsParams) -> Output:
     return Output(content="\n".join([total, *lines]), metadata={"count": root.count})
 
 
-def _has_files(place: Place, start: Start) -> bool:
+def _has_files(place: ToolScope, start: Start) -> bool:
     """Whether there is a file that a rule lets be seen, in the first of the directories. Blocks: not for the loop."""
     with suppress(OSError), open_directory(start.path) as at:
         for directory, _, names, _ in itertools.islice(os.fwalk(dir_fd=at), MAX_LOOKED_AT):
@@ -91,4 +92,4 @@ def _lines(node: Node, depth: int, indent: str = "  ") -> Iterator[str]:
     yield from (f"{indent}{name}" for name in sorted(node.files))
 
 
-LS = Tool(name="ls", params=LsParams, run=run, is_read_only=True, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["ls"], params=LsParams, run=run, list_access=list_access)

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
-from kedge.tools.text.edit_plan import Change, carry_out, wants_of
+from kedge.protocol.tools import BUILT_IN_TOOLS
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from kedge.tools.text.edit_plan import Change, carry_out, list_edit_access
 
 MAX_EDITS = 200  # of one call; more than that is a program's work
 
@@ -28,12 +29,12 @@ def _changes(params: MultieditParams) -> list[Change]:
     return [Change(edit.old_string, edit.new_string, edit.replace_all) for edit in params.edits]
 
 
-async def wants(place: Place, params: MultieditParams) -> Sequence[Want]:
-    return await wants_of(place, params.path, _changes(params))
+async def list_access(place: ToolScope, params: MultieditParams) -> Sequence[Access]:
+    return await list_edit_access(place, params.path, _changes(params))
 
 
 async def run(ctx: ToolContext, params: MultieditParams) -> Output:
     return await carry_out(ctx, params.path, _changes(params))
 
 
-MULTIEDIT = Tool(name="multiedit", params=MultieditParams, run=run, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["multiedit"], params=MultieditParams, run=run, list_access=list_access)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool, ToolContext
 
@@ -25,7 +26,7 @@ class QuestionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     questions: Annotated[list[Question], msgspec.Meta(min_length=1, max_length=MAX_QUESTIONS)]
 
 
-def asks(params: QuestionParams) -> list[dict[str, Any]]:
+def list_questions(params: QuestionParams) -> list[dict[str, Any]]:
     """What the person is shown."""
     for question in params.questions:
         if question.kind in ("one", "many") and len(question.options) < 2:
@@ -60,4 +61,4 @@ def _words(said: Any) -> str:
             return msgspec.json.encode(said).decode()
 
 
-QUESTION = Tool(name="question", params=QuestionParams, run=run, asks=asks)
+TOOL = Tool(facts=BUILT_IN_TOOLS["question"], params=QuestionParams, run=run, list_questions=list_questions)

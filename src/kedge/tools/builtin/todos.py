@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool, ToolContext
 
@@ -34,4 +35,4 @@ async def run(ctx: ToolContext, params: TodosParams) -> Output:
     return Output(content="\n".join([head, *lines]), metadata=metadata)
 
 
-TODOS = Tool(name="todos", params=TodosParams, run=run)
+TOOL = Tool(facts=BUILT_IN_TOOLS["todos"], params=TodosParams, run=run)

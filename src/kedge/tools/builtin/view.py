@@ -11,9 +11,10 @@ from typing import Annotated
 import msgspec
 
 from kedge.protocol.messages import Image
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import resolve, shown_path
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.search.similar_paths import similar_paths
 from kedge.tools.text import paging
 from kedge.tools.text.paging import MAX_IMAGE_BYTES, MAX_LINES, Found, Page, Picture, Unreadable
@@ -28,10 +29,10 @@ class ViewParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: Lines = MAX_LINES
 
 
-async def wants(place: Place, params: ViewParams) -> Sequence[Want]:
+async def list_access(place: ToolScope, params: ViewParams) -> Sequence[Access]:
     """Told wherever the file is: what is free to read is the judge's to say, and a rule may forbid it."""
     path = await asyncio.to_thread(resolve, place, params.path)
-    return (Want(kind="read", subject=str(path), description=f"read {shown_path(place, path)}"),)
+    return (Access(kind="read", subject=str(path), description=f"read {shown_path(place, path)}"),)
 
 
 async def run(ctx: ToolContext, params: ViewParams) -> Output:
@@ -42,7 +43,7 @@ async def run(ctx: ToolContext, params: ViewParams) -> Output:
         stop.set()  # a thread can't be cancelled, and a file may be of any size
 
 
-def _view(place: Place, params: ViewParams, stop: threading.Event) -> Output:
+def _view(place: ToolScope, params: ViewParams, stop: threading.Event) -> Output:
     path = resolve(place, params.path)
     shown = shown_path(place, path)
     try:
@@ -61,7 +62,7 @@ def _view(place: Place, params: ViewParams, stop: threading.Event) -> Output:
     return Output(content=_page(shown, found, params), metadata=_metadata(path, found))
 
 
-def _picture(place: Place, path: Path, shown: str, found: Picture) -> Output:
+def _picture(place: ToolScope, path: Path, shown: str, found: Picture) -> Output:
     if not place.sees_images:
         text = f"{shown} is an image ({found.mime_type}, {found.size:,} bytes), and this model cannot see images."
         return Output(content=text, metadata=_metadata(path, found))
@@ -96,7 +97,7 @@ def _metadata(path: Path, found: Found) -> dict[str, object] | None:
     return {"files": {str(path): found.digest}} if found.digest else None
 
 
-def _missing(place: Place, path: Path, shown: str) -> str:
+def _missing(place: ToolScope, path: Path, shown: str) -> str:
     names = [shown_path(place, similar) for similar in similar_paths(path, place.directory)]
     if names:
         return (
@@ -109,4 +110,4 @@ def _lines(count: int) -> str:
     return "1 line" if count == 1 else f"{count:,} lines"
 
 
-VIEW = Tool(name="view", params=ViewParams, run=run, is_read_only=True, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["view"], params=ViewParams, run=run, list_access=list_access)

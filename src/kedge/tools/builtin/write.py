@@ -12,11 +12,12 @@ import msgspec
 
 from kedge.files.diffs import diff
 from kedge.files.safe_open import status_of
+from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import resolve, shown_path
-from kedge.tools.port import Output, Place, Tool, ToolContext, Want
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.text import text_file
-from kedge.tools.text.edit_plan import Planned, check_known, want, written
+from kedge.tools.text.edit_plan import Planned, access, check_known, written
 
 
 class WriteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +25,7 @@ class WriteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     content: Annotated[str, msgspec.Meta(description="all of its text")]
 
 
-def plan(place: Place, params: WriteParams) -> Planned:
+def plan(place: ToolScope, params: WriteParams) -> Planned:
     """Blocks: not for the loop."""
     path = resolve(place, params.path)
     shown = shown_path(place, path)
@@ -52,12 +53,12 @@ def _is_new(path: Path, shown: str) -> bool:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
 
 
-async def wants(place: Place, params: WriteParams) -> Sequence[Want]:
-    return [want(await asyncio.to_thread(plan, place, params))]
+async def list_access(place: ToolScope, params: WriteParams) -> Sequence[Access]:
+    return [access(await asyncio.to_thread(plan, place, params))]
 
 
 async def run(ctx: ToolContext, params: WriteParams) -> Output:
     return await written(ctx, await asyncio.to_thread(plan, ctx, params))
 
 
-WRITE = Tool(name="write", params=WriteParams, run=run, wants=wants)
+TOOL = Tool(facts=BUILT_IN_TOOLS["write"], params=WriteParams, run=run, list_access=list_access)

@@ -19,11 +19,11 @@ from kedge.tools.permissions.context import Programs, Shell
 from kedge.tools.permissions.paths import Scope
 from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny, Policy, Verdict
 from kedge.tools.permissions.rules import Rule, parse_rule
-from kedge.tools.port import Want
+from kedge.tools.port import Access
 from kedge.tools.process.spawn import find_shell
 
 # What a user's own program decided; None leaves it to the others.
-Hook = Callable[[str, Want], Allow | Deny | None]
+Hook = Callable[[str, Access], Allow | Deny | None]
 
 
 def effective_mode(configured: Mode, chosen: Mode | None, permissions: Permissions, *, is_skipped: bool) -> Mode:
@@ -77,58 +77,58 @@ class Judge:
         policy = Policy(self._scope, "view", self.mode, self._deny, (), ())
         return lambda path: isinstance(policy.check_read(path), Deny)
 
-    def judge(self, tool: str, want: Want) -> Decision:
-        decision = self._judge(tool, want)
+    def judge(self, tool: str, access: Access) -> Decision:
+        decision = self._judge(tool, access)
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Allow) and decision.run_as == "sandboxed":
             return decision
-        if want.sandbox_problem and self.mode == "plan":
-            return Deny(why=f"{PLANNING}, and there is no sandbox that would see to it: {want.sandbox_problem}.")
-        if want.sandbox_problem:
-            return _without_sandbox(want, decision)
-        if want.is_free and isinstance(decision, Ask) and not decision.is_doubtful and not want.unsandboxed:
+        if access.sandbox_problem and self.mode == "plan":
+            return Deny(why=f"{PLANNING}, and there is no sandbox that would see to it: {access.sandbox_problem}.")
+        if access.sandbox_problem:
+            return _without_sandbox(access, decision)
+        if access.is_preapproved and isinstance(decision, Ask) and not decision.is_doubtful and not access.unsandboxed:
             return Allow(why="it runs in the sandbox", by="sandbox")
         return decision
 
-    def changes_nothing(self, tool: str, wants: Sequence[Want]) -> bool:
+    def changes_nothing(self, tool: str, accesses: Sequence[Access]) -> bool:
         """Whether a call is a command that certainly only reads, whatever rule or mode allows it."""
-        if tool != "bash" or not all(want.kind == "execute" for want in wants):
+        if tool != "bash" or not all(access.kind == "execute" for access in accesses):
             return False
         policy = Policy(self._scope, tool, "ask", (), (), ())
-        return all(only_reads(policy, want.subject, self._start(want), self._shell(want)) for want in wants)
+        return all(only_reads(policy, access.subject, self._start(access), self._shell(access)) for access in accesses)
 
-    def _judge(self, tool: str, want: Want) -> Decision:
+    def _judge(self, tool: str, access: Access) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
         policy = Policy(self._scope, tool, self.mode, self._deny, self._allow, self._grants)
-        if want.kind == "execute" and tool == "bash":
+        if access.kind == "execute" and tool == "bash":
             decision = check_command(
-                policy, want.subject, self._start(want), self._shell(want), unsandboxed=want.unsandboxed
+                policy, access.subject, self._start(access), self._shell(access), unsandboxed=access.unsandboxed
             )
         else:
-            decision = _decide(self._check(policy, want), want)
+            decision = _decide(self._check(policy, access), access)
         if isinstance(decision, Deny):
             return decision
         if self._hook is not None and not (isinstance(decision, Allow) and decision.by == "rule"):
-            hooked = self._hook(tool, want)
+            hooked = self._hook(tool, access)
             if isinstance(hooked, Deny) or (hooked is not None and self.mode != "plan"):
                 return hooked
         return decision
 
-    def _check(self, policy: Policy, want: Want) -> Verdict:
-        match want.kind:
+    def _check(self, policy: Policy, access: Access) -> Verdict:
+        match access.kind:
             case "read":
-                return policy.check_read(want.subject)
+                return policy.check_read(access.subject)
             case "write":
-                return policy.check_write(want.subject)
+                return policy.check_write(access.subject)
             case "fetch":
-                return policy.check_fetch(want.subject)
+                return policy.check_fetch(access.subject)
             case "execute":
                 return policy.check_tool()
 
-    def _shell(self, want: Want) -> Shell:
-        has_sandbox = want.can_sandbox and (self._uses_sandbox or self.mode == "plan")
+    def _shell(self, access: Access) -> Shell:
+        has_sandbox = access.can_sandbox and (self._uses_sandbox or self.mode == "plan")
         return Shell(self._programs, is_bash=self._has_bash, has_sandbox=has_sandbox)
 
     @functools.cached_property
@@ -140,24 +140,24 @@ class Judge:
         scratch = None if self._scope.scratch is None else Path(self._scope.scratch)
         return Path(find_shell(self._env, Path(self._scope.directory), scratch)).name == "bash"
 
-    def _start(self, want: Want) -> str:
+    def _start(self, access: Access) -> str:
         """The directory that a command starts in, which the tool shows with it."""
-        given: object = want.params.get("working_dir")
+        given: object = access.params.get("working_dir")
         return os.path.realpath(Path(self._scope.directory, given if isinstance(given, str) else "."))
 
     def _parse(self, text: str) -> Rule:
         return parse_rule(text, self._scope.directory, self._scope.home)
 
 
-def _decide(found: Verdict, want: Want) -> Decision:
+def _decide(found: Verdict, access: Access) -> Decision:
     if not isinstance(found, list):
         return found
     rules = [reason.rule for reason in found if reason.rule is not None]
     asked = Ask.of([reason.note for reason in found], rules if len(rules) == len(found) else ())
-    return asked if asked.label else Ask.of([want.description])
+    return asked if asked.label else Ask.of([access.description])
 
 
-def _without_sandbox(want: Want, decision: Allow | Ask) -> Ask:
+def _without_sandbox(access: Access, decision: Allow | Ask) -> Ask:
     """A sandbox is configured and cannot be had: the user is asked each time, whatever else would allow it."""
-    note = f"it would run without the sandbox: {want.sandbox_problem}"
+    note = f"it would run without the sandbox: {access.sandbox_problem}"
     return Ask.of([note, *(decision.notes if isinstance(decision, Ask) else ())])

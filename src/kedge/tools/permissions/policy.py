@@ -12,7 +12,7 @@ from kedge.protocol.runs import Mode
 from kedge.tools.permissions import suggestions
 from kedge.tools.permissions.paths import Scope, is_secret
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.port import RunAs, WantKind
+from kedge.tools.port import AccessKind, RunAs
 
 MAX_LABEL_CHARS = 200
 
@@ -135,13 +135,13 @@ class Policy(msgspec.Struct, frozen=True):
             return Allow(why=f"allowed for this session: {rule.text}", by="grant")
         return [Reason(f"uses {self.tool_name}", self.tool_name if self.tool_name.startswith("mcp_") else None)]
 
-    def find_whole_rule(self, rules: Sequence[Rule], kind: WantKind) -> Rule | None:
+    def find_whole_rule(self, rules: Sequence[Rule], kind: AccessKind) -> Rule | None:
         return next((rule for rule in self._about(rules, kind) if rule.is_whole), None)
 
-    def find_denial(self, kind: WantKind, path: str) -> Rule | None:
+    def find_denial(self, kind: AccessKind, path: str) -> Rule | None:
         return next((rule for rule in self._about(self.deny, kind) if rule.matches_path(path, is_denial=True)), None)
 
-    def denies_some(self, kind: WantKind) -> bool:
+    def denies_some(self, kind: AccessKind) -> bool:
         """Whether a deny rule names paths of this kind."""
         return any(rule.path is not None for rule in self._about(self.deny, kind))
 
@@ -149,14 +149,14 @@ class Policy(msgspec.Struct, frozen=True):
         """The rules that name commands by their words."""
         return [rule for rule in rules if rule.name == "bash" and rule.words is not None]
 
-    def _find_path_rule(self, rules: Sequence[Rule], kind: WantKind, path: str) -> Rule | None:
+    def _find_path_rule(self, rules: Sequence[Rule], kind: AccessKind, path: str) -> Rule | None:
         return next((rule for rule in self._about(rules, kind) if rule.matches_path(path)), None)
 
     def _covers(self, grant: Rule, path: str) -> bool:
         """A grant for the whole workspace does not cover files that other programs obey: those are asked one by one."""
         return grant.text != "edit(**)" or self.scope.is_free_to_edit(path)
 
-    def _about(self, rules: Sequence[Rule], kind: WantKind) -> Iterable[Rule]:
+    def _about(self, rules: Sequence[Rule], kind: AccessKind) -> Iterable[Rule]:
         return (rule for rule in rules if rule.is_about(self.tool_name, kind))
 
 

@@ -18,7 +18,7 @@ import msgspec
 from kedge.config.rules import KINDS, BadRule, WordPattern, read_rule, wildcard_at
 from kedge.config.wildcards import starred
 from kedge.tools.permissions.shell.parse import Word
-from kedge.tools.port import WantKind
+from kedge.tools.port import AccessKind
 
 _CAN_FOLD = sys.platform == "darwin"  # its file systems take SRC for src; a denial must, too
 
@@ -42,7 +42,7 @@ class Rule(msgspec.Struct, frozen=True):
         """The name alone: whatever the tool does."""
         return self.words is None and self.path is None and self.domain is None
 
-    def is_about(self, tool: str, kind: WantKind) -> bool:
+    def is_about(self, tool: str, kind: AccessKind) -> bool:
         named = KINDS.get(self.name)
         if named is not None:
             return named == kind and (kind != "execute" or tool == "bash")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kedge.files.safe_open import status_of
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import is_inside, resolve, shown_path
-from kedge.tools.port import Place, Want
+from kedge.tools.port import Access, ToolScope
 from kedge.tools.search import globs, ripgrep, verification
 
 MAX_RESULTS = 100
@@ -34,12 +34,12 @@ class Start(NamedTuple):
         return self.base / self.below
 
 
-async def start_of(place: Place, given: str) -> Start:
+async def start_of(place: ToolScope, given: str) -> Start:
     """Off the loop: a path may lead to a slow disk."""
     return await asyncio.to_thread(_start_of, place, given)
 
 
-def _start_of(place: Place, given: str) -> Start:
+def _start_of(place: ToolScope, given: str) -> Start:
     path = resolve(place, given)
     shown = shown_path(place, path)
     try:
@@ -55,13 +55,13 @@ def _start_of(place: Place, given: str) -> Start:
     return Start(path if is_dir else path.parent, "." if is_dir else path.name, shown, is_dir)
 
 
-async def wants_to_read(place: Place, given: str) -> list[Want]:
+async def list_read_access(place: ToolScope, given: str) -> list[Access]:
     """Told wherever it is: what is free to read is the judge's to say."""
     start = await start_of(place, given)
-    return [Want(kind="read", subject=str(start.path), description=f"search in {start.path}")]
+    return [Access(kind="read", subject=str(start.path), description=f"search in {start.path}")]
 
 
-async def files(place: Place, start: Start, pattern: str | None = None) -> list[str]:
+async def files(place: ToolScope, start: Start, pattern: str | None = None) -> list[str]:
     """The files that are not ignored, as paths from `start.base`."""
     found: list[str] = []
     patterns = [] if pattern is None else patterns_of(start, pattern)
@@ -105,16 +105,16 @@ def _from_start(start: Start, pattern: str) -> str:
     return "/" + ("/".join(rest) or "**")
 
 
-async def shown(place: Place, start: Start, names: Iterable[str]) -> list[str]:
+async def shown(place: ToolScope, start: Start, names: Iterable[str]) -> list[str]:
     """What a rule forbids to read is not found either. Off the loop: of maybe fifty thousand, each is resolved."""
-    if place.hidden is None:
+    if place.is_hidden is None:
         return list(names)
     return await asyncio.to_thread(lambda: [name for name in names if is_shown(place, start, name)])
 
 
-def is_shown(place: Place, start: Start, name: str) -> bool:
+def is_shown(place: ToolScope, start: Start, name: str) -> bool:
     path = start.base / name
-    return place.hidden is None or not (place.hidden(str(path)) or place.hidden(os.path.realpath(path)))
+    return place.is_hidden is None or not (place.is_hidden(str(path)) or place.is_hidden(os.path.realpath(path)))
 
 
 def narrowed(stack: ExitStack, start: Start, patterns: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 from kedge.files.diffs import Diff, diff
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import resolve, shown_path
-from kedge.tools.port import Output, Place, ToolContext, Want
+from kedge.tools.port import Access, Output, ToolContext, ToolScope
 from kedge.tools.text import atomic_write, text_file
 from kedge.tools.text.match import find
 from kedge.tools.text.text_file import TextFile
@@ -48,8 +48,8 @@ class Planned(NamedTuple):
         return f"{'create' if self.before is None else 'edit'} {self.shown} ({self.diff.counts})"
 
 
-async def wants_of(place: Place, given: str, changes: Sequence[Change]) -> list[Want]:
-    return [want(await asyncio.to_thread(plan, place, given, changes))]
+async def list_edit_access(place: ToolScope, given: str, changes: Sequence[Change]) -> list[Access]:
+    return [access(await asyncio.to_thread(plan, place, given, changes))]
 
 
 async def carry_out(ctx: ToolContext, given: str, changes: Sequence[Change]) -> Output:
@@ -57,7 +57,7 @@ async def carry_out(ctx: ToolContext, given: str, changes: Sequence[Change]) -> 
     return await written(ctx, planned)
 
 
-def plan(place: Place, given: str, changes: Sequence[Change]) -> Planned:
+def plan(place: ToolScope, given: str, changes: Sequence[Change]) -> Planned:
     """Blocks: not for the loop."""
     path = resolve(place, given)
     shown = shown_path(place, path)
@@ -81,7 +81,7 @@ def plan(place: Place, given: str, changes: Sequence[Change]) -> Planned:
     return Planned(path, shown, before, before.encoded(file.raw), diff(before.text, file.text, shown), notes)
 
 
-def check_known(place: Place, file: TextFile, shown: str) -> None:
+def check_known(place: ToolScope, file: TextFile, shown: str) -> None:
     known = place.known_files.get(str(file.path))
     if known is None:
         raise ToolError(f"{shown} has not been read in this conversation. View it first, then repeat the edit.")
@@ -89,9 +89,9 @@ def check_known(place: Place, file: TextFile, shown: str) -> None:
         raise ToolError(f"{shown} was changed since you last saw it. View it again, then repeat the edit.")
 
 
-def want(planned: Planned) -> Want:
+def access(planned: Planned) -> Access:
     params = {"path": planned.shown, "diff": planned.diff.text}
-    return Want(kind="write", subject=str(planned.path), description=planned.title, params=params)
+    return Access(kind="write", subject=str(planned.path), description=planned.title, params=params)
 
 
 async def to_its_end(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -107,7 +107,7 @@ async def to_its_end(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
 async def written(ctx: ToolContext, planned: Planned) -> Output:
     status = None if planned.before is None else planned.before.status
     counts = (planned.diff.added, planned.diff.removed)
-    async with ctx.changing(planned.path, planned.data, counts):
+    async with ctx.record_change(planned.path, planned.data, counts):
         # Whoever is cancelled meanwhile has written all of it or nothing.
         await to_its_end(atomic_write.replace, planned.path, planned.data, status, planned.shown)
     done = "Created" if planned.before is None else "Edited"
