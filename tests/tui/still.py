@@ -26,7 +26,7 @@ from kedge.tui import formats, panels
 from kedge.tui.api import Desk
 from kedge.tui.app import KedgeApp
 from kedge.tui.settings import Launch
-from kedge.tui.state.blocks import Block, Prompt, Words
+from kedge.tui.state.blocks import Block, PromptBlock, TextBlock
 from kedge.tui.state.session import SessionState
 from tests.tui.chat.support import DIFF, EDIT, END, call
 from tests.tui.snapshots import picture
@@ -43,12 +43,12 @@ def drop(depth: float) -> float:
 2. the test of `drop` uses it
 """
 CHAT: list[Block] = [
-    Prompt(key="p", text="Why does the anchor drag? Mend it."),
-    Words(key="w1", text="I look at how the rope is measured."),
+    PromptBlock(key="p", text="Why does the anchor drag? Mend it."),
+    TextBlock(key="w1", text="I look at how the rope is measured."),
     call("grep", '{"pattern": "depth", "path": "src"}', output="src/anchor.py:10\nsrc/anchor.py:11"),
     EDIT,
     call("bash", '{"command": "pytest -q tests/test_anchor.py"}', output="4 passed in 0.12s", key="b"),
-    Words(key="w2", text=ANSWER),
+    TextBlock(key="w2", text=ANSWER),
     END,
 ]
 TODOS = [("completed", "measure the rope"), ("in_progress", "test the scope"), ("pending", "write it down")]
@@ -176,7 +176,7 @@ class Still(KedgeApp):
         session = self.workspace.open_session(SESSION)
         self.workspace.sessions[SESSION] = stored_session()
         self.chat.session_id = SESSION
-        session._blocks = list(CHAT)
+        session.blocks = list(CHAT)
         session.usage = Usage(48_200, 3_900, cost=0.21)
         session.files = {"src/anchor.py": FileChange(SESSION, "1", "src/anchor.py", 1, 3, 2)}
         return session

@@ -78,7 +78,7 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
         await hands.submit("/export ~/there.md")
         await hands.until((tmp_path / "home" / "there.md").exists, "at home")
         await hands.submit("/compact")
-        await hands.shows("the conversation was summarized")
+        await hands.shows("≡")
         await hands.submit("/clear")
         await hands.shows("keys and commands")
         await hands.submit("/quit")

@@ -56,7 +56,7 @@ def agent(app: Still) -> None:
     app.workspace.sessions["s2"] = still.Session(
         id="s2", title="Sound the bay", created_at=0.0, updated_at=0.0, parent_session_id=still.SESSION
     )
-    app.workspace.open_session("s2")._blocks = still.CHAT[:3]
+    app.workspace.open_session("s2").blocks = list(still.CHAT[:3])
     app.chat.session_id = "s2"
 
 

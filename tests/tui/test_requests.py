@@ -216,4 +216,4 @@ async def test_who_has_no_other_key_can_cancel_the_run_that_asks_for_one(served:
         await hands.press("escape")
         await hands.closes()
         await hands.press("escape", "escape")
-        await hands.shows("cancelled")
+        await hands.shows("■")

@@ -12,7 +12,7 @@ from kedge.client import AsyncClient
 from kedge.protocol.api import Runs
 from kedge.tui import api
 from kedge.tui.editor.draft import Draft
-from kedge.tui.state.blocks import Call
+from kedge.tui.state.blocks import CallBlock
 from tests.e2e.home import Home, asking
 from tests.tui.hands import kedge
 
@@ -107,7 +107,7 @@ async def test_a_sub_agent_is_nested_and_its_session_has_a_way_back(served: Home
         await hands.idle()
         parent = hands.app.chat.session_id
         await hands.press("f6", "up", "up", "up")
-        await hands.until(lambda: isinstance(hands.app.chat.transcript.selected, Call), "the call is selected")
+        await hands.until(lambda: isinstance(hands.app.chat.transcript.selected, CallBlock), "the call is selected")
         await hands.press("enter")
         await hands.shows("Esc goes back", "CHILD-ENDS", "view")
         assert hands.app.chat.session_id != parent
@@ -230,7 +230,7 @@ async def test_leaving_a_run_can_cancel_it(served: Home, tmp_path: Path) -> None
         assert hands.app.chat.session is not None
         session_id = hands.app.chat.session_id
     async with kedge(tmp_path, session_id=session_id) as hands:
-        await hands.shows("cancelled")
+        await hands.shows("■")
 
 
 async def test_what_other_clients_do_to_the_session_shows_at_once(served: Home, tmp_path: Path) -> None:

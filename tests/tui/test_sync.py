@@ -12,7 +12,8 @@ import pytest
 from kedge.client import AsyncClient
 from kedge.protocol.runs import Receipt
 from kedge.tui.api import Desk
-from kedge.tui.state.blocks import Words
+from kedge.tui.state.block_builder import build_blocks
+from kedge.tui.state.blocks import TextBlock
 from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.sync import Link
 from tests.e2e.home import Home, answer_of, asking
@@ -50,7 +51,9 @@ class Watch:
     @property
     def text(self) -> str:
         return "".join(
-            block.text for block in self.workspace.open_session(self.session_id).blocks() if isinstance(block, Words)
+            block.text
+            for block in build_blocks(self.workspace.open_session(self.session_id))
+            if isinstance(block, TextBlock)
         )
 
 
@@ -89,7 +92,7 @@ class TestLink:
             server = await asyncio.to_thread(home.serve)
             await watch.until(lambda: "r" in watch.workspace.open_session(watch.session_id).ends)
             session = watch.workspace.open_session(watch.session_id)
-            answers = [block for block in session.blocks() if isinstance(block, Words)]
+            answers = [block for block in build_blocks(session) if isinstance(block, TextBlock)]
             assert answers[-1].text == answer_of(**plan)
             assert [block.is_interrupted for block in answers] == [True, False]
             assert not session.is_busy

@@ -106,7 +106,7 @@ async def test_esc_once_cancels_nothing_and_twice_cancels(home: Home, tmp_path: 
         terminal.type(ESC)
         await terminal.shows(TWICE)
         terminal.type(ESC)
-        await terminal.shows("cancelled")
+        await terminal.shows("■")
         await terminal.hides("Working")
 
 

@@ -18,7 +18,7 @@ from kedge.protocol.runs import MODES
 from kedge.protocol.text_safety import visible_line
 from kedge.tui import formats
 from kedge.tui.editor.draft import Draft
-from kedge.tui.state.blocks import Block, Call
+from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
     from kedge.protocol.api import UserCommand
@@ -108,7 +108,7 @@ class Commands:
 
     def open_call(self, block: Block) -> None:
         """All of a call: its diff, or the session of its sub-agent."""
-        if not isinstance(block, Call):
+        if not isinstance(block, CallBlock):
             return
         if block.child_session_id is not None:
             self._screen.open_session(block.child_session_id)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
 from kedge.protocol.requests import PermissionAction, PermissionRequest
-from kedge.tui.state.workspace import Request, RequestResolved
+from kedge.tui.state.session import Request
+from kedge.tui.state.workspace import RequestResolved
 
 if TYPE_CHECKING:
     from textual.screen import ModalScreen

@@ -25,7 +25,8 @@ from kedge.tui.editor.history import Memory, state_directory
 from kedge.tui.keys import KEYS, bindings, shown
 from kedge.tui.panels import Activity, Banner, Doing, Queue, Sidebar, StatusLine, Welcome
 from kedge.tui.requests import Asking
-from kedge.tui.state.blocks import Call, Thoughts
+from kedge.tui.state.block_builder import build_blocks
+from kedge.tui.state.blocks import CallBlock, ReasoningBlock
 from kedge.tui.state.session import SessionState
 from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.submission import Sending
@@ -123,7 +124,7 @@ class ChatScreen(Screen[None]):
         session = self.session
         requests = self.workspace.requests_of(self.session_id) if self.session_id else []
         self.query_one(Banner).draw(self.link)
-        blocks = session.blocks() if session else []
+        blocks = build_blocks(session) if session else []
         self.transcript.show(blocks)
         self._welcome(is_wanted=not blocks)
         self.query_one(Queue).draw(session, self.key("queue"))
@@ -268,7 +269,7 @@ class ChatScreen(Screen[None]):
         self.transcript.scroll_end(animate=False)
 
     def action_fold_all(self) -> None:
-        for kind in (Thoughts, Call):
+        for kind in (ReasoningBlock, CallBlock):
             self.transcript.toggle_all(kind)
 
     def action_palette(self) -> None:

@@ -13,7 +13,17 @@ from kedge.protocol.messages import ToolResult
 from kedge.protocol.runs import Usage
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.transcript import Transcript
-from kedge.tui.state.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.state.blocks import (
+    Block,
+    CallBlock,
+    CallState,
+    EndBlock,
+    NoteBlock,
+    PromptBlock,
+    ReasoningBlock,
+    ShellBlock,
+    TextBlock,
+)
 
 PALETTE = Palette(
     {"foreground": "#e0e0e0", "primary": "#0178D4", "success": "#4EBF71", "error": "#B93C5B", "secondary": "#004578"},
@@ -84,10 +94,10 @@ def call(
     images: int = 0,
     child: tuple[Block, ...] = (),
     child_session_id: str | None = None,
-) -> Call:
+) -> CallBlock:
     is_over = state in ("done", "failed")
     result = ToolResult("1", name, output, is_error=state == "failed", metadata=metadata) if is_over else None
-    return Call(
+    return CallBlock(
         key=key or name,
         revision=revision,
         call_id="1",
@@ -104,18 +114,21 @@ def call(
 
 EDIT = call("edit", '{"path": "src/anchor.py"}', metadata={"diff": DIFF, "added": 3, "removed": 2})
 TODOS = '{"todos": [{"content": "chart", "status": "completed"}, {"content": "sail", "status": "in_progress"}]}'
-END = End(key="end", reason="end_turn", model="m-1", usage=Usage(12_345, 678, cost=0.0123))
+END = EndBlock(key="end", reason="end_turn", model="m-1", usage=Usage(12_345, 678, cost=0.0123))
 
 KINDS: dict[str, list[Block]] = {
     "prompt": [
-        Prompt(key="p", text="Find a place to anchor.\nMud if you can.", attachments=("chart.png", "notes.txt")),
-        Prompt(key="long", text="\n".join(f"line {i}" for i in range(20))),
+        PromptBlock(key="p", text="Find a place to anchor.\nMud if you can.", attachments=("chart.png", "notes.txt")),
+        PromptBlock(key="long", text="\n".join(f"line {i}" for i in range(20))),
     ],
-    "words": [Words(key="w", text=MARKDOWN), Words(key="cut", text="It **was** an attempt", is_interrupted=True)],
+    "words": [
+        TextBlock(key="w", text=MARKDOWN),
+        TextBlock(key="cut", text="It **was** an attempt", is_interrupted=True),
+    ],
     "thoughts": [
-        Thoughts(key="t1", text="The wind is north.\nSo the lee is south."),
-        Thoughts(key="t2", text="First this.\nThen that", is_open=True),
-        Thoughts(key="t3", text="", is_redacted=True),
+        ReasoningBlock(key="t1", text="The wind is north.\nSo the lee is south."),
+        ReasoningBlock(key="t2", text="First this.\nThen that", is_open=True),
+        ReasoningBlock(key="t3", text="", is_redacted=True),
     ],
     "calls": [
         call("bash", '{"command": "make test"}', output="\n".join(f"test {i} ok" for i in range(14))),
@@ -135,18 +148,18 @@ KINDS: dict[str, list[Block]] = {
             "agent",
             '{"title": "Sound the bay", "prompt": "x"}',
             "running",
-            child=(Words(key="c0", text="I look."), call("ls", '{"path": "bay"}', output="a\nb"), EDIT),
+            child=(TextBlock(key="c0", text="I look."), call("ls", '{"path": "bay"}', output="a\nb"), EDIT),
             child_session_id="s2",
         ),
         call("agent", '{"prompt": "Look around"}', output="Nothing there.", key="a2", child=(EDIT,)),
     ],
     "others": [
-        Shell(key="sh", command="git status", output="clean\n", exit_code=0),
-        Shell(key="sh2", command="make", output="broken\n", exit_code=2),
-        Note(key="n1", kind="warning", text="the model is busy; again in 2 s"),
-        Note(key="n2", kind="error", text="the key was refused"),
-        Note(key="n3", kind="cancelled", text="cancelled"),
-        Note(key="n4", kind="summary", text="the conversation was summarized", details="# All of it"),
+        ShellBlock(key="sh", command="git status", output="clean\n", exit_code=0),
+        ShellBlock(key="sh2", command="make", output="broken\n", exit_code=2),
+        NoteBlock(key="n1", kind="warning", text="the model is busy; again in 2 s"),
+        NoteBlock(key="n2", kind="error", text="the key was refused"),
+        NoteBlock(key="n3", kind="cancelled", text="cancelled"),
+        NoteBlock(key="n4", kind="summary", text="the conversation was summarized", details="# All of it"),
         END,
     ],
 }
@@ -180,4 +193,4 @@ class Chat(App[None]):
 
 
 def paragraphs(count: int, key: str = "w", words: str = "word") -> list[Block]:
-    return [Words(key=f"{key}{i}", text=f"{key} {i} {words}") for i in range(count)]
+    return [TextBlock(key=f"{key}{i}", text=f"{key} {i} {words}") for i in range(count)]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.tui.chat.calls import Look, plain_call
+from kedge.tui.chat.calls import ViewOptions, plain_call
 from kedge.tui.chat.diffs import MINUS
 from kedge.tui.chat.pieces import make_pieces
-from kedge.tui.state.blocks import Call, CallState, Words
+from kedge.tui.state.blocks import CallBlock, CallState, TextBlock
 from tests.tui.chat.support import EDIT, PALETTE, TODOS, call, texts
 
 
-def seen(block: Call, width: int = 60, *, is_unfolded: bool = False, is_split: bool | None = None) -> list[str]:
-    look = Look(is_unfolded, is_split)
-    return [line for piece in make_pieces(block, look) for line in texts(piece.draw(width, PALETTE))]
+def seen(block: CallBlock, width: int = 60, *, is_unfolded: bool = False, is_split: bool | None = None) -> list[str]:
+    view = ViewOptions(is_unfolded, is_split)
+    return [line for piece in make_pieces(block, view) for line in texts(piece.draw(width, PALETTE))]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_an_error_is_broken_at_its_words() -> None:
 
 
 def test_a_sub_agent_shows_what_it_did_last_and_all_of_it_unfolded() -> None:
-    child = (Words(key="w", text="Hello."), *(call("ls", f'{{"path": "d{i}"}}', key=str(i)) for i in range(6)))
+    child = (TextBlock(key="w", text="Hello."), *(call("ls", f'{{"path": "d{i}"}}', key=str(i)) for i in range(6)))
     running = call("agent", '{"title": "Look"}', "running", child=child)
     assert seen(running) == ["● agent Look", *(f"  │ ✓ ls d{i}  0 lines" for i in range(2, 6))]
     done = call("agent", '{"title": "Look"}', output="Found it.", child=child)

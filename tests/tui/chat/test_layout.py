@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kedge.tui.chat import layout as flows
-from kedge.tui.chat.calls import Look
+from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.layout import Flow
-from kedge.tui.state.blocks import Block, Prompt, Thoughts, Words
+from kedge.tui.state.blocks import Block, PromptBlock, ReasoningBlock, TextBlock
 from tests.tui.chat.support import PALETTE, call, paragraphs, texts
 
 TEXTS = [
@@ -21,14 +21,14 @@ TEXTS = [
 BLOCKS = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(TEXTS), st.sampled_from("WPTC")), max_size=12)
 
 
-def look(_: Block) -> Look:
-    return Look()
+def view(_: Block) -> ViewOptions:
+    return ViewOptions()
 
 
 def flow_of(blocks: list[Block], width: int = 30) -> Flow:
     flow = Flow()
     flow.resize(width, PALETTE)
-    flow.show(blocks, look)
+    flow.show(blocks, view)
     return flow
 
 
@@ -44,11 +44,11 @@ def blocks_of(given_blocks: list[tuple[int, str, str]]) -> list[Block]:
         key, revision = f"{kind}{number}", TEXTS.index(text)
         match kind:
             case "W":
-                blocks[key] = Words(key=key, revision=revision, text=text)
+                blocks[key] = TextBlock(key=key, revision=revision, text=text)
             case "P":
-                blocks[key] = Prompt(key=key, revision=revision, text=text)
+                blocks[key] = PromptBlock(key=key, revision=revision, text=text)
             case "T":
-                blocks[key] = Thoughts(key=key, revision=revision, text=text)
+                blocks[key] = ReasoningBlock(key=key, revision=revision, text=text)
             case _:
                 blocks[key] = call("bash", key=key, revision=revision, output=text)
     return list(blocks.values())
@@ -60,7 +60,7 @@ def test_after_any_changes_it_is_as_if_shown_at_once(steps: list[list[tuple[int,
     flow = flow_of([])
     for step in steps:
         blocks = blocks_of(step)
-        flow.show(blocks, look)
+        flow.show(blocks, view)
         flow.before_end(7)
         assert flow.height == sum(entry.height for entry in flow.entries)
     seen = measure_all(flow)
@@ -94,7 +94,7 @@ def test_a_line_one_holds_on_to_is_found_again(
     assert anchor is not None
     assert line is not None
     block = line[0].block
-    flow.show(new, look)
+    flow.show(new, view)
     place = flow.find(anchor, at_other_width=False)
     kept = next((each for each in new if each.key == block.key), None)
     if kept is None:
@@ -113,7 +113,7 @@ def test_a_line_one_holds_on_to_is_found_again(
     st.lists(st.sampled_from(TEXTS), min_size=1, max_size=8), st.integers(8, 60), st.integers(8, 60), st.integers(0, 99)
 )
 def test_at_another_width_the_same_words_are_found(said: list[str], old: int, new: int, at: int) -> None:
-    blocks: list[Block] = [Words(key=str(i), text=text) for i, text in enumerate(said)]
+    blocks: list[Block] = [TextBlock(key=str(i), text=text) for i, text in enumerate(said)]
     flow = flow_of(blocks, old)
     measure_all(flow)
     y = at % flow.height
@@ -148,7 +148,7 @@ def test_what_was_drawn_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) ->
 def test_showing_the_same_again_changes_nothing() -> None:
     blocks = paragraphs(10)
     flow = flow_of(blocks)
-    assert flow.show([Words(key=block.key, text="w") for block in blocks], look) is None
+    assert flow.show([TextBlock(key=block.key, text="w") for block in blocks], view) is None
 
 
 @settings(max_examples=25)
@@ -160,7 +160,7 @@ def test_a_block_that_goes_leaves_the_reader_beside_it(gone: int) -> None:
     assert at is not None
     anchor = flow.anchor(flow.tops[at + 1] - 1)
     assert anchor is not None
-    flow.show([block for block in blocks if block is not blocks[gone]], look)
+    flow.show([block for block in blocks if block is not blocks[gone]], view)
     place = flow.find(anchor, at_other_width=False)
     assert place is not None
     assert place.entry == min(gone, 38)

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge.protocol.runs import Usage
-from kedge.tui.chat.calls import Look
+from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.lines import strips_of
 from kedge.tui.chat.pieces import copy_text, is_foldable, make_pieces
-from kedge.tui.state.blocks import Block, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.state.blocks import Block, EndBlock, NoteBlock, PromptBlock, ReasoningBlock, ShellBlock, TextBlock
 from tests.tui.chat.support import END, KINDS, PALETTE, call, texts
 
 WILD = st.text(st.characters() | st.sampled_from("\x1b\x07\r\n\t[]漢👩\u200d🚀\ufe0f\u0301 "), max_size=60)
 
 
 def seen(block: Block, *, is_unfolded: bool = False, width: int = 40) -> list[str]:
-    pieces = make_pieces(block, Look(is_unfolded))
+    pieces = make_pieces(block, ViewOptions(is_unfolded))
     return [line for piece in pieces for line in texts(piece.draw(width, PALETTE))]
 
 
@@ -27,21 +27,21 @@ def test_each_line_is_exactly_as_wide_as_asked_and_holds_no_control_character(
     text: str, width: int, is_unfolded: bool
 ) -> None:
     blocks: list[Block] = [
-        Prompt(key="a", text=text, attachments=(text,)),
-        Words(key="b", text=text),
-        Thoughts(key="c", text=text),
-        Thoughts(key="d", text=text, is_open=True),
+        PromptBlock(key="a", text=text, attachments=(text,)),
+        TextBlock(key="b", text=text),
+        ReasoningBlock(key="c", text=text),
+        ReasoningBlock(key="d", text=text, is_open=True),
         call("bash", text, "running", text),
         call(text, f'{{"x": "{text}"}}', "failed", text),
         call("edit", text, metadata={"diff": f"--- {text}\n+++ b\n@@ -1 +1 @@\n-{text}\n+x\n"}),
         call("todos", metadata={"todos": [{"content": text, "status": text}]}),
-        call("agent", text, child=(Words(key="e", text=text),), output=text),
-        Shell(key="f", command=text, output=text, exit_code=None),
-        Note(key="g", kind="error", text=text, details=text),
-        End(key="h", reason=None, model=text, usage=Usage()),
+        call("agent", text, child=(TextBlock(key="e", text=text),), output=text),
+        ShellBlock(key="f", command=text, output=text, exit_code=None),
+        NoteBlock(key="g", kind="error", text=text, details=text),
+        EndBlock(key="h", reason=None, model=text, usage=Usage()),
     ]
     for block in blocks:
-        for piece in make_pieces(block, Look(is_unfolded)):
+        for piece in make_pieces(block, ViewOptions(is_unfolded)):
             assert piece.guess(width) >= 1
             for strip in strips_of(piece.draw(width, PALETTE), width):
                 assert strip.cell_length == width
@@ -79,14 +79,14 @@ def test_a_summary_is_unfolded_to_what_it_says() -> None:
 
 def test_the_end_of_a_run_says_what_it_took() -> None:
     assert seen(END) == ["m-1 · 12.3k in · 678 out · $0.0123"]
-    small = End(key="small", reason="end_turn", model="m-1", usage=Usage(123_456, 5, cost=0.000012))
+    small = EndBlock(key="small", reason="end_turn", model="m-1", usage=Usage(123_456, 5, cost=0.000012))
     assert seen(small) == ["m-1 · 123k in · 5 out · $0.000012"]
-    cut = End(key="x", reason="max_tokens", model=None, usage=Usage(10, 20, estimated=True))
+    cut = EndBlock(key="x", reason="max_tokens", model=None, usage=Usage(10, 20, estimated=True))
     assert seen(cut) == ["≈10 in · 20 out · stopped: max tokens"]
 
 
 def test_copies_are_what_was_written() -> None:
-    assert copy_text(Words(key="w", text="**x**")) == "**x**"
-    assert copy_text(Shell(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
-    assert copy_text(Note(key="n", kind="info", text="a", details="b")) == "a\nb"
+    assert copy_text(TextBlock(key="w", text="**x**")) == "**x**"
+    assert copy_text(ShellBlock(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
+    assert copy_text(NoteBlock(key="n", kind="info", text="a", details="b")) == "a\nb"
     assert copy_text(END) == "m-1 · 12.3k in · 678 out · $0.0123"

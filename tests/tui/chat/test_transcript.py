@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from textual.geometry import Offset
 from textual.selection import Selection
 
-from kedge.tui.state.blocks import Block, Prompt, Thoughts, Words
+from kedge.tui.state.blocks import Block, PromptBlock, ReasoningBlock, TextBlock
 from tests.tui.chat.support import EDIT, KINDS, Chat, call, paragraphs
 
 LONG = call("bash", '{"command": "x"}', output="\n".join(f"out {i}" for i in range(30)), key="long")
@@ -52,7 +52,7 @@ async def test_what_grows_above_moves_nothing_in_sight() -> None:
         await pilot.press("pageup", "pageup")
         await pilot.pause()
         before = app.seen
-        blocks[20] = Words(key="w20", revision=1, text="more\n\n" * 30)
+        blocks[20] = TextBlock(key="w20", revision=1, text="more\n\n" * 30)
         app.transcript.show([*paragraphs(7, "earlier"), *blocks])
         await pilot.pause()
         assert app.seen == before
@@ -72,7 +72,7 @@ async def test_whatever_changes_out_of_sight_the_reader_sees_the_same(data: st.D
         for revision in range(1, 4):
             at = data.draw(st.integers(0, 39).filter(lambda at: not first - 1 <= at <= last))
             text = "again\n\n" * data.draw(st.integers(1, 9))
-            blocks = [*blocks[:at], Words(key=f"w{at}", revision=revision, text=text), *blocks[at + 1 :]]
+            blocks = [*blocks[:at], TextBlock(key=f"w{at}", revision=revision, text=text), *blocks[at + 1 :]]
             if data.draw(st.booleans()):
                 blocks = [*paragraphs(data.draw(st.integers(1, 5)), f"new{revision}-"), *blocks]
                 app.transcript.show(blocks)
@@ -84,7 +84,7 @@ async def test_whatever_changes_out_of_sight_the_reader_sees_the_same(data: st.D
 
 
 async def test_scrolling_into_what_was_never_drawn_does_not_jump() -> None:
-    blocks: list[Block] = [Words(key=str(i), text=f"head {i}\n\n- a\n- b\n- {i}\n") for i in range(80)]
+    blocks: list[Block] = [TextBlock(key=str(i), text=f"head {i}\n\n- a\n- b\n- {i}\n") for i in range(80)]
     app = Chat(blocks)
     async with app.run_test(size=(40, 10)) as pilot:
         for _ in range(30):
@@ -95,7 +95,7 @@ async def test_scrolling_into_what_was_never_drawn_does_not_jump() -> None:
 
 
 async def test_a_resize_keeps_the_first_words_in_sight() -> None:
-    blocks: list[Block] = [Words(key=str(i), text=f"{i} " + "many words " * 12) for i in range(40)]
+    blocks: list[Block] = [TextBlock(key=str(i), text=f"{i} " + "many words " * 12) for i in range(40)]
     app = Chat(blocks)
     async with app.run_test(size=(60, 12)) as pilot:
         app.transcript.scroll_to(y=app.transcript._flow.tops[20] + 1, animate=False)
@@ -110,7 +110,7 @@ async def test_a_resize_keeps_the_first_words_in_sight() -> None:
 
 
 async def test_a_resize_at_the_end_stays_at_the_end() -> None:
-    app = Chat([*paragraphs(40, words="many words " * 12), Prompt(key="last", text="the last")])
+    app = Chat([*paragraphs(40, words="many words " * 12), PromptBlock(key="last", text="the last")])
     async with app.run_test(size=(60, 12)) as pilot:
         for size in [(30, 20), (100, 8)]:
             await pilot.resize_terminal(*size)
@@ -134,20 +134,20 @@ async def test_a_call_is_unfolded_where_it_stands_and_folded_again() -> None:
 
 
 async def test_all_of_a_kind_are_unfolded_also_those_that_come_later() -> None:
-    blocks: list[Block] = [Thoughts(key="1", text="a\n\nb"), Thoughts(key="2", text="c\n\nd")]
+    blocks: list[Block] = [ReasoningBlock(key="1", text="a\n\nb"), ReasoningBlock(key="2", text="c\n\nd")]
     app = Chat(blocks)
     async with app.run_test(size=(40, 20)) as pilot:
-        app.transcript.toggle_all(Thoughts)
-        app.transcript.show([*blocks, Thoughts(key="3", text="e\n\nf")])
+        app.transcript.toggle_all(ReasoningBlock)
+        app.transcript.show([*blocks, ReasoningBlock(key="3", text="e\n\nf")])
         await pilot.pause()
         assert {"  b", "  d", "  f"} <= set(app.seen)
-        app.transcript.toggle_all(Thoughts)
+        app.transcript.toggle_all(ReasoningBlock)
         await pilot.pause()
         assert not {"  b", "  d", "  f"} & set(app.seen)
 
 
 async def test_keys_select_fold_copy_and_open() -> None:
-    app = Chat([Words(key="w", text="**bold**"), EDIT, LONG])
+    app = Chat([TextBlock(key="w", text="**bold**"), EDIT, LONG])
     async with app.run_test(size=(60, 40)) as pilot:
         await pilot.press("up")
         assert app.transcript.selected is LONG
@@ -204,7 +204,7 @@ async def test_a_click_on_the_hint_goes_to_the_end() -> None:
 
 
 async def test_the_mouse_selects_text_as_it_is_seen() -> None:
-    app = Chat([Words(key="a", text="first **words** here"), Words(key="b", text="second ones")])
+    app = Chat([TextBlock(key="a", text="first **words** here"), TextBlock(key="b", text="second ones")])
     async with app.run_test(size=(40, 10)) as pilot:
         await pilot.mouse_down(app.transcript, offset=Offset(8, 0))
         await pilot.hover(app.transcript, offset=Offset(7, 2))
@@ -217,7 +217,7 @@ async def test_the_mouse_selects_text_as_it_is_seen() -> None:
 
 
 async def test_a_selection_keeps_its_words_when_what_is_above_is_measured() -> None:
-    blocks: list[Block] = [Words(key=str(i), text=f"head {i}\n\n- a\n- b\n") for i in range(80)]
+    blocks: list[Block] = [TextBlock(key=str(i), text=f"head {i}\n\n- a\n- b\n") for i in range(80)]
     app = Chat(blocks)
     async with app.run_test(size=(40, 10)) as pilot:
         transcript = app.transcript
@@ -244,10 +244,10 @@ async def test_everything_can_be_selected() -> None:
 
 async def test_words_that_stream_in_look_like_words_at_once() -> None:
     text = "# Head\n\nSome *words*.\n\n- a\n- b\n\n```python\nx = 1\n```\nend"
-    app, whole = Chat(), Chat([Words(key="w", text=text)])
+    app, whole = Chat(), Chat([TextBlock(key="w", text=text)])
     async with app.run_test(size=(40, 20)) as pilot:
         for end in range(1, len(text) + 1):
-            app.transcript.show([Words(key="w", revision=end, text=text[:end], is_open=True)])
+            app.transcript.show([TextBlock(key="w", revision=end, text=text[:end], is_open=True)])
         await pilot.pause()
         streamed = app.seen
     async with whole.run_test(size=(40, 20)):

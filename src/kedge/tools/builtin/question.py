@@ -37,7 +37,8 @@ def list_questions(params: QuestionParams) -> list[dict[str, Any]]:
 async def run(ctx: ToolContext, params: QuestionParams) -> Output:
     answer = ctx.answer
     if answer is None or answer.action != "answer":
-        return Output(content="Nobody answered. Decide yourself, and say what you assumed.")
+        by = {"by": answer.by} if answer else None
+        return Output(content="Nobody answered. Decide yourself, and say what you assumed.", metadata=by)
     given = list(answer.answers or [])
     lines: list[str] = []
     for i, question in enumerate(params.questions):

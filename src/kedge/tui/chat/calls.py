@@ -13,7 +13,7 @@ from kedge.tui.chat.diffs import MIN_SPLIT, counts, diff_lines
 from kedge.tui.chat.lines import Line, chop, indented, truncate, wrap
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.partial_json import Json, parsed
-from kedge.tui.state.blocks import Block, Call
+from kedge.tui.state.blocks import Block, CallBlock
 
 FOLDED_OUTPUT = 10  # lines of a command that are seen without asking
 FOLDED_DIFF = 20
@@ -36,7 +36,7 @@ _STATES = {"asking": "waits for your answer", "interrupted": "interrupted"}
 _TODOS = {"completed": "☑", "in_progress": "◐", "pending": "☐"}
 
 
-class Look(NamedTuple):
+class ViewOptions(NamedTuple):
     """How a reader wants to see a block."""
 
     is_unfolded: bool = False
@@ -46,25 +46,25 @@ class Look(NamedTuple):
 DrawChild = Callable[[Block, int, Palette], list[Line]]
 
 
-def diff_of(call: Call) -> str:
+def diff_of(call: CallBlock) -> str:
     diff = (call.result.metadata or {}).get("diff") if call.result else None
     return diff if isinstance(diff, str) else ""
 
 
-def draw_call(call: Call, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
+def draw_call(call: CallBlock, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
     given = parsed(call.input)
-    head = _draw_header(call, given, look, width, palette)
-    body = _draw_body(call, given, look, max(1, width - 2), palette, draw_child)
+    head = _draw_header(call, given, view, width, palette)
+    body = _draw_body(call, given, view, max(1, width - 2), palette, draw_child)
     return [*head, *indented(body, [Segment("  ")])]
 
 
-def _draw_header(call: Call, given: Json, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_header(call: CallBlock, given: Json, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
     mark, ink = _MARKS[call.state]
     style: Style = getattr(palette, ink)
     start: Line = [Segment(f"{mark} ", style), Segment(visible_line(call.name) or "…", palette.text + _BOLD)]
     about = describe_call(call.name, given)
-    suffix = _header_suffix(call, look, palette)
-    if look.is_unfolded:
+    suffix = _header_suffix(call, view, palette)
+    if view.is_unfolded:
         return indented(wrap([*start[1:], Segment(f" {about}", palette.text), *suffix], width - 2), start[:1], _SPACE)
     room = width - sum(len(segment.text) for segment in [*start, *suffix])
     shown = truncate([Segment(f" {about}", palette.text)], max(0, room)) if about else []
@@ -74,7 +74,7 @@ def _draw_header(call: Call, given: Json, look: Look, width: int, palette: Palet
 _SPACE: Line = [Segment("  ")]
 
 
-def _header_suffix(call: Call, look: Look, palette: Palette) -> Line:
+def _header_suffix(call: CallBlock, view: ViewOptions, palette: Palette) -> Line:
     """What is to be known at a glance."""
     metadata = call.result.metadata or {} if call.result else {}
     line: Line = []
@@ -93,19 +93,21 @@ def _header_suffix(call: Call, look: Look, palette: Palette) -> Line:
         line.append(Segment(f"  {_STATES[call.state]}", palette.warning if call.state == "asking" else palette.muted))
     elif call.state == "writing" and len(call.input) > 1000:
         line.append(Segment(f"  {len(call.input) / 1000:.1f} kB", palette.muted))
-    elif call.state == "done" and call.name in _QUIET and not look.is_unfolded:
+    elif call.state == "done" and call.name in _QUIET and not view.is_unfolded:
         total = count_lines(call.output)
         line.append(Segment(f"  {total:,} line{'s' if total != 1 else ''}", palette.muted))
     if call.images:
         line.append(Segment(f"  ▣ {call.images} image{'s' if call.images > 1 else ''}", palette.muted))
-    if call.child and not look.is_unfolded and call.state != "running":
-        calls = sum(isinstance(block, Call) for block in call.child)
+    if call.child and not view.is_unfolded and call.state != "running":
+        calls = sum(isinstance(block, CallBlock) for block in call.child)
         line.append(Segment(f"  {calls} call{'s' if calls != 1 else ''}", palette.muted))
     return line
 
 
-def _draw_body(call: Call, given: Json, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
-    is_open = look.is_unfolded
+def _draw_body(
+    call: CallBlock, given: Json, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild
+) -> list[Line]:
+    is_open = view.is_unfolded
     lines: list[Line] = []
     if is_open and call.name == "bash" and "\n" in (command := read_text(given, "command").strip()):
         lines += first_lines(command, MAX_LINES, width, palette.secondary, palette)
@@ -118,11 +120,11 @@ def _draw_body(call: Call, given: Json, look: Look, width: int, palette: Palette
                 call.output, MAX_LINES if is_open else FOLDED_ERROR, width, palette.error, palette, wrap
             )
     elif diff := diff_of(call):
-        lines += _draw_diff(diff, look, width, palette)
+        lines += _draw_diff(diff, view, width, palette)
     elif call.name == "todos":
         lines += _draw_todos(call, given, width, palette)
     elif call.name == "agent":
-        lines += _draw_agent(call, look, width, palette, draw_child)
+        lines += _draw_agent(call, view, width, palette, draw_child)
     elif call.name in ("bash", "job_output"):
         lines += last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.muted, palette)
     elif is_open or call.name not in _QUIET:
@@ -130,14 +132,14 @@ def _draw_body(call: Call, given: Json, look: Look, width: int, palette: Palette
     return lines
 
 
-def _draw_diff(diff: str, look: Look, width: int, palette: Palette) -> list[Line]:
-    split = width + 4 >= MIN_SPLIT if look.is_split is None else look.is_split
+def _draw_diff(diff: str, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
+    split = width + 4 >= MIN_SPLIT if view.is_split is None else view.is_split
     lines = diff_lines(diff, width, palette, split=split and width >= 60)
-    limit = MAX_LINES if look.is_unfolded else FOLDED_DIFF
+    limit = MAX_LINES if view.is_unfolded else FOLDED_DIFF
     return lines if len(lines) <= limit else [*lines[:limit], more_lines(len(lines) - limit, palette)]
 
 
-def _draw_todos(call: Call, given: Json, width: int, palette: Palette) -> list[Line]:
+def _draw_todos(call: CallBlock, given: Json, width: int, palette: Palette) -> list[Line]:
     metadata: Json = (call.result.metadata or {}) if call.result else {}
     lines: list[Line] = []
     for todo in read_items(metadata, "todos") or read_items(given, "todos"):
@@ -148,20 +150,20 @@ def _draw_todos(call: Call, given: Json, width: int, palette: Palette) -> list[L
     return lines
 
 
-def _draw_agent(call: Call, look: Look, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
-    children = [block for block in call.child if look.is_unfolded or isinstance(block, Call)]
-    if not look.is_unfolded:
+def _draw_agent(call: CallBlock, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
+    children = [block for block in call.child if view.is_unfolded or isinstance(block, CallBlock)]
+    if not view.is_unfolded:
         children = children[-FOLDED_CHILDREN:] if call.state == "running" else []
     lines: list[Line] = []
     for block in children:
         drawn = draw_child(block, max(1, width - 2), palette)
-        lines += indented(drawn if look.is_unfolded else drawn[:1], [Segment("│ ", palette.muted)])
-    limit = MAX_LINES if look.is_unfolded else FOLDED_OTHER
+        lines += indented(drawn if view.is_unfolded else drawn[:1], [Segment("│ ", palette.muted)])
+    limit = MAX_LINES if view.is_unfolded else FOLDED_OTHER
     lines = lines if len(lines) <= MAX_LINES else [more_lines(len(lines) - MAX_LINES, palette), *lines[-MAX_LINES:]]
     return lines + first_lines(call.output, limit, width, palette.muted, palette)
 
 
-def plain_call(call: Call) -> str:
+def plain_call(call: CallBlock) -> str:
     """What is copied of a call: its command or subject, and what came of it."""
     given = parsed(call.input)
     about = read_text(given, "command") if call.name == "bash" else describe_call(call.name, given)

@@ -14,33 +14,33 @@ from typing import NamedTuple
 
 from textual.strip import Strip
 
-from kedge.tui.chat.calls import Look
+from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.lines import blank, strips_of
 from kedge.tui.chat.palette import Palette
-from kedge.tui.chat.pieces import Piece, WordsPieces, make_pieces
-from kedge.tui.state.blocks import Block, Call, Note, Thoughts, Words
+from kedge.tui.chat.pieces import MarkdownPieces, Piece, make_pieces
+from kedge.tui.state.blocks import Block, CallBlock, NoteBlock, ReasoningBlock, TextBlock
 
 
 class Entry:
     """`gap` is whether an empty line is above it. A height of a piece that was never drawn is a guess."""
 
-    __slots__ = ("_offsets", "_words", "block", "gap", "heights", "is_drawn", "look", "pieces")
+    __slots__ = ("_offsets", "_words", "block", "gap", "heights", "is_drawn", "pieces", "view")
 
-    def __init__(self, block: Block, look: Look, gap: int, width: int) -> None:
+    def __init__(self, block: Block, view: ViewOptions, gap: int, width: int) -> None:
         self.block = block
-        self.look = look
+        self.view = view
         self.gap = gap
         self.pieces: list[Piece] = []
         self.heights: list[int] = []
         self.is_drawn: list[bool] = []
-        self._words: WordsPieces | None = None
+        self._words: MarkdownPieces | None = None
         self._offsets: list[int] | None = None
-        self.take(block, look, width)
+        self.take(block, view, width)
 
-    def take(self, block: Block, look: Look, width: int) -> None:
+    def take(self, block: Block, view: ViewOptions, width: int) -> None:
         """The block as it is now. Pieces that are the same keep their height."""
-        self.block, self.look = block, look
-        pieces = self._pieces(block, look)
+        self.block, self.view = block, view
+        pieces = self._pieces(block, view)
         same = _same(self.pieces, pieces)
         self.pieces = pieces
         self.heights[same:] = [piece.guess(width) for piece in pieces[same:]]
@@ -72,11 +72,11 @@ class Entry:
     def height(self) -> int:
         return self.offsets[-1]
 
-    def _pieces(self, block: Block, look: Look) -> list[Piece]:
-        if not isinstance(block, Words):
-            return make_pieces(block, look)
+    def _pieces(self, block: Block, view: ViewOptions) -> list[Piece]:
+        if not isinstance(block, TextBlock):
+            return make_pieces(block, view)
         if self._words is None or self._words.is_muted != block.is_interrupted:
-            self._words = WordsPieces(muted=block.is_interrupted)
+            self._words = MarkdownPieces(muted=block.is_interrupted)
         return self._words.grow(block.text, is_open=block.is_open)
 
 
@@ -84,10 +84,10 @@ def gap_between(before: Block | None, block: Block) -> int:
     """Calls stand together: a column of them reads as a list."""
     if before is None:
         return 0
-    together = Call | Thoughts
+    together = CallBlock | ReasoningBlock
     if isinstance(before, together) and isinstance(block, together):
         return 0
-    return 0 if isinstance(before, Note) and isinstance(block, Note) else 1
+    return 0 if isinstance(before, NoteBlock) and isinstance(block, NoteBlock) else 1
 
 
 def _same(before: list[Piece], now: list[Piece]) -> int:
@@ -144,7 +144,7 @@ class Flow:
 
     # what is there
 
-    def show(self, blocks: Sequence[Block], look_of: Callable[[Block], Look]) -> int | None:
+    def show(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions]) -> int | None:
         """Take what changed; the first entry that is different, or None if none is."""
         first: int | None = None
         entries, width = self.entries, self.width
@@ -160,21 +160,21 @@ class Flow:
             if block.key != known.key:
                 is_same_order = False
                 break
-            entry.take(block, look_of(block), width)
+            entry.take(block, view_of(block), width)
         if not is_same_order:
-            first = self._rearrange(blocks, look_of, first)
+            first = self._rearrange(blocks, view_of, first)
         elif len(blocks) > len(entries):
             first = len(entries) if first is None else first
-            self._append(blocks[len(entries) :], look_of)
+            self._append(blocks[len(entries) :], view_of)
         if first is not None:
             self._stale = min(self._stale, first)
         return first
 
-    def refold(self, keys: Sequence[str], look_of: Callable[[Block], Look]) -> None:
+    def refold(self, keys: Sequence[str], view_of: Callable[[Block], ViewOptions]) -> None:
         for key in keys:
             at = self._index[key]
             entry = self.entries[at]
-            entry.take(entry.block, look_of(entry.block), self.width)
+            entry.take(entry.block, view_of(entry.block), self.width)
             self._stale = min(self._stale, at)
 
     def resize(self, width: int, palette: Palette) -> None:
@@ -194,14 +194,14 @@ class Flow:
         self._kept_lines = 0
         self._stale = 0
 
-    def _append(self, blocks: Sequence[Block], look_of: Callable[[Block], Look]) -> None:
+    def _append(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions]) -> None:
         before = self.entries[-1].block if self.entries else None
         for block in blocks:
             self._index[block.key] = len(self.entries)
-            self.entries.append(Entry(block, look_of(block), gap_between(before, block), self.width))
+            self.entries.append(Entry(block, view_of(block), gap_between(before, block), self.width))
             before = block
 
-    def _rearrange(self, blocks: Sequence[Block], look_of: Callable[[Block], Look], first: int | None) -> int:
+    def _rearrange(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions], first: int | None) -> int:
         known = {entry.block.key: entry for entry in self.entries}
         first = min(len(blocks), len(self.entries)) if first is None else first
         before = list(known)
@@ -210,10 +210,10 @@ class Flow:
             entry = known.pop(block.key, None)
             gap = gap_between(self.entries[-1].block if self.entries else None, block)
             if entry is None:
-                entry = Entry(block, look_of(block), gap, self.width)
+                entry = Entry(block, view_of(block), gap, self.width)
             elif block.revision != entry.block.revision or gap != entry.gap:
                 entry.gap = gap
-                entry.take(block, look_of(block), self.width)
+                entry.take(block, view_of(block), self.width)
             self._index[block.key] = len(self.entries)
             self.entries.append(entry)
         self._heirs = _heirs(before, known.keys())

@@ -14,11 +14,11 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from kedge.tui.chat.calls import Look
+from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.layout import Anchor, Flow
 from kedge.tui.chat.lines import PLAIN, blank, strip_of
 from kedge.tui.chat.palette import Palette, palette_of
-from kedge.tui.state.blocks import Block, Prompt
+from kedge.tui.state.blocks import Block, PromptBlock
 
 _OVERSCAN = 10  # lines drawn beyond a page above and below, so that scrolling by a page meets no guess
 _DRAWN = 500  # lines: they are seldom drawn twice but when one scrolls
@@ -47,7 +47,7 @@ class Pane(ScrollView):
         self._blocks = blocks
         if not self._flow.width:
             return  # drawn when there is a size
-        first = self._flow.show(blocks, self._look)
+        first = self._flow.show(blocks, self._view_of)
         if first is None:
             return
         if self._selected is not None and self._flow.index_of(self._selected) is None:
@@ -78,12 +78,12 @@ class Pane(ScrollView):
             return 0
         return max(0, self._flow.height - self._flow.tops[at] - self._seen[1])
 
-    def _look(self, block: Block) -> Look:
+    def _view_of(self, block: Block) -> ViewOptions:
         raise NotImplementedError
 
     def _refold(self, keys: list[str]) -> None:
         """The first line in sight stays: who unfolds the last block reads it from its beginning."""
-        self._flow.refold(keys, self._look)
+        self._flow.refold(keys, self._view_of)
         self._follows = False
         self._settle()
         self._remember(is_seen=True)
@@ -158,7 +158,7 @@ class Pane(ScrollView):
         self._palette = palette_of(self)
         self._flow.resize(width, self._palette)
         if is_first:
-            self._flow.show(self._blocks, self._look)
+            self._flow.show(self._blocks, self._view_of)
         self._settle(is_resized=True)
 
     # what is seen
@@ -214,7 +214,7 @@ _EMPTY = [Segment(" " * GUTTER, PLAIN)]
 
 
 def gutter(block: Block, palette: Palette, *, is_selected: bool) -> list[Segment]:
-    if isinstance(block, Prompt):
+    if isinstance(block, PromptBlock):
         ink = palette.accent if is_selected else palette.bar
         return [Segment("▌", ink + Style(bgcolor=palette.panel.bgcolor)), Segment(" ", palette.panel)]
     return [Segment("▎ ", palette.accent)] if is_selected else _EMPTY

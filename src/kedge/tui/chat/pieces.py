@@ -11,11 +11,29 @@ from kedge.protocol.formats import dollars
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import formats
 from kedge.tui.chat import markdown
-from kedge.tui.chat.calls import MAX_LINES, Look, count_lines, diff_of, draw_call, last_lines, more_lines, plain_call
+from kedge.tui.chat.calls import (
+    MAX_LINES,
+    ViewOptions,
+    count_lines,
+    diff_of,
+    draw_call,
+    last_lines,
+    more_lines,
+    plain_call,
+)
 from kedge.tui.chat.chunks import Chunk, Splitter
 from kedge.tui.chat.lines import Line, indented, strip_of, truncate, width_of, wrap
 from kedge.tui.chat.palette import Palette
-from kedge.tui.state.blocks import Block, Call, End, Note, Prompt, Shell, Thoughts, Words
+from kedge.tui.state.blocks import (
+    Block,
+    CallBlock,
+    EndBlock,
+    NoteBlock,
+    PromptBlock,
+    ReasoningBlock,
+    ShellBlock,
+    TextBlock,
+)
 
 FOLDED_PROMPT = 12  # lines of a prompt that was pasted
 FOLDED_OUTPUT = 10
@@ -47,26 +65,26 @@ class Piece:
         return max(1, self._newlines, self._chars // max(1, width - 4) + 1)
 
 
-def make_pieces(block: Block, look: Look) -> list[Piece]:
+def make_pieces(block: Block, view: ViewOptions) -> list[Piece]:
     """Of all blocks but `Words`, which grow by `WordsPieces`."""
-    if isinstance(block, Words):
-        return WordsPieces().grow(block.text)
-    if isinstance(block, Note) and look.is_unfolded and block.details:
-        return [_make_piece(block, look), *WordsPieces(gap=True).grow(block.details)]
-    if isinstance(block, Thoughts) and look.is_unfolded and not block.is_redacted:
-        return [_make_piece(block, look), *WordsPieces(muted=True).grow(block.text)]
-    return [_make_piece(block, look)]
+    if isinstance(block, TextBlock):
+        return MarkdownPieces().grow(block.text)
+    if isinstance(block, NoteBlock) and view.is_unfolded and block.details:
+        return [_make_piece(block, view), *MarkdownPieces(gap=True).grow(block.details)]
+    if isinstance(block, ReasoningBlock) and view.is_unfolded and not block.is_redacted:
+        return [_make_piece(block, view), *MarkdownPieces(muted=True).grow(block.text)]
+    return [_make_piece(block, view)]
 
 
 def is_foldable(block: Block) -> bool:
     match block:
-        case Thoughts():
+        case ReasoningBlock():
             return not block.is_redacted
-        case Call() | Shell():
+        case CallBlock() | ShellBlock():
             return True
-        case Note():
+        case NoteBlock():
             return bool(block.details)
-        case Prompt():
+        case PromptBlock():
             return block.text.count("\n") >= FOLDED_PROMPT
         case _:
             return False
@@ -75,25 +93,25 @@ def is_foldable(block: Block) -> bool:
 def copy_text(block: Block) -> str:
     """What is copied of it: as it was written, not as it is draw_chunk."""
     match block:
-        case Prompt() | Words() | Thoughts():
+        case PromptBlock() | TextBlock() | ReasoningBlock():
             return block.text
-        case Call():
+        case CallBlock():
             return plain_call(block)
-        case Shell():
+        case ShellBlock():
             return f"{block.command}\n{block.output}".strip()
-        case Note():
+        case NoteBlock():
             return "\n".join(filter(None, [block.text, block.details]))
-        case End():
+        case EndBlock():
             return _summarize_end(block)
         case _:
             return ""
 
 
 def can_open(block: Block) -> bool:
-    return isinstance(block, Call) and bool(diff_of(block) or block.child_session_id)
+    return isinstance(block, CallBlock) and bool(diff_of(block) or block.child_session_id)
 
 
-class WordsPieces:
+class MarkdownPieces:
     """Markdown that grows: pieces of what can no longer change are kept."""
 
     def __init__(self, *, muted: bool = False, gap: bool = False) -> None:
@@ -128,34 +146,34 @@ class WordsPieces:
         return Piece(draw, chunk.text + "\n" * chunk.gap)
 
 
-def _make_piece(block: Block, look: Look) -> Piece:
+def _make_piece(block: Block, view: ViewOptions) -> Piece:
     match block:
-        case Prompt():
-            return Piece(lambda width, palette: _draw_prompt(block, look, width, palette), block.text)
-        case Thoughts():
-            return Piece(lambda width, palette: _draw_thoughts(block, look, width, palette), lines=1)
-        case Call():
-            lines = 1 if not look.is_unfolded else min(MAX_LINES, 1 + count_lines(block.output))
-            return Piece(lambda width, palette: draw_call(block, look, width, palette, _draw_child), lines=lines)
-        case Shell():
+        case PromptBlock():
+            return Piece(lambda width, palette: _draw_prompt(block, view, width, palette), block.text)
+        case ReasoningBlock():
+            return Piece(lambda width, palette: _draw_thoughts(block, view, width, palette), lines=1)
+        case CallBlock():
+            lines = 1 if not view.is_unfolded else min(MAX_LINES, 1 + count_lines(block.output))
+            return Piece(lambda width, palette: draw_call(block, view, width, palette, _draw_child), lines=lines)
+        case ShellBlock():
             lines = min(FOLDED_OUTPUT, count_lines(block.output)) + 1
-            return Piece(lambda width, palette: _draw_shell(block, look, width, palette), lines=lines)
-        case Note():
+            return Piece(lambda width, palette: _draw_shell(block, view, width, palette), lines=lines)
+        case NoteBlock():
             return Piece(lambda width, palette: _draw_note(block, width, palette), block.text)
-        case End():
+        case EndBlock():
             return Piece(lambda width, palette: wrap([Segment(_summarize_end(block), palette.muted)], width), lines=1)
         case _:
             return Piece(lambda width, palette: [], lines=1)
 
 
 def _draw_child(block: Block, width: int, palette: Palette) -> list[Line]:
-    return [line for piece in make_pieces(block, Look()) for line in piece.draw(width, palette)]
+    return [line for piece in make_pieces(block, ViewOptions()) for line in piece.draw(width, palette)]
 
 
-def _draw_prompt(block: Prompt, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_prompt(block: PromptBlock, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
     text = block.text.replace("\r\n", "\n").strip("\n")
     total = count_lines(text)
-    is_cut = total > FOLDED_PROMPT + 1 and not look.is_unfolded
+    is_cut = total > FOLDED_PROMPT + 1 and not view.is_unfolded
     if is_cut:
         text = "\n".join(text.split("\n", FOLDED_PROMPT)[:FOLDED_PROMPT])
     mark = "! " if block.is_shell else ""
@@ -177,12 +195,12 @@ def _draw_attachments(names: tuple[str, ...], width: int, palette: Palette) -> l
     return lines
 
 
-def _draw_thoughts(block: Thoughts, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_thoughts(block: ReasoningBlock, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
     style = palette.muted + Style(italic=True)
     if block.is_redacted:
         return [[Segment("∴ Thought, not shown by the model's maker", style)]]
     head = "∴ Thinking…" if block.is_open else "∴ Thought"
-    if look.is_unfolded:
+    if view.is_unfolded:
         return [[Segment(head, style)]]
     text = block.text.strip()
     line = text[text.rfind("\n") + 1 :][-2000:] if block.is_open else text[:2000].partition("\n")[0]
@@ -191,7 +209,7 @@ def _draw_thoughts(block: Thoughts, look: Look, width: int, palette: Palette) ->
     ]
 
 
-def _draw_shell(block: Shell, look: Look, width: int, palette: Palette) -> list[Line]:
+def _draw_shell(block: ShellBlock, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
     mark = Segment("! ", palette.secondary + _BOLD)
     line = [Segment(visible(block.command), palette.text + _BOLD)]
     if block.exit_code:
@@ -199,18 +217,18 @@ def _draw_shell(block: Shell, look: Look, width: int, palette: Palette) -> list[
     elif block.is_open:
         line.append(Segment("  running", palette.muted))
     head = indented(wrap(line, width - 2), [mark], [Segment("  ")])
-    limit = MAX_LINES if look.is_unfolded else FOLDED_OUTPUT
+    limit = MAX_LINES if view.is_unfolded else FOLDED_OUTPUT
     return head + indented(last_lines(block.output, limit, width - 2, palette.muted, palette), [Segment("  ")])
 
 
-def _draw_note(block: Note, width: int, palette: Palette) -> list[Line]:
+def _draw_note(block: NoteBlock, width: int, palette: Palette) -> list[Line]:
     mark, ink = _NOTES[block.kind]
     style: Style = getattr(palette, ink)
     lines = wrap([Segment(visible(block.text), style)], width - 2) or [[]]
     return indented(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
 
 
-def _summarize_end(block: End) -> str:
+def _summarize_end(block: EndBlock) -> str:
     usage = block.usage
     about = "≈" if usage.estimated else ""
     parts = [

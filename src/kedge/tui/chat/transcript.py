@@ -8,7 +8,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kedge.tui.chat.calls import Look
+from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.diffs import MIN_SPLIT
 from kedge.tui.chat.layout import Flow
 from kedge.tui.chat.pane import Pane, hint_of
@@ -24,12 +24,12 @@ class Folding:
         self._unfolded_kinds: set[type[Block]] = set()
         self._is_split: bool | None = None
 
-    def look(self, block: Block) -> Look:
+    def view(self, block: Block) -> ViewOptions:
         unfolded = self._unfolded.get(block.key, type(block) in self._unfolded_kinds)
-        return Look(is_unfolded=unfolded, is_split=self._is_split)
+        return ViewOptions(is_unfolded=unfolded, is_split=self._is_split)
 
     def toggle(self, block: Block) -> None:
-        self._unfolded[block.key] = not self.look(block).is_unfolded
+        self._unfolded[block.key] = not self.view(block).is_unfolded
 
     def toggle_kind(self, kind: type[Block], keys: list[str]) -> None:
         """Also of those that come later. `keys` are those that are there."""
@@ -102,8 +102,8 @@ class Transcript(Pane, can_focus=True):
         self._folding.toggle_split(self.size.width)
         self._refold([entry.block.key for entry in self._flow.entries if can_open(entry.block)])
 
-    def _look(self, block: Block) -> Look:
-        return self._folding.look(block)
+    def _view_of(self, block: Block) -> ViewOptions:
+        return self._folding.view(block)
 
     # keys and the mouse
 

@@ -1,1 +1,1 @@
-"""What the interface knows of its workspace, without a screen: events go in, blocks to show come out."""
+"""The state of the workspace that the interface shows, built from events and reads. No Textual in here."""

@@ -1,79 +1,90 @@
-"""The blocks of a run's messages."""
+"""Builds the blocks of a session. Blocks of runs that did not change are kept from the last time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from kedge.client.message_assembly import AssembledPart
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Reasoning, ShellCommand, ToolCall, ToolResult
-from kedge.tui.state.blocks import Block, Call, CallState, End, Note, Prompt, Shell, Thoughts, Words
-from kedge.tui.state.message import MessageState
+from kedge.tui.state.blocks import (
+    Block,
+    CallBlock,
+    CallState,
+    EndBlock,
+    NoteBlock,
+    PromptBlock,
+    ReasoningBlock,
+    ShellBlock,
+    TextBlock,
+)
+from kedge.tui.state.session import MessageState, SessionState
 
-if TYPE_CHECKING:
-    from kedge.tui.state.session import SessionState
-
-_UNKNOWN_CALL = ToolCall("", "", "", finished=False)  # until the log or a snapshot has named it
+_UNNAMED_CALL = ToolCall("", "", "", finished=False)  # while only deltas of it have come
 _STATES: tuple[CallState, ...] = ("writing", "asking", "waiting", "running", "done", "failed", "interrupted")
+_DENIED = {"bash": "command", "edit": "edit", "multiedit": "edit", "write": "edit", "fetch": "request"}
 
 
-def show(session: SessionState, run_id: str, messages: Iterable[MessageState], *, is_last: bool) -> list[Block]:
-    """Messages of one run that follow each other; below the last of them, how the run ended."""
-    blocks = [block for message in messages for block in _of_message(session, message)]
-    if is_last:
-        after = list(_after(session, run_id))
-        run = session.runs.get(run_id)
-        if not blocks and (end := session.ends.get(run_id)) is not None and end.cancelled:
-            return []  # it was taken out of the queue: it never was part of the conversation (P7)
-        if after and not blocks and run is not None:
-            blocks.append(Prompt(key=f"prompt:{run_id}", text=run.prompt, is_shell=run.kind == "shell"))
-        blocks += after
-    return blocks
+def build_blocks(session: SessionState) -> list[Block]:
+    """Return the session's blocks from top to bottom: the same list until something changes."""
+    if session.blocks is None:
+        session.blocks = []
+        for segment in session.segments:
+            if segment.blocks is None:
+                is_last = session.segments_of[segment.run_id][-1] is segment
+                segment.blocks = _build_run(session, segment.run_id, segment.messages, is_last=is_last)
+            session.blocks += segment.blocks
+        for run in sorted(session.runs.values(), key=lambda run: run.seq):
+            # A run may end, or have a note, before its first message.
+            if run.run_id not in session.segments_of and run.run_id not in session.undone_runs:
+                session.blocks += _build_run(session, run.run_id, [], is_last=True)
+    return session.blocks
 
 
-def note_of(event: AgentEvent, key: str) -> Note | None:
-    match event.type:
-        case "error":
-            return Note(key=key, kind="error", text=event.error or event.message or "the run failed")
-        case "retry" | "re_authenticate":
-            return Note(key=key, kind="warning", text=event.message or event.error or event.type)
-        case "summarize" | "notice":
-            return Note(key=key, kind="info", text=event.message) if event.message else None
+def _build_run(session: SessionState, run_id: str, messages: Iterable[MessageState], *, is_last: bool) -> list[Block]:
+    """Build consecutive messages of one run; after the last of them, its notes and its end."""
+    blocks = [block for message in messages for block in _build_message(session, message)]
+    if not is_last:
+        return blocks
+    end, run = session.ends.get(run_id), session.runs.get(run_id)
+    if not blocks and end is not None and end.cancelled:
+        return []  # it was removed from the queue and never was part of the conversation (P7)
+    rest = list(_build_end(session, run_id))
+    if rest and not blocks and run is not None:
+        blocks.append(PromptBlock(key=f"prompt:{run_id}", text=run.prompt, is_shell=run.kind == "shell"))
+    return blocks + rest
 
 
-def _of_message(session: SessionState, message: MessageState) -> Iterator[Block]:
+def _build_message(session: SessionState, message: MessageState) -> Iterator[Block]:
     match message.role:
         case "user":
-            yield from _of_user(session, message)
+            yield from _build_prompt(session, message)
         case "assistant" if message.is_summary:
-            is_open = not message.is_finished
-            text = "summarizing the conversation…" if is_open else "the conversation was summarized"
-            yield Note(
+            yield NoteBlock(
                 key=f"{message.id}:summary",
                 revision=message.revision,
                 message_id=message.id,
                 kind="summary",
-                text=text,
+                text="Conversation summarized" if message.is_finished else "Summarizing the conversation…",
                 details=message.text,
             )
         case "assistant":
             for index, part in enumerate(message.parts):
-                if block := _of_part(session, message, index, part):
+                if block := _build_part(session, message, index, part):
                     yield block
         case _:
             pass  # a tool's result is shown with its call
 
 
-def _of_part(session: SessionState, message: MessageState, index: int, part: AssembledPart) -> Block | None:
-    is_open = message.finish is None and not part.is_final
+def _build_part(session: SessionState, message: MessageState, index: int, part: AssembledPart) -> Block | None:
+    is_open = not message.is_finished and not part.is_final
     is_interrupted = message.finish is not None and message.finish.reason == "interrupted"
     key, revision = f"{message.id}:{index}", part.revision * 4 + is_open * 2 + is_interrupted
     match part.type:
         case "text" if part.text.strip():
-            return Words(
+            return TextBlock(
                 key=key,
                 revision=revision,
                 message_id=message.id,
@@ -81,38 +92,36 @@ def _of_part(session: SessionState, message: MessageState, index: int, part: Ass
                 is_open=is_open,
                 is_interrupted=is_interrupted,
             )
-        case "reasoning" if part.text.strip() or _is_redacted(part):
-            return Thoughts(
+        case "reasoning":
+            is_redacted = isinstance(part.value, Reasoning) and part.value.redacted
+            if not part.text.strip() and not is_redacted:
+                return None
+            return ReasoningBlock(
                 key=key,
                 revision=revision,
                 message_id=message.id,
                 text=part.text,
                 is_open=is_open,
-                is_redacted=_is_redacted(part),
+                is_redacted=is_redacted,
             )
         case "tool_call":
-            call = part.value if isinstance(part.value, ToolCall) else _UNKNOWN_CALL
-            return _of_call(session, message, part, call)
+            return _build_call(session, message, part)
         case _:
             return None
 
 
-def _is_redacted(part: AssembledPart) -> bool:
-    return isinstance(part.value, Reasoning) and part.value.redacted
-
-
-def _of_user(session: SessionState, message: MessageState) -> Iterator[Block]:
+def _build_prompt(session: SessionState, message: MessageState) -> Iterator[Block]:
     for index, part in enumerate(message.parts):
         if isinstance(part.value, ShellCommand):
-            shell = part.value
-            yield Shell(
+            is_open = session.is_open(message.run_id)
+            yield ShellBlock(
                 key=f"{message.id}:{index}",
-                revision=part.revision * 2 + session.is_open(message.run_id),
+                revision=part.revision * 2 + is_open,
                 message_id=message.id,
-                command=shell.command,
+                command=part.value.command,
                 output=part.text,
-                exit_code=shell.exit_code,
-                is_open=shell.exit_code is None and session.is_open(message.run_id),
+                exit_code=part.value.exit_code,
+                is_open=part.value.exit_code is None and is_open,
             )
     names = tuple(
         part.value.name if isinstance(part.value, File) else part.value.mime_type
@@ -120,7 +129,7 @@ def _of_user(session: SessionState, message: MessageState) -> Iterator[Block]:
         if isinstance(part.value, File | Image)
     )
     if message.text or names:
-        yield Prompt(
+        yield PromptBlock(
             key=f"prompt:{message.id}",
             revision=message.revision,
             message_id=message.id,
@@ -129,13 +138,19 @@ def _of_user(session: SessionState, message: MessageState) -> Iterator[Block]:
         )
 
 
-def _of_call(session: SessionState, message: MessageState, part: AssembledPart, call: ToolCall) -> Call:
-    result = session.results.get(call.id)
-    state, output, final, images = _state_of(session, message, call, result)
-    child = _child_of(session, message.run_id, part.text) if call.name == "agent" else None
-    blocks = tuple(child.blocks()) if child else ()
-    changes = part.revision + (result[1].revision if result else 0) + sum(1 + block.revision for block in blocks)
-    return Call(
+def _build_call(session: SessionState, message: MessageState, part: AssembledPart) -> CallBlock:
+    call = part.value if isinstance(part.value, ToolCall) else _UNNAMED_CALL
+    found = session.results.get(call.id)
+    result, images, output = None, 0, found[1].text if found else ""
+    if found is not None and isinstance(found[1].value, ToolResult) and (found[0].is_finished or found[1].is_final):
+        result = found[1].value
+        output = _explain_result(result) or output
+        images = sum(isinstance(each.value, Image) for each in found[0].parts)
+    state = _find_call_state(session, message, call, is_started=found is not None, result=result)
+    child = _find_child(session, message.run_id, part.text) if call.name == "agent" else None
+    blocks = tuple(build_blocks(child)) if child else ()
+    changes = part.revision + (found[1].revision if found else 0) + sum(1 + block.revision for block in blocks)
+    return CallBlock(
         key=f"{message.id}:{call.id}",
         revision=changes * len(_STATES) + _STATES.index(state),
         message_id=message.id,
@@ -144,32 +159,40 @@ def _of_call(session: SessionState, message: MessageState, part: AssembledPart, 
         input=part.text,
         state=state,
         output=output,
-        result=final,
+        result=result,
         images=images,
         child=blocks,
         child_session_id=child.session_id if child else None,
     )
 
 
-def _state_of(
-    session: SessionState, message: MessageState, call: ToolCall, result: tuple[MessageState, AssembledPart] | None
-) -> tuple[CallState, str, ToolResult | None, int]:
+def _find_call_state(
+    session: SessionState, message: MessageState, call: ToolCall, *, is_started: bool, result: ToolResult | None
+) -> CallState:
     if result is not None:
-        told, part = result
-        assert isinstance(part.value, ToolResult)
-        if told.finish is not None or part.is_final:
-            images = sum(isinstance(each.value, Image) for each in told.parts)
-            return ("failed" if part.value.is_error else "done"), part.text, part.value, images
-        return "running", part.text, None, 0
+        return "failed" if result.is_error else "done"
+    if is_started:
+        return "running"
     if call.id in session.asked.values():
-        return "asking", "", None, 0
-    if message.finish is not None and not session.is_open(message.run_id):
-        return "interrupted", "", None, 0
-    return ("waiting" if call.finished else "writing"), "", None, 0
+        return "asking"
+    if message.is_finished and not session.is_open(message.run_id):
+        return "interrupted"
+    return "waiting" if call.finished else "writing"
 
 
-def _child_of(session: SessionState, run_id: str, call_input: str) -> SessionState | None:
-    """The sub-agent that a call sent out: it was given the call's own prompt."""
+def _explain_result(result: ToolResult) -> str:
+    """Return the sentence for people instead of a result that was written for the model; empty: show the result."""
+    metadata = result.metadata or {}
+    if "denied" in metadata:
+        return f"You denied this {_DENIED.get(result.name, 'call')}."
+    if result.name == "question" and not result.is_error and "answers" not in metadata:
+        is_unattended = metadata.get("by") == "run"
+        return "Nobody was there to answer." if is_unattended else "You skipped the questions."
+    return ""
+
+
+def _find_child(session: SessionState, run_id: str, call_input: str) -> SessionState | None:
+    """Find the session of the sub-agent that a call started: its prompt is the call's."""
     try:
         prompt = msgspec.json.decode(call_input, type=dict[str, object]).get("prompt")
     except msgspec.DecodeError:
@@ -180,25 +203,37 @@ def _child_of(session: SessionState, run_id: str, call_input: str) -> SessionSta
     return None
 
 
-def _after(session: SessionState, run_id: str) -> Iterator[Block]:
-    notes = session.notes.get(run_id, [])
-    yield from notes
+def _build_end(session: SessionState, run_id: str) -> Iterator[Block]:
+    notes = [_build_note(event, key) for key, event in session.agent_events.get(run_id, {}).items()]
+    yield from (note for note in notes if note is not None)
     end = session.ends.get(run_id)
     if end is None:
         return
     if end.cancelled:
-        yield Note(key=f"end:{run_id}", kind="cancelled", text="cancelled")
+        yield NoteBlock(key=f"end:{run_id}", kind="cancelled", text="Cancelled")
     elif end.error is not None:
-        if not any(note.kind == "error" for note in notes):
-            yield Note(key=f"end:{run_id}", kind="error", text=end.error)
-    elif (
-        message := _answer_of(session, end.message_id, run_id)
-    ) and message.role == "assistant":  # commands ask no model
-        reason = message.finish.reason if message.finish else None
-        yield End(key=f"end:{run_id}", message_id=message.id, reason=reason, model=message.model, usage=end.usage)
+        if not any(note is not None and note.kind == "error" for note in notes):
+            yield NoteBlock(key=f"end:{run_id}", kind="error", text=end.error)
+    elif (answer := _find_answer(session, end.message_id, run_id)) and answer.role == "assistant":  # no shell command
+        reason = answer.finish.reason if answer.finish else None
+        yield EndBlock(key=f"end:{run_id}", message_id=answer.id, reason=reason, model=answer.model, usage=end.usage)
 
 
-def _answer_of(session: SessionState, message_id: str | None, run_id: str) -> MessageState | None:
+def _build_note(event: AgentEvent, key: str) -> NoteBlock | None:
+    match event.type:
+        case "error":
+            return NoteBlock(key=key, kind="error", text=event.error or event.message or "The run failed")
+        case "retry":
+            return NoteBlock(key=key, kind="warning", text=event.message or event.error or "Retrying")
+        case "re_authenticate":
+            provider = event.provider_id or "the provider"
+            text = f"The API key for {provider} was rejected. Run /login to continue."
+            return NoteBlock(key=key, kind="warning", text=text, details=event.error or "")
+        case "summarize" | "notice":
+            return NoteBlock(key=key, kind="info", text=event.message) if event.message else None
+
+
+def _find_answer(session: SessionState, message_id: str | None, run_id: str) -> MessageState | None:
     if message_id is not None:
         return session.messages.get(message_id)
     for message in reversed(session.messages.values()):

@@ -1,4 +1,4 @@
-"""What a chat is made of on the screen, from top to bottom. A block with the same key and revision looks the same."""
+"""The blocks that a chat consists of, from top to bottom. Two blocks with the same key and revision look the same."""
 
 from __future__ import annotations
 
@@ -13,49 +13,47 @@ CallState = Literal["writing", "asking", "waiting", "running", "done", "failed",
 
 
 class Block(msgspec.Struct, kw_only=True):
-    key: str  # the same for the same thing, as long as it is there
-    revision: int = 0  # another whenever it looks different
+    key: str  # stays the same for as long as the block exists
+    revision: int = 0  # another number whenever the block looks different
     message_id: str | None = None
 
 
-class Prompt(Block, kw_only=True):
-    """What a person sent."""
-
+class PromptBlock(Block, kw_only=True):
     text: str
     attachments: tuple[str, ...] = ()  # names
     is_shell: bool = False
 
 
-class Words(Block, kw_only=True):
-    """Markdown that the model said; `is_open` while more may come."""
+class TextBlock(Block, kw_only=True):
+    """Markdown text of the model; `is_open` while more may come."""
 
     text: str
     is_open: bool = False
     is_interrupted: bool = False  # of an attempt that failed: not the answer
 
 
-class Thoughts(Block, kw_only=True):
+class ReasoningBlock(Block, kw_only=True):
     text: str
     is_open: bool = False
     is_redacted: bool = False
 
 
-class Call(Block, kw_only=True):
-    """A tool call with what came of it."""
+class CallBlock(Block, kw_only=True):
+    """A tool call and its result."""
 
     call_id: str
     name: str
-    input: str  # JSON, perhaps not whole yet
+    input: str  # JSON, incomplete while the model writes it
     state: CallState
-    output: str = ""  # while it runs, what it printed so far; then the result's text
+    output: str = ""  # the output so far while it runs, then the text of the result
     result: ToolResult | None = None
     images: int = 0
-    child: tuple[Block, ...] = ()  # of a sub-agent: its own calls and words
+    child: tuple[Block, ...] = ()  # the blocks of a sub-agent
     child_session_id: str | None = None
 
 
-class Shell(Block, kw_only=True):
-    """A command that a person ran with `!`."""
+class ShellBlock(Block, kw_only=True):
+    """A command that the user ran with `!`."""
 
     command: str
     output: str
@@ -63,16 +61,16 @@ class Shell(Block, kw_only=True):
     is_open: bool = False
 
 
-class Note(Block, kw_only=True):
-    """A line of what happened beside the words: a retry, a summary, a cancel, an error."""
+class NoteBlock(Block, kw_only=True):
+    """One line about the run itself: a retry, a summary, a cancellation, an error."""
 
     kind: Literal["info", "warning", "error", "cancelled", "summary"]
     text: str
     details: str = ""
 
 
-class End(Block, kw_only=True):
-    """Below the last words of a run: what it took."""
+class EndBlock(Block, kw_only=True):
+    """The last line of a run: its model, tokens and cost."""
 
     reason: FinishReason | None
     model: str | None

@@ -1,4 +1,4 @@
-"""The workspace as the interface knows it: sessions, the page that is open, requests to a person, who answered."""
+"""The state of the workspace: its sessions, open runs and pending requests, and the sessions that are shown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from kedge.protocol.messages import Delta, MessageOf
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
-from kedge.tui.state.session import SessionState
-
-Request = PermissionRequest | QuestionRequest
+from kedge.tui.state.session import Request, SessionState
 
 
 class RequestResolved(NamedTuple):
-    """A request that was answered, here or elsewhere."""
+    """A request was answered, by this client or another."""
 
     request: Request
     by: str
@@ -29,20 +27,16 @@ class RunEnded(NamedTuple):
 
 
 class SessionDeleted(NamedTuple):
-    """A session was deleted, here or elsewhere."""
-
     session_id: str
 
 
 class SessionRewound(NamedTuple):
-    """Messages went or came back: the session is to be read again."""
+    """An undo or redo removed or restored messages: the session has to be read again."""
 
     session_id: str
 
 
 class ModelChanged(NamedTuple):
-    """A session has another model, here or elsewhere."""
-
     session_id: str
 
 
@@ -52,26 +46,26 @@ StateChange = (
 
 
 class WorkspaceState:
-    """Events go in through `take`; what somebody may have to react to is handed to `on_happening` at once."""
+    """Takes events in by `take`, and calls `on_change` for each change that the interface may have to react to."""
 
     def __init__(self, on_change: Callable[[StateChange], None] = lambda _: None) -> None:
         self.sessions: dict[str, Session] = {}
         self.requests: dict[str, Request] = {}  # pending, oldest first
-        self.runs: dict[str, Run] = {}  # open ones, of all sessions
+        self.runs: dict[str, Run] = {}  # open runs of all sessions
         self.open_sessions: dict[str, SessionState] = {}
         self.revision = 0
         self._on_change = on_change
-        self._heard: set[str] | None = None  # while all is read: sessions and runs that the stream told of meanwhile
+        self._streamed: set[str] | None = None  # ids of sessions and runs whose events came during a read
 
     def open_session(self, session_id: str) -> SessionState:
-        """The page of a session; its children's pages hang below it."""
+        """Return the state of a session, made if it is not there, and connected with those of its sub-agents."""
         state = self.open_sessions.get(session_id)
         if state is None:
             parent = self._open_parent_of(session_id)
             state = self.open_sessions[session_id] = SessionState(session_id, parent)
             if parent is not None:
                 parent.children[session_id] = state
-            for child in self.open_sessions.values():  # of a sub-agent that was looked at by itself
+            for child in self.open_sessions.values():  # a sub-agent's session that was opened first
                 if self._open_parent_of(child.session_id) is state:
                     state.children[child.session_id], child.parent = child, state
             for run in self.runs.values():
@@ -83,39 +77,39 @@ class WorkspaceState:
         return state
 
     def close(self, keep: Iterable[str]) -> None:
-        """Forget the pages of sessions that nobody looks at: memory stays bounded."""
+        """Forget the states of all other sessions, so that memory stays bounded."""
         kept = set(keep)
         for session_id in [each for each in self.open_sessions if kept.isdisjoint(self._lineage(each))]:
             del self.open_sessions[session_id]
 
     def begin_reading(self) -> None:
-        """What the stream tells from now on is newer than what will be read."""
-        self._heard = set()
+        """From now on, events are newer than the result of the read."""
+        self._streamed = set()
 
     def end_reading(self) -> None:
-        self._heard = None
+        self._streamed = None
 
     def read_sessions(self, sessions: Iterable[Session]) -> None:
         for session in sessions:
-            if not self._has_heard(session.id):
+            if not self._was_streamed(session.id):
                 self.sessions[session.id] = session
         self.revision += 1
 
     def read_runs(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            if not self._has_heard(run.run_id):
+            if not self._was_streamed(run.run_id):
                 self._take_run(run)
         self.revision += 1
 
-    def _has_heard(self, name: str) -> bool:
-        return self._heard is not None and name in self._heard
+    def _was_streamed(self, id: str) -> bool:
+        return self._streamed is not None and id in self._streamed
 
-    def _hear(self, name: str) -> None:
-        if self._heard is not None:
-            self._heard.add(name)
+    def _mark_streamed(self, id: str) -> None:
+        if self._streamed is not None:
+            self._streamed.add(id)
 
     def forget(self) -> None:
-        """Something was missed (P10): what is not read again is not believed."""
+        """Drop everything: events were missed (P10), and all of it is read again."""
         self.sessions.clear()
         self.requests.clear()
         self.runs.clear()
@@ -123,7 +117,7 @@ class WorkspaceState:
         self.revision += 1
 
     def requests_of(self, session_id: str) -> list[Request]:
-        """Of a session and its sub-agents."""
+        """Return the pending requests of a session and its sub-agents."""
         return [request for request in self.requests.values() if session_id in self._lineage(request.session_id)]
 
     def title_of(self, session_id: str | None) -> str:
@@ -131,12 +125,12 @@ class WorkspaceState:
         return session.title if session else ""
 
     def parent_of(self, session_id: str | None) -> str | None:
-        """The session that started this one as a sub-agent's."""
+        """Return the id of the session whose sub-agent this one belongs to."""
         session = self.sessions.get(session_id or "")
         return session.parent_session_id if session else None
 
     def children_of(self, session_id: str) -> list[str]:
-        """The sessions of its sub-agents, oldest first."""
+        """Return the ids of its sub-agents' sessions, oldest first."""
         found = [each for each in self.sessions.values() if each.parent_session_id == session_id]
         return [each.id for each in sorted(found, key=lambda each: each.created_at)]
 
@@ -152,17 +146,17 @@ class WorkspaceState:
             case Session() as session:
                 self._take_session(session, event.change)
             case Run() as run:
-                self._hear(run.run_id)
+                self._mark_streamed(run.run_id)
                 self._take_run(run)
             case RunEnd() as end:
                 run = self.runs.pop(end.run_id, None)
                 if state := self._find_open(end.session_id):
                     state.take_end(end)
                 self._on_change(RunEnded(run, end))
-            case AgentEvent() as told:
-                if state := self._find_open(told.session_id):
-                    state.take_agent_event(told, event.seq)
-                self._on_change(told)
+            case AgentEvent() as agent_event:
+                if state := self._find_open(agent_event.session_id):
+                    state.take_agent_event(agent_event, event.seq)
+                self._on_change(agent_event)
             case PermissionRequest() | QuestionRequest() as request:
                 is_new = request.id not in self.requests
                 self.requests[request.id] = request
@@ -185,7 +179,7 @@ class WorkspaceState:
                 pass
 
     def _take_session(self, session: Session, change: Change | None) -> None:
-        self._hear(session.id)
+        self._mark_streamed(session.id)
         if change == "deleted":
             self.sessions.pop(session.id, None)
             self.open_sessions.pop(session.id, None)
@@ -195,7 +189,7 @@ class WorkspaceState:
         self.sessions[session.id] = session
         state = self._find_open(session.id)
         if state is not None and change == "created":
-            state.is_read = True  # it began while we watched
+            state.is_read = True  # there is nothing stored before
         if before is None:
             return
         if state is not None and before.undone_from != session.undone_from:
@@ -212,7 +206,7 @@ class WorkspaceState:
             state.take_run(run)
 
     def _find_open(self, session_id: str) -> SessionState | None:
-        """The page of a session that is open, or whose parent is."""
+        """Return the state of a session that is open, or whose parent is."""
         state = self.open_sessions.get(session_id)
         return (
             self.open_session(session_id) if state is None and self._open_parent_of(session_id) is not None else state
@@ -222,7 +216,7 @@ class WorkspaceState:
         return self.open_sessions.get(self.parent_of(session_id) or "")
 
     def _lineage(self, session_id: str) -> list[str]:
-        """A session, the one that sent it out, and so on."""
+        """Return the ids of a session, its parent, and so on."""
         line = [session_id]
         while (parent_id := self.parent_of(line[-1])) not in (None, *line):
             line.append(parent_id)
