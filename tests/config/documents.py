@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from hypothesis import strategies as st
 
-from kedge.config.keys import Key, quoted, spelled
+from kedge.config.keys import Key, format_key, quote
 
 T = TypeVar("T")
 
@@ -116,9 +116,9 @@ class Written:
         return self._pick(["", "", '  # ] } = """', " #"])
 
     def _spelled(self, name: str) -> str:
-        plain = spelled((name,))
+        plain = format_key((name,))
         literal = f"'{name}'"
-        return self._pick([plain, quoted(name), plain if "'" in name else literal])
+        return self._pick([plain, quote(name), plain if "'" in name else literal])
 
     def _dotted(self, names: list[str]) -> str:
         return self._pick([".", " . ", " ."]).join(map(self._spelled, names))

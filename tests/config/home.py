@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from kedge.config.load import Loaded, Loader
-from kedge.config.paths import Places
+from kedge.config.paths import ConfigPaths
 
 
 class Home:
@@ -20,7 +20,7 @@ class Home:
         self.env = {"HOME": str(root / "home")}
         self.workspace.mkdir(parents=True)
         (self.repository / ".git").mkdir()
-        self.loader = Loader(Places((self.system,), self.user))
+        self.loader = Loader(ConfigPaths((self.system,), self.user))
 
     def write(self, file: Path, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

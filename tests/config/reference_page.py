@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from kedge.config.environment import variable_of
+from kedge.config.environment import variable_for
 from kedge.config.schema import json_schema
-from kedge.config.schema_tree import Leaf, leaves
+from kedge.config.schema_tree import Leaf, iter_leaves
 from tests.server.process import ROOT
 
 PAGE = ROOT / "docs" / "configuration.md"
@@ -23,13 +23,13 @@ def table() -> str:
     rows = [
         "| key | what | takes | default | variable | in `kedge.toml` |",
         "| --- | --- | --- | --- | --- | --- |",
-        *(row(path, leaf) for path, leaf in leaves()),
+        *(row(path, leaf) for path, leaf in iter_leaves()),
     ]
     return "".join(f"{line}\n" for line in rows)
 
 
 def row(path: tuple[str, ...], leaf: Leaf) -> str:
-    variable = variable_of(path)
+    variable = variable_for(path)
     where = "only in your own file" if path == ("trusted",) else FROM_REPOSITORY[leaf.untrusted]
     cells = [
         f"`{key_of(path)}`",

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from kedge.config.change import remove_in, set_in, trust, untrust, value_of
+from kedge.config.change import parse_value, remove_from_file, set_in_file, trust, untrust
 from kedge.config.errors import BadConfig, CannotSet
 from tests.config.home import Home
 
 
 def test_a_file_that_is_not_there_is_made_with_its_directory(home: Home) -> None:
-    set_in(home.user, "model", "a/b")
+    set_in_file(home.user, "model", "a/b")
     assert home.user.read_text() == 'model = "a/b"\n'
     assert home.load().config.model == "a/b"
 
 
 def test_a_rule_that_names_a_variable_is_judged_when_it_is_known(home: Home) -> None:
-    set_in(home.user, "permissions.allow", ["edit(${HOME}/x)", "bash(echo ${WHO})"])
+    set_in_file(home.user, "permissions.allow", ["edit(${HOME}/x)", "bash(echo ${WHO})"])
     assert home.load(WHO="me").config.permissions.allow[1] == "bash(echo me)"
     with pytest.raises(BadConfig) as caught:
         home.load(WHO="'")
@@ -35,7 +35,7 @@ def test_a_file_keeps_its_mode_its_mark_and_its_link(home: Home, tmp_path: Path)
     real.chmod(0o640)
     home.user.parent.mkdir(parents=True)
     home.user.symlink_to(real)
-    set_in(home.user, "agent.titles", False)
+    set_in_file(home.user, "agent.titles", False)
     assert real.read_bytes() == b"\xef\xbb\xbf# mine\r\nagent.titles = false # yes\r\n"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert home.user.is_symlink()
@@ -45,24 +45,24 @@ def test_a_file_keeps_its_mode_its_mark_and_its_link(home: Home, tmp_path: Path)
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("modle", "x", "modle: there is no such key; did you mean model?"),
-        ("agent", 1, "agent is a table; set one of its keys: max_steps"),
-        ("providers", 1, "providers is a table; set a key in it, like providers.NAME"),
-        ("agent.max_steps", 0, "expected a whole number of at least 1, not 0"),
-        ("agent.max_steps", True, "expected a whole number of at least 1, not true"),
+        ("modle", "x", "did you mean model?"),
+        ("agent", 1, "max_steps"),
+        ("providers", 1, "providers.NAME"),
+        ("agent.max_steps", 0, "at least 1"),
+        ("agent.max_steps", True, "at least 1"),
         ("permissions.mode", "yolp", 'did you mean "yolo"?'),
-        ("permissions.allow", ["bash(x"], 'permissions.allow: the rule "bash(x" cannot be used: write `tool`'),
-        ("permissions.deny", ["view", "edit(${HOME}/x)", "sbah(ls)"], "there is no tool 'sbah'"),
-        ("a..b", 1, "is no key"),
-        ("", 1, "is no key"),
-        ("model = 1 #", 1, "is no key"),
-        ("model\nx", 1, "is no key"),
-        ("model", "half \ud800 pair", "is not valid Unicode"),
+        ("permissions.allow", ["bash(x"], '"bash(x"'),
+        ("permissions.deny", ["view", "edit(${HOME}/x)", "sbah(ls)"], "'sbah'"),
+        ("a..b", 1, "agent.max_steps"),
+        ("", 1, "agent.max_steps"),
+        ("model = 1 #", 1, "agent.max_steps"),
+        ("model\nx", 1, "agent.max_steps"),
+        ("model", "half \ud800 pair", "Unicode"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_is_written(home: Home, key: str, value: object, why: str) -> None:
     with pytest.raises(CannotSet) as caught:
-        set_in(home.user, key, value)
+        set_in_file(home.user, key, value)
     assert why in caught.value.message
     assert not home.user.exists()
 
@@ -73,54 +73,54 @@ def test_what_is_wrong_is_refused_before_anything_is_written(home: Home, key: st
 def test_a_secret_does_not_get_into_a_file(home: Home, key: str) -> None:
     for secret in ("sk-123456789", "${KEY}x", "x${KEY}", "${KEY:-sk-123456789}", "Bearer sk-12345"):
         with pytest.raises(CannotSet) as caught:
-            set_in(home.user, key, secret)
+            set_in_file(home.user, key, secret)
         assert "${NAME}" in caught.value.message
         assert "sk-1" not in caught.value.message
     assert ("api_key_command" in caught.value.message) == key.endswith(".api_key")
-    set_in(home.user, key, "${KEY}")
+    set_in_file(home.user, key, "${KEY}")
     assert not home.user.read_text().count("sk-")
 
 
 def test_a_file_that_is_broken_is_not_touched(home: Home) -> None:
     home.write(home.user, "model = \n")
     with pytest.raises(BadConfig):
-        set_in(home.user, "model", "a/b")
+        set_in_file(home.user, "model", "a/b")
     assert home.user.read_text() == "model = \n"
 
 
 def test_another_mistake_in_the_file_does_not_keep_one_from_mending_it(home: Home) -> None:
     home.write(home.user, "modle = 1\nagent.max_steps = 'x'\n")
-    set_in(home.user, "agent.max_steps", 3)
+    set_in_file(home.user, "agent.max_steps", 3)
     assert home.user.read_text() == "modle = 1\nagent.max_steps = 3\n"
 
 
 def test_what_is_not_there_can_be_removed(home: Home) -> None:
-    remove_in(home.user, "model")
+    remove_from_file(home.user, "model")
     assert not home.user.exists()
     home.write(home.user, "# mine\n")
-    remove_in(home.user, "providers.x.api_key")
+    remove_from_file(home.user, "providers.x.api_key")
     assert home.user.read_text() == "# mine\n"
     with pytest.raises(CannotSet, match="did you mean model"):
-        remove_in(home.user, "modle")
+        remove_from_file(home.user, "modle")
 
 
 def test_a_whole_table_can_be_removed(home: Home) -> None:
     home.write(
         home.user, "[providers.x]\nwire = 'chat'\n[providers.y]\nwire = 'chat'\n[providers.x.headers]\na = 'b'\n"
     )
-    remove_in(home.user, "providers.x")
+    remove_from_file(home.user, "providers.x")
     assert home.user.read_text() == "[providers.y]\nwire = 'chat'\n"
 
 
 def test_a_directory_that_cannot_be_written_is_one_line(home: Home) -> None:
     home.write(home.user.parent, "")  # a file where a directory should be
     with pytest.raises(CannotSet, match=r"cannot be written: (Not a directory|File exists)"):
-        set_in(home.user, "model", "a/b")
+        set_in_file(home.user, "model", "a/b")
 
 
 def test_two_that_change_a_file_at_once_both_get_their_way(home: Home) -> None:
     keys = [f"providers.p{number}.base_url" for number in range(12)]
-    threads = [threading.Thread(target=set_in, args=(home.user, key, "http://x")) for key in keys]
+    threads = [threading.Thread(target=set_in_file, args=(home.user, key, "http://x")) for key in keys]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -145,12 +145,12 @@ def test_two_that_change_a_file_at_once_both_get_their_way(home: Home) -> None:
     ],
 )
 def test_what_a_person_types_is_read_by_the_type_of_the_key(key: str, text: str, value: object) -> None:
-    assert value_of(key, text) == value
+    assert parse_value(key, text) == value
 
 
 def test_a_list_must_be_typed_as_one() -> None:
     with pytest.raises(CannotSet, match=r"like '\[\"one\", \"two\"\]'"):
-        value_of("permissions.deny", "a, b")
+        parse_value("permissions.deny", "a, b")
 
 
 def test_trust_is_given_and_taken(home: Home) -> None:

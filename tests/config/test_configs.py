@@ -14,7 +14,7 @@ import pytest
 
 from kedge.config.configs import Configs
 from kedge.config.errors import BadConfig
-from kedge.config.watch import points
+from kedge.config.watch import find_watch_points
 from kedge.protocol.errors import StoreUnavailable
 from tests.config.home import Home
 
@@ -29,7 +29,7 @@ class Watched:
         env = {"HOME": home.env["HOME"], "XDG_CONFIG_DIRS": str(home.system.parents[1])}
         self.configs = Configs(env)
         self.told: asyncio.Queue[str] = asyncio.Queue()
-        self.configs.tell_with(self.told.put)
+        self.configs.set_listener(self.told.put)
         self._home = home
         self._ends: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
 
@@ -42,16 +42,12 @@ class Watched:
         await self.settled()
 
     async def _read(self, workspace_id: str, directory: str, end: asyncio.Event) -> None:
-        async def story() -> AsyncGenerator[bytes]:
+        with self.configs.watch(workspace_id, directory):
             await end.wait()
-            yield b"over"
-
-        async for chunk in self.configs.followed(workspace_id, directory, story()):
-            assert chunk == b"over"
 
     async def settled(self) -> None:
         """Until what was noticed was looked at."""
-        looking = self.configs._looking
+        looking = self.configs._checking
         assert looking is not None
         await asyncio.wait_for(asyncio.shield(looking), LIMIT_S)
 
@@ -98,29 +94,29 @@ async def test_a_broken_file_fails_who_asks_and_is_forgotten_when_mended(home: H
         home.write(home.user, "model = \n")
         for _ in range(2):
             with pytest.raises(BadConfig, match=r"config\.toml:1: is not TOML"):
-                await watched.configs.of("w1", str(home.workspace))
+                await watched.configs.load("w1", str(home.workspace))
         home.write(home.user, "model = 'a/b'\n")
-        loaded = await watched.configs.of("w1", str(home.workspace), home.env)
+        loaded = await watched.configs.load("w1", str(home.workspace), home.env)
         assert loaded.config.model == "a/b"
 
 
 async def test_a_change_is_told_on_use_also_to_who_does_not_watch(home: Home) -> None:
     async with watching(home) as watched:
-        await watched.configs.of("w1", str(home.workspace))
+        await watched.configs.load("w1", str(home.workspace))
         home.write(home.inner, "model = 'a/b'\n")
         assert watched.told.empty()
-        await watched.configs.of("w1", str(home.workspace))
+        await watched.configs.load("w1", str(home.workspace))
         assert watched.told.get_nowait() == "w1"
-        await watched.configs.of("w1", str(home.workspace))
+        await watched.configs.load("w1", str(home.workspace))
         assert watched.told.empty()
 
 
 async def test_the_callers_variables_count_and_not_the_servers(home: Home) -> None:
     async with watching(home) as watched:
         home.write(home.user, "small_model = 'a/${NAME:-none}'\n")
-        config = (await watched.configs.of("w1", str(home.workspace), {"NAME": "x", "KEDGE_MODEL": "a/m"})).config
+        config = (await watched.configs.load("w1", str(home.workspace), {"NAME": "x", "KEDGE_MODEL": "a/m"})).config
         assert (config.model, config.small_model) == ("a/m", "a/x")
-        config = (await watched.configs.of("w1", str(home.workspace))).config
+        config = (await watched.configs.load("w1", str(home.workspace))).config
         assert (config.model, config.small_model) == (None, "a/none")
 
 
@@ -175,7 +171,7 @@ async def test_a_change_behind_links_is_told(home: Home, tmp_path: Path) -> None
         current.unlink()
         current.symlink_to("two")
         assert await watched.next() == "w1"
-        loaded = await watched.configs.of("w1", str(home.workspace))
+        loaded = await watched.configs.load("w1", str(home.workspace))
         assert loaded.config.model == "a/two"
         replace(tmp_path / "two" / "kedge" / "config.toml", "model = 'a/two-2'\n")
         assert await watched.next() == "w1"
@@ -211,7 +207,7 @@ async def test_each_change_is_told_to_those_it_concerns(home: Home) -> None:
 @needs_inotify
 async def test_nothing_is_left_open_when_nobody_follows(home: Home) -> None:
     async with watching(home) as watched:
-        await watched.configs.of("w1", str(home.workspace))
+        await watched.configs.load("w1", str(home.workspace))
         before = open_files()
         for _ in range(20):
             await watched.follow()
@@ -244,7 +240,7 @@ async def test_a_kernel_that_watches_nothing_more_costs_only_the_promptness(
         assert open_files() == before
         assert "noticed on use only" in caplog.text
         home.write(home.inner, "model = 'a/b'\n")
-        await watched.configs.of("w1", str(home.workspace))
+        await watched.configs.load("w1", str(home.workspace))
         assert await watched.next() == "w1"
 
 
@@ -257,7 +253,7 @@ async def test_a_turn_that_uses_a_changed_file_lets_it_be_told_where_nothing_is_
     async with watching(home) as watched:
         await watched.follow()
         home.write(home.inner, "model = 'a/b'\n")
-        config = await asyncio.to_thread(watched.configs.configured, home.workspace, home.env)
+        config = await asyncio.to_thread(watched.configs.load_in_thread, home.workspace, home.env)
         assert config.model == "a/b"
         assert await watched.next() == "w1"
 
@@ -267,10 +263,10 @@ async def test_a_store_that_cannot_tell_harms_nobody(home: Home) -> None:
         raise StoreUnavailable(workspace_id)
 
     async with watching(home) as watched:
-        watched.configs.tell_with(fail)
-        await watched.configs.of("w1", str(home.workspace))
+        watched.configs.set_listener(fail)
+        await watched.configs.load("w1", str(home.workspace))
         home.write(home.inner, "model = 'a/b'\n")
-        assert (await watched.configs.of("w1", str(home.workspace))).config.model == "a/b"
+        assert (await watched.configs.load("w1", str(home.workspace))).config.model == "a/b"
 
 
 @pytest.mark.parametrize("scope", ["global", "workspace"])
@@ -279,10 +275,10 @@ async def test_what_is_set_is_told_once_and_holds_at_once(home: Home, scope: str
         if sys.platform == "linux":
             await watched.follow()
         await watched.configs.set("w1", str(home.workspace), scope, "model", "a/b")  # pyright: ignore[reportArgumentType]
-        assert (await watched.configs.of("w1", str(home.workspace))).config.model == "a/b"
+        assert (await watched.configs.load("w1", str(home.workspace))).config.model == "a/b"
         assert await watched.next() == "w1"
         await watched.configs.remove("w1", str(home.workspace), scope, "model")  # pyright: ignore[reportArgumentType]
-        assert (await watched.configs.of("w1", str(home.workspace))).config.model is None
+        assert (await watched.configs.load("w1", str(home.workspace))).config.model is None
         assert await watched.next() == "w1"
         assert watched.told.empty()
 
@@ -292,7 +288,7 @@ def test_the_places_to_watch_are_found(tmp_path: Path) -> None:
     a = root / "a"
 
     def found() -> set[tuple[str, str]]:
-        return {(str(directory.relative_to(root)), name) for directory, name in points(a / "kedge.toml")}
+        return {(str(directory.relative_to(root)), name) for directory, name in find_watch_points(a / "kedge.toml")}
 
     assert found() == {(".", "a")}  # it may come
     a.mkdir()

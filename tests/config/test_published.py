@@ -13,7 +13,7 @@ import jsonschema_rs
 import pytest
 
 from kedge.config.schema import json_schema
-from kedge.config.schema_tree import leaves, problems
+from kedge.config.schema_tree import find_problems, iter_leaves
 from tests.config.reference_page import PAGE, SCHEMA, page
 
 REGENERATE = "regenerate it: python -m tests.config.reference_page"
@@ -33,12 +33,12 @@ def test_the_published_schema_is_the_one_that_is_printed() -> None:
 
 
 def test_every_key_says_what_it_is_for() -> None:
-    assert [path for path, leaf in leaves() if not leaf.description] == []
+    assert [path for path, leaf in iter_leaves() if not leaf.description] == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_of_the_page_is_valid(example: str) -> None:
-    assert list(problems(tomllib.loads(example))) == []
+    assert list(find_problems(tomllib.loads(example))) == []
     jsonschema_rs.validate(json.loads(json_schema()), tomllib.loads(example))
 
 
@@ -56,5 +56,5 @@ def test_an_example_of_the_page_is_valid(example: str) -> None:
     ],
 )
 def test_what_we_refuse_an_editor_marks(document: dict[str, Any]) -> None:
-    assert list(problems(document))
+    assert list(find_problems(document))
     assert not jsonschema_rs.is_valid(json.loads(json_schema()), document)

@@ -42,7 +42,7 @@ def test_no_workspace_widens_the_users_sandbox(home: Home, line: str, is_trusted
     loaded = home.load()
     assert loaded.config.sandbox == before
     assert [each.key for each in loaded.ignored] == [line.partition(" ")[0]]
-    assert "sandbox on" in loaded.ignored[0].why
+    assert "kedge config trust" not in loaded.ignored[0].why, "trust does not help while the sandbox is on"
 
 
 def test_a_trusted_directory_is_not_one_while_its_commands_are_held(home: Home) -> None:

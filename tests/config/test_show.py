@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from kedge.config.show import answer, masked, without_password
+from kedge.config.show import describe_config, mask, strip_credentials
 from tests.config.home import Home
 
 
 def shown(home: Home, key: str | None = None, **env: str) -> dict[str, Any]:
-    return {row.key: row.value for row in answer(home.load(**env), key).values}
+    return {row.key: row.value for row in describe_config(home.load(**env), key).values}
 
 
 def test_every_value_is_shown_with_where_it_comes_from(home: Home) -> None:
     home.write(home.user, "\nmodel = 'a/b'\n[providers.'x.y'.models.m]\ntools = false\n")
-    rows = {row.key: row for row in answer(home.load(KEDGE_AGENT__MAX_STEPS="3")).values}
+    rows = {row.key: row for row in describe_config(home.load(KEDGE_AGENT__MAX_STEPS="3")).values}
     model, steps, titles = rows["model"], rows["agent.max_steps"], rows["agent.titles"]
     assert (model.value, model.layer, model.name, model.line) == ("a/b", "user", str(home.user), 2)
     assert (steps.value, steps.layer, steps.name) == (3, "environment", "KEDGE_AGENT__MAX_STEPS")
@@ -26,7 +26,7 @@ def test_every_value_is_shown_with_where_it_comes_from(home: Home) -> None:
 
 def test_a_value_that_is_set_to_its_default_is_shown_as_set(home: Home) -> None:
     home.write(home.user, "agent.max_steps = 200\n")
-    (row,) = answer(home.load(), "agent.max_steps").values
+    (row,) = describe_config(home.load(), "agent.max_steps").values
     assert (row.value, row.layer, row.line) == (200, "user", 1)
 
 
@@ -49,7 +49,7 @@ def test_no_secret_is_shown(home: Home) -> None:
         extra_body = { password = "planted-body", deep.api_token = ["planted-list"], other = "${KEY}", fine = "shown" }
         """,
     )
-    text = str(answer(home.load(KEY="planted-key-0000abcd")))
+    text = str(describe_config(home.load(KEY="planted-key-0000abcd")))
     assert "planted" not in text
     assert "…abcd" in text
     assert "https://…@example.com/v1?…" in text
@@ -60,8 +60,8 @@ def test_no_secret_is_shown(home: Home) -> None:
     ("secret", "kept"), [("", "…"), ("abcd", "…"), ("0123456789a", "…"), ("0123456789ab", "…89ab")]
 )
 def test_of_a_short_secret_nothing_is_shown(secret: str, kept: str) -> None:
-    assert masked(secret) == kept
+    assert mask(secret) == kept
 
 
 def test_an_address_that_is_none_is_hidden() -> None:
-    assert without_password("http://[bad:pass@x") == "http://…"
+    assert strip_credentials("http://[bad:pass@x") == "http://…"

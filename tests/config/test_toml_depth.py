@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.config.files import MAX_PARTS, line_of_deep_key
+from kedge.config.files import MAX_PARTS, find_deep_key
 
 DEEP = "deep." * MAX_PARTS + "deep = 1"
 # Lines that are TOML alone or together; some open a string that others close, with a deep key in it or behind it.
@@ -31,7 +31,7 @@ def test_in_a_text_that_python_accepts_exactly_the_deep_keys_are_found(pieces: l
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return
-    assert (line_of_deep_key(text) is not None) == has_deep_key(values)
+    assert (find_deep_key(text) is not None) == has_deep_key(values)
 
 
 def has_deep_key(values: object) -> bool:
@@ -44,7 +44,7 @@ def has_deep_key(values: object) -> bool:
 
 
 def test_the_line_is_the_keys_own() -> None:
-    assert line_of_deep_key(f'a = """\n{DEEP}\n"""\n# {DEEP}\n\n{DEEP}') == 6
+    assert find_deep_key(f'a = """\n{DEEP}\n"""\n# {DEEP}\n\n{DEEP}') == 6
 
 
 @pytest.mark.timeout(20)
@@ -52,4 +52,4 @@ def test_the_line_is_the_keys_own() -> None:
     "piece", ['"', '""', '"""', "'", "'''", '"\\', '"""\\', "\\", "#", '" #', "a. ", ".", '"a".', '\\"""']
 )
 def test_the_scan_is_linear(piece: str) -> None:
-    line_of_deep_key((piece * 1_000_000)[:1_000_000] + "." * MAX_PARTS)
+    find_deep_key((piece * 1_000_000)[:1_000_000] + "." * MAX_PARTS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.load import Loaded, Loader
-from kedge.config.paths import Places
+from kedge.config.paths import ConfigPaths
 from kedge.tools.permissions.rules import parse_rule
 from kedge.tools.registry import TOOLS
 from tests.docs.pages import all_pages, read
@@ -37,6 +37,6 @@ def test_an_example_of_a_configuration_is_accepted(text: str, tmp_path: Path) ->
     file = tmp_path / "config.toml"
     file.write_text(text)
     variables = dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "value")
-    loaded: Loaded = Loader(Places(system=(), user=file)).load(tmp_path, variables)
+    loaded: Loaded = Loader(ConfigPaths(system=(), user=file)).load(tmp_path, variables)
     for rule in (*loaded.config.permissions.allow, *loaded.config.permissions.deny):
         parse_rule(rule, str(tmp_path), str(tmp_path))

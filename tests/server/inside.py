@@ -50,7 +50,7 @@ async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Ins
     engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
     await engine.start()
     configs = Configs({"XDG_CONFIG_HOME": str(directory / "config"), "XDG_CONFIG_DIRS": str(directory / "etc")})
-    configs.tell_with(store.append_config_changed)
+    configs.set_listener(store.append_config_changed)
     context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, Names(), loop.create_future())
     address = unix(directory / "run" / "x.sock")
     listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)), engine.is_agents_process)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from pathlib import Path
 
 from kedge.agent.tool_results import MAX_SHOWN_CHARS
-from kedge.config.paths import Places
+from kedge.config.paths import ConfigPaths
 from kedge.config.schema import Config
 from kedge.engine.files.recorder import NotKept
 from kedge.engine.message_writer import ShellWriter, ToolWriter
@@ -55,7 +55,7 @@ class TurnPlace:
             config=config.sandbox,
             directory=ctx.directory,
             scratch=self.scratch,
-            private=(data_dir, Places.of(env).user.parent),
+            private=(data_dir, ConfigPaths.from_env(env).user.parent),
             env=self.env,
         )
 

@@ -63,14 +63,14 @@ def run(argv: list[str]) -> int:
 
 
 def _show(words: list[str], options: Options) -> None:
-    from kedge.config.keys import NotAKey
+    from kedge.config.keys import InvalidKey
     from kedge.config.load import Loader
-    from kedge.config.show import answer
+    from kedge.config.show import describe_config
 
     key = _only(words, "kedge config show [KEY]", least=0)
     try:
-        found = answer(Loader().load(_directory(options), os.environ), key)
-    except NotAKey:
+        found = describe_config(Loader().load(_directory(options), os.environ), key)
+    except InvalidKey:
         raise UsageError(f"{key!r} is no key") from None
     if key is not None and not found.values and not found.ignored:
         raise UsageError(f"nothing is set at {key!r}, and there is no such key")
@@ -89,12 +89,12 @@ def _print_ignored(found: ConfigAnswer) -> None:
 
 
 def _set(words: list[str], options: Options) -> None:
-    from kedge.config.change import set_in, value_of
+    from kedge.config.change import parse_value, set_in_file
 
     if len(words) != 2:
         raise UsageError("say what to set: kedge config set KEY VALUE")
     file = _file(options)
-    set_in(file, words[0], value_of(*words))
+    set_in_file(file, words[0], parse_value(*words))
     print(f"set in {file}")
     if options.has("workspace"):
         _warn_if_ignored(words[0], file, options)
@@ -103,7 +103,7 @@ def _set(words: list[str], options: Options) -> None:
 def _warn_if_ignored(key: str, file: Path, options: Options) -> None:
     """Who sets what does not count learns it here, and not from a run that does something else."""
     from kedge.config.errors import BadConfig
-    from kedge.config.keys import parsed, spelled
+    from kedge.config.keys import format_key, parse_key
     from kedge.config.load import Loader
 
     try:
@@ -111,15 +111,15 @@ def _warn_if_ignored(key: str, file: Path, options: Options) -> None:
     except BadConfig:
         return  # something else is wrong, and was before
     for each in loaded.ignored:
-        if each.file == str(file) and each.key == spelled(parsed(key)):
+        if each.file == str(file) and each.key == format_key(parse_key(key)):
             complain(f"it is ignored there: {each.key} {each.why}", EXIT_OK)
 
 
 def _remove(words: list[str], options: Options) -> None:
-    from kedge.config.change import remove_in
+    from kedge.config.change import remove_from_file
 
     key, file = _only(words, "kedge config remove KEY"), _file(options)
-    remove_in(file, key or "")
+    remove_from_file(file, key or "")
     print(f"removed from {file}")
 
 
@@ -145,10 +145,10 @@ def _path(words: list[str], options: Options) -> None:
 
 def _trust(words: list[str], options: Options) -> None:
     from kedge.config.change import trust
-    from kedge.config.paths import Places
+    from kedge.config.paths import ConfigPaths
 
     directory = _named_directory(words, options)
-    is_new = trust(Places.of().user, directory)
+    is_new = trust(ConfigPaths.from_env().user, directory)
     print(f"{directory} is trusted" if is_new else f"{directory} was trusted already")
 
 
@@ -156,10 +156,10 @@ def _untrust(words: list[str], options: Options) -> None:
     from pathlib import Path
 
     from kedge.config.change import untrust
-    from kedge.config.paths import Places
+    from kedge.config.paths import ConfigPaths
 
     directory = _named_directory(words, options)
-    if not untrust(Places.of().user, directory, Path.home()):
+    if not untrust(ConfigPaths.from_env().user, directory, Path.home()):
         raise UsageError(f"{directory} is not in your list; 'kedge config show trusted' prints it")
     print(f"{directory} is not trusted any more")
 
@@ -177,10 +177,12 @@ def _named_directory(words: list[str], options: Options) -> Path:
 
 
 def _file(options: Options) -> Path:
-    from kedge.config.change import file_of
-    from kedge.config.paths import Places
+    from kedge.config.change import file_for_scope
+    from kedge.config.paths import ConfigPaths
 
-    return file_of("workspace" if options.has("workspace") else "global", Places.of(), _directory(options))
+    return file_for_scope(
+        "workspace" if options.has("workspace") else "global", ConfigPaths.from_env(), _directory(options)
+    )
 
 
 def _directory(options: Options) -> Path:

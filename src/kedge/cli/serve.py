@@ -79,7 +79,7 @@ def _agent(directory: str, configs: Configs) -> Agent:
 
     from kedge.agent import agent
 
-    return agent.Agent(data_dir=Path(directory), configure=configs.configured)
+    return agent.Agent(data_dir=Path(directory), configure=configs.load_in_thread)
 
 
 def _leave_soon() -> None:

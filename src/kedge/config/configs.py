@@ -1,7 +1,7 @@
-"""`Configs`: the configuration for a server. Never stale, never fatal, and a change is told to who follows a workspace.
+"""`Configs`: the configuration as a server uses it, loaded for each workspace on demand.
 
-Files are looked at on each use. While somebody follows a workspace, the kernel says when to look (Linux); elsewhere a
-change is noticed, and told, on the next use.
+Files are checked on each use, so that no value is stale; an invalid file fails the caller, not the server. While a
+client follows a workspace, inotify reports changes at once (Linux); elsewhere they are noticed on the next use.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,108 +21,109 @@ if TYPE_CHECKING:
     from kedge.config.change import Scope
     from kedge.config.load import Loaded, Loader
     from kedge.config.schema import Config
-    from kedge.config.watch import Happened, Inotify, Point
+    from kedge.config.watch import DirectoryEvent, Inotify, WatchPoint
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Tell = Callable[[str], Awaitable[None]]
+Listener = Callable[[str], Awaitable[None]]
 State = tuple[tuple[str, bytes], ...]
 
 
-async def _tell_nobody(workspace_id: str) -> None:
+async def _ignore_change(workspace_id: str) -> None:
     del workspace_id
 
 
 class Configs:
-    """Where files are is said by `environ`, the server's own; it also serves callers that came without variables."""
+    """`environ` is the server's environment: it says where files are, and serves callers that send no variables."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._environ = environ
-        self._tell: Tell = _tell_nobody
+        self._listener: Listener = _ignore_change
         self._loader: Loader | None = None
-        self._directories: dict[str, str] = {}  # of the workspaces that were asked for
-        self._states: dict[str, State] = {}  # and what their files said
-        self._followers: Counter[str] = Counter()
+        self._directories: dict[str, str] = {}  # by workspace
+        self._states: dict[str, State] = {}  # of its files, when they were last checked
+        self._watchers: Counter[str] = Counter()
         self._inotify: Inotify | None = None
-        self._points: set[Point] = set()
+        self._watch_points: set[WatchPoint] = set()
         self._can_watch = True
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
-        self._is_dirty = False
+        self._is_check_due = False
         self._is_closed = False
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
-    def tell_with(self, tell: Tell) -> None:
-        """Let changes be told: `tell` gets the id of each workspace whose files changed."""
-        self._tell = tell
+    def set_listener(self, listener: Listener) -> None:
+        """Call `listener` with the id of each workspace whose files changed."""
+        self._listener = listener
 
-    async def of(self, workspace_id: str, directory: str, env: Mapping[str, str] | None = None) -> Loaded:
-        """What holds there now. Raises `BadConfig` until the files are mended, and then works again by itself."""
+    async def load(self, workspace_id: str, directory: str, env: Mapping[str, str] | None = None) -> Loaded:
+        """Return the current configuration. Raises `BadConfig` while a file is invalid."""
         variables = self._environ if env is None else env
         return await self._use(workspace_id, directory, lambda loader, path: loader.load(path, variables))
 
-    def configured(self, directory: Path, env: Mapping[str, str]) -> Config:
-        """The same for a turn, which works in a thread of its own."""
-        config = self._made_loader().load(directory, env).config
+    def load_in_thread(self, directory: Path, env: Mapping[str, str]) -> Config:
+        """As `load`, for a turn, which runs in a thread of its own."""
+        config = self._get_loader().load(directory, env).config
         if self._loop is not None and self._inotify is None:
-            self._loop.call_soon_threadsafe(self._look_soon)
+            self._loop.call_soon_threadsafe(self._check_soon)
         return config
 
     async def set(self, workspace_id: str, directory: str, scope: Scope, key: str, value: object) -> None:
-        """Write a key into one of the two files; refused with `CannotSet`."""
+        """Write a key into one of the two files. Raises `CannotSet`."""
 
         def write(loader: Loader, path: Path) -> None:
             from kedge.config import change
 
-            change.set_in(change.file_of(scope, loader.places, path), key, value)
+            change.set_in_file(change.file_for_scope(scope, loader.paths, path), key, value)
 
         await self._use(workspace_id, directory, write)
-        await self._look(workspace_id)
+        await self._check(workspace_id)
 
     async def remove(self, workspace_id: str, directory: str, scope: Scope, key: str) -> None:
+        """Remove a key from one of the two files. Raises `CannotSet`."""
+
         def write(loader: Loader, path: Path) -> None:
             from kedge.config import change
 
-            change.remove_in(change.file_of(scope, loader.places, path), key)
+            change.remove_from_file(change.file_for_scope(scope, loader.paths, path), key)
 
         await self._use(workspace_id, directory, write)
-        await self._look(workspace_id)
+        await self._check(workspace_id)
 
-    async def followed(self, workspace_id: str, directory: str, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """The same stream; while it is read, changes are told as they happen."""
+    @contextmanager
+    def watch(self, workspace_id: str, directory: str) -> Generator[None]:
+        """Report changes of this workspace's files as they happen, as long as the context is open."""
         self._directories[workspace_id] = directory
-        self._followers[workspace_id] += 1
+        self._watchers[workspace_id] += 1
         self._loop = asyncio.get_running_loop()
-        self._look_soon()
+        self._check_soon()
         try:
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    yield chunk
+            yield
         finally:
-            self._followers[workspace_id] -= 1
-            if not self._followers[workspace_id]:
-                del self._followers[workspace_id]
-                self._look_soon()  # which lets go of what nobody follows
+            self._watchers[workspace_id] -= 1
+            if not self._watchers[workspace_id]:
+                del self._watchers[workspace_id]
+                self._check_soon()  # drops the watches that nothing needs any more
 
     def forget(self, workspace_id: str) -> None:
-        """The workspace is gone."""
+        """Drop a deleted workspace."""
         self._directories.pop(workspace_id, None)
         self._states.pop(workspace_id, None)
 
     async def close(self) -> None:
         self._is_closed, self._loop = True, None
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-        self._let_go()
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+        self._stop_watching()
 
     async def _use(self, workspace_id: str, directory: str, work: Callable[[Loader, Path], T]) -> T:
-        """Do `work` in a thread, for disks may be slow. If the files changed since the last time, that is told."""
+        """Run `work` in a thread (disks may be slow); call the listener if files changed since the last use."""
         self._directories[workspace_id] = directory
 
-        def look_and_work() -> tuple[State, T | KedgeError]:
-            loader, path = self._made_loader(), Path(directory)
+        def check_and_work() -> tuple[State, T | KedgeError]:
+            loader, path = self._get_loader(), Path(directory)
             state = loader.state(path)
             try:
                 return state, work(loader, path)
@@ -130,51 +131,51 @@ class Configs:
                 return state, error
 
         async with self._lock:  # so that a state is compared before the next is taken
-            state, result = await asyncio.to_thread(look_and_work)
+            state, result = await asyncio.to_thread(check_and_work)
             is_changed = self._states.setdefault(workspace_id, state) != state
             self._states[workspace_id] = state
         if is_changed:
-            await self._tell_of(workspace_id)
+            await self._notify(workspace_id)
         if isinstance(result, KedgeError):
             raise result
         return result
 
-    async def _tell_of(self, workspace_id: str) -> None:
+    async def _notify(self, workspace_id: str) -> None:
         try:
-            await self._tell(workspace_id)
-        except KedgeError as error:  # a workspace that was deleted meanwhile, or a full disk: clients ask again anyway
-            log.warning("a change of the configuration could not be told: %s", error.message)
+            await self._listener(workspace_id)
+        except KedgeError as error:  # the workspace was deleted, or the disk is full: clients read again anyway
+            log.warning("a change of the configuration could not be published: %s", error.message)
 
-    def _made_loader(self) -> Loader:
-        """Made on first use, in a thread: a server that starts has no time for it."""
+    def _get_loader(self) -> Loader:
+        """Created on first use, in a thread, to keep it out of the server's start."""
         if self._loader is None:
             from kedge.config.load import Loader
-            from kedge.config.paths import Places
+            from kedge.config.paths import ConfigPaths
 
-            self._loader = Loader(Places.of(self._environ))
+            self._loader = Loader(ConfigPaths.from_env(self._environ))
         return self._loader
 
-    async def _look(self, *also: str) -> None:
-        for workspace_id in {*self._followers, *also} & self._directories.keys():
+    async def _check(self, *also: str) -> None:
+        for workspace_id in {*self._watchers, *also} & self._directories.keys():
             await self._use(workspace_id, self._directories[workspace_id], lambda _, __: None)
 
     # watching
 
-    async def _watch(self) -> None:
-        """Watch what the followed workspaces need, and nothing else."""
+    async def _update_watches(self) -> None:
+        """Watch the directories that the watched workspaces need, and no others."""
         from kedge.config import watch
 
         if not self._can_watch or not watch.is_available():
             return
-        followed = [Path(self._directories[each]) for each in self._followers if each in self._directories]
-        self._points = await asyncio.to_thread(self._points_of, followed)
-        wanted = {directory for directory, _ in self._points}
+        directories = [Path(self._directories[each]) for each in self._watchers if each in self._directories]
+        self._watch_points = await asyncio.to_thread(self._find_watch_points, directories)
+        wanted = {directory for directory, _ in self._watch_points}
         if not wanted:
-            self._let_go()
+            self._stop_watching()
             return
         try:
             if self._inotify is None:
-                self._inotify = watch.Inotify(self._happened)
+                self._inotify = watch.Inotify(self._on_event)
             for directory in self._inotify.watched - wanted:
                 self._inotify.unwatch(directory)
             for directory in wanted - self._inotify.watched:
@@ -182,44 +183,44 @@ class Configs:
         except OSError as error:
             log.warning("changes of the configuration are noticed on use only: %s", error)
             self._can_watch = False
-            self._let_go()
+            self._stop_watching()
 
-    def _points_of(self, directories: list[Path]) -> set[Point]:
-        from kedge.config.watch import points
+    def _find_watch_points(self, directories: list[Path]) -> set[WatchPoint]:
+        from kedge.config.watch import find_watch_points
 
-        loader = self._made_loader()
+        loader = self._get_loader()
         paths = {path for directory in directories for path in loader.candidates(directory)}
-        return {point for path in paths for point in points(path)}
+        return {point for path in paths for point in find_watch_points(path)}
 
     def _watch_directory(self, inotify: Inotify, directory: Path) -> None:
         try:
             inotify.watch(directory)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            pass  # it went just now, which another watch tells, or is not ours to see
+            pass  # removed just now, which the watch of its parent reports; or not readable by this user
 
-    def _happened(self, what: Happened) -> None:
-        if what.directory is None or not what.name or (what.directory, what.name) in self._points:
-            self._look_soon()
+    def _on_event(self, event: DirectoryEvent) -> None:
+        if event.directory is None or not event.name or (event.directory, event.name) in self._watch_points:
+            self._check_soon()
 
-    def _look_soon(self) -> None:
-        """What comes in quick succession is looked at together, by one task that this object owns."""
-        self._is_dirty = True
+    def _check_soon(self) -> None:
+        """Check in one background task; events that arrive meanwhile cause one more round."""
+        self._is_check_due = True
         if self._is_closed:
             return
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look_while_dirty())
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.get_running_loop().create_task(self._check_while_due())
 
-    async def _look_while_dirty(self) -> None:
-        while self._is_dirty:
-            self._is_dirty = False
+    async def _check_while_due(self) -> None:
+        while self._is_check_due:
+            self._is_check_due = False
             try:
-                await self._watch()  # first: what happens from here on is told again
-                await self._look()
-            except Exception:  # the boundary: whatever is wrong with somebody's files, the server goes on
-                log.exception("the configuration could not be looked at")
+                await self._update_watches()  # first, so that no change after the check is missed
+                await self._check()
+            except Exception:  # boundary: no file may end the server
+                log.exception("the configuration could not be checked")
 
-    def _let_go(self) -> None:
+    def _stop_watching(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
-        self._points = set()
+        self._watch_points = set()

@@ -1,9 +1,9 @@
-"""What can be wrong with a configuration. A problem is one line that names the place, the key, and what to write.
+"""Errors of the configuration. A `Problem` is one line that names the file, the key and what to write instead.
 
 KedgeError (protocol/errors.py)
 └── Invalid
-    ├── BadConfig       bad_config: files or variables that cannot be used, with all their problems
-    └── CannotSet       bad_setting: a change that was refused; nothing was written
+    ├── BadConfig       bad_config: invalid files or variables, with all their problems
+    └── CannotSet       bad_setting: a rejected change; nothing was written
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kedge.protocol.errors import Invalid
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """`where` is a file, or the environment; `line` counts from 1, and is 0 where there are no lines."""
+    """`where` is a file or a variable. `line` counts from 1; 0 means no line."""
 
     where: str
     line: int
@@ -24,14 +24,14 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
     def __str__(self) -> str:
-        place = f"{self.where}:{self.line}" if self.line else self.where
-        return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+        where = f"{self.where}:{self.line}" if self.line else self.where
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
 
 
 class BadConfig(Invalid):
     def __init__(self, problems: Sequence[Problem]) -> None:
         first, *more = problems
-        others = f" (and {len(more)} more; 'kedge config show' lists them)" if more else ""
+        others = f" (and {len(more)} more; run 'kedge config show' to see them)" if more else ""
         super().__init__("bad_config", f"{first}{others}")
         self.problems = tuple(problems)
 

@@ -1,11 +1,11 @@
-"""Keys as people write them: names joined by dots, a name in quotes where it holds more than letters and digits."""
+"""Dotted TOML keys: parse and format them, and quote strings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-Key = tuple[str | int, ...]  # a number stands for an element of an array
+Key = tuple[str | int, ...]  # an int is an index into an array
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
@@ -13,45 +13,45 @@ _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL
 _SHORT = {char: f"\\{name}" for name, char in _ESCAPES.items()}
 
 
-class NotAKey(ValueError):
-    """The text is no dotted key."""
+class InvalidKey(ValueError):
+    """The text is not a dotted key."""
 
 
-def spelled(path: Sequence[str | int]) -> str:
-    """The key as it is written: `providers.openai.models."gpt-5.1".tools`."""
+def format_key(path: Sequence[str | int]) -> str:
+    """Return the key as TOML text: `providers.openai.models."gpt-5.1".tools`."""
     text = ""
     for name in path:
         if isinstance(name, int):
             text += f"[{name}]"
         else:
-            text += ("." if text else "") + (name if _BARE.fullmatch(name) else quoted(name))
+            text += ("." if text else "") + (name if _BARE.fullmatch(name) else quote(name))
     return text
 
 
-def quoted(text: str) -> str:
-    """A text as a TOML string of one line."""
-    return '"' + "".join(map(_escaped, text)) + '"'
+def quote(text: str) -> str:
+    """Return the text as a TOML basic string on one line."""
+    return '"' + "".join(map(_escape, text)) + '"'
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in _SHORT:
         return _SHORT[char]
     return f"\\u{ord(char):04x}" if ord(char) < 0x20 or ord(char) == 0x7F else char
 
 
-def parsed(text: str) -> tuple[str, ...]:
-    """The names of a key that a person wrote."""
+def parse_key(text: str) -> tuple[str, ...]:
+    """Split a dotted key into its names. Raises `InvalidKey`."""
     try:
         names, end = read_key(text, 0)
     except (IndexError, ValueError):
-        raise NotAKey(text) from None
+        raise InvalidKey(text) from None
     if text[end:].strip(" \t"):
-        raise NotAKey(text)
+        raise InvalidKey(text)
     return names
 
 
 def read_key(text: str, at: int) -> tuple[tuple[str, ...], int]:
-    """The dotted key that begins at `at`, and where it ends, without the white space behind it."""
+    """Parse the dotted key that starts at `at`; return its names and the index behind it."""
     names: list[str] = []
     while True:
         at = skip_blanks(text, at)
@@ -77,17 +77,17 @@ def _read_name(text: str, at: int) -> tuple[str, int]:
         end = at + 1
         while text[end] != '"':
             end += 2 if text[end] == "\\" else 1
-        return _ESCAPE.sub(_unescaped, text[at + 1 : end]), end + 1
+        return _ESCAPE.sub(_unescape, text[at + 1 : end]), end + 1
     bare = _BARE.match(text, at)
     if bare is None:
-        raise NotAKey(text)
+        raise InvalidKey(text)
     return bare[0], bare.end()
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     short, long, char = found.groups()
     if char is None:
         return chr(int(short or long, 16))
     if char not in _ESCAPES:
-        raise NotAKey(found[0])
+        raise InvalidKey(found[0])
     return _ESCAPES[char]

@@ -1,8 +1,8 @@
-"""`load`: the layers become one `Config`, and it is known where each value came from and what was left out.
+"""Merge the layers of the configuration into one `Config`, with the origin of each value and the ignored keys.
 
-Later wins: defaults, system, user, the workspace's files from the outermost to the innermost, variables. Tables are
-merged, values and lists replaced; only `permissions.deny` and `sandbox.hidden` grow, so that no layer can undo what
-another forbids.
+Later layers win: defaults, system, user, workspace files from the outermost to the innermost, variables. Tables are
+merged, values and lists replaced. Only `permissions.deny` and `sandbox.hidden` accumulate, so that no layer can undo
+what another forbids.
 """
 
 from __future__ import annotations
@@ -16,33 +16,32 @@ from typing import Any, cast
 
 import msgspec
 
-from kedge.config import environment
-from kedge.config.environment import expanded, has_references
+from kedge.config.environment import expand_references, has_references, read_variables
 from kedge.config.errors import BadConfig, Problem
-from kedge.config.files import Document, Files
-from kedge.config.keys import Key, spelled
-from kedge.config.paths import Layer, Places, workspace_files
+from kedge.config.files import Document, FileCache
+from kedge.config.keys import Key, format_key
+from kedge.config.paths import ConfigPaths, Layer, workspace_files
 from kedge.config.schema import Config
-from kedge.config.schema_tree import problems
-from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, refusal
+from kedge.config.schema_tree import find_problems
+from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, why_ignored
 
-# msgspec learns what a struct is made of at its first use, and a thread that comes while another is at it reads what is
-# not there yet, and takes the process with it. Here one thread is at it: the one that imports this.
+# msgspec inspects a struct at its first use. Two threads doing that at once crash the process; done here, only the
+# importing thread does it.
 msgspec.json.Decoder(Config)
 
-MAX_PROBLEMS = 100  # of one file; each is compared with every known key, to say what was meant
-GROWING = (("permissions", "deny"), ("sandbox", "hidden"))
+MAX_PROBLEMS = 100  # of one file; finding a similar key for each takes time
+ACCUMULATED = (("permissions", "deny"), ("sandbox", "hidden"))
 OriginOf = Callable[[Key], "Origin"]
-WhyNot = Callable[[Key, Any], str | None]  # why a key with this value does not count
+WhyNot = Callable[[Key, Any], str | None]  # why a key with this value is ignored
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a value comes from: a line of a file, a variable, or neither."""
+    """Where a value comes from: a line of a file, a variable, or the defaults."""
 
     layer: Layer
-    name: str = ""  # of the file or the variable
+    name: str = ""  # file or variable
     line: int = 0
-    refers: bool = False  # the file says `${…}` there
+    refers: bool = False  # the file has `${…}` there
 
     def __str__(self) -> str:
         return f"{self.name}:{self.line}" if self.line else self.name or self.layer
@@ -57,42 +56,41 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
 class Loaded(msgspec.Struct, frozen=True):
     config: Config
-    origins: dict[Key, Origin]  # of what is not a default; of a list that grows, the last layer that added to it
+    origins: dict[Key, Origin]  # of values that are not defaults; for accumulated lists, the last layer that added
     ignored: tuple[Ignored, ...] = ()
     files: tuple[ConfigFile, ...] = ()
 
 
 class Loader:
-    """Loads again and again: files are looked at each time, and read only when they changed."""
+    """Loads on each call; unchanged files are not read again."""
 
-    def __init__(self, places: Places | None = None) -> None:
-        self.places = places or Places.of()
-        self._files = Files()
+    def __init__(self, paths: ConfigPaths | None = None) -> None:
+        self.paths = paths or ConfigPaths.from_env()
+        self._files = FileCache()
 
     def load(self, directory: Path, env: Mapping[str, str]) -> Loaded:
-        """What holds in a directory for a caller with these variables; `BadConfig` has all that is wrong with it."""
-        merging = _Merging(env, home=Path(env.get("HOME") or Path.home()))
-        for path in self.places.system:
-            merging.add_own("system", path, self._files.read(path))
-        merging.add_own("user", self.places.user, self._files.read(self.places.user))
-        merging.settle_users()
+        """Return the configuration of a directory for a caller with these variables. Raises `BadConfig`."""
+        merge = _Merge(env, home=Path(env.get("HOME") or Path.home()))
+        for path in self.paths.system:
+            merge.add_trusted_file("system", path, self._files.read(path))
+        merge.add_trusted_file("user", self.paths.user, self._files.read(self.paths.user))
+        merge.finish_user_layers()
         for path in workspace_files(directory):
-            if path != self.places.user:
-                merging.add_foreign(path, self._files.read(path))
-        merging.add_variables()
-        return merging.result()
+            if path != self.paths.user:
+                merge.add_workspace_file(path, self._files.read(path))
+        merge.add_variables()
+        return merge.result()
 
     def state(self, directory: Path) -> tuple[tuple[str, bytes], ...]:
-        """What the files of a directory say, to be compared with what they said before. One that says nothing, perhaps
-        because somebody is only about to write it, is like none."""
+        """Return digests of a directory's files, to notice changes; empty files, perhaps half written, are left out."""
         found = [document for path in self.candidates(directory) if (document := self._files.read(path)) is not None]
         return tuple((str(each.path), each.digest) for each in found if each.values or each.problems)
 
     def candidates(self, directory: Path) -> list[Path]:
-        return [*self.places.system, self.places.user, *workspace_files(directory)]
+        return [*self.paths.system, self.paths.user, *workspace_files(directory)]
 
 
-class _Merging:
+class _Merge:
     def __init__(self, env: Mapping[str, str], home: Path) -> None:
         self._env = env
         self._home = home
@@ -101,39 +99,39 @@ class _Merging:
         self._ignored: list[Ignored] = []
         self._files: list[ConfigFile] = []
         self._problems: list[Problem] = []
-        self._users = Config()  # what the user has set, before any workspace had its say
-        self._is_confined = False  # commands are held
+        self._users = Config()  # set by system and user files
+        self._is_sandboxed = False  # commands run in the sandbox
 
-    def add_own(self, layer: Layer, path: Path, document: Document | None) -> None:
+    def add_trusted_file(self, layer: Layer, path: Path, document: Document | None) -> None:
         self._files.append(ConfigFile(str(path), layer, document is not None, trusted=True))
         if document is not None:
-            self._add(layer, document, self._checked(document, document.values))
+            self._add(layer, document, self._check(document, document.values))
 
-    def settle_users(self) -> None:
+    def finish_user_layers(self) -> None:
         if not self._problems:
             self._users = msgspec.convert(self._values, Config)
-        modes = [value for path, value in environment.read(self._env)[0].values() if path == ("sandbox", "mode")]
-        self._is_confined = {self._users.sandbox.mode, *modes} != {"off"}
+        modes = [value for path, value in read_variables(self._env)[0].values() if path == ("sandbox", "mode")]
+        self._is_sandboxed = {self._users.sandbox.mode, *modes} != {"off"}
 
-    def add_foreign(self, path: Path, document: Document | None) -> None:
-        # What a held command can write must not open the door for it.
-        trusted = not self._is_confined and is_trusted(path.parent, self._users.trusted, self._home)
+    def add_workspace_file(self, path: Path, document: Document | None) -> None:
+        # A sandboxed command can write this file: it must not be able to loosen its own sandbox.
+        trusted = not self._is_sandboxed and is_trusted(path.parent, self._users.trusted, self._home)
         self._files.append(ConfigFile(str(path), "workspace", document is not None, trusted))
         if document is None:
             return
         values = document.values
         if not trusted:
-            values = self._kept(document, values, _reference)
-        values = self._checked(document, values)
-        permitted = self._kept(document, values, partial(refusal, users=self._users, is_trusted=trusted))
+            values = self._select(document, values, _why_reference_ignored)
+        values = self._check(document, values)
+        permitted = self._select(document, values, partial(why_ignored, users=self._users, is_trusted=trusted))
         self._add("workspace", document, permitted)
 
     def add_variables(self) -> None:
-        found, wrong = environment.read(self._env)
+        found, wrong = read_variables(self._env)
         self._problems += wrong
         for name, (path, value) in found.items():
             origin = Origin("environment", name)
-            self._merge(_nested(path, value), self._values, (), partial(_always, origin))
+            self._merge(_nest(path, value), self._values, (), lambda _, origin=origin: origin)
 
     def result(self) -> Loaded:
         if self._problems:
@@ -141,23 +139,23 @@ class _Merging:
         config = msgspec.convert(self._values, Config)
         return Loaded(config, self._origins, tuple(self._ignored), tuple(self._files))
 
-    def _checked(self, document: Document, values: dict[str, Any]) -> dict[str, Any]:
-        """The values expanded, or nothing if anything is wrong with them."""
+    def _check(self, document: Document, values: dict[str, Any]) -> dict[str, Any]:
+        """Expand references and validate; return nothing if there are problems, which are recorded."""
         wrong: list[tuple[Key, str]] = []
-        values = expanded(values, self._env, (), lambda key, why: wrong.append((key, why)))
+        values = expand_references(values, self._env, (), lambda key, why: wrong.append((key, why)))
         unset = {key for key, _ in wrong}
-        wrong += islice(((key, why) for key, why in problems(values) if key not in unset), MAX_PROBLEMS)
+        wrong += islice(((key, why) for key, why in find_problems(values) if key not in unset), MAX_PROBLEMS)
         found = [_problem(document, key, why) for key, why in wrong[:MAX_PROBLEMS]]
         self._problems += [*document.problems, *sorted(found, key=lambda each: each.line)]
         return {} if found else values
 
-    def _kept(self, document: Document, values: dict[str, Any], why_not: WhyNot, path: Key = ()) -> dict[str, Any]:
-        """The values that count; of each other it is noted why it does not."""
+    def _select(self, document: Document, values: dict[str, Any], why_not: WhyNot, path: Key = ()) -> dict[str, Any]:
+        """Return the values that apply; record the ignored ones with the reason."""
         kept: dict[str, Any] = {}
         for name, value in values.items():
             key = (*path, name)
             if isinstance(value, dict) and value:
-                if inner := self._kept(document, cast("dict[str, Any]", value), why_not, key):
+                if inner := self._select(document, cast("dict[str, Any]", value), why_not, key):
                     kept[name] = inner
             elif (why := why_not(key, value)) is not None:
                 self._ignore(document, key, why)
@@ -167,10 +165,10 @@ class _Merging:
 
     def _ignore(self, document: Document, key: Key, why: str) -> None:
         hint = f"; see: kedge config trust {shlex.quote(str(document.path.parent))}" if NOT_TRUSTED in why else ""
-        if hint and self._is_confined:
-            hint = ", and none is while you have the sandbox on"
+        if hint and self._is_sandboxed:
+            hint = ", and no directory is trusted while the sandbox is on"
         line = document.layout.line_of(key)
-        self._ignored.append(Ignored(str(document.path), line, spelled(key), why + hint))
+        self._ignored.append(Ignored(str(document.path), line, format_key(key), why + hint))
 
     def _add(self, layer: Layer, document: Document, values: dict[str, Any]) -> None:
         def origin_of(key: Key) -> Origin:
@@ -189,31 +187,27 @@ class _Merging:
                     inner = into[name] = {}
                 self._merge(cast("dict[str, Any]", value), cast("dict[str, Any]", inner), key, origin_of)
                 continue
-            if key in GROWING:
+            if key in ACCUMULATED:
                 value = list(dict.fromkeys([*into.get(name, []), *value]))
             self._forget(key)
             into[name] = value
             self._origins[key] = origin_of(key)
 
     def _forget(self, key: Key) -> None:
-        """A value takes the place of a table, or a table that of a value: nothing below it came from anywhere."""
+        """Drop the origins at and below a key that is replaced."""
         for known in [known for known in self._origins if known[: len(key)] == key]:
             del self._origins[known]
 
 
 def _problem(document: Document, key: Key, why: str) -> Problem:
-    return Problem(str(document.path), document.layout.line_of(key), spelled(key), why)
+    return Problem(str(document.path), document.layout.line_of(key), format_key(key), why)
 
 
-def _reference(_: Key, value: Any) -> str | None:
+def _why_reference_ignored(_: Key, value: Any) -> str | None:
     return REFERS if has_references(value) else None
 
 
-def _always(origin: Origin, _: Key) -> Origin:
-    return origin
-
-
-def _nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def _nest(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     for name in reversed(path):
         value = {name: value}
     return value

@@ -1,4 +1,4 @@
-"""Which files are looked for, the weakest first: the system's, the user's, and those of the workspace."""
+"""Locations of configuration files, weakest first: system, user, workspace."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Literal, NamedTuple
 
 Layer = Literal["default", "system", "user", "workspace", "environment"]
 
-NAME = "config.toml"  # in a directory of ours
+NAME = "config.toml"  # in a `kedge` directory of the system or the user
 WORKSPACE_NAME = "kedge.toml"
 SYSTEM = Path("/etc")
 
 
-class Places(NamedTuple):
+class ConfigPaths(NamedTuple):
     system: tuple[Path, ...]
     user: Path
 
     @classmethod
-    def of(cls, env: Mapping[str, str] = os.environ) -> Places:
-        """As the XDG Base Directory Specification has it: what is not an absolute path does not count."""
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> ConfigPaths:
+        """Follow the XDG Base Directory Specification; relative paths in its variables are ignored."""
         dirs = [Path(each) for each in env.get("XDG_CONFIG_DIRS", "").split(":") if each.startswith("/")]
         home = env.get("XDG_CONFIG_HOME", "")
         config = Path(home) if home.startswith("/") else Path(env.get("HOME") or Path.home()) / ".config"
@@ -29,9 +29,11 @@ class Places(NamedTuple):
 
 
 def workspace_files(directory: Path) -> list[Path]:
-    """`kedge.toml` from the repository's root down to the workspace; without a repository only the workspace's own.
+    """Return the `kedge.toml` paths from the repository's root down to the workspace.
 
-    Nothing above counts: on a machine of many users anyone may write into a directory up there."""
+    Without a repository, only the workspace's own. Directories above are ignored: on a shared machine other users may
+    be able to write there.
+    """
     chain = [directory, *directory.parents]
-    root = next((place for place, each in enumerate(chain) if (each / ".git").exists()), 0)
+    root = next((index for index, each in enumerate(chain) if (each / ".git").exists()), 0)
     return [each / WORKSPACE_NAME for each in reversed(chain[: root + 1])]

@@ -1,7 +1,6 @@
-"""Permission rules as people write them: `tool` or `tool(pattern)`, and what is wrong with one that cannot be read.
+"""Parse permission rules: `tool` or `tool(pattern)`.
 
-What a rule matches is for whoever judges with it (kedge/tools/permissions), and both read it here, so that no
-configuration is taken that no run can use.
+Matching is in `kedge/tools/permissions`; both use this parser, so that every accepted configuration works in a run.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from kedge.config.wildcards import starred
+from kedge.config.wildcards import join_wildcards
 from kedge.protocol.tools import BUILT_IN_TOOLS
 
 Kind = Literal["read", "write", "execute", "fetch"]
@@ -29,25 +28,25 @@ _OPERATORS = frozenset(";|&<>()`$\n{}#")
 
 
 class BadRule(ValueError):
-    """A rule that cannot be read. It names the rule and what is expected instead."""
+    """An invalid rule, with what is expected instead."""
 
     def __init__(self, rule: str, expected: str) -> None:
-        super().__init__(f"The permission rule {rule[:100]!r} cannot be used: {expected}")
+        super().__init__(f"The permission rule {rule[:100]!r} is invalid: {expected}")
         self.rule = rule
         self.expected = expected
 
 
 class WordPattern(msgspec.Struct, frozen=True):
     regex: re.Pattern[str]
-    is_any: bool  # a bare `*`: any one word
+    is_any: bool  # a bare `*`: exactly one word, whatever it is
 
 
 class WrittenRule(msgspec.Struct, frozen=True):
-    """A rule in its parts; what it names in a workspace is not looked for."""
+    """A parsed rule. Paths are as written, not resolved."""
 
     name: str
-    words: tuple[WordPattern, ...] | None = None  # of bash
-    is_open: bool = False  # of bash: ends in ` *`, so that more words may follow
+    words: tuple[WordPattern, ...] | None = None  # for bash
+    is_open: bool = False  # for bash: ends in ` *`, so more words may follow
     path: str | None = None  # as written
     domain: str | None = None
 
@@ -62,13 +61,11 @@ def read_rule(text: str) -> WrittenRule:
     tool = BUILT_IN_TOOLS.get(name)
     if kind is None and tool is None and not name.startswith(("mcp_", "lsp_")):
         known = ", ".join(sorted({*KINDS, *BUILT_IN_TOOLS}))
-        raise BadRule(
-            text, f"there is no tool {name!r}; the names are {known}, and those that begin with mcp_ or lsp_."
-        )
+        raise BadRule(text, f"unknown tool {name!r}; use one of {known}, or a name that starts with mcp_ or lsp_.")
     if pattern is None:
         return WrittenRule(name)
     if not pattern.strip():
-        raise BadRule(text, f"the pattern is empty; write `{name}` alone to mean all that it does.")
+        raise BadRule(text, f"the pattern is empty; write `{name}` alone to cover everything.")
     if tool is not None and tool.rule_pattern == "command":
         words, is_open = split_words(text, pattern)
         return WrittenRule(name, words=words, is_open=is_open)
@@ -76,21 +73,21 @@ def read_rule(text: str) -> WrittenRule:
         return WrittenRule(name, domain=_domain(text, pattern.strip()))
     if name == "read" or (tool is not None and tool.rule_pattern == "path"):
         return WrittenRule(name, path=_path(text, pattern.strip()))
-    raise BadRule(text, f"{name} has no pattern; write `{name}` alone.")
+    raise BadRule(text, f"{name} takes no pattern; write `{name}` alone.")
 
 
-def wildcard_at(parts: list[str]) -> int:
-    """Which part of a path is the first that may mean several; their number if none does."""
+def first_wildcard(parts: list[str]) -> int:
+    """Return the index of the first part with a wildcard; the number of parts if there is none."""
     return next((index for index, part in enumerate(parts) if re.search(r"[*?\\]", part)), len(parts))
 
 
 def _path(rule: str, pattern: str) -> str:
     if "\0" in pattern:
-        raise BadRule(rule, "a path holds no NUL character.")
+        raise BadRule(rule, "a path cannot contain a NUL character.")
     if pattern.startswith("~") and pattern != "~" and not pattern.startswith("~/"):
-        raise BadRule(rule, "only your own home can be written with ~; write the path from / on.")
+        raise BadRule(rule, "~ works for your own home only; write the absolute path.")
     parts = pattern.split("/")
-    if ".." in parts[wildcard_at(parts) :]:
+    if ".." in parts[first_wildcard(parts) :]:
         raise BadRule(rule, "`..` cannot follow a wildcard; write the path without it.")
     return pattern
 
@@ -98,21 +95,21 @@ def _path(rule: str, pattern: str) -> str:
 def _domain(rule: str, pattern: str) -> str:
     head, colon, domain = pattern.partition(":")
     if head != "domain" or not colon or not _DOMAIN.fullmatch(domain):
-        raise BadRule(rule, "write `fetch(domain:example.com)`, or `fetch(domain:*.example.com)` for what is below it.")
+        raise BadRule(rule, "write `fetch(domain:example.com)`, or `fetch(domain:*.example.com)` for its subdomains.")
     return domain.strip("[]").rstrip(".").lower()
 
 
 def split_words(rule: str, pattern: str) -> tuple[tuple[WordPattern, ...], bool]:
-    """The words of one simple command, and whether more may follow (a last bare `*`). Raises BadRule."""
+    """Parse the words of one simple command; also return whether more may follow (a last bare `*`). Raises BadRule."""
     words: list[WordPattern] = []
-    pieces = [""]  # expressions, with a star between two of them
-    bare = ""  # the word as written, to tell a bare `*`
+    pieces = [""]  # regular expressions between the stars
+    bare = ""  # the word as written, to recognize a bare `*`
     is_word = False
 
     def end() -> None:
         nonlocal pieces, bare, is_word
         if is_word:
-            words.append(WordPattern(re.compile(starred(pieces, "."), re.DOTALL), bare == "*"))
+            words.append(WordPattern(re.compile(join_wildcards(pieces, "."), re.DOTALL), bare == "*"))
         pieces, bare, is_word = [""], "", False
 
     index = 0
@@ -135,11 +132,11 @@ def split_words(rule: str, pattern: str) -> tuple[tuple[WordPattern, ...], bool]
         elif char == "\\":
             index += 1
             if index >= len(pattern):
-                raise BadRule(rule, "a backslash at the end has nothing to quote.")
+                raise BadRule(rule, "nothing follows the backslash at the end.")
             pieces[-1] += re.escape(pattern[index])
             bare, is_word = bare + "\\", True
         elif char in _OPERATORS and not (char == "#" and is_word):
-            raise BadRule(rule, f"a rule names one simple command by its words; quote {char!r} if a word holds it.")
+            raise BadRule(rule, f"a rule names one simple command; quote {char!r} if it is part of a word.")
         else:
             if char == "*":
                 pieces.append("")

@@ -1,4 +1,4 @@
-"""The configuration for people: every value with where it comes from, and no secret in full."""
+"""Describe the configuration for people: each value with its origin, secrets masked."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from kedge.config.change import SECRET_NAME
-from kedge.config.keys import Key, parsed, spelled
+from kedge.config.keys import Key, format_key, parse_key
 from kedge.config.load import Loaded, Origin
-from kedge.config.schema_tree import Leaf, leaves
+from kedge.config.schema_tree import Leaf, iter_leaves
 from kedge.protocol.api import ConfigAnswer, ConfigFile, ConfigIgnored, ConfigValue
 
 MASK = "…"
-LAST = 4  # characters that tell one key from another
-LONG = 12  # of a shorter one they would tell too much
+SHOWN_CHARS = 4  # at the end of a secret, to tell one from another
+MIN_LENGTH = 12  # of a shorter secret nothing is shown
 
 
-def answer(loaded: Loaded, key: str | None = None) -> ConfigAnswer:
-    """All values in the order of the schema, or those at and below one key."""
-    below = () if key is None else parsed(key)
+def describe_config(loaded: Loaded, key: str | None = None) -> ConfigAnswer:
+    """Return all values in the order of the schema, or those at and below `key`. Raises `InvalidKey`."""
+    below = () if key is None else parse_key(key)
     rows = [row for path, row in _rows(loaded) if path[: len(below)] == below]
     return ConfigAnswer(
         values=rows,
         ignored=[
             ConfigIgnored(each.file, each.line, each.key, each.why)
             for each in loaded.ignored
-            if parsed(each.key)[: len(below)] == below
+            if parse_key(each.key)[: len(below)] == below
         ],
         files=[ConfigFile(each.path, each.layer, each.exists, each.trusted) for each in loaded.files],
     )
 
 
-def masked(secret: str) -> str:
-    return MASK + (secret[-LAST:] if len(secret) >= LONG else "")
+def mask(secret: str) -> str:
+    return MASK + (secret[-SHOWN_CHARS:] if len(secret) >= MIN_LENGTH else "")
 
 
 def _rows(loaded: Loaded) -> list[tuple[Key, ConfigValue]]:
     values = msgspec.to_builtins(loaded.config)
     rows: list[tuple[Key, ConfigValue]] = []
-    for pattern, leaf in leaves():
+    for pattern, leaf in iter_leaves():
         found = sorted(path for path in loaded.origins if _matches(path, pattern))
         rows += [(path, _row(path, _at(values, path, leaf), loaded.origins[path])) for path in found]
         if not found and "*" not in pattern:
@@ -50,13 +50,13 @@ def _rows(loaded: Loaded) -> list[tuple[Key, ConfigValue]]:
 
 
 def _matches(path: Key, pattern: tuple[str, ...]) -> bool:
-    """What lies deeper than the schema goes, in the body of a request, belongs to its last name."""
+    """Whether a key belongs to a schema key. Keys below `extra_body` are deeper than the schema."""
     return len(path) >= len(pattern) and all(a in ("*", b) for a, b in zip(pattern, path, strict=False))
 
 
 def _row(path: Key, value: Any, origin: Origin) -> ConfigValue:
     return ConfigValue(
-        spelled(path), _safe(path, value, origin), origin.layer, origin.name or None, origin.line or None
+        format_key(path), _safe(path, value, origin), origin.layer, origin.name or None, origin.line or None
     )
 
 
@@ -66,12 +66,12 @@ def _safe(path: Key, value: Any, origin: Origin) -> Any:
     if "extra_body" in names:
         is_secret = origin.refers or any(map(SECRET_NAME.search, names[names.index("extra_body") + 1 :]))
     if is_secret:
-        return masked(value) if isinstance(value, str) else MASK
-    return without_password(value) if isinstance(value, str) and "://" in value else value
+        return mask(value) if isinstance(value, str) else MASK
+    return strip_credentials(value) if isinstance(value, str) and "://" in value else value
 
 
-def without_password(url: str) -> str:
-    """An address without the user and the query in it, where people put keys."""
+def strip_credentials(url: str) -> str:
+    """Mask user, password and query of a URL: people put secrets there."""
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")
@@ -83,7 +83,7 @@ def without_password(url: str) -> str:
 
 def _at(values: Any, path: Key, leaf: Leaf) -> Any:
     for name in path:
-        if name not in values:  # left out, because it is what it would be by itself
+        if name not in values:  # omitted, because it is the default
             return leaf.default
         values = values[name]
     return values

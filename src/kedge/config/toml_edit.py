@@ -1,7 +1,7 @@
-"""Changing one key of a TOML text. Every other line stays as it is, comments and all; what cannot be done is refused.
+"""Set or remove one key of a TOML text, leaving every other line, comments included, unchanged.
 
-Each change is proven before it is handed out: the new text must say what the old one said, with that key and nothing
-else changed.
+Each result is parsed and compared with the expected values before it is returned; a change that fails this raises
+`CannotSet`. `docs/adr/0026-toml-editing-and-inotify.md` says why this is not tomlkit.
 """
 
 from __future__ import annotations
@@ -12,80 +12,80 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from kedge.config.errors import CannotSet
-from kedge.config.keys import quoted, spelled
-from kedge.config.toml_layout import Entry, Layout
+from kedge.config.keys import format_key, quote
+from kedge.config.toml_layout import Entry, TomlLayout
 
 Names = tuple[str, ...]
 
 
 def set_key(text: str, path: Names, value: Any) -> str:
-    """The text with `path` set to `value`: in its place, or beside its neighbours, or in a table of its own."""
-    layout, wanted = Layout(text), tomllib.loads(text)
-    _put(wanted, path, value)
+    """Set `path` to `value`: at its current position, beside its siblings, or in a new table. Raises `CannotSet`."""
+    layout, expected = TomlLayout(text), tomllib.loads(text)
+    _put(expected, path, value)
     entry = next((each for each in layout.entries if each.path == path), None)
     if entry is not None:
-        return _proven(text[: entry.value_start] + written(value) + text[entry.value_end :], wanted, path)
-    return _proven(_inserted(layout, path, value), wanted, path)
+        return _verify(text[: entry.value_start] + format_value(value) + text[entry.value_end :], expected, path)
+    return _verify(_insert(layout, path, value), expected, path)
 
 
 def remove_key(text: str, path: Names) -> str:
-    """The text without `path`: a value with its line, or a table with all that is in it. The same text if not there."""
-    layout, wanted = Layout(text), tomllib.loads(text)
-    if not _take(wanted, path):
+    """Remove a value with its line, or a table with its content; a missing key changes nothing. Raises `CannotSet`."""
+    layout, expected = TomlLayout(text), tomllib.loads(text)
+    if not _delete(expected, path):
         return text
     cuts = [_span(layout, each) for each in layout.entries if each.path[: len(path)] == path]
     headers = [each for each in layout.headers if each.path[: len(path)] == path]
     cuts += [(_line_start(text, each.start), _line_end(text, each.end)) for each in headers]
     outer: list[tuple[int, int]] = []
     for start, end in sorted(cuts, key=lambda cut: (cut[0], -cut[1])):
-        if not outer or start >= outer[-1][1]:  # what lies in an inline table goes with it
+        if not outer or start >= outer[-1][1]:  # entries of an inline table are removed with it
             outer.append((start, end))
     for start, end in reversed(outer):
         text = text[:start] + text[end:]
-    return _proven(text, wanted, path)
+    return _verify(text, expected, path)
 
 
-def written(value: Any) -> str:
-    """A value in TOML, on one line."""
+def format_value(value: Any) -> str:
+    """Return a value as TOML on one line. Raises `CannotSet`."""
     match value:
         case bool():
             return "true" if value else "false"
         case str():
-            return quoted(value)
+            return quote(value)
         case int() | float():
             return repr(value)
         case Mapping():
             fields = cast("Mapping[str, Any]", value).items()
-            return "{ " + ", ".join(f"{spelled((name,))} = {written(each)}" for name, each in fields) + " }"
+            return "{ " + ", ".join(f"{format_key((name,))} = {format_value(each)}" for name, each in fields) + " }"
         case Sequence():
-            return "[" + ", ".join(map(written, cast("Sequence[Any]", value))) + "]"
+            return "[" + ", ".join(map(format_value, cast("Sequence[Any]", value))) + "]"
         case _:
-            raise CannotSet(f"TOML has no way to write {value!r}")
+            raise CannotSet(f"{value!r} cannot be written as TOML")
 
 
-def _inserted(layout: Layout, path: Names, value: Any) -> str:
+def _insert(layout: TomlLayout, path: Names, value: Any) -> str:
     text = layout.text
-    around = _inline_around(layout, path)
-    if around is not None:
-        return _into_inline(text, around, path[len(around.path) :], value)
-    neighbour = _dotted_neighbour(layout, path)
-    if neighbour is not None:
-        return _after(text, neighbour.value_end, f"{spelled(path[len(neighbour.base) :])} = {written(value)}")
-    table, line = path[:-1], f"{spelled(path[-1:])} = {written(value)}"
+    inline = _find_inline_table(layout, path)
+    if inline is not None:
+        return _insert_into_inline(text, inline, path[len(inline.path) :], value)
+    sibling = _find_dotted_sibling(layout, path)
+    if sibling is not None:
+        return _insert_line(text, sibling.value_end, f"{format_key(path[len(sibling.base) :])} = {format_value(value)}")
+    table, line = path[:-1], f"{format_key(path[-1:])} = {format_value(value)}"
     header = next((each for each in layout.headers if each.path == table and not each.is_array), None)
     if table and header is None:
         gap = "" if not text.strip() else _newline(text)
-        return _after(text, len(text), f"{gap}[{spelled(table)}]{_newline(text)}{line}")
+        return _insert_line(text, len(text), f"{gap}[{format_key(table)}]{_newline(text)}{line}")
     inside = [each.value_end for each in layout.entries if each.base == table and not each.is_inline]
     if inside:
-        return _after(text, max(inside), line)
+        return _insert_line(text, max(inside), line)
     if header is not None:
-        return _after(text, header.end, line)
-    return _before_tables(layout, line)
+        return _insert_line(text, header.end, line)
+    return _insert_before_tables(layout, line)
 
 
-def _inline_around(layout: Layout, path: Names) -> Entry | None:
-    """The innermost `name = { … }` that the key belongs in."""
+def _find_inline_table(layout: TomlLayout, path: Names) -> Entry | None:
+    """Return the innermost `name = { … }` that contains the key."""
     found = [
         each
         for each in layout.entries
@@ -96,8 +96,8 @@ def _inline_around(layout: Layout, path: Names) -> Entry | None:
     return max(found, key=lambda each: len(each.path), default=None)
 
 
-def _dotted_neighbour(layout: Layout, path: Names) -> Entry | None:
-    """The last entry of a table that is written in dotted keys: such a table can have no header of its own."""
+def _find_dotted_sibling(layout: TomlLayout, path: Names) -> Entry | None:
+    """Return the last entry of a table that is written in dotted keys: such a table cannot have a header."""
     found = [
         (length, each)
         for each in layout.entries
@@ -107,29 +107,29 @@ def _dotted_neighbour(layout: Layout, path: Names) -> Entry | None:
     return max(found, key=lambda each: (each[0], each[1].start), default=(0, None))[1]
 
 
-def _into_inline(text: str, table: Entry, rest: Names, value: Any) -> str:
+def _insert_into_inline(text: str, table: Entry, rest: Names, value: Any) -> str:
     brace = table.value_end - 1
     inside = text[table.value_start + 1 : brace]
-    addition = f"{spelled(rest)} = {written(value)}"
+    addition = f"{format_key(rest)} = {format_value(value)}"
     if not inside.strip():
         return f"{text[: table.value_start]}{{ {addition} }}{text[table.value_end :]}"
     end = table.value_start + 1 + len(inside.rstrip())
     return f"{text[:end]}, {addition}{text[end:]}"
 
 
-def _before_tables(layout: Layout, line: str) -> str:
-    """A first key of the document goes before its first header, above the comments that speak of that."""
+def _insert_before_tables(layout: TomlLayout, line: str) -> str:
+    """Insert a top-level key before the first header and the comments directly above that header."""
     text, end = layout.text, _newline(layout.text)
     if not layout.headers:
-        return _after(text, len(text), line)
+        return _insert_line(text, len(text), line)
     at = _line_start(text, layout.headers[0].start)
     while at > 0 and text[_line_start(text, at - 1) : at].lstrip().startswith("#"):
         at = _line_start(text, at - 1)
     return f"{text[:at]}{line}{end}{end}{text[at:]}"
 
 
-def _after(text: str, at: int, line: str) -> str:
-    """The text with another line behind the one that `at` is in."""
+def _insert_line(text: str, at: int, line: str) -> str:
+    """Insert a line after the one that contains offset `at`."""
     end = _line_end(text, at) if at < len(text) else at
     head = text[:end]
     if head and not head.endswith("\n"):
@@ -137,8 +137,8 @@ def _after(text: str, at: int, line: str) -> str:
     return f"{head}{line}{_newline(text)}{text[end:]}"
 
 
-def _span(layout: Layout, entry: Entry) -> tuple[int, int]:
-    """What goes when an entry is removed: its lines, or its part of an inline table with one comma."""
+def _span(layout: TomlLayout, entry: Entry) -> tuple[int, int]:
+    """Return the offsets to cut: the lines of an entry, or its part of an inline table with one comma."""
     text = layout.text
     if not entry.is_inline:
         return _line_start(text, entry.start), _line_end(text, entry.value_end)
@@ -166,14 +166,14 @@ def _put(values: dict[str, Any], path: Names, value: Any) -> None:
     for place, name in enumerate(path[:-1], 1):
         inner = values.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise CannotSet(f"{spelled(path[:place])} is not a table there; change the file by hand")
+            raise CannotSet(f"{format_key(path[:place])} is not a table in this file; edit the file by hand")
         values = cast("dict[str, Any]", inner)
     if isinstance(values.get(path[-1]), dict) and not isinstance(value, dict):
-        raise CannotSet(f"{spelled(path)} is a table there; remove it first")
+        raise CannotSet(f"{format_key(path)} is a table in this file; remove it first")
     values[path[-1]] = value
 
 
-def _take(values: dict[str, Any], path: Names) -> bool:
+def _delete(values: dict[str, Any], path: Names) -> bool:
     for name in path[:-1]:
         inner = values.get(name)
         if not isinstance(inner, dict):
@@ -182,17 +182,17 @@ def _take(values: dict[str, Any], path: Names) -> bool:
     return values.pop(path[-1], None) is not None
 
 
-def _proven(text: str, wanted: dict[str, Any], path: Names) -> str:
+def _verify(text: str, expected: dict[str, Any], path: Names) -> str:
     try:
-        said = tomllib.loads(text)
+        parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        said = None
-    if said is None or _full(said) != _full(wanted):
-        raise CannotSet(f"{spelled(path)} cannot be changed there without touching other keys; change the file by hand")
+        parsed = None
+    if parsed is None or _drop_empty(parsed) != _drop_empty(expected):
+        raise CannotSet(f"{format_key(path)} cannot be changed without touching other keys; edit the file by hand")
     return text
 
 
-def _full(values: dict[str, Any]) -> dict[str, Any]:
-    """Without tables that are empty: the last dotted key of a table takes it along."""
-    found = {name: _full(cast("dict[str, Any]", v)) if isinstance(v, dict) else v for name, v in values.items()}
+def _drop_empty(values: dict[str, Any]) -> dict[str, Any]:
+    """Remove empty tables: removing the last dotted key of a table also removes the table."""
+    found = {name: _drop_empty(cast("dict[str, Any]", v)) if isinstance(v, dict) else v for name, v in values.items()}
     return {name: value for name, value in found.items() if value != {}}

@@ -1,7 +1,6 @@
-"""Where in a TOML text each key stands. `tomllib` reads what a document says, and forgets where it said so.
+"""Positions of keys in a TOML text, which `tomllib` does not report: for error messages and for editing.
 
-Only for texts that `tomllib` has accepted: then a few rules find every key, exactly, whatever strings, comments and
-nested values hold.
+Only for texts that `tomllib` accepts. For those, a few rules find every key exactly.
 """
 
 from __future__ import annotations
@@ -12,36 +11,36 @@ from kedge.config.keys import Key, read_key, skip_blanks
 
 
 class Entry(NamedTuple):
-    """One `key = value`: where its key begins, and where its value begins and ends."""
+    """One `key = value`, with the offsets of its key and its value."""
 
     path: Key
-    base: Key  # the table it is written in; what follows is the key as it stands there
+    base: Key  # the table it is written in; the rest of `path` is the key as written
     start: int
     value_start: int
     value_end: int
-    is_inline: bool  # inside of { … }
+    is_inline: bool  # inside { … }
 
 
 class Header(NamedTuple):
     path: Key
     start: int
-    end: int  # behind its bracket
+    end: int  # behind the closing bracket
     is_array: bool
 
 
-class Layout:
-    """Every header and every entry, in their order; and for each key, also of tables, its first line."""
+class TomlLayout:
+    """All headers and entries in order, and the first position of each key and table."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.entries: list[Entry] = []
         self.headers: list[Header] = []
-        self._lengths: dict[Key, int] = {}  # of arrays of tables
+        self._lengths: dict[Key, int] = {}  # arrays of tables: number of elements so far
         self._starts: dict[Key, int] = {}
         self._read()
 
     def line_of(self, path: Key) -> int:
-        """The line of a key, or of the nearest table around it; 0 for one that is not there."""
+        """Return the line of a key, or of the nearest table around it; 0 if there is none."""
         while path and path not in self._starts:
             path = path[:-1]
         return self.text.count("\n", 0, self._starts[path]) + 1 if path else 0
@@ -122,7 +121,7 @@ class Layout:
         while not self.text.startswith(mark, end):
             end += 2 if mark[0] == '"' and self.text[end] == "\\" else 1
         end += len(mark)
-        if len(mark) == 3:  # up to two quotes may stand before those that close
+        if len(mark) == 3:  # up to two quotes may precede the closing three
             while self.text.startswith(mark[0], end):
                 end += 1
         return end

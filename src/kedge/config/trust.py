@@ -1,7 +1,7 @@
-"""What a `kedge.toml` of a directory that the user does not trust may say: nothing that costs, sends or permits.
+"""Which keys of an untrusted `kedge.toml` are ignored.
 
-Such a file came with a repository that anybody may have written. It must not get at keys, choose who reads prompts,
-run commands, or grant itself rights; that it tried is told, and the rest of it counts.
+Such a file came with a repository that anyone may have written. It must not read secrets, choose where prompts are
+sent, run commands, or grant itself rights. Ignored keys are reported; the other keys of the file apply.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import msgspec
 
 from kedge.config.keys import Key
 from kedge.config.schema import Config
-from kedge.config.schema_tree import Leaf, find
+from kedge.config.schema_tree import Leaf, find_node
 from kedge.protocol.runs import MODES
 
-NOT_THERE = "counts only in the user's own file"
+NOT_THERE = "has an effect only in your own file"
 NOT_TRUSTED = "needs a trusted directory"
 REFERS = "takes a value from the environment, which needs a trusted directory"
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A key that does not count, and why."""
+    """A key that has no effect, and why."""
 
     file: str
     line: int
@@ -32,52 +32,52 @@ class Ignored(msgspec.Struct, frozen=True):
 
 
 def is_trusted(directory: Path, trusted: Sequence[str], home: Path) -> bool:
-    """Whether the directory is one that the user named, or lies in one."""
+    """Whether the directory is a trusted one or inside one."""
     real = directory.resolve()
-    return any(real.is_relative_to(place) for place in (trusted_path(each, home) for each in trusted) if place)
+    return any(real.is_relative_to(root) for root in (resolve_trusted_entry(each, home) for each in trusted) if root)
 
 
-def trusted_path(entry: str, home: Path) -> Path | None:
-    """The directory that an entry names; one that is not absolute names none."""
+def resolve_trusted_entry(entry: str, home: Path) -> Path | None:
+    """Return the directory of an entry of `trusted`; None for a relative path."""
     path = home / entry[2:] if entry.startswith("~/") else home if entry == "~" else Path(entry)
     return path.resolve() if path.is_absolute() else None
 
 
-def refusal(key: Key, value: Any, users: Config, *, is_trusted: bool) -> str | None:
-    """Why a key of a workspace's file does not count, or None if it does. `users` is what the user has set."""
+def why_ignored(key: Key, value: Any, users: Config, *, is_trusted: bool) -> str | None:
+    """Return why a key of a workspace's file is ignored, or None. `users` is the configuration set by the user."""
     if key == ("trusted",):
         return NOT_THERE
     if is_trusted:
         return None
-    leaf = find(key)
+    leaf = find_node(key)
     untrusted = leaf.untrusted if isinstance(leaf, Leaf) else "no"
     if untrusted == "yes" or value == {}:
         return None
-    return _widens(key, value, users) if untrusted == "stricter" else NOT_TRUSTED
+    return _why_wider(key, value, users) if untrusted == "stricter" else NOT_TRUSTED
 
 
-def _widens(key: Key, value: Any, users: Config) -> str | None:
+def _why_wider(key: Key, value: Any, users: Config) -> str | None:
     match key:
         case ("model",) | ("small_model",):
             provider, _, name = cast("str", value).strip().partition("/")
-            is_file = provider == "local" and name not in ("", "starter")  # which native code would read
-            return f"names a file to be loaded, which {NOT_TRUSTED}" if is_file else None
+            is_file = provider == "local" and name not in ("", "starter")  # parsed by native code
+            return f"loads a model file, which {NOT_TRUSTED}" if is_file else None
         case ("permissions", "mode"):
             is_wider = MODES.index(value) > MODES.index(users.permissions.mode)
-            return f'is laxer than "{users.permissions.mode}", which {NOT_TRUSTED}' if is_wider else None
+            return f'is less strict than "{users.permissions.mode}", which {NOT_TRUSTED}' if is_wider else None
         case ("permissions", "unapproved"):
             is_wider = value != "ask" and users.permissions.unapproved == "ask"
-            return f"asks less, which {NOT_TRUSTED}" if is_wider else None
+            return f"asks less often, which {NOT_TRUSTED}" if is_wider else None
         case ("sandbox", "mode"):
-            # Which one is better is not for a repository to say: it may only ask for one where there is none.
+            # A repository may turn a sandbox on, but not choose another one.
             is_other = users.sandbox.mode not in ("off", value)
-            return f"is set already, and another {NOT_TRUSTED}" if is_other else None
+            return f"is already set by you, and changing it {NOT_TRUSTED}" if is_other else None
         case ("sandbox", "network"):
-            return f"is switched off, and to have one {NOT_TRUSTED}" if value and not users.sandbox.network else None
+            return f"is off, and turning it on {NOT_TRUSTED}" if value and not users.sandbox.network else None
         case ("sandbox", "unix_sockets"):
             return NOT_TRUSTED if value and not users.sandbox.unix_sockets else None
         case ("sandbox", "ask"):
-            return f"asks less, which {NOT_TRUSTED}" if users.sandbox.ask and not value else None
+            return f"asks less often, which {NOT_TRUSTED}" if users.sandbox.ask and not value else None
         case ("agent", "max_steps"):
             is_wider = value > users.agent.max_steps
             return f"is more than {users.agent.max_steps}, which {NOT_TRUSTED}" if is_wider else None
@@ -87,7 +87,7 @@ def _widens(key: Key, value: Any, users: Config) -> str | None:
         case ("agent", "context_files"):
             if all(map(_stays_inside, cast("list[str]", value))):
                 return None
-            return f"leads out of the workspace, which {NOT_TRUSTED}"
+            return f"points outside the workspace, which {NOT_TRUSTED}"
         case _:
             return NOT_TRUSTED
 

@@ -1,15 +1,15 @@
-"""Stars as regular expressions whose time grows with the text, not with its power: some are made to hold us up."""
+"""Regular expressions for `*` wildcards that match in linear time, so that a hostile pattern cannot stall a match."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-def starred(pieces: Sequence[str], character: str) -> str:
-    """Expressions, with any number of `character` between two of them; each matches a certain number of those itself.
+def join_wildcards(pieces: Sequence[str], character: str) -> str:
+    """Join regular expressions with "any number of `character`" between them. Each piece must match a fixed length.
 
-    A piece is taken where it is first found: more is left for those behind it than at any other place. A plain
-    expression tries all places, which for `*a*a*a*a*b` takes for ever.
+    Each middle piece is an atomic group that matches at its first possible position. That is never worse for the pieces
+    behind it, and avoids backtracking: a plain expression needs exponential time for `*a*a*a*a*b`.
     """
     first, *rest = pieces
     if not rest:

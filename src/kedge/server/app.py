@@ -246,11 +246,13 @@ async def _send_stream(stream: Stream, receive: Receive, send: Send, *, with_bod
 
 
 async def _pump(stream: Stream, send: Send) -> None:
-    async with aclosing(stream.chunks) as chunks:  # so that the feed forgets this reader now, not some time later
-        async for chunk in chunks:
-            for start in range(0, len(chunk), SLICE_BYTES):
-                piece = chunk[start : start + SLICE_BYTES]
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+    with stream.while_open:
+        # Closed here, so that the feed forgets this reader now and not at garbage collection.
+        async with aclosing(stream.chunks) as chunks:
+            async for chunk in chunks:
+                for start in range(0, len(chunk), SLICE_BYTES):
+                    piece = chunk[start : start + SLICE_BYTES]
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -32,6 +33,7 @@ class Stream(NamedTuple):
     """An answer without an end: bytes as they come."""
 
     chunks: AsyncGenerator[bytes]
+    while_open: AbstractContextManager[object] = nullcontext()  # entered while it is sent
     media_type: str = "text/event-stream; charset=utf-8"
 
 

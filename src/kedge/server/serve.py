@@ -91,7 +91,7 @@ async def _serve_from(
             versions=Versions(Path(settings.data_dir)),
         )
         await engine.start()
-        configs.tell_with(store.append_config_changed)
+        configs.set_listener(store.append_config_changed)
         over: asyncio.Future[None] = loop.create_future()
         context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, configs, Names(), over)
         app = Application(context, OPERATIONS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.load import Loader
-from kedge.config.paths import Places
+from kedge.config.paths import ConfigPaths
 from kedge.models.client import Models
 from kedge.models.embedded.models import Embedded
 from kedge.models.providers import BUILT_IN
@@ -39,8 +39,8 @@ class Doctor:
         self._models = models
 
     async def __call__(self, env: Mapping[str, str], *, is_offline: bool = False) -> list[Finding]:
-        places = Places(system=(), user=self.directory / "config.toml")
-        config = Loader(places).load(self.directory, env).config
+        paths = ConfigPaths(system=(), user=self.directory / "config.toml")
+        config = Loader(paths).load(self.directory, env).config
         tried = Diagnosis(
             self.directory / "data", self.directory, env, config, models=self._models, servers=LocalServers(usual=())
         )

@@ -11,10 +11,10 @@ from kedge.server.http import Call, Reply
 
 
 async def get_config(call: Call) -> Reply:
-    from kedge.config.show import answer  # reads the schema: nothing that a starting server should wait for
+    from kedge.config.show import describe_config  # reads the schema: too slow for the server's start
 
     directory = call.engine.feed(call["workspace_id"]).path
-    return Reply(answer(await call.context.configs.of(call["workspace_id"], directory)))
+    return Reply(describe_config(await call.context.configs.load(call["workspace_id"], directory)))
 
 
 async def set_config(call: Call) -> Reply:

@@ -52,8 +52,10 @@ async def events(call: Call) -> Stream:
             raise Invalid("invalid_request", "Last-Event-ID must be the id of an event: a whole number")
         after = int(last)
     workspace_id = call["workspace_id"]
-    story = call.engine.subscribe(workspace_id, after=after, log_id=query.log_id, session_id=query.session_id)
-    return Stream(call.context.configs.followed(workspace_id, call.engine.feed(workspace_id).path, story))
+    chunks = call.engine.subscribe(workspace_id, after=after, log_id=query.log_id, session_id=query.session_id)
+    # While a client follows the workspace, changes of its configuration are published at once.
+    watch = call.context.configs.watch(workspace_id, call.engine.feed(workspace_id).path)
+    return Stream(chunks, while_open=watch)
 
 
 async def find_files(call: Call) -> Reply:

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kedge.config.rules import KINDS, BadRule, WordPattern, read_rule, wildcard_at
-from kedge.config.wildcards import starred
+from kedge.config.rules import KINDS, BadRule, WordPattern, first_wildcard, read_rule
+from kedge.config.wildcards import join_wildcards
 from kedge.tools.permissions.shell.parse import Word
 from kedge.tools.port import AccessKind
 
@@ -114,7 +114,7 @@ def path_regex(rule: str, pattern: str, directory: str, home: str | None) -> re.
         pattern += "**"
     absolute = "/" + pattern.lstrip("/") if pattern.startswith("/") else f"{directory}/{pattern}"
     parts = [part for part in absolute.split("/") if part not in ("", ".")]
-    first = wildcard_at(parts)
+    first = first_wildcard(parts)
     if ".." in parts[first:]:  # behind a directory whose own name has a star
         raise BadRule(rule, "`..` cannot follow a wildcard; write the path without it.")
     base = os.path.realpath("/" + "/".join(parts[:first]))
@@ -129,7 +129,7 @@ def _below(parts: Sequence[str]) -> str:
             pieces.append("")
         else:
             pieces[-1] += f"/{_component_regex(part)}(?![^/])"
-    return starred(pieces, "(?:/[^/]+)")
+    return join_wildcards(pieces, "(?:/[^/]+)")
 
 
 def quote_word(text: str) -> str:
@@ -157,4 +157,4 @@ def _component_regex(part: str) -> str:
         else:
             pieces[-1] += "[^/]" if char == "?" else re.escape(char)
         index += 1
-    return starred(pieces, "[^/]")
+    return join_wildcards(pieces, "[^/]")

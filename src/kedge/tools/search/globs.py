@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kedge.config.wildcards import starred
+from kedge.config.wildcards import join_wildcards
 from kedge.tools.errors import ToolError
 
 MAX_PATTERN_CHARS = 1_000
@@ -137,7 +137,7 @@ def _regex(pattern: str) -> str:
         else:
             piece, i = _character(pattern, i)
             parts[-1][-1] += piece
-    return starred([starred(pieces, "[^/]") for pieces in parts], "(?:[^/]*/)") + end
+    return join_wildcards([join_wildcards(pieces, "[^/]") for pieces in parts], "(?:[^/]*/)") + end
 
 
 def _character(pattern: str, i: int) -> tuple[str, int]:
