@@ -33,7 +33,7 @@ async def stream_paced(ctx: TurnContext) -> None:
 
 
 async def write_deltas(ctx: TurnContext, every_s: float) -> None:
-    message = await ctx.message()
+    message = await ctx.begin_message()
     text = message.open(Text(""))
     clock = asyncio.get_running_loop().time
     began = clock()

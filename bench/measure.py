@@ -196,7 +196,7 @@ async def running_engine(turn: Turn, directory: Path | None = None) -> AsyncGene
 
 async def answer(ctx: TurnContext) -> None:
     """The shortest turn that answers: one message with one part."""
-    message = await ctx.message()
+    message = await ctx.begin_message()
     message.open(Text("")).write("Done.")
     await message.finish("end_turn")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from measure import Samples, noise_told, print_latencies, print_table, wait_quiet
 
 from kedge.engine.concurrency import Tasks
-from kedge.engine.files.recorder import Author, Keeper
-from kedge.engine.processes.registry import KeptGroups
+from kedge.engine.files.recorder import Author, FileRecorder
+from kedge.engine.processes.registry import BackgroundGroups
 from kedge.files.versions import Versions
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore
@@ -106,7 +106,7 @@ async def edits(directory: Path, rounds: int) -> None:
     await store.accept(workspace.id, "run", Submission(session_id=session.id, prompt="edit"))
     await store.start(workspace.id, session.id)
     versions = Versions(data)
-    keeper = Keeper(store, versions, lambda _: root, Tasks(), KeptGroups())
+    recorder = FileRecorder(store, versions, lambda _: root, Tasks(), BackgroundGroups())
     author, path = Author(workspace.id, "run", root), root / "file"
     path.write_bytes(b"begin")
     plain, kept = Samples("replace"), Samples("replace, version kept")
@@ -115,7 +115,7 @@ async def edits(directory: Path, rounds: int) -> None:
         with plain.timed():
             await asyncio.to_thread(replace, path, contents[0], path.stat(), "file")
         with kept.timed():
-            async with keeper.changing(author, path, contents[1], (1, 1)):
+            async with recorder.changing(author, path, contents[1], (1, 1)):
                 await asyncio.to_thread(replace, path, contents[1], path.stat(), "file")
     versions.close()
     await store.close()

@@ -24,7 +24,7 @@ PROMPT = "A prompt of a megabyte. " * (1024 * 1024 // 24)
 
 
 async def long_answer(ctx: TurnContext) -> None:
-    message = await ctx.message()
+    message = await ctx.begin_message()
     text = message.open(Text(""))
     for i in range(DELTAS):
         text.write(WORD)
@@ -38,13 +38,13 @@ async def silence(ctx: TurnContext) -> None:
 
 
 async def ten_calls(ctx: TurnContext) -> None:
-    message = await ctx.message()
+    message = await ctx.begin_message()
     await message.add(Text("First I look around. " * 20))
     for i in range(CALLS):
         await message.add(ToolCall(f"call-{i}", "look", CALL_INPUT, True))
     await message.finish("tool_use")
     for i in range(CALLS):
-        tool = await ctx.tool(message.id, f"call-{i}", "look")
+        tool = await ctx.begin_tool_result(message.id, f"call-{i}", "look")
         tool.write(CALL_OUTPUT)
         await tool.finish(CALL_OUTPUT)
 

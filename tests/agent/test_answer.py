@@ -23,8 +23,8 @@ async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
 async def written(bench: Bench, *groups: list[Delta]) -> tuple[Answer, list[Part]]:
     """The answer, and its parts when it is finished, without the finish."""
     session = await bench.session()
-    desk = await bench.start(session)
-    answer = Answer(await bench.message(desk))
+    turn_writer = await bench.start(session)
+    answer = Answer(await bench.message(turn_writer))
     for deltas in groups:
         await answer.write(deltas)
     await answer.finish(Usage())
@@ -68,8 +68,8 @@ async def test_signatures_are_joined_and_what_is_redacted_is_kept(bench: Bench) 
 
 async def test_a_block_that_ended_is_stored_before_the_step_ends(bench: Bench) -> None:
     session = await bench.session()
-    desk = await bench.start(session)
-    answer = Answer(await bench.message(desk))
+    turn_writer = await bench.start(session)
+    answer = Answer(await bench.message(turn_writer))
     await answer.write([ToolCallDelta("0", "a", "ls", "{}"), BlockEnd("0"), TextDelta("more", "1")])
     assert await bench.parts(session) == [ToolCall("a", "ls", "{}", True)]
     await answer.finish(Usage())

@@ -28,7 +28,7 @@ class Told:
         self.events: list[AgentEvent] = []
         self.delays: list[float] = []
 
-    async def tell(self, event: AgentEvent) -> None:
+    async def append_event(self, event: AgentEvent) -> None:
         self.events.append(event)
 
     async def sleep(self, delay_s: float) -> None:

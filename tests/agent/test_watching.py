@@ -23,7 +23,7 @@ from tests.support.model_server import ModelServer
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[TurnContext]:
     """One entry for each command that was watched."""
     seen: list[TurnContext] = []
-    watching = TurnContext.watching_files
+    watching = TurnContext.watch_files
 
     @contextlib.asynccontextmanager
     async def counted(ctx: TurnContext, *args: Any, **kwargs: Any) -> AsyncGenerator[None]:
@@ -31,7 +31,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[TurnContext]:
         async with watching(ctx, *args, **kwargs):
             yield
 
-    monkeypatch.setattr(TurnContext, "watching_files", counted)
+    monkeypatch.setattr(TurnContext, "watch_files", counted)
     return seen
 
 

@@ -52,7 +52,7 @@ async def test_turn_that_returns_without_a_word_is_completed(kedge: Kedge) -> No
 
 async def test_turn_that_leaves_a_message_open_has_it_finished(kedge: Kedge) -> None:
     async def careless(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         message.open(Text("")).write("forgot to finish")
 
     kedge.turns["prompt"] = careless

@@ -198,7 +198,7 @@ async def test_cancel_while_the_call_is_surely_inside(kedge: Kedge) -> None:
 
 async def test_cancel_during_a_summary_keeps_the_session_going(kedge: Kedge) -> None:
     async def summarising(ctx: TurnContext) -> None:
-        message = await ctx.message(summary=True)
+        message = await ctx.begin_message(summary=True)
         message.open(Text("")).write("what happened so far")
         await kedge.gates.wait("never")
 
@@ -223,7 +223,7 @@ async def test_once_committed_the_end_is_cancelled_even_if_the_turn_finished_mea
     cancelled = asyncio.Event()
 
     async def finishing(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         text = message.open(Text(""))
         text.write("the answer")
         kedge.gates.open("streaming")

@@ -31,7 +31,7 @@ async def test_turn_that_ignores_its_cancellation_is_ended_in_time_and_the_next_
     let_go = asyncio.Event()
 
     async def deaf(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         message.open(Text("")).write("working")
         while not let_go.is_set():
             try:
@@ -59,7 +59,7 @@ async def test_turn_can_write_nothing_after_its_cancel(kedge: Kedge) -> None:
     over = asyncio.Event()
 
     async def persistent(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         text = message.open(Text(""))
         text.write("before")
         try:
@@ -74,10 +74,10 @@ async def test_turn_can_write_nothing_after_its_cancel(kedge: Kedge) -> None:
             "delta": write,
             "part": text.finish,
             "finish": lambda: message.finish("end_turn"),
-            "message": ctx.message,
-            "tool": lambda: ctx.tool(message.id, "call", "bash"),
+            "message": ctx.begin_message,
+            "tool": lambda: ctx.begin_tool_result(message.id, "call", "bash"),
             "join": ctx.join,
-            "tell": lambda: ctx.tell(AgentEvent(type="notice", run_id="", session_id="")),
+            "tell": lambda: ctx.append_event(AgentEvent(type="notice", run_id="", session_id="")),
             "delegate": lambda: ctx.delegate("say no"),
             "ask": lambda: ctx.ask_permission(message.id, "c", tool="t", action="a", description="", params={}),
             "question": lambda: ctx.ask_question(message.id, "c", [{"question": "?"}]),
@@ -107,7 +107,7 @@ async def test_turn_that_was_left_behind_can_write_nothing_later_and_disturbs_no
     refused: list[str] = []
 
     async def deaf(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         text = message.open(Text(""))
         text.write("early")
         while not let_go.is_set():
@@ -198,10 +198,10 @@ async def test_survivors_are_named_in_the_result_of_their_tool(kedge: Kedge, mon
     process = await asyncio.to_thread(subprocess.Popen, ["sleep", "1000"], start_new_session=True)
 
     async def stuck(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         message.open(ToolCall("call-1", "bash", "", False))
         await message.finish("tool_use")
-        await ctx.tool(message.id, "call-1", "bash")
+        await ctx.begin_tool_result(message.id, "call-1", "bash")
         await ctx.process_started(process.pid)
         await kedge.gates.wait("never")
 
@@ -221,7 +221,7 @@ async def test_process_that_a_cancelled_turn_starts_all_the_same_is_ended(kedge:
     over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def late(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         message.open(Text("")).write("working")
         try:
             await asyncio.Event().wait()

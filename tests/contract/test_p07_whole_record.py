@@ -17,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 async def test_cancelled_turn_keeps_its_prompt_and_what_it_said(kedge: Kedge) -> None:
     async def streaming(ctx: TurnContext) -> None:
-        message = await ctx.message(model="m")
+        message = await ctx.begin_message(model="m")
         message.open(Text("")).write("this far")
         await kedge.gates.wait("never")
 
@@ -35,13 +35,13 @@ async def test_cancelled_turn_keeps_its_prompt_and_what_it_said(kedge: Kedge) ->
 
 async def test_every_call_of_a_cancelled_turn_has_a_result_and_the_session_goes_on(kedge: Kedge) -> None:
     async def calling(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         for number in range(3):
             await message.add(ToolCall(f"call-{number}", "bash", "{}", True))
         await message.finish("tool_use")
-        done = await ctx.tool(message.id, "call-0", "bash")
+        done = await ctx.begin_tool_result(message.id, "call-0", "bash")
         await done.finish("done")
-        running = await ctx.tool(message.id, "call-1", "bash")
+        running = await ctx.begin_tool_result(message.id, "call-1", "bash")
         running.write("half")
         await kedge.gates.wait("never")
 
@@ -64,7 +64,7 @@ async def test_every_call_of_a_cancelled_turn_has_a_result_and_the_session_goes_
 
 async def test_call_that_was_still_being_written_has_a_result_too(kedge: Kedge) -> None:
     async def writing_a_call(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         message.open(ToolCall("call-0", "bash", "", False)).write('{"command": "rm')
         await kedge.gates.wait("never")
 

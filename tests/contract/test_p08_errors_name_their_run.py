@@ -37,7 +37,7 @@ async def test_failing_run_tells_its_error_once_then_its_end_with_the_same_text(
 
 async def test_message_that_was_being_written_is_kept_and_finished_with_the_error(kedge: Kedge) -> None:
     async def breaking(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         message.open(Text("")).write("half a sen")
         raise RuntimeError("boom")
 
@@ -97,7 +97,7 @@ async def test_attempts_that_all_fail_are_one_error(kedge: Kedge) -> None:
 
 async def test_wait_for_a_login_is_told_and_can_be_cancelled(kedge: Kedge) -> None:
     async def logging_in(ctx: TurnContext) -> None:
-        await ctx.tell(AgentEvent(type="re_authenticate", run_id="", session_id="", provider_id="acme"))
+        await ctx.append_event(AgentEvent(type="re_authenticate", run_id="", session_id="", provider_id="acme"))
         await kedge.gates.wait("login")
 
     kedge.turns["prompt"] = logging_in

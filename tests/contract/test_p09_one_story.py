@@ -194,7 +194,7 @@ class TestSlowReaders:
 
     async def test_reader_that_stops_delays_nobody_and_catches_up(self, kedge: Kedge) -> None:
         async def chatty(ctx: TurnContext) -> None:
-            message = await ctx.message()
+            message = await ctx.begin_message()
             text = message.open(Text(""))
             for number in range(6000):  # about twice what the ring holds
                 text.write(f"{number}:" + "x" * 1000)

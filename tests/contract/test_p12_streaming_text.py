@@ -21,7 +21,7 @@ HARD = "a\U0001f600b\u2028c\u2029d\x00e\x85f\r\ng\u0301h\ufeffi\U0010ffffj"
 
 def speaking(pieces: Sequence[str], kedge: Kedge | None = None, pace: asyncio.Semaphore | None = None) -> Turn:
     async def speak(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         text = message.open(Text(""))
         for piece in pieces:
             text.write(piece)
@@ -87,15 +87,15 @@ async def test_half_a_character_anywhere_else_is_mended_too_and_fails_nothing(ke
     name = "caf\udce9"
 
     async def listing(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         await message.add(Text(name))
         await message.add(ToolCall("call-0", "ls", name, True))
         await message.finish("tool_use", message=name)
-        await ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=name))
+        await ctx.append_event(AgentEvent(type="notice", run_id="", session_id="", message=name))
         await ctx.ask_permission(
             *(message.id, "call-0"), tool="ls", action="read", description=name, params={name: [name]}, path=name
         )
-        tool = await ctx.tool(message.id, "call-0", "ls")
+        tool = await ctx.begin_tool_result(message.id, "call-0", "ls")
         tool.write(name)
         await tool.finish(name, metadata={"files": [name]})
 
@@ -113,7 +113,7 @@ async def test_half_a_character_anywhere_else_is_mended_too_and_fails_nothing(ke
 
 async def test_parts_of_every_kind_are_streamed_side_by_side_and_only_grow(kedge: Kedge) -> None:
     async def thinking(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         reasoning, text = message.open(Reasoning("")), message.open(Text(""))
         reasoning.write("hm, ")
         text.write("Well, ")
@@ -124,7 +124,7 @@ async def test_parts_of_every_kind_are_streamed_side_by_side_and_only_grow(kedge
         call.write('{"command":')
         call.write(' "ls"}')
         await message.finish("tool_use")
-        tool = await ctx.tool(message.id, "call-0", "bash")
+        tool = await ctx.begin_tool_result(message.id, "call-0", "bash")
         tool.write("a.txt\n")
         tool.write("b.txt\n")
         await tool.finish("a.txt\nb.txt\n")
@@ -159,7 +159,7 @@ async def test_last_part_and_the_finish_are_one_event(kedge: Kedge) -> None:
 
 async def test_late_comer_gets_a_snapshot_and_deltas_go_on_from_there(kedge: Kedge) -> None:
     async def talking(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         await message.add(Reasoning("thought"))
         text = message.open(Text(""))
         text.write("before \U0001f600 ")
@@ -218,7 +218,7 @@ async def test_no_row_for_each_delta_and_at_most_4_times_the_content_is_stored(
     monkeypatch.setattr(turn_writer, "DRAFT_S", 0.01)
 
     async def verbose(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         text = message.open(Text(""))
         for number in range(10_000):
             text.write(f"{number:04} this is a word of the answer ")
@@ -270,7 +270,7 @@ async def test_text_is_never_taken_back_by_a_cancel(kedge: Kedge) -> None:
 
 async def test_part_cannot_be_finished_with_another_text_than_was_shown(kedge: Kedge) -> None:
     async def forgetful(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         text = message.open(Text(""))
         text.write("hello")
         await text.finish(Text("bye"))

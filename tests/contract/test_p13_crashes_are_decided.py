@@ -12,7 +12,7 @@ import pytest
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import Finish, Text, ToolCall, ToolResult, finish_of, text_of
 from kedge.protocol.runs import Run
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 from tests.support.harness import Kedge
 from tests.support.processes import StubbornFamily, is_alive
 from tests.support.reader import LIMIT_S
@@ -104,7 +104,7 @@ async def test_only_calls_that_had_not_started_are_run_after_a_crash(kedge: Kedg
         history = [m for m in await ctx.history() if m.run_id == ctx.run.run_id]
         calls = [(m.id, p.id) for m in history for p in m.parts if isinstance(p, ToolCall)]
         if not calls:
-            message = await ctx.message()
+            message = await ctx.begin_message()
             for name in ("a", "b", "c"):
                 await message.add(ToolCall(name, "bash", "{}", True))
             await message.finish("tool_use")
@@ -112,7 +112,7 @@ async def test_only_calls_that_had_not_started_are_run_after_a_crash(kedge: Kedg
         answered = {p.tool_call_id for m in history for p in m.parts if isinstance(p, ToolResult)}
         for message_id, call_id in calls:
             if call_id not in answered:
-                tool = await ctx.tool(message_id, call_id, "bash")
+                tool = await ctx.begin_tool_result(message_id, call_id, "bash")
                 executed.append(call_id)
                 if call_id == "b":
                     await kedge.gates.wait("never")
@@ -133,7 +133,7 @@ async def test_text_in_flight_is_finished_as_interrupted_and_the_next_attempt_wr
     kedge: Kedge,
 ) -> None:
     async def streaming(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         text = message.open(Text(""))
         text.write("as far as ")
         text.write("it got")
@@ -161,7 +161,7 @@ async def test_orderly_shutdown_keeps_every_character_in_flight(kedge: Kedge) ->
     async def streaming(ctx: TurnContext) -> None:
         starts.append(ctx.run.attempt)
         if len(starts) == 1:
-            message = await ctx.message()
+            message = await ctx.begin_message()
             message.open(Text("")).write("every \U0001f600 character")
             await kedge.gates.wait("never")
 
@@ -202,7 +202,7 @@ async def test_answer_that_the_dead_server_had_not_acted_on_is_not_asked_for_aga
     def lose(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(kedge.engine.answers, "tell", lose)  # dies between the commit and the turn
+    monkeypatch.setattr(kedge.engine.answers, "resolve", lose)  # dies between the commit and the turn
     await kedge.engine.answer_permission(kedge.workspace_id, request.id, "allow", "tui")
     await kedge.crash_and_start()
     assert (await kedge.end("r")).text == "after"
@@ -255,7 +255,7 @@ async def test_process_that_only_has_the_same_number_is_left_alone(kedge: Kedge)
         if ctx.run.attempt == 1:
             group = (await ctx.process_started(bystander.pid)).record
             await kedge.store.forget_process(group)
-            await kedge.store.record_process(ctx._claim, LeftProcess(group.pgid, group.started + "0"))
+            await kedge.store.record_process(ctx._claim, ProcessRecord(group.pgid, group.started + "0"))
             await kedge.gates.wait("never")
 
     kedge.turns["prompt"] = recording

@@ -148,7 +148,7 @@ async def test_request_is_sent_again_to_whoever_attaches_later(kedge: Kedge) -> 
 
 async def test_request_carries_what_a_person_must_know(kedge: Kedge) -> None:
     async def asking(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         await message.add(ToolCall("call-7", "bash", "{}", True))
         await message.finish("tool_use")
         answer = await ctx.ask_permission(
@@ -160,7 +160,7 @@ async def test_request_carries_what_a_person_must_know(kedge: Kedge) -> None:
             path="/",
         )
         assert answer == Answer(action="allow", by="tui")
-        await (await ctx.tool(message.id, "call-7", "bash")).finish("done")
+        await (await ctx.begin_tool_result(message.id, "call-7", "bash")).finish("done")
 
     kedge.turns["prompt"] = asking
     session_id = await kedge.session()
@@ -258,7 +258,7 @@ def _asks_for(path: str, event: Event) -> bool:
 
 async def test_second_thing_that_a_call_asks_for_is_a_request_of_its_own(kedge: Kedge) -> None:
     async def two_things(ctx: TurnContext) -> None:
-        message = await ctx.message()
+        message = await ctx.begin_message()
         await message.add(ToolCall("c", "write", "{}", True))
         await message.finish("tool_use")
         for path in ("/tmp/a", "/etc/passwd"):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from kedge.engine.turn import TurnContext
 from kedge.protocol.files import FilesConflict, Rewound
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 from tests.support.file_turn import MAX_BYTES, Tree, tree_of
 from tests.support.harness import Kedge
 
@@ -70,7 +70,7 @@ class World:
     windows: dict[str, str] = field(default_factory=dict[str, str])  # runs whose command is at work, with their session
     held: dict[str, tuple[asyncio.Event, str]] = field(default_factory=dict[str, tuple[asyncio.Event, str]])
     _scripts: dict[str, Callable[[TurnContext], Any]] = field(default_factory=dict[str, Any])
-    _jobs: list[LeftProcess] = field(default_factory=list[LeftProcess])
+    _jobs: list[ProcessRecord] = field(default_factory=list[ProcessRecord])
     _had_job: bool = False
     _count: int = 0
     counts: dict[str, int] = field(default_factory=dict[str, int])
@@ -174,14 +174,14 @@ class World:
 
     def _begin_job(self, name: str) -> None:
         self._count += 1
-        record = LeftProcess(2**22 + self._count, "x")
-        self.kedge.engine.kept.add(record, self.kedge.workspace_id, name)
+        record = ProcessRecord(2**22 + self._count, "x")
+        self.kedge.engine.background_groups.add(record, self.kedge.workspace_id, name)
         self._jobs.append(record)
         self.story.append(f"    a job of {name} begins")
 
     def end_job(self) -> None:
         if self._jobs:
-            self.kedge.engine.kept.discard(self._jobs.pop(self.rng.randrange(len(self._jobs))))
+            self.kedge.engine.background_groups.discard(self._jobs.pop(self.rng.randrange(len(self._jobs))))
             self._had_job = True
             self.story.append("    a job ends")
 
@@ -203,7 +203,7 @@ class World:
                 if self.rng.random() < 0.3:
                     await self._tool(ctx, name)
                 else:
-                    async with ctx.watching_files(os.environ, MAX_BYTES):
+                    async with ctx.watch_files(os.environ, MAX_BYTES):
                         with self._window(name, session_id):
                             if self.rng.random() < 0.15:
                                 self._begin_job(name)
@@ -212,7 +212,7 @@ class World:
                 if not self.windows and self.rng.random() < 0.4:
                     self.rng.choice((self.user, self.job))()
             if holds:
-                async with ctx.watching_files(os.environ, MAX_BYTES):
+                async with ctx.watch_files(os.environ, MAX_BYTES):
                     with self._window(name, session_id):
                         self.agent(f"run:{name}")
                         reached.set()
@@ -254,7 +254,7 @@ class World:
         await self.kedge.start()
         for name in names:
             await self._ended(name)
-        await self.kedge.engine.keeper.settle(self.kedge.workspace_id)
+        await self.kedge.engine.file_recorder.settle(self.kedge.workspace_id)
         self.is_down = False
 
     async def _ended(self, name: str) -> None:
@@ -263,7 +263,7 @@ class World:
 
     async def _turn(self, ctx: TurnContext) -> None:
         if ctx.run.attempt == 1:
-            message = await ctx.message(model="test/model")
+            message = await ctx.begin_message(model="test/model")
             await self._scripts[ctx.run.run_id](ctx)
             await message.finish("end_turn")
 
@@ -274,7 +274,7 @@ class World:
             path.write_bytes(token)
             return f"a tool writes {path.name}: {token}"
 
-        async with ctx.changing_file(path, token):
+        async with ctx.record_change(path, token):
             self._change(f"run:{name}", write)
 
     def _job_or_agent(self, author: str) -> None:
@@ -303,7 +303,7 @@ class World:
         messages = [m for m in await self.kedge.messages(session_id) if m.role == "user"]
         self.story.append(f"    undo of {[run.name for run in going]} in {session_id}")
         try:
-            done = await self.kedge.engine.rewinder.undo(
+            done = await self.kedge.engine.undos.undo(
                 self.kedge.workspace_id, session_id, messages[-len(going)].id, include_unsure=False
             )
         except FilesConflict as refused:
@@ -326,7 +326,7 @@ class World:
         since = {path for path in before.keys() | undone.after.keys() if before.get(path) != undone.after.get(path)}
         self.story.append(f"    redo of {[run.name for run in undone.runs]} in {session_id}")
         try:
-            await self.kedge.engine.rewinder.redo(self.kedge.workspace_id, session_id)
+            await self.kedge.engine.undos.redo(self.kedge.workspace_id, session_id)
         except FilesConflict as refused:
             assert self.files() == before, "it was refused, and touched files"
             blocked = {file.path for file in refused.files if file.obstacle}

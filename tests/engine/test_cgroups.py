@@ -15,7 +15,7 @@ import pytest
 
 from kedge.engine.processes import cgroups, process_groups
 from kedge.engine.processes.process_groups import enclosing, end_groups, end_left, identify, mark_of
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 from tests.support.cgroups import needs_cgroups
 from tests.support.processes import is_alive
 from tests.support.reader import LIMIT_S
@@ -24,15 +24,15 @@ from tests.support.reader import LIMIT_S
 # and says its number.
 HIDING = "read -r go; (env -i setsid sh -c 'echo $$; exec sleep 300 >/dev/null' &); sleep 300"
 
-Enclosed = Callable[[str], Coroutine[Any, Any, tuple[Process, LeftProcess]]]
+Enclosed = Callable[[str], Coroutine[Any, Any, tuple[Process, ProcessRecord]]]
 
 
 @pytest.fixture
 async def enclosed() -> AsyncGenerator[Enclosed]:
     """Starts a script that waits for a line, puts it into a group, and lets it go."""
-    started: list[tuple[Process, LeftProcess]] = []
+    started: list[tuple[Process, ProcessRecord]] = []
 
-    async def start(script: str) -> tuple[Process, LeftProcess]:
+    async def start(script: str) -> tuple[Process, ProcessRecord]:
         leader = await asyncio.create_subprocess_exec(
             "sh", "-c", script, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
@@ -64,7 +64,7 @@ async def line(process: Process) -> str:
         return (await process.stdout.readline()).decode().strip()
 
 
-def place(group: LeftProcess) -> Path:
+def place(group: ProcessRecord) -> Path:
     home = cgroups.home()
     assert home is not None
     return home / f"kedge-{mark_of(group)}"

@@ -37,7 +37,7 @@ async def test_retention_goes_on_after_versions_could_not_be_swept(
         loop.call_soon_threadsafe(again.set)
         return 0
 
-    monkeypatch.setattr(kedge.engine.keeper.versions.blobs, "sweep", sweep)
+    monkeypatch.setattr(kedge.engine.file_recorder.versions.blobs, "sweep", sweep)
     monkeypatch.setattr(engine, "RETENTION_EVERY_S", 0.001)
     retaining = asyncio.create_task(kedge.engine._keep_retention())
     async with asyncio.timeout(LIMIT_S):
@@ -61,7 +61,7 @@ async def test_what_could_not_be_kept_after_an_edit_is_looked_into_later(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "a").write_text("one")
-    blobs = kedge.engine.keeper.versions.blobs
+    blobs = kedge.engine.file_recorder.versions.blobs
     real = blobs.put
     puts: list[int] = []
 
@@ -79,7 +79,7 @@ async def test_what_could_not_be_kept_after_an_edit_is_looked_into_later(
     await do(kedge, session, "work")
     assert len(puts) >= 3
     first = (await kedge.messages(session))[0]
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, first.id)
     assert (root / "a").read_text() == "one"
 
 

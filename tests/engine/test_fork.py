@@ -19,13 +19,13 @@ from tests.support.harness import Kedge
 
 async def tool_round(ctx: TurnContext) -> None:
     """An answer with two calls, their results, and a last word."""
-    answer = await ctx.message(model="test/model")
+    answer = await ctx.begin_message(model="test/model")
     for name in ("one", "two"):
         await answer.add(ToolCall(name, "look", "{}", True))
     await answer.finish("tool_use", usage=Usage(input_tokens=5))
     for name in ("one", "two"):
-        await (await ctx.tool(answer.id, name, "look")).finish(f"result {name}")
-    await (await ctx.message(model="test/model")).finish("end_turn")
+        await (await ctx.begin_tool_result(answer.id, name, "look")).finish(f"result {name}")
+    await (await ctx.begin_message(model="test/model")).finish("end_turn")
 
 
 def shape(messages: list[Message]) -> list[tuple[str, str]]:
@@ -36,7 +36,7 @@ async def test_a_fork_has_all_that_was_said_under_ids_of_its_own(kedge: Kedge) -
     kedge.turns["prompt"] = tool_round
     session = await kedge.session("a talk")
     await do(kedge, session, "first")
-    fork = await kedge.engine.rewinder.fork(kedge.workspace_id, session)
+    fork = await kedge.engine.undos.fork(kedge.workspace_id, session)
     mine, theirs = await kedge.messages(session), await kedge.messages(fork.id)
     assert (fork.title, fork.parent_session_id) == ("a talk (fork)", None)
     assert shape(theirs) == shape(mine)
@@ -56,7 +56,7 @@ async def test_a_fork_at_every_message_has_a_history_that_models_take(kedge: Ked
     messages = await kedge.messages(session)
     assert [m.role for m in messages] == ["user", "assistant", "tool", "tool", "assistant"]
     for count, message in enumerate(messages, 1):
-        fork = await kedge.engine.rewinder.fork(kedge.workspace_id, session, message.id)
+        fork = await kedge.engine.undos.fork(kedge.workspace_id, session, message.id)
         copied = await kedge.messages(fork.id)
         assert shape(copied) == shape(messages[:count])
         sent = valid_history(await kedge.store.history(kedge.workspace_id, fork.id), Abilities())
@@ -74,13 +74,13 @@ async def test_a_fork_with_its_files_brings_them_back_and_can_go_further_back(ke
         await do(kedge, session, name)
         trees.append(tree_of(root))
     last_of_two = (await kedge.messages(session))[3]
-    fork = await kedge.engine.rewinder.fork(kedge.workspace_id, session, last_of_two.id, with_files=True)
+    fork = await kedge.engine.undos.fork(kedge.workspace_id, session, last_of_two.id, with_files=True)
     assert tree_of(root) == trees[2]
     assert [(file.path, file.status) for file in fork.files] == [("file", "modified")]
-    await kedge.engine.rewinder.undo(kedge.workspace_id, fork.id)
+    await kedge.engine.undos.undo(kedge.workspace_id, fork.id)
     assert tree_of(root) == trees[1], "what was said in the fork is undone there"
-    await kedge.engine.rewinder.redo(kedge.workspace_id, fork.id)
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, fork.id)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert tree_of(root) == trees[3], "and the other session takes its files back"
     assert len([m for m in await kedge.messages(session) if m.role == "user"]) == 3
 
@@ -94,9 +94,9 @@ async def test_a_fork_with_files_overwrites_nobodys_work_and_one_without_touches
     first = (await kedge.messages(session))[0]
     (root / "file").write_text("a person's")
     with pytest.raises(FilesConflict):
-        await kedge.engine.rewinder.fork(kedge.workspace_id, session, first.id, with_files=True)
+        await kedge.engine.undos.fork(kedge.workspace_id, session, first.id, with_files=True)
     assert len(await kedge.store.sessions(kedge.workspace_id)) == 1
-    await kedge.engine.rewinder.fork(kedge.workspace_id, session, first.id)
+    await kedge.engine.undos.fork(kedge.workspace_id, session, first.id)
     assert (root / "file").read_text() == "a person's"
 
 
@@ -104,7 +104,7 @@ async def test_a_session_that_works_can_be_forked_at_what_is_finished(kedge: Ked
     session = await kedge.session()
     receipt = await kedge.send(session, "wait busy")
     await kedge.reached("busy")
-    fork = await kedge.engine.rewinder.fork(kedge.workspace_id, session)
+    fork = await kedge.engine.undos.fork(kedge.workspace_id, session)
     assert shape(await kedge.messages(fork.id))[0] == ("user", "wait busy")
     await kedge.cancel(session)
     await kedge.end(receipt.run_id)
@@ -112,5 +112,5 @@ async def test_a_session_that_works_can_be_forked_at_what_is_finished(kedge: Ked
 
 async def test_an_empty_session_has_nothing_to_fork(kedge: Kedge) -> None:
     with pytest.raises(Conflict) as refused:
-        await kedge.engine.rewinder.fork(kedge.workspace_id, await kedge.session())
+        await kedge.engine.undos.fork(kedge.workspace_id, await kedge.session())
     assert refused.value.code == "nothing_to_fork"

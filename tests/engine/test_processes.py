@@ -14,7 +14,7 @@ import pytest
 
 from kedge.engine.processes import process_groups, process_table
 from kedge.engine.processes.process_groups import end_groups, identify
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 from tests.support.reader import LIMIT_S
 
 Spawn = Callable[[str], Awaitable[Process]]
@@ -119,7 +119,7 @@ async def test_one_that_ignores_the_word_is_killed(spawn: Spawn) -> None:
 
 async def test_groups_are_ended_side_by_side(spawn: Spawn) -> None:
     """Each is given its time, but not one after the other: ten stubborn ones are no reason to miss a deadline."""
-    groups: list[LeftProcess] = []
+    groups: list[ProcessRecord] = []
     for _ in range(6):
         process = await spawn("trap '' TERM; echo ready; while :; do sleep 0.05; done")
         assert await line(process) == "ready"
@@ -137,7 +137,7 @@ async def test_a_number_that_belongs_to_another_process_by_now_is_left_alone(spa
     now = identify(somebody.pid)
     boot = now.started.partition(":")[0]
     for recorded in (f"{boot}:1", f"{boot}:", "another-boot:1", ""):
-        assert await end_groups([LeftProcess(now.pgid, recorded)], term_s=0.0, kill_s=0.0) == []
+        assert await end_groups([ProcessRecord(now.pgid, recorded)], term_s=0.0, kill_s=0.0) == []
     assert somebody.stdin is not None
     somebody.stdin.write(b"alive\n")
     assert await line(somebody) == "alive"
@@ -150,13 +150,13 @@ async def test_a_group_of_another_boot_is_left_alone_even_without_its_leader(spa
     leader = await spawn("sleep 300 >/dev/null & echo $!")
     child = int(await line(leader))
     assert await exit_code(leader) == 0
-    assert await end_groups([LeftProcess(leader.pid, "another-boot:77")], term_s=0.0, kill_s=0.0) == []
+    assert await end_groups([ProcessRecord(leader.pid, "another-boot:77")], term_s=0.0, kill_s=0.0) == []
     assert is_alive(child)
 
 
 async def test_numbers_that_mean_ourselves_or_everyone_are_never_signalled() -> None:
     """To the kernel, group 0 is our own, and 1 is where everything hangs."""
-    assert await end_groups([LeftProcess(0, ""), LeftProcess(1, ""), LeftProcess(-1, "")], 0.0, 0.0) == []
+    assert await end_groups([ProcessRecord(0, ""), ProcessRecord(1, ""), ProcessRecord(-1, "")], 0.0, 0.0) == []
 
 
 async def test_what_is_gone_already_is_no_trouble(spawn: Spawn) -> None:
@@ -222,7 +222,7 @@ class Looks:
 
 
 async def test_one_look_is_for_all_groups_and_beside_the_loop(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups: list[LeftProcess] = []
+    groups: list[ProcessRecord] = []
     for _ in range(5):
         process = await spawn("trap '' TERM; echo ready; while :; do sleep 0.05; done")
         assert await line(process) == "ready"
@@ -245,7 +245,7 @@ async def test_a_group_that_is_gone_costs_one_look(spawn: Spawn, monkeypatch: py
 
 async def test_groups_of_another_boot_cost_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch)
-    assert await end_groups([LeftProcess(1234, "another-boot:77")], term_s=0.0, kill_s=0.0) == []
+    assert await end_groups([ProcessRecord(1234, "another-boot:77")], term_s=0.0, kill_s=0.0) == []
     assert looks.threads == []
 
 
@@ -266,7 +266,7 @@ async def test_without_proc_a_stranger_with_the_number_is_left_alone(
     now = identify(somebody.pid)
     boot = now.started.partition(":")[0]
     for recorded in (f"{boot}:Tue Mar 3 09:05:07 2020", f"{boot}:", "another-boot:", f"another-boot{now.started}", ""):
-        assert await end_groups([LeftProcess(now.pgid, recorded)], term_s=0.0, kill_s=0.0) == []
+        assert await end_groups([ProcessRecord(now.pgid, recorded)], term_s=0.0, kill_s=0.0) == []
     assert somebody.stdin is not None
     somebody.stdin.write(b"alive\n")
     assert await line(somebody) == "alive"
@@ -309,10 +309,10 @@ signal.pause()
 
 
 @pytest.fixture
-async def tool(spawn: Spawn) -> Callable[[str], Awaitable[tuple[Process, LeftProcess]]]:
+async def tool(spawn: Spawn) -> Callable[[str], Awaitable[tuple[Process, ProcessRecord]]]:
     """Starts a script with its group's mark in the environment, the way tools do."""
 
-    async def start(script: str) -> tuple[Process, LeftProcess]:
+    async def start(script: str) -> tuple[Process, ProcessRecord]:
         leader = await spawn(f"IFS= read -r {process_table.MARK}; export {process_table.MARK}; {script}")
         group = identify(leader.pid)
         assert leader.stdin is not None
@@ -322,7 +322,7 @@ async def tool(spawn: Spawn) -> Callable[[str], Awaitable[tuple[Process, LeftPro
     return start
 
 
-Tool = Callable[[str], Awaitable[tuple[Process, LeftProcess]]]
+Tool = Callable[[str], Awaitable[tuple[Process, ProcessRecord]]]
 
 
 def is_free(port: int) -> bool:

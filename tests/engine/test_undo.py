@@ -32,7 +32,7 @@ async def test_what_a_tool_changed_and_what_was_said_go_back_and_come_again(
     await do(kedge, session, "look")
     await do(kedge, session, "edit")
     after = tree_of(root)
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert tree_of(root) == before
     assert undone.prompt == "edit"
     assert [(file.path, file.status) for file in undone.files] == [("a.txt", "modified"), ("new/deep/b.txt", "deleted")]
@@ -40,7 +40,7 @@ async def test_what_a_tool_changed_and_what_was_said_go_back_and_come_again(
     assert undone.undone_from is not None
     history = await kedge.store.history(kedge.workspace_id, session)
     assert [text_of(m.parts) for m in history if m.role == "user"] == ["look"], "nor does the model see it"
-    redone = await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    redone = await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert tree_of(root) == after
     assert await said(kedge, session) == ["look", "edit"]
     assert redone.undone_from is None
@@ -56,17 +56,17 @@ async def test_what_somebody_changed_since_is_not_overwritten(kedge: Kedge, turn
     session = await kedge.session()
     await do(kedge, session, "edit")
     (root / "a").write_text("by a person")
-    dry = await kedge.engine.rewinder.undo(kedge.workspace_id, session, dry_run=True)
+    dry = await kedge.engine.undos.undo(kedge.workspace_id, session, dry_run=True)
     assert [(file.path, file.obstacle) for file in dry.files] == [("a", "changed"), ("b", None)]
     assert dry.dry_run
     with pytest.raises(FilesConflict) as refused:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert refused.value.files == dry.files
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("by a person", "two")
     assert await said(kedge, session) == ["edit"]
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, force=True)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("one", "one")
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("by a person", "two"), "what force took is back"
 
 
@@ -82,8 +82,8 @@ async def test_what_somebody_changed_in_between_is_not_overwritten_either(
     await do(kedge, session, "second")
     first = (await kedge.messages(session))[0]
     with pytest.raises(FilesConflict):
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session, first.id)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert (root / "a").read_text() == "three, by a person"
 
 
@@ -94,9 +94,9 @@ async def test_what_another_session_changed_since_is_somebodys_too(kedge: Kedge,
     await do(kedge, mine, "mine")
     await do(kedge, theirs, "theirs")
     with pytest.raises(FilesConflict):
-        await kedge.engine.rewinder.undo(kedge.workspace_id, mine)
-    await kedge.engine.rewinder.undo(kedge.workspace_id, theirs)
-    await kedge.engine.rewinder.undo(kedge.workspace_id, mine)
+        await kedge.engine.undos.undo(kedge.workspace_id, mine)
+    await kedge.engine.undos.undo(kedge.workspace_id, theirs)
+    await kedge.engine.undos.undo(kedge.workspace_id, mine)
     assert not (root / "a").exists()
 
 
@@ -104,13 +104,13 @@ async def test_a_redo_does_not_overwrite_what_was_done_after_the_undo(kedge: Ked
     turn.by_tool("edit", root / "a", b"two")
     session = await kedge.session()
     await do(kedge, session, "edit")
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     (root / "a").write_text("by a person")
     with pytest.raises(FilesConflict):
-        await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+        await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert (root / "a").read_text() == "by a person"
     (root / "a").unlink()
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert (root / "a").read_text() == "two"
 
 
@@ -118,11 +118,11 @@ async def test_a_new_prompt_drops_what_was_undone(kedge: Kedge, turn: FileTurn, 
     turn.by_tool("edit", root / "a", b"two")
     session = await kedge.session()
     await do(kedge, session, "edit")
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     await do(kedge, session, "another")
     assert (await kedge.store.session(kedge.workspace_id, session)).undone_from is None
     with pytest.raises(Conflict) as refused:
-        await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+        await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert refused.value.code == "nothing_to_redo"
     assert await said(kedge, session) == ["another"]
 
@@ -134,15 +134,15 @@ async def test_undos_stack_and_are_redone_in_turn(kedge: Kedge, turn: FileTurn, 
     for name in ("one", "two", "three"):
         await do(kedge, session, name)
     for expected in ("two", "one"):
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
         assert (root / "a").read_text() == expected
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert not (root / "a").exists()
     with pytest.raises(Conflict) as nothing:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert nothing.value.code == "nothing_to_undo"
     for expected in ("one", "two", "three"):
-        await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+        await kedge.engine.undos.redo(kedge.workspace_id, session)
         assert (root / "a").read_text() == expected
     assert await said(kedge, session) == ["one", "two", "three"]
 
@@ -152,7 +152,7 @@ async def test_a_busy_session_is_not_undone(kedge: Kedge) -> None:
     receipt = await kedge.send(session, "wait busy")
     await kedge.reached("busy")
     with pytest.raises(SessionBusy):
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
     await kedge.cancel(session)
     await kedge.end(receipt.run_id)
 
@@ -161,7 +161,7 @@ async def test_an_unknown_message_is_said_to_be_unknown(kedge: Kedge, turn: File
     session = await kedge.session()
     await do(kedge, session, "hello")
     with pytest.raises(NotFound):
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session, "no-such-message")
+        await kedge.engine.undos.undo(kedge.workspace_id, session, "no-such-message")
 
 
 async def test_a_version_that_went_is_said_to_be_gone(kedge: Kedge, turn: FileTurn, root: Path) -> None:
@@ -169,9 +169,9 @@ async def test_a_version_that_went_is_said_to_be_gone(kedge: Kedge, turn: FileTu
     turn.by_tool("edit", root / "a", b"two")
     session = await kedge.session()
     await do(kedge, session, "edit")
-    with kedge.engine.keeper.versions.blobs.transaction() as db:
+    with kedge.engine.file_recorder.versions.blobs.transaction() as db:
         db.execute("DELETE FROM blobs")
-    dry = await kedge.engine.rewinder.undo(kedge.workspace_id, session, dry_run=True)
+    dry = await kedge.engine.undos.undo(kedge.workspace_id, session, dry_run=True)
     assert [(file.path, file.obstacle) for file in dry.files] == [("a", "not_kept")]
 
 
@@ -182,7 +182,7 @@ async def test_a_persons_file_in_the_place_of_a_directory_stays(kedge: Kedge, tu
     session = await kedge.session()
     await do(kedge, session, "work")
     (root / "d").write_text("a person's")
-    dry = await kedge.engine.rewinder.undo(kedge.workspace_id, session, dry_run=True)
+    dry = await kedge.engine.undos.undo(kedge.workspace_id, session, dry_run=True)
     assert [(file.path, file.obstacle) for file in dry.files] == [("d/file", "in_the_way")]
 
 
@@ -201,28 +201,34 @@ async def test_what_a_sub_agent_did_goes_with_the_prompt_of_its_parent(
     root_bytes = os.fsencode(root)
     for run_id in (None, end.run_id):
         found = await session_files(
-            kedge.store, kedge.engine.keeper.versions, root_bytes, kedge.workspace_id, session, run_id, diffs=True
+            kedge.store,
+            kedge.engine.file_recorder.versions,
+            root_bytes,
+            kedge.workspace_id,
+            session,
+            run_id,
+            diffs=True,
         )
         assert [(file.path, file.status, file.added) for file in found.files] == [("by-sub-agent", "created", 1)]
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert not (root / "by-sub-agent").exists()
 
 
 async def test_over_the_bound_the_oldest_versions_go_and_an_undo_says_so(
     kedge: Kedge, turn: FileTurn, root: Path
 ) -> None:
-    keeper = kedge.engine.keeper
+    recorder = kedge.engine.file_recorder
     for name in ("old", "new"):
         (root / name).write_bytes(os.urandom(400_000))
         turn.by_tool(name, root / name, b"changed")
     sessions = {name: await kedge.session() for name in ("old", "new")}
     for name, session in sessions.items():
         await do(kedge, session, name)
-    keeper.sweeper.max_bytes = 600_000
-    await keeper.sweeper.sweep()
-    old = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["old"], dry_run=True)
+    recorder.pruner.max_bytes = 600_000
+    await recorder.pruner.prune()
+    old = await kedge.engine.undos.undo(kedge.workspace_id, sessions["old"], dry_run=True)
     assert [(file.path, file.obstacle) for file in old.files] == [("old", "not_kept")]
-    new = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["new"])
+    new = await kedge.engine.undos.undo(kedge.workspace_id, sessions["new"])
     assert [(file.path, file.obstacle) for file in new.files] == [("new", None)]
 
 
@@ -241,7 +247,7 @@ async def test_a_prompt_waits_for_nothing_but_is_refused_while_files_are_restore
 
     loop = asyncio.get_running_loop()
     failpoints.arm("undo.path", lambda: asyncio.run_coroutine_threadsafe(send(), loop).result(20))
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert refused == ["session_busy"]
     await do(kedge, session, "now")
 
@@ -258,7 +264,7 @@ async def test_a_server_that_stops_lets_an_undo_come_to_its_end(kedge: Kedge, tu
         assert go.wait(30)
 
     failpoints.arm("undo.written", hold)
-    undoing = asyncio.create_task(kedge.engine.rewinder.undo(kedge.workspace_id, session))
+    undoing = asyncio.create_task(kedge.engine.undos.undo(kedge.workspace_id, session))
     await begun.wait()
     assert not kedge.engine.is_idle
     stopping = asyncio.create_task(kedge.shutdown(grace_s=20))
@@ -283,9 +289,9 @@ async def test_a_directory_that_a_person_emptied_is_empty_again_after_a_redo(
     await do(kedge, session, "edit")
     (root / "d/file").unlink()
     now = tree_of(root)
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, force=True)
     assert (root / "d/file").read_text() == "one"
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert tree_of(root) == now
 
 
@@ -310,13 +316,13 @@ async def test_a_link_that_took_the_place_of_a_directory_is_in_the_way_and_not_f
     shutil.rmtree(root / "d")
     (root / "d").symlink_to(elsewhere)
     with pytest.raises(FilesConflict) as refused:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert [(file.path, file.obstacle) for file in refused.value.files] == [
         ("d/deep/changed", "in_the_way"),
         ("d/deep/removed", "in_the_way"),
         ("other", None),
     ]
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, force=True)
     assert (root / "other").read_text() == "one"
     assert tree_of(elsewhere) == {
         "deep": ("directory", 0, b""),
@@ -334,5 +340,5 @@ async def test_a_directory_in_the_place_of_a_changed_file_stays_and_the_rest_goe
     await do(kedge, session, "edit")
     (root / "a").unlink()
     (root / "a/hollow").mkdir(parents=True)
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, force=True)
     assert ((root / "a/hollow").is_dir(), (root / "b").read_text()) == (True, "one")

@@ -56,9 +56,9 @@ async def test_whatever_a_command_does_is_seen_and_undone(kedge: Kedge, turn: Fi
     told = [e.payload for e in kedge.watcher.log if isinstance(e.payload, FileChange)]
     assert {(each.path, each.added, each.removed) for each in told} >= {("changed", 1, 1), ("full", 1, 0)}
     assert {each.run_id for each in told} == {end.run_id}
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert tree_of(root) == before
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert tree_of(root) == after
 
 
@@ -79,7 +79,7 @@ async def test_a_pipe_is_never_opened(kedge: Kedge, turn: FileTurn, root: Path) 
     turn.by_command("work", command)
     session = await kedge.session()
     await do(kedge, session, "work")
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert (root / "file").read_text() == "file"
     assert tree_of(root)["pipe"][0] == "special"
 
@@ -117,7 +117,7 @@ async def test_what_git_ignores_is_left_alone_and_its_index_is_not_touched(
     session = await kedge.session()
     await do(kedge, session, "work")
     assert (root / ".git/index").read_bytes() == index
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert (root / ".git/index").read_bytes() == index
     assert tree_of(root) == {**before, "ignored/cache": ("file", 0o644, b"two")}
     assert (git("status", "--porcelain"), git("stash", "list"), git("log", "--oneline")) == facts
@@ -133,7 +133,7 @@ async def test_a_file_that_only_comes_into_sight_is_not_taken_for_a_new_one(
     turn.by_command("work", lambda: (root / ".gitignore").write_text(""))
     session = await kedge.session()
     await do(kedge, session, "work")
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert (root / "secret").read_text() == "a person's"
     assert (root / ".gitignore").read_text() == "secret\n"
 
@@ -152,7 +152,7 @@ async def test_a_tree_that_is_too_large_is_said_to_be_unwatched(
     notices = [e.payload for e in kedge.watcher.log if e.type == "agent_event"]
     assert len(notices) == 1
     first = (await kedge.messages(session))[0]
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, session, first.id)
     assert len(undone.notes) == 1
     assert "over 1 files" in undone.notes[0]
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("two", "one")
@@ -173,9 +173,9 @@ async def test_what_is_too_large_to_keep_is_said_and_left_alone(
     session = await kedge.session()
     await do(kedge, session, "work")
     with pytest.raises(FilesConflict) as refused:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert [(file.path, file.obstacle) for file in refused.value.files] == [("large", "too_large"), ("small", None)]
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, force=True)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, force=True)
     assert (root / "small").read_bytes() == b"small"
     assert (root / "large").read_bytes() == b"y" * 102
 
@@ -194,11 +194,11 @@ async def test_after_a_crash_in_a_command_what_changed_is_named_and_undone_if_as
     assert work
     (root / "a").write_text("two")  # and there it died
     await kedge.crash_and_start()
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert [(file.path, file.obstacle) for file in undone.files] == [("a", "interrupted")]
     assert (root / "a").read_text() == "two"
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, include_unsure=True)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, include_unsure=True)
     assert (root / "a").read_text() == "one"
 
 
@@ -207,7 +207,7 @@ async def test_what_a_cancelled_command_did_is_told_before_the_end_and_undone(ke
     at_work = asyncio.Event()
 
     async def working(ctx: TurnContext) -> None:
-        async with ctx.watching_files(os.environ, 2**30):
+        async with ctx.watch_files(os.environ, 2**30):
             (root / "a").write_text("two")
             at_work.set()
             await asyncio.Event().wait()
@@ -218,8 +218,8 @@ async def test_what_a_cancelled_command_did_is_told_before_the_end_and_undone(ke
     await at_work.wait()
     await kedge.cancel(session)
     assert (await kedge.end(receipt.run_id)).cancelled
-    await kedge.engine.keeper.settle(kedge.workspace_id)
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.file_recorder.settle(kedge.workspace_id)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert (root / "a").read_text() == "one"
 
 
@@ -232,7 +232,7 @@ async def test_what_a_person_does_between_two_runs_is_not_theirs(kedge: Kedge, t
     (root / "mine").write_text("two")
     await do(kedge, session, "second")
     first = (await kedge.messages(session))[0]
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, session, first.id)
     assert [file.path for file in undone.files] == ["a", "b"]
     assert (root / "mine").read_text() == "two"
 
@@ -243,9 +243,9 @@ class SlowLooks:
     def __init__(self, kedge: Kedge, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.begun = asyncio.Event()
-        self._real = kedge.engine.keeper.versions.trees.look
+        self._real = kedge.engine.file_recorder.versions.trees.look
         self._loop = asyncio.get_running_loop()
-        monkeypatch.setattr(kedge.engine.keeper.versions.trees, "look", self.look)
+        monkeypatch.setattr(kedge.engine.file_recorder.versions.trees, "look", self.look)
 
     def look(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
         self._loop.call_soon_threadsafe(self.begun.set)
@@ -260,7 +260,7 @@ async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_
     slowed: asyncio.Future[SlowLooks] = asyncio.get_running_loop().create_future()
 
     async def work(ctx: TurnContext) -> None:
-        async with ctx.watching_files(os.environ, 2**30):
+        async with ctx.watch_files(os.environ, 2**30):
             (root / "a").write_text("two")
             slowed.set_result(SlowLooks(kedge, monkeypatch))
 
@@ -273,7 +273,7 @@ async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_
     await kedge.engine.cancel_session(kedge.workspace_id, session)
     assert (await kedge.end(run.run_id)).cancelled, "the end waits for no look"
     looks.go.set()
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert (root / "a").read_text() == "one"
 
 
@@ -289,7 +289,13 @@ async def test_a_tree_that_hangs_is_given_up_and_holds_up_nobody(
         await do(kedge, session, "work")
     await do(kedge, session, "edit")
     told = await session_files(
-        kedge.store, kedge.engine.keeper.versions, os.fsencode(root), kedge.workspace_id, session, None, diffs=False
+        kedge.store,
+        kedge.engine.file_recorder.versions,
+        os.fsencode(root),
+        kedge.workspace_id,
+        session,
+        None,
+        diffs=False,
     )
     assert [file.path for file in told.files] == ["a"]
     assert "takes over" in told.notes[0]
@@ -302,7 +308,7 @@ async def test_what_an_undo_restores_is_not_the_work_of_a_command_beside_it(kedg
     done, go = asyncio.Event(), asyncio.Event()
 
     async def work(ctx: TurnContext) -> None:
-        async with ctx.watching_files(os.environ, 2**30):
+        async with ctx.watch_files(os.environ, 2**30):
             if ctx.run.prompt == "long":
                 done.set()
                 await go.wait()
@@ -315,7 +321,7 @@ async def test_what_an_undo_restores_is_not_the_work_of_a_command_beside_it(kedg
     await do(kedge, session, "work")
     long = await kedge.send(other, "long")
     await done.wait()
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     go.set()
     await kedge.end(long.run_id)
     changed = await kedge.store.files.changes(kedge.workspace_id, other)

@@ -66,7 +66,7 @@ async def test_a_sub_agent_takes_no_prompt_while_its_parent_is_undone_or_redone(
     kedge: Kedge, turn: FileTurn, root: Path, during_the_undo: Callable[[Ask], asyncio.Future[Conflict]]
 ) -> None:
     session, child = await delegated(kedge, turn, root)
-    for rewind in (kedge.engine.rewinder.undo, kedge.engine.rewinder.redo):
+    for rewind in (kedge.engine.undos.undo, kedge.engine.undos.redo):
         refused = during_the_undo(lambda: kedge.send(child, "too early"))
         await rewind(kedge.workspace_id, session)
         assert (await refused).code == "session_busy"
@@ -86,7 +86,7 @@ async def test_a_parent_takes_prompts_while_its_sub_agent_is_undone(kedge: Kedge
 
     failpoints.arm("undo.path", send)
     try:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, child)
+        await kedge.engine.undos.undo(kedge.workspace_id, child)
     finally:
         failpoints.disarm()
     assert sent.is_set()
@@ -100,7 +100,7 @@ async def test_a_workspace_is_not_deleted_while_files_are_restored(
     session = await kedge.session()
     await do(kedge, session, "edit")
     refused = during_the_undo(lambda: kedge.engine.delete_workspace(kedge.workspace_id))
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert (await refused).code == "workspace_busy"
     assert not (root / "a").exists()
 
@@ -135,7 +135,7 @@ async def test_a_session_that_is_deleted_in_an_undo_goes_when_its_files_are_rest
 
     failpoints.arm("undo.path", hold)
     try:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
     finally:
         failpoints.disarm()
     await deleting[0]

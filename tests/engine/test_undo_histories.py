@@ -109,10 +109,10 @@ class World:
         assert end.error is None, end.error
 
     async def undo(self, *, force: bool = False) -> None:
-        await self.kedge.engine.rewinder.undo(self.kedge.workspace_id, self.session_id, force=force)
+        await self.kedge.engine.undos.undo(self.kedge.workspace_id, self.session_id, force=force)
 
     async def redo(self) -> None:
-        await self.kedge.engine.rewinder.redo(self.kedge.workspace_id, self.session_id)
+        await self.kedge.engine.undos.redo(self.kedge.workspace_id, self.session_id)
 
 
 @contextlib.asynccontextmanager

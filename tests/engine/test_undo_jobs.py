@@ -13,21 +13,21 @@ from kedge.files import restore_plan
 from kedge.files.restore_plan import Change
 from kedge.files.states import State
 from kedge.protocol.files import FilesConflict, Rewound
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 from tests.engine.undoing import do
 from tests.support.file_turn import FileTurn
 from tests.support.harness import Kedge
 
-Job = Callable[[str], LeftProcess]
+Job = Callable[[str], ProcessRecord]
 
 
 @pytest.fixture
 def job(kedge: Kedge) -> Job:
     """A background job of a run, as the engine knows one."""
 
-    def begin(run_id: str) -> LeftProcess:
-        record = LeftProcess(2**22 + 1, run_id)  # no such process: numbers end below
-        kedge.engine.kept.add(record, kedge.workspace_id, run_id)
+    def begin(run_id: str) -> ProcessRecord:
+        record = ProcessRecord(2**22 + 1, run_id)  # no such process: numbers end below
+        kedge.engine.background_groups.add(record, kedge.workspace_id, run_id)
         return record
 
     return begin
@@ -48,9 +48,9 @@ async def test_what_a_person_does_between_two_runs_is_theirs_while_a_job_lives(
     job((await do(kedge, first, "serve")).run_id)
     (root / "mine").write_text("by hand")
     await do(kedge, second, "work")
-    assert steps(await kedge.engine.rewinder.undo(kedge.workspace_id, second)) == [("app", None)]
+    assert steps(await kedge.engine.undos.undo(kedge.workspace_id, second)) == [("app", None)]
     assert ((root / "mine").read_text(), (root / "app").read_text()) == ("by hand", "a")
-    assert steps(await kedge.engine.rewinder.undo(kedge.workspace_id, first)) == [("mine", "background_job")]
+    assert steps(await kedge.engine.undos.undo(kedge.workspace_id, first)) == [("mine", "background_job")]
     assert (root / "mine").read_text() == "by hand"
 
 
@@ -62,19 +62,25 @@ async def test_what_a_job_changed_is_named_and_undone_only_if_asked_for(
     session = await kedge.session()
     job((await do(kedge, session, "serve")).run_id)
     (root / "log").write_text("by the job")
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert steps(undone) == [("log", "background_job"), ("made", None)]
     assert (root / "log").read_text() == "by the job"
     assert not (root / "made").exists()
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     listed = await session_files(
-        kedge.store, kedge.engine.keeper.versions, os.fsencode(root), kedge.workspace_id, session, None, diffs=False
+        kedge.store,
+        kedge.engine.file_recorder.versions,
+        os.fsencode(root),
+        kedge.workspace_id,
+        session,
+        None,
+        diffs=False,
     )
     assert [file.path for file in listed.files] == ["made"], "only what is surely its own is listed"
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, include_unsure=True)
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, session, include_unsure=True)
     assert steps(undone) == [("log", None), ("made", None)]
     assert (root / "log").read_text() == ""
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert (root / "log").read_text() == "by the job"
 
 
@@ -93,18 +99,18 @@ async def test_with_jobs_of_two_sessions_each_undo_names_the_change_and_leaves_i
     (root / "log").write_text("by one of the jobs")
     for index, record in enumerate(records):
         if ended in (index, "both"):
-            kedge.engine.kept.discard(record)
+            kedge.engine.background_groups.discard(record)
     for name, session in sessions.items():
-        undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        undone = await kedge.engine.undos.undo(kedge.workspace_id, session)
         assert dict(steps(undone)) == {name: None, "log": "background_job"}
         assert (root / "log").read_text() == "by one of the jobs"
-    assert ("log", "background_job") not in steps(await kedge.engine.rewinder.undo(kedge.workspace_id, third))
-    await kedge.engine.rewinder.redo(kedge.workspace_id, sessions["first"])
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["first"], include_unsure=True)
+    assert ("log", "background_job") not in steps(await kedge.engine.undos.undo(kedge.workspace_id, third))
+    await kedge.engine.undos.redo(kedge.workspace_id, sessions["first"])
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, sessions["first"], include_unsure=True)
     assert ("log", None) in steps(undone)
     assert (root / "log").read_text() == ""
-    await kedge.engine.rewinder.redo(kedge.workspace_id, sessions["second"])
-    assert "log" not in dict(steps(await kedge.engine.rewinder.undo(kedge.workspace_id, sessions["second"])))
+    await kedge.engine.undos.redo(kedge.workspace_id, sessions["second"])
+    assert "log" not in dict(steps(await kedge.engine.undos.undo(kedge.workspace_id, sessions["second"])))
 
 
 async def test_with_jobs_of_two_runs_of_a_session_the_change_is_named_once_in_each_undo(
@@ -119,7 +125,7 @@ async def test_with_jobs_of_two_runs_of_a_session_the_change_is_named_once_in_ea
     (root / "log").write_text("two")
     first = (await kedge.messages(session))[0]
     for message_id in (None, first.id):
-        undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, message_id)
+        undone = await kedge.engine.undos.undo(kedge.workspace_id, session, message_id)
         assert steps(undone) == [("log", "background_job")]
         assert (root / "log").read_text() == "two"
 
@@ -134,12 +140,12 @@ async def test_a_file_that_a_run_changed_and_then_a_job_or_the_user_is_not_overw
     job((await do(kedge, session, "serve")).run_id)
     (root / "a").write_text("three")
     with pytest.raises(FilesConflict) as refused:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session)
+        await kedge.engine.undos.undo(kedge.workspace_id, session)
     assert [(file.path, file.obstacle) for file in refused.value.files] == [("a", "changed"), ("b", None)]
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("three", "two")
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session, include_unsure=True)
+    await kedge.engine.undos.undo(kedge.workspace_id, session, include_unsure=True)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("one", "one")
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("three", "two")
 
 
@@ -158,7 +164,7 @@ async def test_what_the_user_brought_back_and_the_agent_changed_again_is_undone(
         (root / "a").write_text("one")
         await do(kedge, session, "again")
         first = (await kedge.messages(session))[0]
-        assert steps(await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)) == [("a", None)]
+        assert steps(await kedge.engine.undos.undo(kedge.workspace_id, session, first.id)) == [("a", None)]
         assert (root / "a").read_text() == "one"
 
 
@@ -173,7 +179,7 @@ async def test_what_the_user_wrote_over_the_agent_and_the_agent_moved_away_is_no
     await do(kedge, session, "move")
     first = (await kedge.messages(session))[0]
     with pytest.raises(FilesConflict) as refused:
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+        await kedge.engine.undos.undo(kedge.workspace_id, session, first.id)
     assert [file.path for file in refused.value.files if file.obstacle] == ["a"]
     assert (root / "b").read_text() == "by hand"
 
@@ -186,11 +192,11 @@ async def test_after_a_job_ended_its_last_changes_are_named_once_and_later_ones_
     session = await kedge.session()
     record = job((await do(kedge, session, "serve")).run_id)
     (root / "by-job").write_text("x")
-    kedge.engine.kept.discard(record)
+    kedge.engine.background_groups.discard(record)
     await do(kedge, session, "work")
     (root / "mine").write_text("x")
     first = (await kedge.messages(session))[0]
-    undone = await kedge.engine.rewinder.undo(kedge.workspace_id, session, first.id)
+    undone = await kedge.engine.undos.undo(kedge.workspace_id, session, first.id)
     assert steps(undone) == [("by-job", "background_job"), ("made", None)]
     assert sorted(path.name for path in root.iterdir()) == ["by-job", "mine"]
 
@@ -204,7 +210,7 @@ async def test_what_is_refused_is_not_overwritten_by_asking_for_the_jobs_changes
     await do(kedge, session, "work")
     (root / "a").write_text("by hand")
     with pytest.raises(FilesConflict):
-        await kedge.engine.rewinder.undo(kedge.workspace_id, session, include_unsure=True)
+        await kedge.engine.undos.undo(kedge.workspace_id, session, include_unsure=True)
     assert (root / "a").read_text() == "by hand"
 
 

@@ -22,17 +22,17 @@ async def test_an_undo_goes_on_when_its_caller_leaves(kedge: Kedge, turn: FileTu
     session = await kedge.session()
     await do(kedge, session, "edit")
     begun, go = hold_at("undo.path")
-    undoing = asyncio.create_task(kedge.engine.rewinder.undo(kedge.workspace_id, session))
+    undoing = asyncio.create_task(kedge.engine.undos.undo(kedge.workspace_id, session))
     await begun.wait()
     undoing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await undoing
     go.set()
     async with asyncio.timeout(LIMIT_S):
-        await asyncio.wait(kedge.engine.rewinder.at_work)
+        await asyncio.wait(kedge.engine.undos.at_work)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("one", "one")
     assert await said(kedge, session) == []
-    await kedge.engine.rewinder.redo(kedge.workspace_id, session)
+    await kedge.engine.undos.redo(kedge.workspace_id, session)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("two", "two")
 
 
@@ -64,7 +64,7 @@ async def test_the_next_server_finishes_all_undos_that_the_last_one_began(
     failpoints.arm("undo.begun", die)
     for workspace_id, session in sessions.items():
         with pytest.raises(Died):
-            await kedge.engine.rewinder.undo(workspace_id, session)
+            await kedge.engine.undos.undo(workspace_id, session)
     await kedge.crash()
     failpoints.disarm()
     assert [(root / "a").read_text() for root in roots.values()] == ["two"] * 3

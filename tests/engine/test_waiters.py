@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine.concurrency import Slots, Waiters
+from kedge.engine.concurrency import TurnSlots, Waiters
 from kedge.protocol.runs import Run, RunEnd
 from tests.support.harness import Kedge, place_of
 from tests.support.reader import LIMIT_S
@@ -22,28 +22,28 @@ class TestWaiters:
     async def test_everyone_who_waits_for_a_key_is_told(self) -> None:
         waiters: Waiters[str, int] = Waiters()
         with waiters.waiter("a") as one, waiters.waiter("a") as two, waiters.waiter("b") as other:
-            waiters.tell("a", 7)
+            waiters.resolve("a", 7)
             assert (one.result(), two.result()) == (7, 7)
             assert not other.done()
 
     async def test_telling_nobody_does_nothing(self) -> None:
         waiters: Waiters[str, int] = Waiters()
-        waiters.tell("a", 1)
+        waiters.resolve("a", 1)
         with waiters.waiter("a") as late:
             assert not late.done()
 
     async def test_the_first_word_stands(self) -> None:
         waiters: Waiters[str, int] = Waiters()
         with waiters.waiter("a") as waiter:
-            waiters.tell("a", 1)
-            waiters.tell("a", 2)
+            waiters.resolve("a", 1)
+            waiters.resolve("a", 2)
             assert waiter.result() == 1
 
     async def test_one_that_gave_up_does_not_hinder_the_others(self) -> None:
         waiters: Waiters[str, int] = Waiters()
         with waiters.waiter("a") as impatient, waiters.waiter("a") as patient:
             impatient.cancel()
-            waiters.tell("a", 3)
+            waiters.resolve("a", 3)
             assert patient.result() == 3
 
     async def test_nothing_is_kept_for_those_who_left(self) -> None:
@@ -51,7 +51,7 @@ class TestWaiters:
         with waiters.waiter("a"), waiters.waiter("a"):
             pass
         with waiters.waiter("b"):
-            waiters.tell("b", 1)
+            waiters.resolve("b", 1)
         with pytest.raises(KeyError), waiters.waiter("c"):
             raise KeyError
         assert not waiters._waiting
@@ -59,7 +59,7 @@ class TestWaiters:
 
 class TestSlots:
     async def test_no_more_than_so_many_work_at_once(self) -> None:
-        slots, at_work, most = Slots(2), 0, 0
+        slots, at_work, most = TurnSlots(2), 0, 0
         gate = asyncio.Event()
 
         async def work() -> None:
@@ -79,23 +79,23 @@ class TestSlots:
         assert most == 2
 
     async def test_one_that_is_not_counted_never_waits(self) -> None:
-        slots = Slots(1)
+        slots = TurnSlots(1)
         async with (
             asyncio.timeout(LIMIT_S),
             slots.take(is_counted=True),
             slots.take(is_counted=False) as child,
-            child.lent(),
+            child.lend(),
         ):
             pass
         assert slots._free._value == 1
 
     async def test_a_slot_is_lent_while_waiting_and_taken_back_after(self) -> None:
-        slots, story = Slots(1), list[str]()
+        slots, story = TurnSlots(1), list[str]()
         answered, release = asyncio.Event(), asyncio.Event()
 
         async def asker() -> None:
             async with slots.take(is_counted=True) as slot:
-                async with slot.lent():
+                async with slot.lend():
                     story.append("asks")
                     await answered.wait()
                     story.append("is answered")
@@ -119,10 +119,10 @@ class TestSlots:
         assert slots._free._value == 1
 
     async def test_a_turn_cancelled_while_its_slot_is_lent_does_not_queue_for_it(self) -> None:
-        slots, lent = Slots(1), asyncio.Event()
+        slots, lent = TurnSlots(1), asyncio.Event()
 
         async def asker() -> None:
-            async with slots.take(is_counted=True) as slot, slot.lent():
+            async with slots.take(is_counted=True) as slot, slot.lend():
                 lent.set()
                 await asyncio.Event().wait()
 
@@ -136,10 +136,10 @@ class TestSlots:
         assert slots._free._value == 1
 
     async def test_a_turn_cancelled_while_it_waits_to_get_its_slot_back_takes_none(self) -> None:
-        slots, lent, answered = Slots(1), asyncio.Event(), asyncio.Event()
+        slots, lent, answered = TurnSlots(1), asyncio.Event(), asyncio.Event()
 
         async def asker() -> None:
-            async with slots.take(is_counted=True) as slot, slot.lent():
+            async with slots.take(is_counted=True) as slot, slot.lend():
                 lent.set()
                 await answered.wait()
 
@@ -157,7 +157,7 @@ class TestSlots:
 
     @pytest.mark.parametrize("both_at_once", [True, False])
     async def test_two_parallel_asks_of_one_turn_share_one_slot(self, both_at_once: bool) -> None:
-        slots = Slots(2)
+        slots = TurnSlots(2)
         answers = [asyncio.Event(), asyncio.Event()]
         taken: list[int] = []
 
@@ -165,7 +165,7 @@ class TestSlots:
             async with slots.take(is_counted=True) as slot:
 
                 async def ask(answer: asyncio.Event) -> None:
-                    async with slot.lent():
+                    async with slot.lend():
                         await answer.wait()
 
                 async with asyncio.TaskGroup() as asks:
@@ -187,14 +187,14 @@ class TestSlots:
         assert slots._free._value == 2
 
     async def test_two_parallel_asks_that_queue_for_the_slot_take_it_once(self) -> None:
-        slots, answers, release = Slots(2), asyncio.Event(), asyncio.Event()
+        slots, answers, release = TurnSlots(2), asyncio.Event(), asyncio.Event()
         taken: list[int] = []
 
         async def turn() -> None:
             async with slots.take(is_counted=True) as slot:
 
                 async def ask() -> None:
-                    async with slot.lent():
+                    async with slot.lend():
                         await answers.wait()
 
                 async with asyncio.TaskGroup() as asks:

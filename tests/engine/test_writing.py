@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge.engine.message_writer import PartWriter
-from kedge.engine.turn_writer import Desk
+from kedge.engine.turn_writer import TurnWriter
 from kedge.feed.feed import Feed
-from kedge.feed.open_items import chunks_of
+from kedge.feed.open_items import split_chunks
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import (
@@ -84,16 +84,16 @@ class TestSurrogates:
 class TestDrafts:
     async def test_what_was_shown_survives_an_end_in_the_middle(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         message.open(Text("")).write("half a sen")
-        await desk.close()
-        await bench.store.finish(desk.claim, Outcome("cancelled"))
+        await turn_writer.close()
+        await bench.store.finish(turn_writer.claim, Outcome("cancelled"))
         assert await bench.parts(session) == [Text("half a sen"), Finish("canceled")]
 
     async def test_text_in_flight_reaches_the_store_by_itself(self, bench: Bench) -> None:
-        desk = await bench.start(await bench.session())
-        part = (await bench.message(desk)).open(Text(""))
+        turn_writer = await bench.start(await bench.session())
+        part = (await bench.message(turn_writer)).open(Text(""))
         for word in ("one ", "two ", "three"):
             part.write(word)
         async with asyncio.timeout(LIMIT_S):
@@ -102,44 +102,44 @@ class TestDrafts:
 
     async def test_a_draft_that_was_refused_is_kept_and_stays_in_order(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        part = (await bench.message(desk)).open(Text(""))
+        turn_writer = await bench.start(session)
+        part = (await bench.message(turn_writer)).open(Text(""))
         part.write("one ")
         bench.store.failing = FULL_DISK
         with pytest.raises(StoreUnavailable):
-            await desk.save()
+            await turn_writer.save_drafts()
         part.write("two ")
         with pytest.raises(StoreUnavailable):
-            await desk.save()
+            await turn_writer.save_drafts()
         bench.store.failing = frozenset()
         part.write("three")
-        await desk.close()
-        await bench.store.finish(desk.claim, Outcome("cancelled"))
+        await turn_writer.close()
+        await bench.store.finish(turn_writer.claim, Outcome("cancelled"))
         assert await bench.parts(session) == [Text("one two three"), Finish("canceled")]
 
     async def test_a_flush_that_fails_late_is_not_overtaken_by_the_next(self, bench: Bench) -> None:
         """On a nearly full disk a large draft may be refused after a small one behind it was taken."""
         session = await bench.session()
-        desk = await bench.start(session)
-        part = (await bench.message(desk)).open(Text(""))
+        turn_writer = await bench.start(session)
+        part = (await bench.message(turn_writer)).open(Text(""))
         bench.store.holding = held = asyncio.Event()
         part.write("one ")
-        first = asyncio.create_task(desk.save())
+        first = asyncio.create_task(turn_writer.save_drafts())
         await asyncio.sleep(0)
         part.write("two")
-        second = asyncio.create_task(desk.save())
+        second = asyncio.create_task(turn_writer.save_drafts())
         await asyncio.sleep(0)
         held.set()
         async with asyncio.timeout(LIMIT_S):
             assert isinstance((await asyncio.gather(first, second, return_exceptions=True))[0], StoreUnavailable)
-        await desk.close()
-        await bench.store.finish(desk.claim, Outcome("cancelled"))
+        await turn_writer.close()
+        await bench.store.finish(turn_writer.claim, Outcome("cancelled"))
         assert await bench.parts(session) == [Text("one two"), Finish("canceled")]
 
     async def test_a_part_that_could_not_be_stored_is_still_a_draft(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         part = message.open(Text(""))
         part.write("shown to everyone")
         bench.store.failing = FULL_DISK
@@ -147,34 +147,34 @@ class TestDrafts:
         await bench.store.refused.wait()
         finishing.cancel()  # the turn is stopped while it waits for the disk
         bench.store.failing = frozenset()
-        await desk.close()
-        await bench.store.finish(desk.claim, Outcome("failed", "no", "x"))
+        await turn_writer.close()
+        await bench.store.finish(turn_writer.claim, Outcome("failed", "no", "x"))
         assert await bench.parts(session) == [Text("shown to everyone"), Finish("error", "no")]
 
     async def test_a_part_that_was_stored_leaves_no_draft(self, bench: Bench) -> None:
-        desk = await bench.start(await bench.session())
-        message = await bench.message(desk)
+        turn_writer = await bench.start(await bench.session())
+        message = await bench.message(turn_writer)
         part = message.open(Text(""))
         part.write("whole")
         await part.finish()
-        await desk.save()
+        await turn_writer.save_drafts()
         assert bench.store.flushed == 0
 
     async def test_a_turn_whose_run_ended_elsewhere_saves_nothing_and_says_nothing(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        (await bench.message(desk)).open(Text("")).write("too late")
-        await bench.store.finish(desk.claim, Outcome("cancelled"))
-        await desk.close()
+        turn_writer = await bench.start(session)
+        (await bench.message(turn_writer)).open(Text("")).write("too late")
+        await bench.store.finish(turn_writer.claim, Outcome("cancelled"))
+        await turn_writer.close()
         assert bench.store.flushed == 0
         assert await bench.parts(session) == [Finish("canceled")]
 
     async def test_a_turn_that_lost_its_right_shows_nothing(self, bench: Bench) -> None:
-        desk = await bench.start(await bench.session())
-        message = await bench.message(desk)
+        turn_writer = await bench.start(await bench.session())
+        message = await bench.message(turn_writer)
         part = message.open(Text(""))
         end = bench.feed.ring.end
-        desk.is_revoked = True
+        turn_writer.is_revoked = True
         for forbidden in (lambda: part.write("x"), lambda: message.open(Text(""))):
             with pytest.raises(ClaimLost):
                 forbidden()
@@ -187,8 +187,8 @@ class TestDrafts:
 class TestParts:
     async def test_a_part_is_stored_when_it_and_all_before_it_are_finished(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         thought, call = message.open(Reasoning("")), message.open(ToolCall("c1", "grep", "", False))
         call.write('{"a"')
         thought.write("hm")
@@ -202,8 +202,8 @@ class TestParts:
 
     async def test_the_last_parts_and_the_finish_are_one_event(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         message.open(Text("")).write("a")
         message.open(Text("")).write("b")
         head = bench.feed.ring.head
@@ -211,8 +211,8 @@ class TestParts:
         assert bench.feed.ring.head == head + 1
         used = Usage(output_tokens=3)
         assert await bench.parts(session) == [Text("a"), Text("b"), Finish("end_turn", usage=used)]
-        assert (await bench.store.finish(desk.claim, Outcome("completed"))).state == "completed"
-        end = await bench.store.run_end(bench.workspace_id, desk.claim.run_id)
+        assert (await bench.store.finish(turn_writer.claim, Outcome("completed"))).state == "completed"
+        end = await bench.store.run_end(bench.workspace_id, turn_writer.claim.run_id)
         assert end is not None
         assert (end.text, end.usage) == ("ab", Usage(output_tokens=3))
 
@@ -220,8 +220,8 @@ class TestParts:
     async def test_parts_written_across_each_other_end_up_in_their_places(self, bench: Bench, seed: int) -> None:
         rng = random.Random(seed)
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         stream = bench.stream(after=0)
         reader = Reader()
         parts = [message.open(Text("")) for _ in range(5)]
@@ -250,8 +250,8 @@ class TestParts:
 
     async def test_a_part_behind_one_that_could_not_be_stored_waits_for_it(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         one, two = message.open(Text("")), message.open(Text(""))
         one.write("one")
         two.write("two")
@@ -267,8 +267,8 @@ class TestParts:
 
     async def test_a_finish_waits_for_a_disk_that_is_full(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         message.open(Text("")).write("a")
         bench.store.failing = FULL_DISK
         finishing = asyncio.create_task(message.finish("end_turn"))
@@ -290,8 +290,8 @@ class TestParts:
     )
     async def test_a_part_may_come_whole(self, bench: Bench, part: Part) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         waiting = message.open(Text(""))
         waiting.write("before")
         whole_part = asyncio.create_task(message.add(part))
@@ -310,11 +310,11 @@ class TestParts:
 
     async def test_a_tool_shows_its_output_and_then_its_result(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         await message.add(ToolCall("c1", "make", "{}", True))
         await message.finish("tool_use")
-        tool = await bench.tool(desk, message.id, "c1", "make")
+        tool = await bench.tool(turn_writer, message.id, "c1", "make")
         stream = bench.stream()
         reader = Reader()
         reader.take(await next_chunk(stream))
@@ -328,11 +328,11 @@ class TestParts:
 
     async def test_a_result_and_its_images_are_one_event(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         await message.add(ToolCall("c1", "view", "{}", True))
         await message.finish("tool_use")
-        tool = await bench.tool(desk, message.id, "c1", "view")
+        tool = await bench.tool(turn_writer, message.id, "c1", "view")
         head = bench.feed.ring.head
         await tool.finish("an image", images=[Image("image/png", b"a"), Image("image/png", b"b")])
         assert bench.feed.ring.head == head + 1
@@ -351,17 +351,17 @@ async def written(pieces: list[str]) -> tuple[list[Delta], str, str]:
     feed = Feed(WorkspaceState(Workspace("w", "/w", 0.0), "log", 0, []))
     opening = frame("message", "created", encode(MESSAGE), 1)
     feed.publish(Committed("w", 1, "message", "created", "s", opening, MESSAGE, is_open=True))
-    desk = Desk(cast("Store", None), feed, CLAIM)  # nothing is saved in so short a time
-    part = PartWriter(desk, MESSAGE, 0, Text(""), lambda: None)
-    for piece in pieces:
-        part.write(piece)
+    turn_writer = TurnWriter(cast("Store", None), feed, CLAIM)  # nothing is saved in so short a time
+    part = PartWriter(turn_writer, MESSAGE, 0, Text(""), lambda: None)
+    for slice_of in pieces:
+        part.write(slice_of)
     final = part.complete()
-    assert desk._timer is not None
-    desk._timer.cancel()
+    assert turn_writer._timer is not None
+    turn_writer._timer.cancel()
     assert isinstance(final, Text)
     assert final.text == part.text
     frames = split_frames(feed.ring.take(0, 1 << 20)[0])[1:]
-    (snapshot_frame,) = chunks_of(feed.live.frames(None), 1 << 20)
+    (snapshot_frame,) = split_chunks(feed.open_items.frames(None), 1 << 20)
     snapshot = split_frames(snapshot_frame)[0].event.payload
     assert isinstance(snapshot, MessageOf)
     (shown,) = snapshot.parts

@@ -16,7 +16,7 @@ from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, MessageOf, ToolResult, finish_of, text_of
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 from kedge.store.sqlite.recovery import INTERRUPTED_NOTE
 from tests.faults.child import GATES
 from tests.faults.processes import Died
@@ -31,7 +31,7 @@ class AtRest(NamedTuple):
     runs: dict[str, dict[str, Any]]
     pending: dict[str, str]  # request → the run that asked
     calls_in_flight: dict[str, str]  # tool message → its run
-    processes: list[LeftProcess]
+    processes: list[ProcessRecord]
 
     def is_resumed(self, run_id: str) -> bool:
         """Whether a new server goes on with this run, and does not end it."""
@@ -52,7 +52,7 @@ def at_rest(root: Path) -> AtRest:
         runs = {run["run_id"]: run for run in (dict(zip(columns, row, strict=True)) for row in rows)}
         pending = dict(db.execute("SELECT id, asker_run_id FROM requests WHERE answer IS NULL").fetchall())
         calls = dict(db.execute("SELECT id, run_id FROM messages WHERE role = 'tool' AND reason IS NULL").fetchall())
-        processes = [LeftProcess(*row) for row in db.execute("SELECT pgid, started FROM processes")]
+        processes = [ProcessRecord(*row) for row in db.execute("SELECT pgid, started FROM processes")]
     return AtRest(runs, pending, calls, processes)
 
 

@@ -228,7 +228,7 @@ async def rewinding(server: Server) -> None:
     await server.send("i1", session, "say kept")
     await server.send("i2", session, "say undone and done again")
     await server.end("i1", "i2")
-    rewinder, place = server.engine.rewinder, (server.workspace_id, session)
+    rewinder, place = server.engine.undos, (server.workspace_id, session)
     await rewinder.undo(*place)
     acknowledge("undone", id=session)
     await rewinder.redo(*place)

@@ -80,7 +80,7 @@ async def nothing(_kedge: Kedge, _session_id: str) -> None:
 
 
 async def undone(kedge: Kedge, session_id: str) -> None:
-    await kedge.engine.rewinder.undo(kedge.workspace_id, session_id)
+    await kedge.engine.undos.undo(kedge.workspace_id, session_id)
 
 
 async def said(kedge: Kedge, session_id: str) -> list[str]:
@@ -96,7 +96,7 @@ async def test_an_undo_is_done_whole_or_not_at_all(tmp_path: Path, at: str) -> N
         assert tree_of(tmp_path / "workspace") == (place.before if is_done else place.after)
         assert await said(kedge, place.session_id) == (["look"] if is_done else ["look", "work"])
         if is_done:
-            await kedge.engine.rewinder.redo(kedge.workspace_id, place.session_id)
+            await kedge.engine.undos.redo(kedge.workspace_id, place.session_id)
         assert tree_of(tmp_path / "workspace") == place.after
         assert await said(kedge, place.session_id) == ["look", "work"]
 
@@ -129,9 +129,9 @@ async def test_whatever_was_changed_before_a_crash_is_undone(tmp_path: Path, at:
     killed("work", place, at)
     async with server(tmp_path) as kedge:
         await kedge.end("the-work")
-        dry = await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id, dry_run=True)
+        dry = await kedge.engine.undos.undo(kedge.workspace_id, place.session_id, dry_run=True)
         assert {step.obstacle for step in dry.files} <= {None, "interrupted"}, "each is undone or named"
-        await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id, include_unsure=True)
+        await kedge.engine.undos.undo(kedge.workspace_id, place.session_id, include_unsure=True)
         assert tree_of(tmp_path / "workspace") == place.before
 
 
@@ -141,7 +141,7 @@ async def test_what_somebody_did_between_a_crash_and_the_next_server_is_left_and
     (tmp_path / "workspace/mine").write_bytes(b"by a person")
     async with server(tmp_path) as kedge:
         await kedge.end("the-work")
-        undone = await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id)
+        undone = await kedge.engine.undos.undo(kedge.workspace_id, place.session_id)
         assert ("mine", "interrupted") in [(step.path, step.obstacle) for step in undone.files]
         assert (tmp_path / "workspace/mine").read_bytes() == b"by a person"
 
@@ -171,7 +171,7 @@ async def test_an_undo_that_the_disk_refuses_is_taken_back(tmp_path: Path, monke
         with monkeypatch.context() as patch:
             patch.setattr("kedge.files.restore.os.replace", replace)
             with pytest.raises(Exception, match="No space left"):
-                await kedge.engine.rewinder.undo(kedge.workspace_id, place.session_id)
+                await kedge.engine.undos.undo(kedge.workspace_id, place.session_id)
         assert tree_of(tmp_path / "workspace") == place.after
         assert await said(kedge, place.session_id) == ["look", "work"]
         await undone(kedge, place.session_id)

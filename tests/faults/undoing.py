@@ -45,7 +45,7 @@ def main(what: str, root: str, session_id: str) -> None:
 
 async def do(what: str, directory: Path, session_id: str) -> None:
     async with Kedge(STORES[0], directory) as kedge:
-        rewinder, place = kedge.engine.rewinder, (kedge.workspace_id, session_id)
+        rewinder, place = kedge.engine.undos, (kedge.workspace_id, session_id)
         match what:
             case "work":
                 kedge.turns["prompt"] = work_of(directory / "workspace")

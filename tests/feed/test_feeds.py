@@ -93,10 +93,10 @@ async def test_a_removed_workspace_ends_the_streams_of_those_that_still_read_its
 
 async def test_a_feed_that_is_opened_later_knows_what_the_store_knows(bench: Bench) -> None:
     """After a restart: the head, and the requests that are still pending (P14)."""
-    desk = await bench.start(await bench.session())
-    message = await bench.message(desk)
+    turn_writer = await bench.start(await bench.session())
+    message = await bench.message(turn_writer)
     asked = QuestionRequest(id="", session_id="", run_id="", tool_call_id="c", questions=[{"question": "why?"}])
-    await bench.store.ask(desk.claim, "question", message.id, asked)
+    await bench.store.ask(turn_writer.claim, "question", message.id, asked)
     (state,) = await bench.store.workspaces()
     bench.feeds.remove(bench.workspace_id)
     bench.feeds.open(state)
@@ -127,7 +127,10 @@ async def test_a_gap_in_what_is_published_is_an_error_that_readers_do_not_notice
 ) -> None:
     """The ring cannot tell what it was not told; the store can."""
     session_id = await bench.session()
-    streams, readers = [bench.stream(after=0), bench.stream(after=0, session_id=session_id)], [Reader(), Reader()]
+    streams, readers = (
+        [bench.stream(after=0), bench.stream(after=0, session_id=session_id)],
+        [Reader(), Reader()],
+    )
     for reader, stream in zip(readers, streams, strict=True):
         await read_until(reader, stream, "caught_up")
     if not is_pushed_before:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.feed.open_items import Live, chunks_of
+from kedge.feed.open_items import OpenItems, split_chunks
 from kedge.protocol.events import Event, encode, frame
 from kedge.protocol.messages import (
     Delta,
@@ -40,16 +40,16 @@ def delta(text: str, part: int = 0, id: str = "m1") -> Delta:
     return Delta(id, "s1", "r", part, "text", 0, text)
 
 
-def bytes_of(live: Live, session_id: str | None = None) -> bytes:
-    return b"".join(chunks_of(live.frames(session_id), 1 << 20))
+def bytes_of(live: OpenItems, session_id: str | None = None) -> bytes:
+    return b"".join(split_chunks(live.frames(session_id), 1 << 20))
 
 
-def shown(live: Live, session_id: str | None = None) -> list[Event]:
+def shown(live: OpenItems, session_id: str | None = None) -> list[Event]:
     frames = bytes_of(live, session_id)
     return [frame.event for frame in split_frames(frames)] if frames else []
 
 
-def shown_parts(live: Live) -> list[list[Part]]:
+def shown_parts(live: OpenItems) -> list[list[Part]]:
     return [event.payload.parts for event in shown(live) if isinstance(event.payload, MessageOf)]
 
 
@@ -68,91 +68,91 @@ def resolution(id: str) -> RequestResolution:
 
 
 def test_nothing_is_open_at_first() -> None:
-    assert Live([]).frames(None) == []
+    assert OpenItems([]).frames(None) == []
 
 
 def test_a_message_is_shown_as_far_as_it_was_streamed() -> None:
-    live = Live([])
-    live.committed(committed(message(), is_open=True))
-    live.opened("m1", 0, Text(""))
+    live = OpenItems([])
+    live.apply(committed(message(), is_open=True))
+    live.open_part("m1", 0, Text(""))
     assert shown_parts(live) == [[Text("")]]
-    live.grown(delta("Hel"))
-    live.grown(delta("lo"))
+    live.append_text(delta("Hel"))
+    live.append_text(delta("lo"))
     assert shown_parts(live) == [[Text("Hello")]]
     (event,) = shown(live)
     assert (event.type, event.seq, event.change) == ("message", None, "updated"), "a snapshot has no place in the log"
 
 
 def test_finished_parts_come_from_the_commit_and_open_ones_from_the_deltas() -> None:
-    live = Live([])
-    live.committed(committed(message(), is_open=True))
-    live.opened("m1", 0, Reasoning(""))
-    live.grown(delta("hm", 0))
-    live.opened("m1", 1, ToolCall("c", "grep", "", False))
-    live.grown(delta('{"a', 1))
+    live = OpenItems([])
+    live.apply(committed(message(), is_open=True))
+    live.open_part("m1", 0, Reasoning(""))
+    live.append_text(delta("hm", 0))
+    live.open_part("m1", 1, ToolCall("c", "grep", "", False))
+    live.append_text(delta('{"a', 1))
     assert shown_parts(live) == [[Reasoning("hm"), ToolCall("c", "grep", '{"a', False)]]
-    live.committed(committed(message(Reasoning("hm", "signed")), is_open=True))
-    live.grown(delta('":1}', 1))
+    live.apply(committed(message(Reasoning("hm", "signed")), is_open=True))
+    live.append_text(delta('":1}', 1))
     assert shown_parts(live) == [[Reasoning("hm", "signed"), ToolCall("c", "grep", '{"a":1}', False)]]
 
 
 def test_the_output_of_a_tool_takes_the_place_of_its_empty_result() -> None:
-    live = Live([])
-    live.committed(committed(message(ToolResult("c", "make", "", False)), is_open=True))
-    live.opened("m1", 0, ToolResult("c", "make", "", False))
-    live.grown(delta("compiling"))
+    live = OpenItems([])
+    live.apply(committed(message(ToolResult("c", "make", "", False)), is_open=True))
+    live.open_part("m1", 0, ToolResult("c", "make", "", False))
+    live.append_text(delta("compiling"))
     assert shown_parts(live) == [[ToolResult("c", "make", "compiling", False)]]
 
 
 def test_a_finished_message_is_not_shown_any_more() -> None:
-    live = Live([])
-    live.committed(committed(message(), is_open=True))
-    live.opened("m1", 0, Text(""))
-    live.committed(committed(message(Text("x"), Finish("end_turn")), is_open=False))
+    live = OpenItems([])
+    live.apply(committed(message(), is_open=True))
+    live.open_part("m1", 0, Text(""))
+    live.apply(committed(message(Text("x"), Finish("end_turn")), is_open=False))
     assert shown(live) == []
 
 
 def test_a_message_that_was_never_open_is_not_shown() -> None:
-    live = Live([])
-    live.committed(committed(message(Text("a prompt")), is_open=False))
+    live = OpenItems([])
+    live.apply(committed(message(Text("a prompt")), is_open=False))
     assert shown(live) == []
 
 
 def test_requests_are_shown_until_they_are_resolved() -> None:
-    live = Live([permission("old")])
-    live.committed(committed(permission("p1"), is_open=True))
-    live.committed(committed(question("q1"), is_open=True))
+    live = OpenItems([permission("old")])
+    live.apply(committed(permission("p1"), is_open=True))
+    live.apply(committed(question("q1"), is_open=True))
     told = [(event.type, event.change) for event in shown(live)]
     assert told == [
         ("permission_request", "created"),
         ("permission_request", "created"),
         ("question_request", "created"),
     ]
-    live.committed(committed(resolution("old"), is_open=False))
-    live.committed(committed(resolution("q1"), is_open=False))
-    live.committed(committed(resolution("q1"), is_open=False))
+    live.apply(committed(resolution("old"), is_open=False))
+    live.apply(committed(resolution("q1"), is_open=False))
+    live.apply(committed(resolution("q1"), is_open=False))
     assert [event.payload for event in shown(live)] == [permission("p1")]
 
 
 def test_requests_come_before_messages() -> None:
-    live = Live([])
-    live.committed(committed(message(), is_open=True))
-    live.committed(committed(permission("p1"), is_open=True))
+    live = OpenItems([])
+    live.apply(committed(message(), is_open=True))
+    live.apply(committed(permission("p1"), is_open=True))
     assert [event.type for event in shown(live)] == ["permission_request", "message"]
 
 
 def test_a_reader_of_one_session_is_told_of_that_session_alone() -> None:
-    live = Live([permission("p1", "s1"), permission("p2", "s2")])
-    live.committed(committed(message(id="m1", session_id="s1"), is_open=True))
-    live.committed(committed(message(id="m2", session_id="s2"), is_open=True))
+    live = OpenItems([permission("p1", "s1"), permission("p2", "s2")])
+    live.apply(committed(message(id="m1", session_id="s1"), is_open=True))
+    live.apply(committed(message(id="m2", session_id="s2"), is_open=True))
     told = [event.payload for event in shown(live, "s2")]
     assert [getattr(payload, "id", "") for payload in told] == ["p2", "m2"]
     assert shown(live, "s3") == []
 
 
 def test_what_else_is_committed_changes_nothing() -> None:
-    live = Live([])
-    live.committed(Committed("w", 1, "session", "created", "s1", b""))
+    live = OpenItems([])
+    live.apply(Committed("w", 1, "session", "created", "s1", b""))
     assert shown(live) == []
 
 
@@ -178,18 +178,18 @@ HEADS = st.sampled_from(
 def test_a_snapshot_has_the_bytes_of_the_whole_message(
     finished: list[Part], open_heads: list[tuple[Part, list[str]]], model: str | None, max_bytes: int
 ) -> None:
-    live = Live([])
+    live = OpenItems([])
     begun = msgspec.structs.replace(message(*finished, id='"parts":[]'), model=model)
-    live.committed(committed(begun, is_open=True))
+    live.apply(committed(begun, is_open=True))
     whole: list[Part] = list(finished)
     for index, (head, texts) in enumerate(open_heads, len(finished)):
-        live.opened(begun.id, index, head)
+        live.open_part(begun.id, index, head)
         pieces = [text for text in texts if not isinstance(head, Image)]
         for text in pieces:
-            live.grown(delta(text, index, begun.id))
+            live.append_text(delta(text, index, begun.id))
         whole.append(with_text(head, "".join(pieces)))
     expected = frame("message", "updated", encode(msgspec.structs.replace(message(*whole, id=begun.id), model=model)))
-    chunks = list(chunks_of(live.frames(None), max_bytes))
+    chunks = list(split_chunks(live.frames(None), max_bytes))
     assert b"".join(chunks) == expected
     assert {len(chunk) for chunk in chunks[:-1]} <= {max_bytes}
     assert 0 < len(chunks[-1]) <= max_bytes
@@ -197,14 +197,14 @@ def test_a_snapshot_has_the_bytes_of_the_whole_message(
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_snapshot_stays_that_of_its_moment(ends: bool) -> None:
-    live = Live([])
-    live.committed(committed(message(), is_open=True))
-    live.opened("m1", 0, Text(""))
-    live.grown(delta("now"))
+    live = OpenItems([])
+    live.apply(committed(message(), is_open=True))
+    live.open_part("m1", 0, Text(""))
+    live.append_text(delta("now"))
     expected = bytes_of(live)
-    sending = chunks_of(live.frames(None), 1)
+    sending = split_chunks(live.frames(None), 1)
     sent = next(sending)
-    live.grown(delta(" and later"))
+    live.append_text(delta(" and later"))
     if ends:
-        live.committed(committed(message(Text("now and later"), Finish("end_turn")), is_open=False))
+        live.apply(committed(message(Text("now and later"), Finish("end_turn")), is_open=False))
     assert sent + b"".join(sending) == expected

@@ -19,8 +19,8 @@ from tests.support.reader import Reader
 class TestSlowReaders:
     async def test_one_that_fell_off_the_ring_reads_the_log_and_is_told_again_what_is_open(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        part = (await bench.message(desk)).open(Text(""))
+        turn_writer = await bench.start(session)
+        part = (await bench.message(turn_writer)).open(Text(""))
         part.write("one ")
         stream, reader = bench.stream(after=0), Reader()
         await read_until(reader, stream, "caught_up")
@@ -182,8 +182,8 @@ class TestLongSnapshots:
     ) -> None:
         """Also when each of them came at another moment."""
         monkeypatch.setattr(stream_module, "CHUNK_BYTES", 20_000)
-        desk = await bench.start(await bench.session())
-        message = await bench.message(desk)
+        turn_writer = await bench.start(await bench.session())
+        message = await bench.message(turn_writer)
         await message.add(Text("x" * 2_000_000))
         part = message.open(Text(""))
         for _ in range(2_000):
@@ -191,7 +191,7 @@ class TestLongSnapshots:
         request = QuestionRequest(
             id="", session_id="", run_id="", tool_call_id="c", questions=[{"question": "z" * 20_000}]
         )
-        await bench.store.ask(desk.claim, "question", message.id, request)
+        await bench.store.ask(turn_writer.claim, "question", message.id, request)
         streams = [bench.stream() for _ in range(20)]
         for stream in streams:
             await next_chunk(stream)

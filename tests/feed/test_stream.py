@@ -20,14 +20,14 @@ from tests.support.reader import LIMIT_S, Reader, split_frames
 class TestOrder:
     async def test_connected_log_open_things_caught_up_live(self, bench: Bench) -> None:
         session = await bench.session()
-        desk = await bench.start(session)
-        message = await bench.message(desk)
+        turn_writer = await bench.start(session)
+        message = await bench.message(turn_writer)
         part = message.open(Text(""))
         part.write("Hel")
         request = PermissionRequest(
             id="", session_id="", run_id="", tool_call_id="c", tool="t", action="a", description="d", params={}
         )
-        await bench.store.ask(desk.claim, "permission", message.id, request)
+        await bench.store.ask(turn_writer.claim, "permission", message.id, request)
         head = bench.feed.ring.head
 
         stream = bench.stream(after=0)
@@ -48,8 +48,8 @@ class TestOrder:
         assert seqs(live) == [head + 1]
 
     async def test_deltas_of_the_past_are_not_replayed(self, bench: Bench) -> None:
-        desk = await bench.start(await bench.session())
-        message = await bench.message(desk)
+        turn_writer = await bench.start(await bench.session())
+        message = await bench.message(turn_writer)
         message.open(Text("")).write("streamed")
         await message.finish("end_turn")
         events = await events_of(bench.stream(after=0), until="caught_up")
@@ -293,14 +293,14 @@ async def test_a_reader_cut_anywhere_has_the_same_story(
 
 async def play(bench: Bench, rng: random.Random, session_id: str, number: int) -> None:
     """A turn with a few messages; some end in the middle of a word."""
-    desk = await bench.start(session_id)
+    turn_writer = await bench.start(session_id)
     for _ in range(rng.randint(1, 3)):
-        message = await bench.message(desk)
+        message = await bench.message(turn_writer)
         part = message.open(Text(""))
         for word in range(rng.randint(1, 20)):
             part.write(f"{number}.{word}😀 ")
         if rng.random() < 0.3:
             break
         await message.finish("end_turn")
-    await desk.close()
-    await bench.store.finish(desk.claim, Outcome(rng.choice(("completed", "cancelled"))))
+    await turn_writer.close()
+    await bench.store.finish(turn_writer.claim, Outcome(rng.choice(("completed", "cancelled"))))

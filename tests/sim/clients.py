@@ -160,7 +160,7 @@ class Clients:
         call.target = self._message(call.session_id) if self._rng.random() < 0.3 else ""
         is_dry = self._rng.random() < 0.1
         self._world.dies_in_an_undo |= self._rng.random() < 0.2
-        self._call(call, lambda e, w: e.rewinder.undo(w, call.session_id, call.target or None, dry_run=is_dry))
+        self._call(call, lambda e, w: e.undos.undo(w, call.session_id, call.target or None, dry_run=is_dry))
 
     def _prompt_a_sub_agent(self, restoring: list[str]) -> None:
         """While the files of its parent are being restored: chance alone would hardly ever meet that."""
@@ -170,7 +170,7 @@ class Clients:
 
     def redo(self) -> None:
         call = Call("redo", self._session())
-        self._call(call, lambda e, w: e.rewinder.redo(w, call.session_id))
+        self._call(call, lambda e, w: e.undos.redo(w, call.session_id))
 
     def fork(self) -> None:
         call = Call("fork", self._session())
@@ -178,7 +178,7 @@ class Clients:
         has_files = self._rng.random() < 0.5
         self._call(
             call,
-            lambda e, w: e.rewinder.fork(w, call.session_id, call.target or None, with_files=has_files, force=True),
+            lambda e, w: e.undos.fork(w, call.session_id, call.target or None, with_files=has_files, force=True),
         )
 
     def _message(self, session_id: str) -> str:

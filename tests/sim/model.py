@@ -224,7 +224,7 @@ class Model:
                 assert known, f"{end.run_id} failed with what is not its own: {error}"
 
     def _text(self, message: Message) -> None:
-        """P12: what is written is a piece, from its beginning, of what the turn said; never lost, never doubled."""
+        """P12: what is written is a slice_of, from its beginning, of what the turn said; never lost, never doubled."""
         run = self.runs.get(message.run_id)
         if run is None or message.role != "assistant" or message.summary:
             return

@@ -13,12 +13,12 @@ from unittest.mock import patch
 import msgspec
 
 from kedge.engine.actors import Actors, SessionActor
-from kedge.engine.concurrency import Slot
+from kedge.engine.concurrency import TurnSlot
 from kedge.protocol.requests import Answer, AnswerReceipt, RequestKind
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Outcome, Started
 from kedge.store.sqlite import prompts, recovery, requests, rows, run_end, runs
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 
 @contextmanager
@@ -70,13 +70,13 @@ def idle_cancel_poisons_the_next_prompt() -> Generator[None]:
     poisoned: set[str] = set()
     cancel, accept = runs.cancel_session, runs.accept
 
-    def cancel_session(tx: Tx, workspace_id: str, session_id: str) -> list[str]:
+    def cancel_session(tx: Transaction, workspace_id: str, session_id: str) -> list[str]:
         cancelled = cancel(tx, workspace_id, session_id)
         if not cancelled:
             poisoned.add(session_id)
         return cancelled
 
-    def accept_poisoned(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
+    def accept_poisoned(tx: Transaction, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
         receipt = accept(tx, workspace_id, run_id, submission)
         if submission.session_id in poisoned:
             poisoned.discard(submission.session_id)
@@ -110,7 +110,7 @@ def cancelled_run_is_resumed_after_a_crash() -> Generator[None]:
 def run_ends_twice() -> Generator[None]:
     end_once = run_end._end
 
-    def end(tx: Tx, row: sqlite3.Row, *args: Any) -> None:
+    def end(tx: Transaction, row: sqlite3.Row, *args: Any) -> None:
         end_once(tx, row, *args)
         told = tx.events[-1]
         again = msgspec.json.encode(told.payload)
@@ -138,7 +138,7 @@ def queue_is_stranded_after_a_failure() -> Generator[None]:
             failed.add(self)
         await end(self, started, outcome)
 
-    async def turn_unless_failed(self: SessionActor, slot: Slot) -> bool:
+    async def turn_unless_failed(self: SessionActor, slot: TurnSlot) -> bool:
         return await turn(self, slot) and self not in failed
 
     with patch.object(SessionActor, "_end", end_and_note), patch.object(SessionActor, "_turn", turn_unless_failed):
@@ -147,7 +147,7 @@ def queue_is_stranded_after_a_failure() -> Generator[None]:
 
 @contextmanager
 def slot_is_never_given_back() -> Generator[None]:
-    with patch.object(Slot, "release", nothing):
+    with patch.object(TurnSlot, "release", nothing):
         yield
 
 
@@ -167,7 +167,7 @@ def interrupt_waits_in_the_queue() -> Generator[None]:
 def steer_joins_whatever_runs_also_after_its_cancel() -> Generator[None]:
     accept = runs.accept
 
-    def accept_and_join(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
+    def accept_and_join(tx: Transaction, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
         receipt = accept(tx, workspace_id, run_id, submission)
         if submission.on_busy == "steer" and not receipt.replayed:
             for row in runs.open_runs(tx.db, submission.session_id):
@@ -176,7 +176,7 @@ def steer_joins_whatever_runs_also_after_its_cancel() -> Generator[None]:
                         "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE run_id = ?",
                         *(row["run_id"], run_id),
                     )
-                    runs.tell_run(tx, workspace_id, run_id, "updated")
+                    runs.append_run_event(tx, workspace_id, run_id, "updated")
                     prompts.write_user_message(tx, rows.get_run(tx.db, workspace_id, run_id))
         return receipt
 
@@ -197,7 +197,7 @@ def another_prompt_under_the_same_name_is_a_replay() -> Generator[None]:
 def attempt_is_not_counted() -> Generator[None]:
     recover = recovery.recover
 
-    def recover_for_free(tx: Tx) -> None:
+    def recover_for_free(tx: Transaction) -> None:
         tx.execute("UPDATE runs SET suspended = 1 WHERE state = 'running'")
         recover(tx)
 
@@ -209,7 +209,7 @@ def attempt_is_not_counted() -> Generator[None]:
 def orderly_stop_counts_as_an_attempt() -> Generator[None]:
     suspend = recovery.suspend
 
-    def suspend_and_count(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
+    def suspend_and_count(tx: Transaction, workspace_id: str, run_id: str, epoch: int) -> None:
         suspend(tx, workspace_id, run_id, epoch)
         tx.execute("UPDATE runs SET suspended = 0 WHERE run_id = ?", run_id)
 
@@ -221,7 +221,9 @@ def orderly_stop_counts_as_an_attempt() -> Generator[None]:
 def answer_is_accepted_twice() -> Generator[None]:
     answer = requests.give_answer
 
-    def answer_again(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, given: Answer) -> AnswerReceipt:
+    def answer_again(
+        tx: Transaction, workspace_id: str, kind: RequestKind, request_id: str, given: Answer
+    ) -> AnswerReceipt:
         tx.execute("UPDATE requests SET answer = NULL WHERE id = ?", request_id)
         return answer(tx, workspace_id, kind, request_id, given)
 

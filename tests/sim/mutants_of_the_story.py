@@ -10,18 +10,18 @@ from unittest.mock import patch
 import msgspec
 
 from kedge.engine import turn_writer
-from kedge.engine.turn_writer import Desk
+from kedge.engine.turn_writer import TurnWriter
 from kedge.feed.feed import Feed, Feeds
-from kedge.feed.open_items import Live
+from kedge.feed.open_items import OpenItems
 from kedge.feed.ring import Ring
-from kedge.feed.stream import Reader
+from kedge.feed.stream import FeedReader
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Delta
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Claim, Committed, Draft
 from kedge.store.sqlite import messages, rows
 from kedge.store.sqlite.store import SqliteStore
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 from kedge.store.sqlite.writer import Job, Writer
 from tests.sim.mutants_of_runs import nothing
 
@@ -87,14 +87,14 @@ def gap_on_reconnect() -> Generator[None]:
 
 @contextmanager
 def gap_between_two_pages_of_the_log() -> Generator[None]:
-    page = Reader._page
+    page = FeedReader._page
 
-    async def page_and_one_more(self: Reader) -> bytes:
+    async def page_and_one_more(self: FeedReader) -> bytes:
         shown = await page(self)
         self.seq = min(self.seq + 1, self.feed.ring.head)
         return shown
 
-    with patch.object(Reader, "_page", page_and_one_more):
+    with patch.object(FeedReader, "_page", page_and_one_more):
         yield
 
 
@@ -111,11 +111,11 @@ def duplicate_on_reconnect() -> Generator[None]:
 
 @contextmanager
 def reset_is_not_told() -> Generator[None]:
-    def reset_in_silence(self: Reader, _: str) -> bytes:
+    def reset_in_silence(self: FeedReader, _: str) -> bytes:
         self.seq = self.feed.ring.head
         return b""
 
-    with patch.object(Reader, "_reset", reset_in_silence):
+    with patch.object(FeedReader, "_reset", reset_in_silence):
         yield
 
 
@@ -124,10 +124,10 @@ def reset_is_not_told() -> Generator[None]:
 
 @contextmanager
 def last_draft_is_lost() -> Generator[None]:
-    async def close_without_saving(self: Desk) -> None:
+    async def close_without_saving(self: TurnWriter) -> None:
         self.is_revoked = True
 
-    with patch.object(Desk, "close", close_without_saving):
+    with patch.object(TurnWriter, "close", close_without_saving):
         yield
 
 
@@ -135,7 +135,7 @@ def last_draft_is_lost() -> Generator[None]:
 def draft_is_doubled() -> Generator[None]:
     append = messages.append_drafts
 
-    def append_twice(tx: Tx, claim: Claim, drafts: list[Draft]) -> None:
+    def append_twice(tx: Transaction, claim: Claim, drafts: list[Draft]) -> None:
         append(tx, claim, drafts)
         append(tx, claim, drafts)
 
@@ -145,10 +145,10 @@ def draft_is_doubled() -> Generator[None]:
 
 @contextmanager
 def snapshot_lacks_the_newest_piece() -> Generator[None]:
-    grown = Live.grown
-    behind: dict[Live, Delta] = {}
+    grown = OpenItems.append_text
+    behind: dict[OpenItems, Delta] = {}
 
-    def grown_late(self: Live, delta: Delta) -> None:
+    def grown_late(self: OpenItems, delta: Delta) -> None:
         before = behind.pop(self, None)
         if (
             before is not None
@@ -158,7 +158,7 @@ def snapshot_lacks_the_newest_piece() -> Generator[None]:
             grown(self, before)
         behind[self] = delta
 
-    with patch.object(Live, "grown", grown_late):
+    with patch.object(OpenItems, "append_text", grown_late):
         yield
 
 
@@ -179,10 +179,10 @@ def offset_counts_utf16_units() -> Generator[None]:
 
 @contextmanager
 def turn_writes_on_after_its_cancel() -> Generator[None]:
-    def claimed_always(tx: Tx, claim: Claim, *, even_cancelled: bool = False) -> Any:
+    def claimed_always(tx: Transaction, claim: Claim, *, even_cancelled: bool = False) -> Any:
         return rows.get_run(tx.db, claim.workspace_id, claim.run_id)
 
-    with patch.object(Desk, "check", nothing), patch.object(messages, "claimed_run", claimed_always):
+    with patch.object(TurnWriter, "check_claim", nothing), patch.object(messages, "claimed_run", claimed_always):
         yield
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kedge.engine.files.undo import Rewinder
+from kedge.engine.files.undo import UndoManager
 from kedge.store.sqlite import forks, history, undos
 from tests.sim.mutants_of_runs import nothing, rewritten
 
@@ -24,7 +24,7 @@ def undo_hides_its_first_message_alone() -> Generator[None]:
 
 @contextmanager
 def undo_is_done_while_a_run_is_open() -> Generator[None]:
-    with patch.object(undos, "_check_idle", nothing), patch.object(Rewinder, "_check_idle", nothing_at_all):
+    with patch.object(undos, "_check_idle", nothing), patch.object(UndoManager, "_check_idle", nothing_at_all):
         yield
 
 
@@ -36,7 +36,7 @@ def a_sub_agent_is_prompted_while_its_parent_is_undone() -> Generator[None]:
 
 @contextmanager
 def undo_is_forgotten_at_a_crash() -> Generator[None]:
-    with patch.object(Rewinder, "recover", nothing_at_all):
+    with patch.object(UndoManager, "recover", nothing_at_all):
         yield
 
 

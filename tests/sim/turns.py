@@ -100,7 +100,7 @@ class SimTurn(ScriptedTurn):
         self._returned(ctx.run.run_id)
 
     async def summarize(self, ctx: TurnContext) -> None:
-        message = await ctx.message(model="scripted", summary=True)
+        message = await ctx.begin_message(model="scripted", summary=True)
         message.open(Text("")).write("in short")
         await self._pause_a_while()
         await message.finish("end_turn")
@@ -113,7 +113,7 @@ class SimTurn(ScriptedTurn):
         if verb != "say":
             await super()._step(ctx, verb, rest, call_id)
             return
-        message = await ctx.message(model="scripted")
+        message = await ctx.begin_message(model="scripted")
         if self._rng.random() < 0.3:
             thought = message.open(Reasoning(""))
             thought.write("hm")
@@ -121,8 +121,8 @@ class SimTurn(ScriptedTurn):
             if self._rng.random() < 0.5:
                 await thought.finish()
         text = message.open(Text(""))
-        for piece in self._pieces(rest):
-            text.write(piece)
+        for slice_of in self._pieces(rest):
+            text.write(slice_of)
             await self._pause_a_while()
         if self._rng.random() < 0.3:
             await text.finish()
@@ -134,7 +134,7 @@ class SimTurn(ScriptedTurn):
         if (verb, name) != ("tool", "brief"):
             await super()._call(ctx, verb, rest, message_id, call_id)
             return
-        tool = await ctx.tool(message_id, call_id, name)
+        tool = await ctx.begin_tool_result(message_id, call_id, name)
         try:
             async with asyncio.timeout(self._rng.choice((0, 0.002, 0.02, 0.5))):
                 end = await ctx.delegate(script.replace(" / ", "\n"))
@@ -154,7 +154,7 @@ class SimTurn(ScriptedTurn):
 
     async def _write_on(self, ctx: TurnContext) -> None:
         try:
-            message = await ctx.message()
+            message = await ctx.begin_message()
             await message.add(ToolCall("late", "late", "", True))
         except ClaimLost:
             return

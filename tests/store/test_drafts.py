@@ -109,7 +109,7 @@ async def test_an_answer_of_10000_deltas_is_stored_in_at_most_4_times_its_text(
     words = [f"word {number:05} of a long answer, and on it goes. " for number in range(10_000)]
 
     async def answer(ctx: TurnContext) -> None:
-        message = await ctx.message(model="test")
+        message = await ctx.begin_message(model="test")
         part = message.open(Text(""))
         for number, word in enumerate(words):
             part.write(word)

@@ -18,7 +18,7 @@ from kedge.store.port import Committed
 from kedge.store.sqlite import database
 from kedge.store.sqlite.checkpoints import Checkpoints
 from kedge.store.sqlite.store import SqliteStore
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 from tests.store.stores import Place, opened, place_in
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ async def test_a_transaction_that_fails_leaves_the_others_of_its_group(cranked: 
 async def test_what_a_failed_transaction_wrote_before_it_failed_is_gone(cranked: tuple[Place, HandCranked]) -> None:
     place, crank = cranked
 
-    def write_and_fail(tx: Tx) -> None:
+    def write_and_fail(tx: Transaction) -> None:
         tx.append("config_changed", "updated", place.workspace_id, "", b"{}", body=b"{}")
         tx.execute("UPDATE sessions SET title = 'half done'")
         raise ValueError("after two effects")

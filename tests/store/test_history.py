@@ -9,7 +9,7 @@ import pytest
 
 from kedge.protocol.messages import Finish, FinishReason, Message, Text, text_of
 from kedge.store.port import Claim, Outcome
-from kedge.store.sqlite.history import Histories, Known, read
+from kedge.store.sqlite.history import HistoryCache, Known, read
 from tests.store.stores import Place, opened
 
 
@@ -63,7 +63,7 @@ async def test_finished_messages_are_read_once(place: Place) -> None:
 
 
 def test_what_was_not_asked_about_for_longest_is_forgotten_first() -> None:
-    histories = Histories(max_bytes=100)
+    histories = HistoryCache(max_bytes=100)
     histories.keep("a", Known(1, 40))
     histories.keep("b", Known(2, 40))
     histories.keep("a", Known(3, 41))
@@ -72,7 +72,7 @@ def test_what_was_not_asked_about_for_longest_is_forgotten_first() -> None:
 
 
 def test_session_too_large_to_be_remembered_takes_nobody_elses_place() -> None:
-    histories = Histories(max_bytes=100)
+    histories = HistoryCache(max_bytes=100)
     histories.keep("a", Known(1, 40))
     histories.keep("huge", Known(5, 101))
     assert (histories.get("a").seq, histories.get("huge").seq) == (1, 0)

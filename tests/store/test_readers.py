@@ -1,4 +1,4 @@
-"""Readers and checkpoints beside the writer: neither waits for the other, and the log in front stays small."""
+"""ReaderPool and checkpoints beside the writer: neither waits for the other, and the log in front stays small."""
 
 from __future__ import annotations
 

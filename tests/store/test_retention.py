@@ -93,7 +93,7 @@ async def test_a_clock_that_was_set_back_makes_no_hole(place: Place, clock: Cloc
 
 
 async def test_more_than_a_bite_is_removed_in_bites(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "BITE", 7)
+    monkeypatch.setattr(retention, "BATCH_EVENTS", 7)
     for number in range(50):
         await place.accept(f"run-{number}")
     assert await place.store.retain(KEEP_NONE) == 51
@@ -173,9 +173,9 @@ async def test_a_session_that_is_not_deleted_keeps_its_content_for_ever(place: P
 
 @pytest.fixture
 def small_bites(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each transaction changed, when a bite is small."""
-    monkeypatch.setattr(retention, "BITE", 7)
-    monkeypatch.setattr(retention, "CONTENT_BITE", 3)
+    """How many rows each transaction changed, when a batch is small."""
+    monkeypatch.setattr(retention, "BATCH_EVENTS", 7)
+    monkeypatch.setattr(retention, "BATCH_ROWS", 3)
     changes: list[int] = []
     whole = Writer._savepoint
 

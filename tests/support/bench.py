@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from kedge.engine.message_writer import MessageWriter, ToolWriter
-from kedge.engine.turn_writer import Desk
+from kedge.engine.turn_writer import TurnWriter
 from kedge.feed.feed import ALL_RINGS_BYTES, Feed, Feeds
 from kedge.feed.ring import RING_BYTES
 from kedge.protocol.errors import StoreUnavailable
@@ -62,7 +62,7 @@ class Bench:
         self.store.on_commit = self.feeds.publish
         self.workspace_id = ""
         self._runs = 0
-        self._desks: list[Desk] = []
+        self._desks: list[TurnWriter] = []
 
     async def __aenter__(self) -> Bench:
         self.workspace_id = await self.workspace("/one")
@@ -70,8 +70,8 @@ class Bench:
 
     async def __aexit__(self, *_: object) -> None:
         self.store.failing = frozenset()
-        for desk in self._desks:
-            await desk.close()
+        for turn_writer in self._desks:
+            await turn_writer.close()
         self.feeds.close()
         await self.store.close()
 
@@ -97,24 +97,24 @@ class Bench:
         for _ in range(count):
             await self.store.change_session(self.workspace_id, session_id, SessionChange(title=title))
 
-    async def start(self, session_id: str, prompt: str = "p") -> Desk:
-        """A run that is accepted and started; whoever has its desk is its turn."""
+    async def start(self, session_id: str, prompt: str = "p") -> TurnWriter:
+        """A run that is accepted and started; whoever has its turn_writer is its turn."""
         self._runs += 1
         run_id = f"r{self._runs}"
         await self.store.accept(self.workspace_id, run_id, Submission(session_id=session_id, prompt=prompt))
         started = await self.store.start(self.workspace_id, session_id)
         assert started is not None
         assert started.run.run_id == run_id
-        desk = Desk(self.store, self.feed, started.claim)
-        self._desks.append(desk)
-        return desk
+        turn_writer = TurnWriter(self.store, self.feed, started.claim)
+        self._desks.append(turn_writer)
+        return turn_writer
 
-    async def message(self, desk: Desk) -> MessageWriter:
-        return MessageWriter(desk, await self.store.create_message(desk.claim, "assistant"))
+    async def message(self, turn_writer: TurnWriter) -> MessageWriter:
+        return MessageWriter(turn_writer, await self.store.create_message(turn_writer.claim, "assistant"))
 
-    async def tool(self, desk: Desk, message_id: str, call_id: str, name: str) -> ToolWriter:
-        raw = await self.store.create_message(desk.claim, "tool", call=(message_id, call_id, name))
-        return ToolWriter(desk, raw, ToolResult(call_id, name, "", False))
+    async def tool(self, turn_writer: TurnWriter, message_id: str, call_id: str, name: str) -> ToolWriter:
+        raw = await self.store.create_message(turn_writer.claim, "tool", call=(message_id, call_id, name))
+        return ToolWriter(turn_writer, raw, ToolResult(call_id, name, "", False))
 
     async def messages(self, session_id: str) -> list[Message]:
         return (await self.store.messages(self.workspace_id, session_id)).messages

@@ -35,13 +35,13 @@ class FileTurn:
 
     async def __call__(self, ctx: TurnContext) -> None:
         for deed in self._deeds.get(ctx.run.prompt, []):
-            message = await ctx.message(model="test/model")
+            message = await ctx.begin_message(model="test/model")
             if isinstance(deed, Write):
-                async with ctx.changing_file(deed.path, deed.data):
+                async with ctx.record_change(deed.path, deed.data):
                     deed.path.parent.mkdir(parents=True, exist_ok=True)
                     deed.path.write_bytes(deed.data)
             else:
-                async with ctx.watching_files(os.environ, MAX_BYTES):
+                async with ctx.watch_files(os.environ, MAX_BYTES):
                     deed()
             await message.finish("end_turn")
 

@@ -111,7 +111,7 @@ class Kedge:
         self._kind.crash(self.store)
         self.engine.is_stopping = True  # whatever still stirs starts nothing
         self.engine.feeds.close()
-        self.engine.keeper.versions.close()
+        self.engine.file_recorder.versions.close()
         await self._stop_watching()
         for _ in range(10):
             if not (left := asyncio.all_tasks() - {asyncio.current_task()}):

@@ -13,7 +13,7 @@ import msgspec
 from kedge.config.schema import Config
 from kedge.engine.processes import cgroups, process_groups
 from kedge.protocol.requests import Answer
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 from kedge.tools import registry
 from kedge.tools.port import Access, Output, RunAs, Tool
 from kedge.tools.process.jobs import Jobs
@@ -26,7 +26,7 @@ TOOLS: dict[str, Tool] = {tool.name: tool for tool in registry.TOOLS}
 class Group:
     """`kedge.tools.port.Process`, with the engine's hands."""
 
-    def __init__(self, hands: Hands, record: LeftProcess) -> None:
+    def __init__(self, hands: Hands, record: ProcessRecord) -> None:
         self.record = record
         self._hands = hands
 
@@ -75,8 +75,8 @@ class Hands:
         self.sees_images = True
         self.known_files: dict[str, str] = {}
         self.jobs = Jobs()
-        self.of_turn: list[LeftProcess] = []
-        self.kept: list[LeftProcess] = []
+        self.of_turn: list[ProcessRecord] = []
+        self.kept: list[ProcessRecord] = []
         self.term_s = 2.0
         self.written: list[str] = []
         self.wrote = asyncio.Event()

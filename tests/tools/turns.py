@@ -54,7 +54,7 @@ class TurnHands:
     def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AbstractAsyncContextManager[None]:
-        return self._ctx.changing_file(path, data, counts)
+        return self._ctx.record_change(path, data, counts)
 
     async def delegate(self, prompt: str, title: str) -> str:
         raise NotImplementedError
@@ -70,10 +70,10 @@ class BashTurn:
         if ctx.run.attempt > 1:
             return  # what was begun before a crash is not repeated
         for number, line in enumerate(ctx.run.prompt.splitlines()):
-            message = await ctx.message(model="none")
+            message = await ctx.begin_message(model="none")
             message.open(ToolCall(f"call-{number}", "bash", "", False))
             await message.finish("tool_use")
-            writer = await ctx.tool(message.id, f"call-{number}", "bash")
+            writer = await ctx.begin_tool_result(message.id, f"call-{number}", "bash")
             params = BashParams(command=line.removeprefix("&"), run_in_background=line.startswith("&"))
             output = await BASH.run(TurnHands(ctx, self._jobs, writer, self._scratch, self._sandbox), params)
             await writer.finish(output.content, metadata=output.metadata)

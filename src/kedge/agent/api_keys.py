@@ -59,9 +59,9 @@ class TurnKeys:
         if self._ctx.run.permissions != "ask" or not limit_s or find_provider(refused.provider, self._config) is None:
             return None
         count = self._known(refused.provider)
-        await self._ctx.tell(_asking(refused.provider, error, limit_s))
+        await self._ctx.append_event(_asking(refused.provider, error, limit_s))
         key: str | None = None
-        async with self._ctx.waiting():
+        async with self._ctx.lend_slot():
             try:
                 async with asyncio.timeout(limit_s):
                     key = await self._credentials.login_after(refused.provider, count)

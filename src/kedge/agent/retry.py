@@ -98,6 +98,6 @@ class Attempts:
 
     async def _tell(self, error: ModelError, delay_s: float) -> None:
         details = {"attempt": self._failures + 1, "of": self._retry.attempts, "delay_s": round(delay_s, 3)}
-        await self._ctx.tell(
+        await self._ctx.append_event(
             AgentEvent(type="retry", run_id="", session_id="", error=error.text, code=error.code, details=details)
         )

@@ -29,7 +29,7 @@ class ShellTurn:
         self._environ = environ
 
     async def __call__(self, ctx: TurnContext) -> None:
-        writer = ctx.command()
+        writer = ctx.begin_command()
         if writer is None:
             raise TurnFailed(
                 "the server stopped while this command was running; it may have had effects, and was not repeated",
@@ -44,7 +44,7 @@ class ShellTurn:
             sees_images=False,
         )
         try:
-            async with ctx.watching_files(place.env, place.config.files.max_bytes):
+            async with ctx.watch_files(place.env, place.config.files.max_bytes):
                 output, code = await bash.attended(CallContext(ctx, place, "", writer, None), ctx.run.prompt)
         except ToolError as error:
             output, code = error.text, _NOT_STARTED

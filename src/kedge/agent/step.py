@@ -67,7 +67,7 @@ class Steps:
         await answer.finish(self._used(answer, request), _TOLD.get(answer.reason))
 
     async def _begun(self) -> Answer:
-        return Answer(await self._ctx.message(model=self.endpoint.name))
+        return Answer(await self._ctx.begin_message(model=self.endpoint.name))
 
     async def _attempt(self, answer: Answer, request: StepRequest) -> None:
         async with contextlib.aclosing(self._models.stream(self.endpoint, request)) as groups:

@@ -112,7 +112,7 @@ async def summarise(
             "context_too_long",
         )
     details = {"why": why, "messages": len(request.history)}
-    await ctx.tell(AgentEvent(type="summarize", run_id="", session_id="", message=_WHY[why], details=details))
+    await ctx.append_event(AgentEvent(type="summarize", run_id="", session_id="", message=_WHY[why], details=details))
     writing = _Writing(ctx, models, prepared, Attempts(ctx, retry or Retry(), prepared.keys))
     for asked in _tries(request, prepared.endpoint.info, is_whole_refused=why == "refused"):
         if await writing.wrote(asked):
@@ -134,7 +134,7 @@ class _Writing:
     async def wrote(self, request: StepRequest) -> bool:
         """Whether this request brought a summary; False: less to read may. Faults that pass are waited out."""
         while True:
-            message = await self._ctx.message(model=self._endpoint.name, summary=True)
+            message = await self._ctx.begin_message(model=self._endpoint.name, summary=True)
             answer = Answer(message)
             has_text = False
             try:

@@ -87,7 +87,7 @@ class Titles:
         text = "".join(pieces)
         with contextlib.suppress(ClaimLost):  # the run has ended: its sum stands
             chars = len(request.system) + len(asked)
-            await ctx.count(usage_of(report, endpoint.info, chars, len(text)))
+            await ctx.add_usage(usage_of(report, endpoint.info, chars, len(text)))
         return text
 
 

@@ -103,7 +103,7 @@ class Calls:
 
     async def _work(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> None:
         ready = await self._ready(message_id, call, is_cut_off=is_cut_off)
-        writer = await self._ctx.tool(message_id, call.id, call.name)
+        writer = await self._ctx.begin_tool_result(message_id, call.id, call.name)
         if isinstance(ready, _Ready):
             context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
             context.may_run_unsandboxed = ready.leave.may_run_unsandboxed
@@ -119,7 +119,7 @@ class Calls:
         if ready.leave.changes_nothing or ready.tool.facts.changes != "anything":
             return await ready.tool.run(context, ready.params)
         env, max_bytes = self._place.env, self._place.config.files.max_bytes
-        async with self._ctx.watching_files(env, max_bytes):
+        async with self._ctx.watch_files(env, max_bytes):
             return await ready.tool.run(context, ready.params)
 
     async def _ready(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _Ready | Output:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kedge.agent.tool_results import MAX_SHOWN_CHARS
 from kedge.config.paths import ConfigPaths
 from kedge.config.schema import Config
-from kedge.engine.files.recorder import NotKept
+from kedge.engine.files.recorder import NotRecorded
 from kedge.engine.message_writer import ShellWriter, ToolWriter
 from kedge.engine.turn import TurnContext
 from kedge.files.safe_open import remove_tree
@@ -102,9 +102,9 @@ class CallContext:
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AsyncGenerator[None]:
         try:
-            async with self._ctx.changing_file(path, data, counts):
+            async with self._ctx.record_change(path, data, counts):
                 yield
-        except NotKept as error:
+        except NotRecorded as error:
             raise ToolError(f"Nothing was written: what was there before could not be kept ({error}).") from error
 
     async def delegate(self, prompt: str, title: str) -> str:

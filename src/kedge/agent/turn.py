@@ -158,7 +158,7 @@ class _Turn:
 
     async def _tell_of_empty_answer(self) -> None:
         details = {"attempt": MAX_EMPTY_ANSWERS, "of": MAX_EMPTY_ANSWERS, "delay_s": 0.0}
-        await self._ctx.tell(
+        await self._ctx.append_event(
             AgentEvent(
                 type="retry",
                 run_id="",

@@ -70,7 +70,9 @@ class TurnModels:
         return selection
 
     async def _notify(self, message: str, details: dict[str, Any]) -> None:
-        await self._ctx.tell(AgentEvent(type="notice", run_id="", session_id="", message=message, details=details))
+        await self._ctx.append_event(
+            AgentEvent(type="notice", run_id="", session_id="", message=message, details=details)
+        )
 
 
 def choose_effort(endpoint: Endpoint, config: Config, effort: Effort | None = None) -> Effort | None:

@@ -7,11 +7,11 @@ import logging
 from typing import TYPE_CHECKING, Literal
 
 from kedge import failpoints
-from kedge.engine.concurrency import Slot, persist, wait_for_end
+from kedge.engine.concurrency import TurnSlot, retry_store, wait_for_end
 from kedge.engine.errors import TurnFailed
 from kedge.engine.processes import process_groups
 from kedge.engine.turn import Turn, TurnContext
-from kedge.engine.turn_writer import Desk
+from kedge.engine.turn_writer import TurnWriter
 from kedge.protocol.errors import KedgeError
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Outcome, Started
@@ -125,15 +125,15 @@ class SessionActor:
             self._has_news = False
             async with self._engine.slots.take(is_counted=not self.is_child) as slot:
                 while self._may_start and await self._turn(slot):
-                    await slot.acquire()  # a turn that was cancelled while it lent its slot left without it
+                    await slot.acquire()  # a turn that was cancelled while it lend its slot left without it
 
     @property
     def _may_start(self) -> bool:
         """While the server stops, only sub-agents of turns that are still at work begin something."""
         return not self._is_leaving and (self.is_child or not self._engine.is_stopping)
 
-    async def _turn(self, slot: Slot) -> bool:
-        started = await persist(lambda: self._engine.store.start(self.workspace_id, self.session_id))
+    async def _turn(self, slot: TurnSlot) -> bool:
+        started = await retry_store(lambda: self._engine.store.start(self.workspace_id, self.session_id))
         if started is None:
             return False
         failpoints.hit("turn.begin")
@@ -153,10 +153,10 @@ class SessionActor:
             self._over.set_result(None)
         return True
 
-    async def _work_on(self, started: Started, slot: Slot, stop: asyncio.Future[Stop]) -> None:
+    async def _work_on(self, started: Started, slot: TurnSlot, stop: asyncio.Future[Stop]) -> None:
         engine, claim = self._engine, started.claim
-        desk = Desk(engine.store, engine.feed(claim.workspace_id), claim)
-        ctx = TurnContext(engine, started, desk, slot, engine.env_of(claim.workspace_id, claim.run_id))
+        turn_writer = TurnWriter(engine.store, engine.feed(claim.workspace_id), claim)
+        ctx = TurnContext(engine, started, turn_writer, slot, engine.env_of(claim.workspace_id, claim.run_id))
         task = asyncio.create_task(_contained(engine.turns.get(started.run.kind), ctx))
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,23 +165,23 @@ class SessionActor:
             raise
         is_over = task.done() and not task.cancelled() and task.result().state != "cancelled"
         try:
-            survivors = await self._wind_down(task, ctx, desk)
+            survivors = await self._wind_down(task, ctx, turn_writer)
         except Exception:
             log.exception("the turn of run %s could not be wound down", claim.run_id)
             survivors = []  # whatever our own mistake was, the run must end
         failpoints.hit("turn.stopped")
         if not (stop.done() and stop.result() == "shutdown"):  # else the next server looks into it
-            await engine.keeper.release(claim.workspace_id, claim.run_id)
+            await engine.file_recorder.release(claim.workspace_id, claim.run_id)
         if is_over:
             await self._end(started, task.result())
         elif stop.done() and stop.result() == "shutdown":
-            await persist(lambda: engine.store.suspend(claim))
+            await retry_store(lambda: engine.store.suspend(claim))
         else:
             await self._end(started, Outcome("cancelled", survivors=tuple(survivors)))
 
-    async def _wind_down(self, task: asyncio.Task[Outcome], ctx: TurnContext, desk: Desk) -> list[str]:
+    async def _wind_down(self, task: asyncio.Task[Outcome], ctx: TurnContext, turn_writer: TurnWriter) -> list[str]:
         """Take the turn's right to write, stop it and its processes, and go on in time whatever they do (P6)."""
-        desk.is_revoked = True
+        turn_writer.is_revoked = True
         term_s, kill_s = self._engine.term_s, self._engine.kill_s
         task.cancel()
         survivors, _, _ = await asyncio.gather(
@@ -189,22 +189,22 @@ class SessionActor:
             asyncio.wait({task}, timeout=term_s + kill_s),
             self._engine.actors.end_sub_agents(self.workspace_id, ctx.run.run_id, term_s + kill_s),
         )
-        self._engine.persons_groups.difference_update(ctx.groups)
+        self._engine.user_groups.difference_update(ctx.groups)
         if not task.done():
             log.warning("the turn of run %s ignores its cancellation and was left behind", ctx.run.run_id)
             self._engine.tasks.adopt(task)  # it can write nothing any more
-        await persist(desk.close)
+        await retry_store(turn_writer.close)
         return survivors
 
     async def _end(self, started: Started, outcome: Outcome) -> None:
         store, claim = self._engine.store, started.claim
         try:
-            await persist(lambda: store.finish(claim, outcome))
+            await retry_store(lambda: store.finish(claim, outcome))
         except Exception:
             # A session must never stay busy because of our own mistake: the plainest end is tried.
             log.exception("the end of run %s could not be written", claim.run_id)
             plain = Outcome("failed", "internal error: the end could not be written", "internal")
-            await persist(lambda: store.finish(claim, plain))
+            await retry_store(lambda: store.finish(claim, plain))
 
 
 async def _contained(turn: Turn | None, ctx: TurnContext) -> Outcome:

@@ -38,22 +38,22 @@ class Waiters(Generic[K, V]):
             if not waiting:
                 self._waiting.pop(key, None)
 
-    def tell(self, key: K, value: V) -> None:
+    def resolve(self, key: K, value: V) -> None:
         for future in self._waiting.pop(key, ()):
             if not future.done():
                 future.set_result(value)
 
 
-class Slots:
+class TurnSlots:
     """How many turns may work at once. One that waits for a person lends its slot to another."""
 
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
 
     @asynccontextmanager
-    async def take(self, *, is_counted: bool) -> AsyncGenerator[Slot]:
+    async def take(self, *, is_counted: bool) -> AsyncGenerator[TurnSlot]:
         """Sub-agents are not counted: they work while their parent waits, and would wait for it forever."""
-        slot = Slot(self._free, is_counted)
+        slot = TurnSlot(self._free, is_counted)
         await slot.acquire()
         try:
             yield slot
@@ -61,7 +61,7 @@ class Slots:
             slot.release()
 
 
-class Slot:
+class TurnSlot:
     def __init__(self, free: asyncio.Semaphore, is_counted: bool) -> None:
         self._free = free
         self._is_counted = is_counted
@@ -81,7 +81,7 @@ class Slot:
             self._free.release()
 
     @asynccontextmanager
-    async def lent(self) -> AsyncGenerator[None]:
+    async def lend(self) -> AsyncGenerator[None]:
         """Give the slot away while waiting. A turn that is cancelled meanwhile does not queue for it again."""
         self.release()
         yield
@@ -135,7 +135,7 @@ RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 2.0
 
 
-async def persist(write: Callable[[], Awaitable[T]]) -> T:
+async def retry_store(write: Callable[[], Awaitable[T]]) -> T:
     """Do it until the store takes it. `StoreUnavailable` means that nothing was written, so nothing is done twice."""
     delay_s = RETRY_FIRST_S
     while True:
@@ -147,7 +147,7 @@ async def persist(write: Callable[[], Awaitable[T]]) -> T:
             delay_s = min(delay_s * 2, RETRY_MOST_S)
 
 
-async def aside(work: Callable[[], T]) -> T:
+async def run_in_own_thread(work: Callable[[], T]) -> T:
     """Whoever is cancelled leaves it to itself: it goes on to its end, which nobody hears of."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[T] = loop.create_future()
@@ -165,5 +165,5 @@ async def aside(work: Callable[[], T]) -> T:
         else:
             tell(lambda: told.set_result(result))
 
-    threading.Thread(target=run, name="aside", daemon=True).start()
+    threading.Thread(target=run, name="run_in_own_thread", daemon=True).start()
     return await told

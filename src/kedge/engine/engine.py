@@ -14,11 +14,11 @@ from pathlib import Path
 
 from kedge import failpoints
 from kedge.engine.actors import Actors
-from kedge.engine.concurrency import Slots, Tasks, Waiters, persist
-from kedge.engine.files.recorder import Keeper
-from kedge.engine.files.undo import Rewinder
+from kedge.engine.concurrency import Tasks, TurnSlots, Waiters, retry_store
+from kedge.engine.files.recorder import FileRecorder
+from kedge.engine.files.undo import UndoManager
 from kedge.engine.processes import lineage, process_groups
-from kedge.engine.processes.registry import KeptGroups
+from kedge.engine.processes.registry import BackgroundGroups
 from kedge.engine.turn import Turn
 from kedge.engine.validation import check_env, check_submission, checked_change, checked_title, resolved_directory
 from kedge.feed.feed import Feed, Feeds
@@ -28,7 +28,7 @@ from kedge.protocol.errors import KedgeError, NotFound, ShuttingDown
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionChange, Workspace
-from kedge.store.port import Committed, LeftProcess, OnCommit, Retention, Store
+from kedge.store.port import Committed, OnCommit, ProcessRecord, Retention, Store
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Engine:
         self.store = store
         self.turns = turns
         self.feeds = Feeds(store)
-        self.slots = Slots(max_turns)
+        self.slots = TurnSlots(max_turns)
         self.answers: Waiters[str, Answer] = Waiters()
         self.is_stopping = False  # nothing more is accepted
         self.term_s = term_s
@@ -67,10 +67,12 @@ class Engine:
         self.tasks = Tasks()
         self._accepting = Tasks()  # their callers are told what came of it, also by a server that stops (P1)
         self.actors = Actors(self)
-        self.kept = KeptGroups()
-        self.persons_groups: set[LeftProcess] = set()  # of commands that a person typed; each leads a session
-        self.keeper = Keeper(store, versions or Versions(None), self.root_of, self.tasks, self.kept)
-        self.rewinder = Rewinder(self)
+        self.background_groups = BackgroundGroups()
+        self.user_groups: set[ProcessRecord] = set()  # of commands that a person typed; each leads a session
+        self.file_recorder = FileRecorder(
+            store, versions or Versions(None), self.root_of, self.tasks, self.background_groups
+        )
+        self.undos = UndoManager(self)
         self._observe = observe
         self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
         self._env: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -85,12 +87,12 @@ class Engine:
             log.warning("left behind by an earlier server, and cannot be ended: %s", ", ".join(survivors))
         failpoints.hit("start.processes_ended")
         await self.store.recover()
-        await self.rewinder.recover()
+        await self.undos.recover()
         for workspace_id, session_id in await self.store.unfinished_deletes():
             await self.store.end_delete_session(workspace_id, session_id)
         for workspace_id, session_id in await self.store.open_sessions():
             self.actors.wake(workspace_id, session_id, is_child=False)
-        self.tasks.own(self.keeper.settle_all())
+        self.tasks.own(self.file_recorder.settle_all())
         self.tasks.own(self._keep_retention())
 
     async def shutdown(self, grace_s: float = SHUTDOWN_S) -> None:
@@ -109,27 +111,27 @@ class Engine:
             return
         self._hurry = asyncio.get_running_loop().create_future()
         self.is_stopping = True
-        if (working := {*self.actors.tasks, *self.rewinder.at_work}) and grace_s > 0:
+        if (working := {*self.actors.tasks, *self.undos.at_work}) and grace_s > 0:
             ended = asyncio.ensure_future(asyncio.wait(working))
             await asyncio.wait({ended, self._hurry}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
         await asyncio.gather(
             self.actors.leave(patience_s=self.term_s + self.kill_s + LEAVE_S),
-            self.kept.end(self.term_s, self.kill_s),
+            self.background_groups.end(self.term_s, self.kill_s),
         )
         await self._accepting.finish(patience_s=LEAVE_S)
         await self.tasks.end(patience_s=LEAVE_S)
         self.feeds.close()
-        self.keeper.versions.close()
+        self.file_recorder.versions.close()
 
     def is_agents_process(self, pid: int, pidfd: int | None) -> bool:
         """Whether something that the agent runs, and no person, is that process; in doubt, yes."""
-        return lineage.is_agents(pid, pidfd, {group.pgid for group in self.persons_groups})
+        return lineage.is_agents(pid, pidfd, {group.pgid for group in self.user_groups})
 
     @property
     def is_idle(self) -> bool:
         """Whether no run is open, nothing that one started is still at work, and none is being undone."""
-        return not self.actors and not self.kept and not self.rewinder.at_work
+        return not self.actors and not self.background_groups and not self.undos.at_work
 
     # workspaces and sessions
 
@@ -254,7 +256,7 @@ class Engine:
 
     async def _cancel_if_there(self, workspace_id: str, run_id: str) -> None:
         with contextlib.suppress(NotFound):
-            await persist(lambda: self.store.cancel_run(workspace_id, run_id))
+            await retry_store(lambda: self.store.cancel_run(workspace_id, run_id))
 
     async def _accept_with_env(
         self, workspace_id: str, run_id: str, submission: Submission, env: Mapping[str, str]
@@ -283,19 +285,19 @@ class Engine:
     async def _delete_workspace(self, workspace_id: str) -> None:
         await self.store.delete_workspace(workspace_id)
         self.feeds.remove(workspace_id)
-        await self.kept.end(self.term_s, self.kill_s, workspace_id)
+        await self.background_groups.end(self.term_s, self.kill_s, workspace_id)
 
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):
-            await persist(partial(self.wait_end, workspace_id, run_id))
-        await self.rewinder.wait_for_all()  # an undo of this session is finished first: its row goes with the session
-        await persist(lambda: self.store.end_delete_session(workspace_id, session_id))
+            await retry_store(partial(self.wait_end, workspace_id, run_id))
+        await self.undos.wait_for_all()  # an undo of this session is finished first: its row goes with the session
+        await retry_store(lambda: self.store.end_delete_session(workspace_id, session_id))
 
     async def _keep_retention(self) -> None:
         while True:
             try:
                 await self.store.retain(self.retention)
-                await self.keeper.sweeper.sweep()
+                await self.file_recorder.pruner.prune()
             except KedgeError as error:
                 log.warning("retention: %s", error.message)
             await asyncio.sleep(RETENTION_EVERY_S)
@@ -313,7 +315,7 @@ class Engine:
                 case RunEnd() as end:
                     self._run_ended(event.workspace_id, end)
                 case RequestResolution() as told:
-                    self.answers.tell(told.id, Answer(action=told.action, by=told.by, answers=told.answers))
+                    self.answers.resolve(told.id, Answer(action=told.action, by=told.by, answers=told.answers))
                 case _:
                     pass
 
@@ -326,5 +328,5 @@ class Engine:
     def _run_ended(self, workspace_id: str, end: RunEnd) -> None:
         key = (workspace_id, end.run_id)
         self._env.pop(key, None)
-        self._ends.tell(key, end)
+        self._ends.resolve(key, end)
         self.actors.stop_run(end.session_id, end.run_id)  # if it was ended from elsewhere, with its parent

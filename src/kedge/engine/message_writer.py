@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kedge.engine.concurrency import persist
-from kedge.engine.turn_writer import Desk
+from kedge.engine.concurrency import retry_store
+from kedge.engine.turn_writer import TurnWriter
 from kedge.protocol.messages import (
     Delta,
     DeltaKind,
@@ -33,9 +33,11 @@ from kedge.store.port import Draft
 class PartWriter:
     """One part being streamed. `write` shows text at once; `finish` says what the part is, for good."""
 
-    def __init__(self, desk: Desk, message: RawMessage, index: int, head: Part, commit: Callable[[], Any]) -> None:
+    def __init__(
+        self, turn_writer: TurnWriter, message: RawMessage, index: int, head: Part, commit: Callable[[], Any]
+    ) -> None:
         self.final: Part | None = None
-        self._desk = desk
+        self._desk = turn_writer
         self._message = message
         self._index = index
         self._head = head
@@ -44,9 +46,9 @@ class PartWriter:
         self._pieces: list[str] = []
         self._length = 0
         self._half = ""  # a high surrogate that waits for its other half
-        desk.check()
-        desk.feed.open_part(message.id, index, head)
-        desk.keep(Draft(message.id, index, self._kind, "", head))
+        turn_writer.check_claim()
+        turn_writer.feed.open_part(message.id, index, head)
+        turn_writer.add_draft(Draft(message.id, index, self._kind, "", head))
 
     @property
     def text(self) -> str:
@@ -70,17 +72,17 @@ class PartWriter:
         return self.final
 
     async def finish(self, final: Part | None = None) -> None:
-        self._desk.check()
+        self._desk.check_claim()
         self.complete(final)
         await self._commit()
 
     def _show(self, text: str) -> None:
-        self._desk.check()
+        self._desk.check_claim()
         if not text:
             return
         ids = (self._message.id, self._message.session_id, self._message.run_id)
         self._desk.feed.publish_delta(Delta(*ids, self._index, self._kind, self._length, text))
-        self._desk.keep(Draft(self._message.id, self._index, self._kind, text))
+        self._desk.add_draft(Draft(self._message.id, self._index, self._kind, text))
         self._pieces.append(text)
         self._length += len(text)
 
@@ -96,9 +98,9 @@ class PartWriter:
 class MessageWriter:
     """A message being written; its parts only grow, and each is committed when it and all before it are finished."""
 
-    def __init__(self, desk: Desk, message: RawMessage) -> None:
+    def __init__(self, turn_writer: TurnWriter, message: RawMessage) -> None:
         self.id = message.id
-        self._desk = desk
+        self._desk = turn_writer
         self._message = message
         self._parts: list[PartWriter] = []
         self._committed = 0
@@ -123,7 +125,7 @@ class MessageWriter:
     ) -> None:
         """End the message; its open parts and its finish are one event."""
         async with self._one_by_one:
-            self._desk.check()
+            self._desk.check_claim()
             last = [part.complete() for part in self._parts[self._committed :]]
             await self._commit([*last, Finish(reason, message, details, usage)], usage)
 
@@ -140,18 +142,18 @@ class MessageWriter:
     async def _commit(self, parts: list[Part], usage: Usage | None) -> None:
         first = self._committed
         self._committed += len(parts)  # also if nobody waits for the commit to its end: it happens all the same
-        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage))
-        self._desk.forget(self.id, self._committed)  # not before: what could not be stored is still a draft
+        await retry_store(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage))
+        self._desk.drop_drafts(self.id, self._committed)  # not before: what could not be stored is still a draft
 
 
 class _OutputWriter:
     """A message of one streamed part: it is there from the first moment, and its output can be watched."""
 
-    def __init__(self, desk: Desk, message: RawMessage, head: Part) -> None:
+    def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: Part) -> None:
         self.id = message.id
-        self._desk = desk
+        self._desk = turn_writer
         self._beside: tuple[Part, ...] = ()  # what comes with the part, in the same event
-        self._part = PartWriter(desk, message, 0, head, self._commit)
+        self._part = PartWriter(turn_writer, message, 0, head, self._commit)
 
     def write(self, text: str) -> None:
         self._part.write(text)
@@ -159,15 +161,15 @@ class _OutputWriter:
     async def _commit(self) -> None:
         assert self._part.final is not None
         parts = [self._part.final, *self._beside]
-        await persist(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, parts))
-        self._desk.forget(self.id, 1)
+        await retry_store(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, parts))
+        self._desk.drop_drafts(self.id, 1)
 
 
 class ToolWriter(_OutputWriter):
     """The result of one tool call."""
 
-    def __init__(self, desk: Desk, message: RawMessage, head: ToolResult) -> None:
-        super().__init__(desk, message, head)
+    def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: ToolResult) -> None:
+        super().__init__(turn_writer, message, head)
         self._head = head
 
     async def finish(
@@ -187,8 +189,8 @@ class ToolWriter(_OutputWriter):
 class ShellWriter(_OutputWriter):
     """A person's own command, from its run's start on."""
 
-    def __init__(self, desk: Desk, message: RawMessage, head: ShellCommand) -> None:
-        super().__init__(desk, message, head)
+    def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: ShellCommand) -> None:
+        super().__init__(turn_writer, message, head)
         self._head = head
 
     async def finish(self, output: str, exit_code: int) -> None:

@@ -73,7 +73,7 @@ class ScriptedTurn:
                 await self._act(ctx, verb, rest)
 
     async def _step(self, ctx: TurnContext, verb: str, rest: str, call_id: str) -> None:
-        message = await ctx.message(model="scripted")
+        message = await ctx.begin_message(model="scripted")
         if verb == "say":
             await self._say(message, rest)
             return
@@ -107,25 +107,25 @@ class ScriptedTurn:
                     message_id, call_id, tool=name, action="run", description=f"run {name}", params={"output": output}
                 )
                 is_allowed = answer.action != "deny"
-                tool = await ctx.tool(message_id, call_id, name)
+                tool = await ctx.begin_tool_result(message_id, call_id, name)
                 await tool.finish(output if is_allowed else "refused", is_error=not is_allowed)
             case "question":
                 answer = await ctx.ask_question(message_id, call_id, [{"question": rest}])
-                tool = await ctx.tool(message_id, call_id, verb)
+                tool = await ctx.begin_tool_result(message_id, call_id, verb)
                 await tool.finish(f"{answer.action}: {answer.answers}")
             case "process":
-                tool = await ctx.tool(message_id, call_id, verb)
+                tool = await ctx.begin_tool_result(message_id, call_id, verb)
                 process = await asyncio.create_subprocess_shell(rest, start_new_session=True)
                 group = await ctx.process_started(process.pid)
                 code = await process.wait()
                 await group.forget()
                 await tool.finish(f"exit {code}", is_error=code != 0)
             case "delegate":
-                tool = await ctx.tool(message_id, call_id, verb)
+                tool = await ctx.begin_tool_result(message_id, call_id, verb)
                 end = await ctx.delegate(rest.replace(" / ", "\n"), title="sub-agent")
                 await tool.finish(end.text or end.error or "cancelled", is_error=bool(end.error or end.cancelled))
             case _:
-                tool = await ctx.tool(message_id, call_id, name)
+                tool = await ctx.begin_tool_result(message_id, call_id, name)
                 for word in output.split(" "):
                     tool.write(f"{word} ")
                     await self._pause()
@@ -136,14 +136,16 @@ class ScriptedTurn:
     async def _act(self, ctx: TurnContext, verb: str, rest: str) -> None:
         match verb:
             case "retry":
-                message = await ctx.message(model="scripted")
+                message = await ctx.begin_message(model="scripted")
                 message.open(Text("")).write(rest)
                 await message.finish("interrupted")
-                await ctx.tell(AgentEvent(type="retry", run_id="", session_id="", error="the stream was dropped"))
+                await ctx.append_event(
+                    AgentEvent(type="retry", run_id="", session_id="", error="the stream was dropped")
+                )
             case "summarize":
-                await self._say(await ctx.message(model="scripted", summary=True), rest)
+                await self._say(await ctx.begin_message(model="scripted", summary=True), rest)
             case "use":
-                await ctx.count(Usage(output_tokens=int(rest)))
+                await ctx.add_usage(Usage(output_tokens=int(rest)))
             case "wait":
                 await self._gates.wait(rest)
             case "sleep":

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from kedge.engine.concurrency import Slot, persist
+from kedge.engine.concurrency import TurnSlot, retry_store
 from kedge.engine.files.recorder import Author
 from kedge.engine.message_writer import MessageWriter, ShellWriter, ToolWriter
 from kedge.engine.processes import process_groups
 from kedge.engine.processes.registry import ProcessGroup
-from kedge.engine.turn_writer import Desk
+from kedge.engine.turn_writer import TurnWriter
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage
 from kedge.protocol.sessions import SessionDetails
 from kedge.store.errors import ClaimLost
-from kedge.store.port import LeftProcess, Started
+from kedge.store.port import ProcessRecord, Started
 
 if TYPE_CHECKING:
     from kedge.engine.engine import Engine
@@ -39,52 +39,54 @@ class Turn(Protocol):
 class TurnContext:
     """One turn's hands: its run, its history, and every way to write."""
 
-    def __init__(self, engine: Engine, started: Started, desk: Desk, slot: Slot, env: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, engine: Engine, started: Started, turn_writer: TurnWriter, slot: TurnSlot, env: Mapping[str, str] | None
+    ) -> None:
         self.run: Run = started.run
         self.joined: list[Run] = list(started.joined)
         self.options: RunOptions = started.options
         self.model = started.model  # None: what is configured
         self.effort: Effort | None = started.effort
         self.workspace_id = started.claim.workspace_id
-        self.directory = Path(desk.feed.path)
+        self.directory = Path(turn_writer.feed.path)
         self.env = env
-        self.groups: set[LeftProcess] = set()
+        self.groups: set[ProcessRecord] = set()
         self._engine = engine
         self._claim = started.claim
         self._command = started.command
-        self._desk = desk
+        self._desk = turn_writer
         self._slot = slot
 
     async def history(self) -> list[Message]:
         """The conversation as the model may see it, oldest first, this run's prompt and finished steps included."""
-        return await persist(lambda: self._engine.store.history(self._claim.workspace_id, self._claim.session_id))
+        return await retry_store(lambda: self._engine.store.history(self._claim.workspace_id, self._claim.session_id))
 
     async def join(self) -> list[Run]:
         """Call at every step boundary: prompts steered here join the turn; their messages are in the history."""
-        self._desk.check()
-        joined = await persist(lambda: self._engine.store.join(self._claim))
+        self._desk.check_claim()
+        joined = await retry_store(lambda: self._engine.store.join(self._claim))
         self.joined += joined
         return joined
 
-    async def message(self, *, model: str | None = None, summary: bool = False) -> MessageWriter:
+    async def begin_message(self, *, model: str | None = None, summary: bool = False) -> MessageWriter:
         """Begin an assistant message: one for each step and attempt."""
-        self._desk.check()
+        self._desk.check_claim()
         store = self._engine.store
-        raw = await persist(lambda: store.create_message(self._claim, "assistant", model=model, summary=summary))
+        raw = await retry_store(lambda: store.create_message(self._claim, "assistant", model=model, summary=summary))
         return MessageWriter(self._desk, raw)
 
-    def command(self) -> ShellWriter | None:
+    def begin_command(self) -> ShellWriter | None:
         """The message of the person's command that this run is; None: it may have run before, and never does again."""
-        self._desk.check()
+        self._desk.check_claim()
         if self._command is None:
             return None
         return ShellWriter(self._desk, self._command, ShellCommand(self.run.prompt, "", None))
 
-    async def tool(self, message_id: str, call_id: str, name: str) -> ToolWriter:
+    async def begin_tool_result(self, message_id: str, call_id: str, name: str) -> ToolWriter:
         """Begin to run a call of the assistant message `message_id`. After a crash it counts as started (P13)."""
-        self._desk.check()
+        self._desk.check_claim()
         call = (message_id, whole_characters(call_id), whole_characters(name))
-        raw = await persist(lambda: self._engine.store.create_message(self._claim, "tool", call=call))
+        raw = await retry_store(lambda: self._engine.store.create_message(self._claim, "tool", call=call))
         return ToolWriter(self._desk, raw, ToolResult(call[1], call[2], "", False))
 
     async def ask_permission(
@@ -113,9 +115,9 @@ class TurnContext:
             path=path,
         )
         if self.run.permissions == "deny":
-            self._desk.check()
+            self._desk.check_claim()
             refusal = Answer(action="deny", by="run")
-            _, answer = await persist(
+            _, answer = await retry_store(
                 lambda: self._engine.store.ask(self._claim, "permission", message_id, request, refusal)
             )
             return answer or refusal
@@ -128,7 +130,7 @@ class TurnContext:
 
     async def grants(self) -> list[PermissionRequest]:
         """What a person allowed for the rest of this session."""
-        return await persist(lambda: self._engine.store.grants(self._claim.workspace_id, self._claim.session_id))
+        return await retry_store(lambda: self._engine.store.grants(self._claim.workspace_id, self._claim.session_id))
 
     async def ask_question(self, message_id: str, call_id: str, questions: list[dict[str, Any]]) -> Answer:
         if self.run.permissions == "deny":
@@ -136,31 +138,31 @@ class TurnContext:
         request = QuestionRequest(id="", session_id="", run_id="", tool_call_id=call_id, questions=questions)
         return await self._ask("question", message_id, request)
 
-    async def tell(self, event: AgentEvent) -> None:
+    async def append_event(self, event: AgentEvent) -> None:
         """Put an event about this run into the log: a retry, a summary, a wait for a login."""
-        self._desk.check()
+        self._desk.check_claim()
         ours = msgspec.structs.replace(event, run_id=self.run.run_id, session_id=self.run.session_id)
-        await persist(lambda: self._engine.store.append_agent_event(self._claim, ours))
+        await retry_store(lambda: self._engine.store.append_agent_event(self._claim, ours))
 
-    def waiting(self) -> AbstractAsyncContextManager[None]:
+    def lend_slot(self) -> AbstractAsyncContextManager[None]:
         """While a person has to act: another turn may work in this one's place."""
-        return self._slot.lent()
+        return self._slot.lend()
 
-    async def count(self, usage: Usage) -> None:
+    async def add_usage(self, usage: Usage) -> None:
         """Add to the run what was used beside its steps."""
-        await persist(lambda: self._engine.store.count_usage(self._claim, usage))
+        await retry_store(lambda: self._engine.store.count_usage(self._claim, usage))
 
     async def usage(self) -> Usage:
         """What the run used so far: all attempts, interrupted ones and sub-agents included."""
-        return (await persist(lambda: self._engine.store.run(self._claim.workspace_id, self.run.run_id))).usage
+        return (await retry_store(lambda: self._engine.store.run(self._claim.workspace_id, self.run.run_id))).usage
 
     async def steps(self) -> int:
         """How many steps the run has taken so far, in all attempts, also those that a summary stands for."""
-        return await persist(lambda: self._engine.store.steps(self._claim.workspace_id, self.run.run_id))
+        return await retry_store(lambda: self._engine.store.steps(self._claim.workspace_id, self.run.run_id))
 
     async def session(self) -> SessionDetails:
         claim = self._claim
-        return await persist(lambda: self._engine.store.session(claim.workspace_id, claim.session_id))
+        return await retry_store(lambda: self._engine.store.session(claim.workspace_id, claim.session_id))
 
     async def retitle(self, expected: str, title: str) -> bool:
         """Name the session, unless somebody named it since it was called `expected`; also after the turn's end."""
@@ -175,9 +177,9 @@ class TurnContext:
         options: RunOptions | None = None,
     ) -> RunEnd:
         """Run a prompt as a sub-agent in a child session, and wait for its end. What it used is counted here, too."""
-        self._desk.check()
+        self._desk.check_claim()
         workspace_id = self._claim.workspace_id
-        child = await persist(
+        child = await retry_store(
             lambda: self._engine.store.create_session(
                 workspace_id, whole_characters(title), parent_session_id=self.run.session_id
             )
@@ -193,7 +195,7 @@ class TurnContext:
         )
         run_id = self._engine.new_id()
         try:
-            await persist(lambda: self._engine.accept(workspace_id, submission, run_id=run_id, env=self.env))
+            await retry_store(lambda: self._engine.accept(workspace_id, submission, run_id=run_id, env=self.env))
             return await self._engine.wait_end(workspace_id, run_id)
         except BaseException:
             # The call is given up (its own time limit, or our cancel), maybe while it was being accepted: nobody waits
@@ -206,12 +208,12 @@ class TurnContext:
         group = process_groups.identify(pid)
         self.groups.add(group)
         if self.run.kind == "shell":
-            self._engine.persons_groups.add(group)
+            self._engine.user_groups.add(group)
         try:
-            self._desk.check()
+            self._desk.check_claim()
             async with process_groups.enclosing(group):
-                await persist(lambda: self._engine.store.record_process(self._claim, group))
-            self._desk.check()
+                await retry_store(lambda: self._engine.store.record_process(self._claim, group))
+            self._desk.check_claim()
         except ClaimLost:
             # Started by a turn that was stopped already: nobody else would end it.
             await process_groups.end_groups([group], self._engine.term_s, self._engine.kill_s)
@@ -219,39 +221,39 @@ class TurnContext:
         return ProcessGroup(self._engine, self._desk, self.groups, group)
 
     @contextlib.asynccontextmanager
-    async def changing_file(
+    async def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AsyncGenerator[None]:
-        """Around the change of a file: what it is now is kept first. Raises `NotKept`: then leave it alone."""
-        self._desk.check()
-        async with self._engine.keeper.changing(self._author, path, data, counts):
+        """Around the change of a file: what it is now is kept first. Raises `NotRecorded`: then leave it alone."""
+        self._desk.check_claim()
+        async with self._engine.file_recorder.changing(self._author, path, data, counts):
             yield
 
     @contextlib.asynccontextmanager
-    async def watching_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[None]:
+    async def watch_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[None]:
         """Around a command: whatever it changes in the workspace is kept, and told."""
-        self._desk.check()
-        keeper = self._engine.keeper
-        async with keeper.watching(self._author, env, max_bytes, self._notice):
+        self._desk.check_claim()
+        recorder = self._engine.file_recorder
+        async with recorder.watching(self._author, env, max_bytes, self._notice):
             yield
-        await keeper.sweeper.make_room()
+        await recorder.pruner.prune_if_full()
 
     @property
     def _author(self) -> Author:
         return Author(self.workspace_id, self.run.run_id, self.directory)
 
     async def _notice(self, message: str) -> None:
-        await self.tell(AgentEvent(type="notice", run_id="", session_id="", message=message))
+        await self.append_event(AgentEvent(type="notice", run_id="", session_id="", message=message))
 
     async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
-        self._desk.check()
-        request_id, answer = await persist(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
+        self._desk.check_claim()
+        request_id, answer = await retry_store(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
         if answer is not None:
             return answer
         with self._engine.answers.waiter(request_id) as waiter:
             # Answered before we listened? The row knows.
-            _, answer = await persist(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
+            _, answer = await retry_store(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
             if answer is not None:
                 return answer
-            async with self._slot.lent():
+            async with self._slot.lend():
                 return await waiter

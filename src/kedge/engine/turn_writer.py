@@ -15,7 +15,7 @@ from kedge.store.port import Claim, Draft, Store
 DRAFT_S = 0.25  # what a crash may lose of text in flight
 
 
-class Desk:
+class TurnWriter:
     """When it is revoked nothing more is begun; what was shown before is still saved."""
 
     def __init__(self, store: Store, feed: Feed, claim: Claim) -> None:
@@ -26,29 +26,29 @@ class Desk:
         self._unsaved: list[Draft] = []
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Task[None] | None = None
-        self._one_by_one = asyncio.Lock()  # what is saved later comes later in the text
+        self._save_lock = asyncio.Lock()  # what is saved later comes later in the text
 
-    def check(self) -> None:
+    def check_claim(self) -> None:
         if self.is_revoked:
             raise ClaimLost(self.claim.run_id)
 
-    def keep(self, draft: Draft) -> None:
+    def add_draft(self, draft: Draft) -> None:
         self._unsaved.append(draft)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DRAFT_S, self._save_soon)
 
-    def forget(self, message_id: str, below: int) -> None:
+    def drop_drafts(self, message_id: str, below: int) -> None:
         """Parts that are committed need no draft."""
         self._unsaved = [draft for draft in self._unsaved if draft.message_id != message_id or draft.part >= below]
 
-    async def save(self) -> None:
+    async def save_drafts(self) -> None:
         """Hand everything in flight to the store; what it cannot take now is kept for later."""
-        async with self._one_by_one:
+        async with self._save_lock:
             drafts, self._unsaved = self._unsaved, []
             if not drafts:
                 return
             try:
-                await self.store.append_drafts(self.claim, _merged(drafts))
+                await self.store.append_drafts(self.claim, _merge_drafts(drafts))
             except StoreUnavailable:
                 self._unsaved = drafts + self._unsaved
                 raise
@@ -62,18 +62,18 @@ class Desk:
             self._timer.cancel()
         if self._saving is not None:
             await self._saving
-        await self.save()
+        await self.save_drafts()
 
     def _save_soon(self) -> None:
         self._timer = None
-        self._saving = asyncio.get_running_loop().create_task(self._save_if_possible())
+        self._saving = asyncio.get_running_loop().create_task(self._try_to_save())
 
-    async def _save_if_possible(self) -> None:
+    async def _try_to_save(self) -> None:
         with contextlib.suppress(StoreUnavailable):
-            await self.save()
+            await self.save_drafts()
 
 
-def _merged(drafts: list[Draft]) -> list[Draft]:
+def _merge_drafts(drafts: list[Draft]) -> list[Draft]:
     """One row for each part and flush, however many pieces came."""
     merged: dict[tuple[str, int], list[Draft]] = {}
     for draft in drafts:

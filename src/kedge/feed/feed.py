@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 
-from kedge.feed.open_items import Live
+from kedge.feed.open_items import OpenItems
 from kedge.feed.ring import RING_BYTES, Ring
-from kedge.feed.stream import Reader, stream
+from kedge.feed.stream import FeedReader, stream
 from kedge.protocol.events import encode, frame
 from kedge.protocol.messages import Delta, Part
 from kedge.store.port import Committed, Store, WorkspaceState
@@ -29,10 +29,10 @@ class Feed:
         self.path = state.workspace.path
         self.log_id = state.log_id
         self.ring = Ring(state.head, ring_bytes)
-        self.live = Live(state.pending)
+        self.open_items = OpenItems(state.pending)
         self.is_closed = False
         self.skips_permissions = False  # of the workspace, as long as this server lives
-        self.readers: set[Reader] = set()
+        self.readers: set[FeedReader] = set()
         self._waiters: set[asyncio.Future[None]] = set()
         self._rest_until = 0.0
         self._next_wake: asyncio.TimerHandle | None = None
@@ -51,15 +51,15 @@ class Feed:
             log.error("the story of %s has a gap: event %d after %d", self.workspace_id, event.seq, self.ring.head)
             self.ring.skip_to(event.seq - 1)
         self.ring.push(event.frame, event.session_id, event.seq)
-        self.live.committed(event)
+        self.open_items.apply(event)
 
     def open_part(self, message_id: str, part: int, head: Part) -> None:
         """A part of a message begins to be written: `head` is the part without its text."""
-        self.live.opened(message_id, part, head)
+        self.open_items.open_part(message_id, part, head)
 
     def publish_delta(self, delta: Delta) -> None:
-        """Show a piece of text of an open part: at once after a pause, else with those that follow it closely."""
-        self.live.grown(delta)
+        """Show a slice_of of text of an open part: at once after a pause, else with those that follow it closely."""
+        self.open_items.append_text(delta)
         self.ring.push(frame("message_delta", "created", encode(delta)), delta.session_id)
         if self._next_wake is None:
             self._next_wake = asyncio.get_running_loop().call_at(self._rest_until, self.wake)

@@ -26,11 +26,11 @@ class _OpenPart:
     def grow(self, text: str) -> None:
         self._text += encode(text)[1:-1]
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Slice]:
         if not self._text:
-            return [piece(self._empty)]
+            return [slice_of(self._empty)]
         whole, place = memoryview(self._empty), self._place
-        return [piece(whole[:place]), piece(self._text), piece(whole[place:])]
+        return [slice_of(whole[:place]), slice_of(self._text), slice_of(whole[place:])]
 
     @cached_property
     def _empty(self) -> bytes:
@@ -46,17 +46,17 @@ class _OpenMessage:
         self.message = message
         self.open_parts: dict[int, _OpenPart] = {}
 
-    def grown(self, message: RawMessage) -> None:
+    def update(self, message: RawMessage) -> None:
         self.message = message
         self.open_parts = {i: part for i, part in self.open_parts.items() if i >= len(message.parts)}
 
-    def snapshot(self) -> list[Piece]:
-        parts = [[piece(memoryview(part))] for part in self.message.parts]
+    def snapshot(self) -> list[Slice]:
+        parts = [[slice_of(memoryview(part))] for part in self.message.parts]
         for index, part in sorted(self.open_parts.items()):
             parts[index : index + 1] = [part.pieces()]
         before, after = self._around_parts()
-        inner = [each for part in parts for each in (piece(b","), *part)][1:]  # no comma before the first
-        return [piece(before), *inner, piece(after)]
+        inner = [each for part in parts for each in (slice_of(b","), *part)][1:]  # no comma before the first
+        return [slice_of(before), *inner, slice_of(after)]
 
     def _around_parts(self) -> tuple[bytes, bytes]:
         empty, other = (
@@ -72,17 +72,17 @@ class _Pending(NamedTuple):
     frame: bytes
 
 
-class Live:
+class OpenItems:
     def __init__(self, pending: list[PermissionRequest | QuestionRequest]) -> None:
         self._messages: dict[str, _OpenMessage] = {}
         self._requests = {request.id: _asked(request) for request in pending}
 
-    def committed(self, event: Committed) -> None:
+    def apply(self, event: Committed) -> None:
         match event.payload:
             case MessageOf() as message if not event.is_open:
                 self._messages.pop(message.id, None)
             case MessageOf() as message if known := self._messages.get(message.id):
-                known.grown(message)
+                known.update(message)
             case MessageOf() as message:
                 self._messages[message.id] = _OpenMessage(message)
             case PermissionRequest() | QuestionRequest() as request:
@@ -92,15 +92,15 @@ class Live:
             case _:
                 pass
 
-    def opened(self, message_id: str, part: int, head: Part) -> None:
+    def open_part(self, message_id: str, part: int, head: Part) -> None:
         self._messages[message_id].open_parts[part] = _OpenPart(head)
 
-    def grown(self, delta: Delta) -> None:
+    def append_text(self, delta: Delta) -> None:
         self._messages[delta.message_id].open_parts[delta.part].grow(delta.text)
 
-    def frames(self, session_id: str | None) -> list[Piece]:
+    def frames(self, session_id: str | None) -> list[Slice]:
         """Pending requests, then snapshots of unfinished messages, as they are at this moment."""
-        requests = [piece(r.frame) for r in self._requests.values() if session_id in (None, r.session_id)]
+        requests = [slice_of(r.frame) for r in self._requests.values() if session_id in (None, r.session_id)]
         messages = [m.snapshot() for m in self._messages.values() if session_id in (None, m.message.session_id)]
         return requests + [each for pieces in messages for each in pieces]
 
@@ -115,17 +115,17 @@ def _place_between(empty: bytes, filled: bytes) -> int:
     return next(i for i, (one, other) in enumerate(zip(empty, filled, strict=False)) if one != other)
 
 
-class Piece(NamedTuple):
+class Slice(NamedTuple):
     data: bytes | bytearray | memoryview
     size: int
 
 
-def piece(data: bytes | bytearray | memoryview) -> Piece:
+def slice_of(data: bytes | bytearray | memoryview) -> Slice:
     """All of it as it is now, whatever comes after it later."""
-    return Piece(data, len(data))
+    return Slice(data, len(data))
 
 
-def chunks_of(pieces: Sequence[Piece], max_bytes: int) -> Iterator[bytes]:
+def split_chunks(pieces: Sequence[Slice], max_bytes: int) -> Iterator[bytes]:
     """One after the other, cut anywhere. Each chunk is made when it is asked for."""
     cut: list[bytes | bytearray | memoryview] = []
     room = max_bytes

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from kedge.feed.open_items import chunks_of, piece
+from kedge.feed.open_items import slice_of, split_chunks
 from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import CaughtUp, Connected, Heartbeat, ResetReason, StreamReset, control_frame
 from kedge.store.port import Store
@@ -28,7 +28,7 @@ PAGE_EVENTS = 500
 async def stream(
     feed: Feed, store: Store, *, after: int | None, log_id: str | None, session_id: str | None
 ) -> AsyncGenerator[bytes]:
-    reader = Reader(feed, store, session_id)
+    reader = FeedReader(feed, store, session_id)
     feed.readers.add(reader)
     try:
         async for chunk in reader.frames(after, log_id):
@@ -37,7 +37,7 @@ async def stream(
         feed.readers.discard(reader)
 
 
-class Reader:
+class FeedReader:
     def __init__(self, feed: Feed, store: Store, session_id: str | None) -> None:
         self.feed = feed
         self.store = store
@@ -88,8 +88,11 @@ class Reader:
             if chunk:
                 yield chunk
         self.position = ring.end
-        open_now = [*self.feed.live.frames(self.session_id), piece(control_frame("caught_up", CaughtUp(self.seq)))]
-        for chunk in chunks_of(open_now, CHUNK_BYTES):  # of that moment, however long it takes to send them
+        open_now = [
+            *self.feed.open_items.frames(self.session_id),
+            slice_of(control_frame("caught_up", CaughtUp(self.seq))),
+        ]
+        for chunk in split_chunks(open_now, CHUNK_BYTES):  # of that moment, however long it takes to send them
             yield chunk
 
     async def _page(self) -> bytes:

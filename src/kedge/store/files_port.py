@@ -25,7 +25,7 @@ class NewChange(msgspec.Struct, frozen=True, kw_only=True):
     unsure: Unsure | None = None
 
 
-class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedChange(msgspec.Struct, frozen=True, kw_only=True):
     path: bytes
     version: int
     before: bytes
@@ -86,7 +86,7 @@ class FileRecords(Protocol):
         run_id: str | None = None,
         *,
         with_unsure: bool = False,
-    ) -> list[KeptChange]: ...
+    ) -> list[RecordedChange]: ...
     async def states_in_use(self) -> dict[bytes, int]: ...  # and when last: larger is later
     async def plans(self) -> Sequence[tuple[int, bytes]]: ...
 

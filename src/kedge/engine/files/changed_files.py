@@ -13,7 +13,7 @@ from kedge.files.states import State, decode
 from kedge.files.versions import Versions
 from kedge.protocol.files import SessionFile, SessionFiles
 from kedge.protocol.messages import whole_characters
-from kedge.store.files_port import KeptChange
+from kedge.store.files_port import RecordedChange
 from kedge.store.port import Store
 
 MAX_FILES = 1_000  # in one answer; more are counted in a note
@@ -38,7 +38,7 @@ async def session_files(
     return SessionFiles(files[:MAX_FILES], notes)
 
 
-def _files(changes: Sequence[KeptChange], blobs: Blobs, prefix: bytes, with_diffs: bool) -> list[SessionFile]:
+def _files(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, with_diffs: bool) -> list[SessionFile]:
     times: dict[bytes, int] = {}
     for change in changes:
         times[change.path] = times.get(change.path, 0) + 1

@@ -18,17 +18,17 @@ from kedge.store.port import Store
 
 log = logging.getLogger(__name__)
 
-SWEPT_TO = 0.9  # of the bound, so that not each new version has to make its room
+PRUNE_TO = 0.9  # of the bound, so that not each new version has to make its room
 
 
-class Sweeper:
+class Pruner:
     def __init__(self, store: Store, versions: Versions, tasks: Tasks) -> None:
         self.max_bytes = DEFAULT_MAX_BYTES  # what the last command was configured with
         self._store = store
         self._versions = versions
         self._tasks = tasks
 
-    async def make_room(self) -> None:
+    async def prune_if_full(self) -> None:
         """If versions take more than they may, begin to forget some."""
         try:
             size = await asyncio.to_thread(lambda: self._versions.blobs.size_bytes)
@@ -36,14 +36,14 @@ class Sweeper:
             log.warning("the size of the versions of files is not known: %s", error)
             return
         if size > self.max_bytes:
-            self._tasks.own(self.sweep())
+            self._tasks.own(self.prune())
 
-    async def sweep(self) -> None:
+    async def prune(self) -> None:
         if self._versions.blobs.is_empty:
             return
         last_use = await self._last_use()
         try:
-            await asyncio.to_thread(self._sweep, last_use)
+            await asyncio.to_thread(self._prune, last_use)
         except sqlite3.Error as error:
             log.warning("old versions of files could not be forgotten: %s", error)
 
@@ -57,9 +57,9 @@ class Sweeper:
         planned = {state.digest for step in steps for state in (step.now, step.then)}
         return used | dict.fromkeys(planned, max(used.values(), default=0))
 
-    def _sweep(self, last_use: Mapping[str, int]) -> None:
+    def _prune(self, last_use: Mapping[str, int]) -> None:
         """In a thread."""
-        blobs, most = self._versions.blobs, int(self.max_bytes * SWEPT_TO)
+        blobs, most = self._versions.blobs, int(self.max_bytes * PRUNE_TO)
         blobs.sweep(last_use, most)
         while blobs.size_bytes > self.max_bytes and self._versions.trees.forget_oldest():
             blobs.sweep(last_use, most)

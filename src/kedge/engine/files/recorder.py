@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge import failpoints
-from kedge.engine.concurrency import Tasks, aside, persist
-from kedge.engine.files.pruner import Sweeper
-from kedge.engine.processes.registry import KeptGroups
+from kedge.engine.concurrency import Tasks, retry_store, run_in_own_thread
+from kedge.engine.files.pruner import Pruner
+from kedge.engine.processes.registry import BackgroundGroups
 from kedge.files.diffs import counts as lines_of
 from kedge.files.listing import Uncovered
 from kedge.files.scan import Difference
@@ -50,7 +50,7 @@ RELEASE_S = 1.0  # to see what a cancelled command did; a large tree is looked a
 LOOK_S = 60.0  # a file system that takes longer hangs
 
 
-class NotKept(Exception):
+class NotRecorded(Exception):
     """What a file was could not be kept, so that it must not be changed."""
 
 
@@ -62,12 +62,12 @@ class Author(NamedTuple):
     root: Path
 
 
-class Keeper:
+class FileRecorder:
     def __init__(
-        self, store: Store, versions: Versions, root_of: Callable[[str], Path], tasks: Tasks, jobs: KeptGroups
+        self, store: Store, versions: Versions, root_of: Callable[[str], Path], tasks: Tasks, jobs: BackgroundGroups
     ) -> None:
         self.versions = versions
-        self.sweeper = Sweeper(store, versions, tasks)
+        self.pruner = Pruner(store, versions, tasks)
         self._store = store
         self._root_of = root_of
         self._tasks = tasks
@@ -83,13 +83,13 @@ class Keeper:
     async def changing(
         self, author: Author, path: Path, data: bytes | None, counts: tuple[int, int] | None
     ) -> AsyncGenerator[None]:
-        """Around the change of one file to `data`, if that is known before. Raises `NotKept`: then do not touch it."""
+        """Record a change of `path`. `data`: its new content, if known. Raises `NotRecorded`: then do not change it."""
         name = os.fsencode(path)
         async with self.alone(author.workspace_id):
             try:
                 before, hollow = await asyncio.to_thread(self._kept_before, os.fsencode(author.root), name, data)
             except (OSError, sqlite3.Error) as error:
-                raise NotKept(str(error)) from error
+                raise NotRecorded(str(error)) from error
             planned = None if data is None else encode(State("file", digest_of(data), before.state.mode, len(data)))
             work = await self._begun(
                 author, NewWork(path=name, before=encode(before.state), after=planned, hollow=hollow)
@@ -107,7 +107,7 @@ class Keeper:
         self, author: Author, env: Mapping[str, str], max_bytes: int, tell: Callable[[str], Awaitable[None]]
     ) -> AsyncGenerator[None]:
         """Around a command: what changes meanwhile counts as its work, and what changed before does not."""
-        self.sweeper.max_bytes = max_bytes
+        self.pruner.max_bytes = max_bytes
         try:
             async with self.alone(author.workspace_id):
                 await self.settle_alone(author.workspace_id)
@@ -115,7 +115,7 @@ class Keeper:
                 work = await self._begun(author, NewWork())
         except Uncovered as error:
             why = f"{author.root} is not watched: {error.why}"
-            if await persist(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why)):
+            if await retry_store(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why)):
                 await tell(f"what commands change here cannot be undone: {why}")
             yield
             return
@@ -198,7 +198,7 @@ class Keeper:
                 await self.settle(workspace_id)
 
     async def _begun(self, author: Author, work: NewWork) -> int:
-        begun = await persist(lambda: self._store.files.begin_work(author.workspace_id, author.run_id, work))
+        begun = await retry_store(lambda: self._store.files.begin_work(author.workspace_id, author.run_id, work))
         self._live[begun] = author
         self._unfinished.add(begun)
         return begun
@@ -212,7 +212,7 @@ class Keeper:
             except Uncovered as error:
                 found = []
                 why = f"{author.root} is not watched: {error.why}"
-                await persist(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why))
+                await retry_store(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why))
             await self._record(work, author.root, found)
 
     async def _changed(
@@ -241,7 +241,7 @@ class Keeper:
         root, trees = os.fsencode(author.root), self.versions.trees
         try:
             async with asyncio.timeout(LOOK_S):
-                return await aside(lambda: trees.look(root, env, self.sweeper.max_bytes))
+                return await run_in_own_thread(lambda: trees.look(root, env, self.pruner.max_bytes))
         except TimeoutError:
             why = f"looking at its files takes over {LOOK_S:.0f} s"
             await asyncio.to_thread(trees.give_up, root, why)
@@ -267,7 +267,7 @@ class Keeper:
             bites.append([])  # that nothing changed ends the work, too
         for place, bite in enumerate(bites, 1):
             is_end = is_last and place == len(bites)
-            await persist(partial(self._store.files.record_changes, work, bite, is_last=is_end))
+            await retry_store(partial(self._store.files.record_changes, work, bite, is_last=is_end))
         if saves:
             await self._save(root)
         if is_last:

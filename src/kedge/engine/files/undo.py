@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kedge import failpoints
-from kedge.engine.concurrency import persist
+from kedge.engine.concurrency import retry_store
 from kedge.files import restore, restore_plan
 from kedge.files.restore import Changed, Step
 from kedge.files.restore_plan import Change, Plan, Wish, reversed_steps
@@ -24,7 +24,7 @@ from kedge.protocol.errors import NotFound, SessionBusy, Unavailable
 from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
 from kedge.protocol.messages import whole_characters
 from kedge.protocol.sessions import Session
-from kedge.store.files_port import Cut, KeptChange, Undo
+from kedge.store.files_port import Cut, RecordedChange, Undo
 
 if TYPE_CHECKING:
     from kedge.engine.engine import Engine
@@ -49,13 +49,13 @@ class _How(NamedTuple):
     include_unsure: bool
 
 
-class Rewinder:
+class UndoManager:
     """What was begun goes on when the caller leaves."""
 
     def __init__(self, engine: Engine) -> None:
         self.at_work: set[asyncio.Task[Rewound]] = set()
         self._store = engine.store
-        self._keeper = engine.keeper
+        self._recorder = engine.file_recorder
         self._root_of = engine.root_of
         self._tasks = engine.tasks
         self._engine = engine
@@ -132,9 +132,9 @@ class Rewinder:
             await self._taken_back(undo.workspace_id, undo.id, forward)
 
     async def _undo(self, workspace_id: str, session_id: str, message_id: str | None, how: _How) -> Rewound:
-        async with self._keeper.alone(workspace_id):
+        async with self._recorder.alone(workspace_id):
             await self._check_idle(workspace_id, session_id)
-            await self._keeper.settle_alone(workspace_id)
+            await self._recorder.settle_alone(workspace_id)
             cut = await self._store.files.cut_before(workspace_id, session_id, message_id)
             return await self._back(workspace_id, session_id, cut, None, how)
 
@@ -148,16 +148,16 @@ class Rewinder:
                 return _rewound(await self._store.session(workspace_id, session_id), None, [], is_dry=True)
             session = await files.fork(workspace_id, session_id, cut.message_id)
             return _rewound(session, None, [])
-        async with self._keeper.alone(workspace_id):
+        async with self._recorder.alone(workspace_id):
             await self._check_idle(workspace_id, session_id)
-            await self._keeper.settle_alone(workspace_id)
+            await self._recorder.settle_alone(workspace_id)
             cut = await files.cut_after(workspace_id, session_id, message_id)
             return await self._back(workspace_id, session_id, cut, cut.message_id, how)
 
     async def _redo(self, workspace_id: str, session_id: str, *, dry_run: bool) -> Rewound:
-        async with self._keeper.alone(workspace_id):
+        async with self._recorder.alone(workspace_id):
             await self._check_idle(workspace_id, session_id)
-            await self._keeper.settle_alone(workspace_id)
+            await self._recorder.settle_alone(workspace_id)
             undo = await self._store.files.last_undo(workspace_id, session_id)
             if undo is None:
                 raise NothingToRedo
@@ -168,13 +168,13 @@ class Rewinder:
                 return _rewound(await self._store.session(workspace_id, session_id), None, told, is_dry=True)
             if plan.has_obstacles:
                 raise FilesConflict(_refusal(told, "put them elsewhere, then redo"), told)
-            await persist(lambda: self._store.files.begin_redo(workspace_id, session_id, undo.id))
+            await retry_store(lambda: self._store.files.begin_redo(workspace_id, session_id, undo.id))
             session = await self._carried_out(workspace_id, undo.id, plan.to_do(), undo.plan)
             return _rewound(session, None, told)
 
     async def _back(self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, how: _How) -> Rewound:
         files = self._store.files
-        await self._keeper.look_for_jobs(workspace_id)
+        await self._recorder.look_for_jobs(workspace_id)
         changes = map(_states, await files.changes(workspace_id, session_id, cut.seq, with_unsure=True))
         wishes = restore_plan.wishes_of(changes, include_unsure=how.include_unsure)
         plan = await self._planned(workspace_id, wishes, keeps=not how.is_dry)
@@ -190,7 +190,7 @@ class Rewinder:
             raise FilesConflict(_refusal(told, "force overwrites what was changed, and leaves the rest alone"), told)
         steps = plan.to_do()
         encoded = restore_plan.encode_steps(steps)
-        undo_id = await persist(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
+        undo_id = await retry_store(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
         session = await self._carried_out(workspace_id, undo_id, steps, encoded)
         return _rewound(session, cut.prompt, told, notes)
 
@@ -198,7 +198,7 @@ class Rewinder:
         failpoints.hit("undo.begun")
         try:
             stop = os.fsencode(self._root_of(workspace_id))
-            await asyncio.to_thread(restore.carry_out, steps, self._keeper.versions.blobs.get, _mark(undo_id), stop)
+            await asyncio.to_thread(restore.carry_out, steps, self._recorder.versions.blobs.get, _mark(undo_id), stop)
         except (OSError, sqlite3.Error, Changed) as error:
             is_whole = await self._taken_back(workspace_id, undo_id, steps)
             why = f"{error} was changed meanwhile" if isinstance(error, Changed) else str(error)
@@ -206,7 +206,7 @@ class Rewinder:
             raise Unavailable("files_unavailable", f"the files could not be restored ({why}); {rest}") from error
         failpoints.hit("undo.restored")
         await asyncio.to_thread(self._noted, steps, stop)
-        return await persist(lambda: self._store.files.finish_undo(undo_id, plan))
+        return await retry_store(lambda: self._store.files.finish_undo(undo_id, plan))
 
     async def _taken_back(self, workspace_id: str, undo_id: int, steps: Sequence[Step]) -> bool:
         stop = os.fsencode(self._root_of(workspace_id))
@@ -215,26 +215,26 @@ class Rewinder:
         except (OSError, sqlite3.Error):
             log.exception("undo %d could not be taken back; the next start tries it again", undo_id)
             return False
-        await persist(lambda: self._store.files.abandon_undo(undo_id))
+        await retry_store(lambda: self._store.files.abandon_undo(undo_id))
         return True
 
     def _noted(self, steps: Sequence[Step], root: bytes) -> None:
         """A command of another session that is at work must not be taken for who restored them. In a thread."""
         with contextlib.suppress(sqlite3.Error):  # it would be said to be that one's, which the content decides
             for step in steps:
-                self._keeper.versions.trees.note(root, step.path, observe_below(root, step.path))
-            self._keeper.versions.trees.save(root)  # nor by the server that comes after a crash
+                self._recorder.versions.trees.note(root, step.path, observe_below(root, step.path))
+            self._recorder.versions.trees.save(root)  # nor by the server that comes after a crash
 
     def _restore_rest(self, steps: Sequence[Step], mark: str, stop: bytes) -> None:
         """Whatever state each path is in; one that somebody changed meanwhile is theirs."""
         for step in restore.ordered(steps):
             try:
-                restore.restore(step, self._keeper.versions.blobs.get, mark, stop)
+                restore.restore(step, self._recorder.versions.blobs.get, mark, stop)
             except Changed:
                 log.warning("%r was changed meanwhile, and stays as it is", step.path)
 
     async def _planned(self, workspace_id: str, wishes: Sequence[Wish], *, keeps: bool) -> Plan:
-        root, blobs = os.fsencode(self._root_of(workspace_id)), self._keeper.versions.blobs
+        root, blobs = os.fsencode(self._root_of(workspace_id)), self._recorder.versions.blobs
         try:
             return await asyncio.to_thread(restore_plan.plan, wishes, blobs, root, keeps=keeps)
         except (OSError, sqlite3.Error) as error:
@@ -266,7 +266,7 @@ def _rewound(
     return Rewound(**fields, files=files, notes=list(notes), dry_run=is_dry, prompt=prompt)
 
 
-def _states(change: KeptChange) -> Change:
+def _states(change: RecordedChange) -> Change:
     return Change(change.path, decode(change.before), decode(change.after), change.unsure)
 
 

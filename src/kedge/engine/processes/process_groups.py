@@ -18,7 +18,7 @@ from kedge import failpoints
 from kedge.boot import boot_id
 from kedge.engine.processes import cgroups, process_table, reaper
 from kedge.engine.processes.process_table import Process, Table
-from kedge.store.port import LeftProcess
+from kedge.store.port import ProcessRecord
 
 TERM_S = 2.0  # P6: how long a process may take to end by itself
 KILL_S = 1.0  # what is still there then is stuck in the kernel
@@ -32,22 +32,22 @@ _LOOKS_MOST = 100  # at our own children, while some of them are dying: a moment
 _THIS_SERVER = f"unseen-by-{secrets.token_hex(8)}"
 
 Family = dict[int, Process]  # by number
-Families = dict[LeftProcess, Family]
+Families = dict[ProcessRecord, Family]
 
 
-def identify(pid: int) -> LeftProcess:
+def identify(pid: int) -> ProcessRecord:
     """The group that `pid` leads; call it right after the start. The leader may be gone already, and leave others."""
     leader = process_table.one(pid)
-    return LeftProcess(pid, f"{boot_id()}:{leader.started if leader else _THIS_SERVER}")
+    return ProcessRecord(pid, f"{boot_id()}:{leader.started if leader else _THIS_SERVER}")
 
 
-def mark_of(group: LeftProcess) -> str:
+def mark_of(group: ProcessRecord) -> str:
     """What the environment of a group's processes holds, and names its control group: so who left it is known."""
     return hashlib.sha256(f"{group.pgid} {group.started}".encode()).hexdigest()[:32]
 
 
 @contextlib.asynccontextmanager
-async def enclosing(group: LeftProcess) -> AsyncGenerator[None]:
+async def enclosing(group: ProcessRecord) -> AsyncGenerator[None]:
     """Meanwhile the leader, who waits, joins a control group, if there can be one: all its children will be there."""
     if not cgroups.make(mark_of(group)):
         yield
@@ -59,7 +59,7 @@ async def enclosing(group: LeftProcess) -> AsyncGenerator[None]:
         await joined
 
 
-async def end_left(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
+async def end_left(groups: Iterable[ProcessRecord], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
     """End what an earlier server started, who cannot say any more where it is."""
     groups = list(groups)
     if groups:
@@ -67,7 +67,7 @@ async def end_left(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s
     return await end_groups(groups, term_s, kill_s)
 
 
-async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
+async def end_groups(groups: Iterable[ProcessRecord], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
     """End groups and whatever came of them; returns who outlived even SIGKILL, by name and number."""
     groups = list(groups)
     left = await _living(groups)
@@ -79,7 +79,7 @@ async def end_groups(groups: Iterable[LeftProcess], term_s: float = TERM_S, kill
     return [name for family in left.values() for name in _names(family)]
 
 
-async def members(group: LeftProcess) -> list[str]:
+async def members(group: ProcessRecord) -> list[str]:
     """Who is still alive of a group of this server, by name and number."""
     # The usual end of a command: nobody needs to look at the whole machine.
     if not _exists(group.pgid) and not cgroups.is_populated(mark_of(group)):
@@ -90,7 +90,7 @@ async def members(group: LeftProcess) -> list[str]:
     return [name for family in (await _surely_living([group])).values() for name in _names(family)]
 
 
-def _has_orphans(group: LeftProcess) -> bool:
+def _has_orphans(group: ProcessRecord) -> bool:
     """Whether a child of a group of this server came back to us, who adopt orphans; in doubt, yes."""
     known: set[int] = set()
     for _ in range(_LOOKS_MOST):
@@ -103,7 +103,7 @@ def _has_orphans(group: LeftProcess) -> bool:
     return True
 
 
-def families(groups: Iterable[LeftProcess]) -> Families:
+def families(groups: Iterable[ProcessRecord]) -> Families:
     """The groups of which somebody lives, and who that is. Looks at all processes: not for the loop."""
     # To the kernel, group 0 is our own, and 1 is where everything hangs.
     groups = [group for group in groups if group.pgid > 1 and group.started.startswith(f"{boot_id()}:")]
@@ -128,7 +128,7 @@ def families(groups: Iterable[LeftProcess]) -> Families:
     return found
 
 
-def _family(group: LeftProcess, table: Table, known: Iterable[int], children: dict[int, list[int]]) -> Family:
+def _family(group: ProcessRecord, table: Table, known: Iterable[int], children: dict[int, list[int]]) -> Family:
     """Its members and those known for its, with all their descendants; we ourselves are nobody's."""
     due = list(known)
     if _is_the_recorded_one(group, table.get(group.pgid)):
@@ -142,7 +142,7 @@ def _family(group: LeftProcess, table: Table, known: Iterable[int], children: di
     return {pid: process for pid, process in found.items() if not process.is_zombie}
 
 
-def _is_the_recorded_one(group: LeftProcess, leader: Process | None) -> bool:
+def _is_the_recorded_one(group: ProcessRecord, leader: Process | None) -> bool:
     """Its number may belong to another by now; while any member lives, the kernel gives it to nobody else."""
     return leader is None or leader.started == group.started.partition(":")[2]
 
@@ -198,12 +198,12 @@ def _signal(pid: int, process: Process, sig: signal.Signals) -> None:
         pass
 
 
-async def _surely_living(groups: Iterable[LeftProcess]) -> Families:
+async def _surely_living(groups: Iterable[ProcessRecord]) -> Families:
     """A look takes its time, and one that starts another while it dies can slip through it: it is not seen twice."""
     return await _living(groups) or await _living(groups)
 
 
-async def _living(groups: Iterable[LeftProcess]) -> Families:
+async def _living(groups: Iterable[ProcessRecord]) -> Families:
     groups = list(groups)
     return await asyncio.to_thread(families, groups) if groups else {}
 

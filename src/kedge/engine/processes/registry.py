@@ -6,10 +6,10 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from kedge.engine.concurrency import persist
+from kedge.engine.concurrency import retry_store
 from kedge.engine.processes import cgroups, process_groups
-from kedge.engine.turn_writer import Desk
-from kedge.store.port import LeftProcess
+from kedge.engine.turn_writer import TurnWriter
+from kedge.store.port import ProcessRecord
 
 if TYPE_CHECKING:
     from kedge.engine.engine import Engine
@@ -22,20 +22,20 @@ class _Kept(NamedTuple):
     run_id: str
 
 
-class KeptGroups:
+class BackgroundGroups:
     """Those that outlive their turns, background jobs: they end with their workspace or the server."""
 
     def __init__(self) -> None:
-        self._groups: dict[LeftProcess, _Kept] = {}  # oldest first
+        self._groups: dict[ProcessRecord, _Kept] = {}  # oldest first
         self._ended: defaultdict[str, list[str]] = defaultdict(list)  # runs of groups that ended since `forget_ended`
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
-    def add(self, record: LeftProcess, workspace_id: str, run_id: str) -> None:
+    def add(self, record: ProcessRecord, workspace_id: str, run_id: str) -> None:
         self._groups[record] = _Kept(workspace_id, run_id)
 
-    def discard(self, record: LeftProcess) -> None:
+    def discard(self, record: ProcessRecord) -> None:
         if kept := self._groups.pop(record, None):
             self._ended[kept.workspace_id].append(kept.run_id)
 
@@ -57,9 +57,11 @@ class KeptGroups:
 class ProcessGroup:
     """`forget` it when it has ended, also after its turn. What is not forgotten is ended with the turn."""
 
-    def __init__(self, engine: Engine, desk: Desk, of_turn: set[LeftProcess], record: LeftProcess) -> None:
+    def __init__(
+        self, engine: Engine, turn_writer: TurnWriter, of_turn: set[ProcessRecord], record: ProcessRecord
+    ) -> None:
         self._engine = engine
-        self._desk = desk
+        self._desk = turn_writer
         self._of_turn = of_turn
         self.record = record
 
@@ -78,15 +80,15 @@ class ProcessGroup:
 
     async def keep(self) -> None:
         """From now on it ends with the workspace or the server, not with the turn."""
-        self._desk.check()
+        self._desk.check_claim()
         claim, record = self._desk.claim, self.record
-        await persist(lambda: self._engine.store.keep_process(claim, record))
-        self._engine.kept.add(record, claim.workspace_id, claim.run_id)
+        await retry_store(lambda: self._engine.store.keep_process(claim, record))
+        self._engine.background_groups.add(record, claim.workspace_id, claim.run_id)
         self._of_turn.discard(record)
 
     async def forget(self) -> None:
         self._of_turn.discard(self.record)
-        self._engine.kept.discard(self.record)
-        self._engine.persons_groups.discard(self.record)
+        self._engine.background_groups.discard(self.record)
+        self._engine.user_groups.discard(self.record)
         cgroups.remove(self.mark)
-        await persist(lambda: self._engine.store.forget_process(self.record))
+        await retry_store(lambda: self._engine.store.forget_process(self.record))

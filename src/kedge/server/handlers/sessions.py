@@ -53,16 +53,16 @@ async def session_files(call: Call) -> Reply:
     query, engine = call.query(SessionFilesQuery), call.engine
     workspace_id, session_id = call["workspace_id"], call["session_id"]
     root = os.fsencode(engine.feed(workspace_id).path)
-    await engine.keeper.settle(workspace_id)
+    await engine.file_recorder.settle(workspace_id)
     files = await changed_files.session_files(
-        engine.store, engine.keeper.versions, root, workspace_id, session_id, query.run_id, diffs=query.diff
+        engine.store, engine.file_recorder.versions, root, workspace_id, session_id, query.run_id, diffs=query.diff
     )
     return Reply(files)
 
 
 async def undo_session(call: Call) -> Reply:
     body = call.body(UndoBody)
-    done = call.engine.rewinder.undo(
+    done = call.engine.undos.undo(
         call["workspace_id"],
         call["session_id"],
         body.message_id,
@@ -75,12 +75,12 @@ async def undo_session(call: Call) -> Reply:
 
 async def redo_session(call: Call) -> Reply:
     is_dry = call.body(RedoBody).dry_run
-    return Reply(await call.engine.rewinder.redo(call["workspace_id"], call["session_id"], dry_run=is_dry))
+    return Reply(await call.engine.undos.redo(call["workspace_id"], call["session_id"], dry_run=is_dry))
 
 
 async def fork_session(call: Call) -> Reply:
     body = call.body(ForkBody)
-    done = call.engine.rewinder.fork(
+    done = call.engine.undos.fork(
         call["workspace_id"],
         call["session_id"],
         body.message_id,

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from kedge.protocol.events import FileChange, encode
-from kedge.store.files_port import KeptChange, NewChange, NewWork, OpenWork
+from kedge.store.files_port import NewChange, NewWork, OpenWork, RecordedChange
 from kedge.store.sqlite.rows import find_run, get_run, get_session
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 # A session and the sub-agents in it.
 FAMILY = (
@@ -17,7 +17,7 @@ FAMILY = (
 )
 
 
-def begin_work(tx: Tx, workspace_id: str, run_id: str, work: NewWork) -> int:
+def begin_work(tx: Transaction, workspace_id: str, run_id: str, work: NewWork) -> int:
     """Before a file is touched: whatever happens next, somebody will look at what became of it."""
     run = get_run(tx.db, workspace_id, run_id)
     row = tx.one(
@@ -29,7 +29,7 @@ def begin_work(tx: Tx, workspace_id: str, run_id: str, work: NewWork) -> int:
     return row["id"]
 
 
-def record(tx: Tx, work_id: int, changes: Sequence[NewChange], is_last: bool) -> None:
+def record(tx: Transaction, work_id: int, changes: Sequence[NewChange], is_last: bool) -> None:
     """What became of it. No event for a run that has ended (P2), nor for a change that may not be the run's."""
     work = tx.one("SELECT * FROM file_work WHERE id = ?", work_id)
     if work is None:
@@ -43,13 +43,19 @@ def record(tx: Tx, work_id: int, changes: Sequence[NewChange], is_last: bool) ->
         seq = tx.next_seq(work["workspace_id"]) if is_told else late_seq
         add(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
         if is_told:
-            tell(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
+            append_file_event(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
     if is_last:
         tx.execute("DELETE FROM file_work WHERE id = ?", work_id)
 
 
 def add(
-    tx: Tx, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange | KeptChange
+    tx: Transaction,
+    workspace_id: str,
+    session_id: str,
+    run_id: str,
+    seq: int,
+    version: int,
+    change: NewChange | RecordedChange,
 ) -> None:
     tx.execute(
         "INSERT INTO changes (workspace_id, session_id, run_id, seq, path, version, before, after, added, removed,"
@@ -59,7 +65,9 @@ def add(
     )
 
 
-def tell(tx: Tx, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange) -> None:
+def append_file_event(
+    tx: Transaction, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange
+) -> None:
     told = FileChange(session_id, run_id, change.shown, version, change.added, change.removed)
     body = encode(told)
     tx.append("file", "updated", workspace_id, session_id, body, seq=seq, body=body)
@@ -82,7 +90,7 @@ def open_work(db: sqlite3.Connection, workspace_id: str | None) -> list[OpenWork
     ]
 
 
-def record_unwatched(tx: Tx, workspace_id: str, run_id: str, why: str) -> bool:
+def record_unwatched(tx: Transaction, workspace_id: str, run_id: str, why: str) -> bool:
     """Whether this is the first time that it is said of this run."""
     run = get_run(tx.db, workspace_id, run_id)
     head = tx.one("SELECT head FROM workspaces WHERE id = ?", workspace_id)
@@ -106,7 +114,7 @@ def unwatched(db: sqlite3.Connection, workspace_id: str, session_id: str, cut: i
 
 def changes(
     db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int, run_id: str | None, with_unsure: bool
-) -> list[KeptChange]:
+) -> list[RecordedChange]:
     """In their order: all from a place on that are not undone, those of sub-agents included."""
     get_session(db, workspace_id, session_id)
     if run_id is not None:
@@ -118,7 +126,7 @@ def changes(
         f"SELECT * FROM changes WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0{only} ORDER BY id",
         (session_id, cut, *args),
     ).fetchall()
-    return [kept(row) for row in rows]
+    return [recorded_change(row) for row in rows]
 
 
 _RUN_AND_CHILDREN = (
@@ -127,8 +135,8 @@ _RUN_AND_CHILDREN = (
 )
 
 
-def kept(row: sqlite3.Row) -> KeptChange:
-    return KeptChange(
+def recorded_change(row: sqlite3.Row) -> RecordedChange:
+    return RecordedChange(
         path=row["path"],
         version=row["version"],
         before=row["before"],
@@ -151,13 +159,13 @@ def states_in_use(db: sqlite3.Connection) -> dict[bytes, int]:
     return found
 
 
-def _next_version(tx: Tx, workspace_id: str, path: bytes) -> int:
+def _next_version(tx: Transaction, workspace_id: str, path: bytes) -> int:
     row = tx.one("SELECT max(version) AS last FROM changes WHERE workspace_id = ? AND path = ?", workspace_id, path)
     assert row is not None
     return (row["last"] or 1) + 1
 
 
-def _last_seq(tx: Tx, work: sqlite3.Row) -> int:
+def _last_seq(tx: Transaction, work: sqlite3.Row) -> int:
     row = tx.one(
         "SELECT max(seq) AS last FROM messages WHERE workspace_id = ? AND run_id = ?",
         *(work["workspace_id"], work["run_id"]),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kedge.protocol.sessions import Session
-from kedge.store.files_port import Cut, KeptChange, NewChange, NewWork, OpenWork, Undo
+from kedge.store.files_port import Cut, NewChange, NewWork, OpenWork, RecordedChange, Undo
 from kedge.store.sqlite import changes as recording
 from kedge.store.sqlite import forks, undos
-from kedge.store.sqlite.reader_pool import Readers
+from kedge.store.sqlite.reader_pool import ReaderPool
 from kedge.store.sqlite.writer import Writer
 
 
 class SqliteFileRecords:
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: ReaderPool) -> None:
         self._writer = writer
         self._readers = readers
 
@@ -40,7 +40,7 @@ class SqliteFileRecords:
         run_id: str | None = None,
         *,
         with_unsure: bool = False,
-    ) -> list[KeptChange]:
+    ) -> list[RecordedChange]:
         return await self._readers.read(recording.changes, workspace_id, session_id, cut, run_id, with_unsure)
 
     async def states_in_use(self) -> dict[bytes, int]:

@@ -13,14 +13,14 @@ from kedge.protocol.sessions import Session
 from kedge.store.files_port import NewChange
 from kedge.store.sqlite import changes
 from kedge.store.sqlite.log import parts_of, raw_message_of
-from kedge.store.sqlite.rows import get_session, tell_session
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.rows import append_session_event, get_session
+from kedge.store.sqlite.transaction import Transaction
 
 SUFFIX = " (fork)"
 END = 2**62  # comes after every event
 
 
-def fork(tx: Tx, workspace_id: str, session_id: str, message_id: str) -> Session:
+def fork(tx: Transaction, workspace_id: str, session_id: str, message_id: str) -> Session:
     """The new session, with all up to this message. Its runs get new ids, which name nothing (P3)."""
     get_session(tx.db, workspace_id, session_id)
     upto = tx.one("SELECT seq FROM messages WHERE id = ? AND session_id = ? AND undone = 0", message_id, session_id)
@@ -32,7 +32,7 @@ def fork(tx: Tx, workspace_id: str, session_id: str, message_id: str) -> Session
         " SELECT ?, workspace_id, substr(title, 1, ?) || ?, ?, ?, ?, model, effort FROM sessions WHERE id = ?",
         *(fork_id, MAX_TITLE_CHARS - len(SUFFIX), SUFFIX, tx.now, tx.now, seq, session_id),
     )
-    session = tell_session(tx, workspace_id, fork_id, "created", seq)
+    session = append_session_event(tx, workspace_id, fork_id, "created", seq)
     copy = _Copy(tx, workspace_id, fork_id)
     messages = tx.all(
         "SELECT * FROM messages WHERE session_id = ? AND undone = 0 AND seq <= ? AND reason IS NOT NULL ORDER BY seq",
@@ -58,7 +58,7 @@ def place_after(db: sqlite3.Connection, session_id: str, seq: int) -> int:
 
 
 class _Copy:
-    def __init__(self, tx: Tx, workspace_id: str, session_id: str) -> None:
+    def __init__(self, tx: Transaction, workspace_id: str, session_id: str) -> None:
         self._tx = tx
         self._workspace_id = workspace_id
         self._session_id = session_id
@@ -109,7 +109,7 @@ class _Copy:
             removed=row["removed"],
         )
         changes.add(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
-        changes.tell(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
+        changes.append_file_event(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
 
     def _run(self, run_id: str) -> str:
         if run_id not in self._runs:

@@ -27,7 +27,7 @@ class Known(NamedTuple):
     rewritten: int = 0  # how often something was undone or came back by then
 
 
-class Histories:
+class HistoryCache:
     """What is remembered; whoever was not asked about for longest is forgotten first."""
 
     def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:

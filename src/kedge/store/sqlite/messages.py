@@ -23,18 +23,18 @@ from kedge.protocol.runs import Usage
 from kedge.store.port import Claim, Draft, MessagePage
 from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts_of, raw_message_of
 from kedge.store.sqlite.rows import add_usage, claimed_run, get_session, prompt_of
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 
 def create(
-    tx: Tx, claim: Claim, role: Role, model: str | None, summary: bool, call: tuple[str, str, str] | None
+    tx: Transaction, claim: Claim, role: Role, model: str | None, summary: bool, call: tuple[str, str, str] | None
 ) -> RawMessage:
     claimed_run(tx, claim)
     return add(tx, claim.workspace_id, claim.session_id, claim.run_id, role, model=model, summary=summary, call=call)
 
 
 def add(
-    tx: Tx,
+    tx: Transaction,
     workspace_id: str,
     session_id: str,
     run_id: str,
@@ -82,7 +82,7 @@ def add(
     return shown
 
 
-def append_drafts(tx: Tx, claim: Claim, drafts: Sequence[Draft]) -> None:
+def append_drafts(tx: Transaction, claim: Claim, drafts: Sequence[Draft]) -> None:
     """Keep text in flight. A cancelled turn may still do this, so that what people saw is kept."""
     claimed_run(tx, claim, even_cancelled=True)
     for draft in drafts:
@@ -95,7 +95,9 @@ def append_drafts(tx: Tx, claim: Claim, drafts: Sequence[Draft]) -> None:
             )
 
 
-def finish_parts(tx: Tx, claim: Claim, message_id: str, first: int, parts: Sequence[Part], usage: Usage | None) -> None:
+def finish_parts(
+    tx: Transaction, claim: Claim, message_id: str, first: int, parts: Sequence[Part], usage: Usage | None
+) -> None:
     """Store parts that are finished, the first of them at place `first`; a `Finish` among them ends the message."""
     run = claimed_run(tx, claim)
     if usage is not None:
@@ -103,7 +105,7 @@ def finish_parts(tx: Tx, claim: Claim, message_id: str, first: int, parts: Seque
     grow(tx, message_id, first, parts)
 
 
-def grow(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) -> None:
+def grow(tx: Transaction, message_id: str, first: int, parts: Sequence[Part]) -> None:
     tx.execute("DELETE FROM drafts WHERE message_id = ? AND part < ?", message_id, first + len(parts))
     _insert_parts(tx, message_id, first, parts)
     reason = _reason(parts)
@@ -125,7 +127,9 @@ def grow(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) -> None:
     )
 
 
-def close_open(tx: Tx, workspace_id: str, run_id: str, reason: FinishReason, why: str | None, tool_note: str) -> None:
+def close_open(
+    tx: Transaction, workspace_id: str, run_id: str, reason: FinishReason, why: str | None, tool_note: str
+) -> None:
     """Finish every message of a run that is still being written, with the text that was in flight."""
     for row in tx.all(
         "SELECT * FROM messages WHERE workspace_id = ? AND run_id = ? AND reason IS NULL ORDER BY seq",
@@ -146,7 +150,7 @@ def close_open(tx: Tx, workspace_id: str, run_id: str, reason: FinishReason, why
             grow(tx, row["id"], stored, [*folded, Finish(reason, why)])
 
 
-def answer_open_calls(tx: Tx, workspace_id: str, run_id: str, note: str) -> None:
+def answer_open_calls(tx: Transaction, workspace_id: str, run_id: str, note: str) -> None:
     """Give every tool call of a run that has no result one, so that the session can be continued (P7)."""
     answered = {
         (row["call_message_id"], row["call_id"])
@@ -178,17 +182,17 @@ def steps(db: sqlite3.Connection, workspace_id: str, run_id: str) -> int:
     return count
 
 
-def count_usage(tx: Tx, claim: Claim, usage: Usage) -> None:
+def count_usage(tx: Transaction, claim: Claim, usage: Usage) -> None:
     """What was used beside the steps, while the run is open."""
     add_usage(tx, claimed_run(tx, claim), usage)
 
 
-def append_agent_event(tx: Tx, claim: Claim, event: AgentEvent) -> None:
+def append_agent_event(tx: Transaction, claim: Claim, event: AgentEvent) -> None:
     claimed_run(tx, claim)
-    tell_agent_event(tx, claim.workspace_id, event)
+    write_agent_event(tx, claim.workspace_id, event)
 
 
-def tell_agent_event(tx: Tx, workspace_id: str, event: AgentEvent) -> None:
+def write_agent_event(tx: Transaction, workspace_id: str, event: AgentEvent) -> None:
     body = encode(event)
     tx.append("agent_event", "created", workspace_id, event.session_id, body, body=body)
 
@@ -225,13 +229,13 @@ def _opening(db: sqlite3.Connection, row: sqlite3.Row) -> list[Part]:
             return []
 
 
-def _row(tx: Tx, message_id: str) -> sqlite3.Row:
+def _row(tx: Transaction, message_id: str) -> sqlite3.Row:
     row = tx.one("SELECT * FROM messages WHERE id = ?", message_id)
     assert row is not None, f"no message {message_id}"
     return row
 
 
-def _insert_parts(tx: Tx, message_id: str, first: int, parts: Sequence[Part]) -> list[bytes]:
+def _insert_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[Part]) -> list[bytes]:
     raw = [encode(part) for part in parts]
     tx.db.executemany(
         "INSERT INTO parts (message_id, idx, body) VALUES (?, ?, ?)",
@@ -253,7 +257,7 @@ def _reason(parts: Sequence[Part]) -> FinishReason | None:
     return None
 
 
-def _fold_drafts(tx: Tx, message_id: str) -> list[Part]:
+def _fold_drafts(tx: Transaction, message_id: str) -> list[Part]:
     heads: dict[int, Part] = {}
     texts: dict[int, list[str]] = {}
     for row in tx.all("SELECT * FROM drafts WHERE message_id = ? ORDER BY id", message_id):

@@ -13,14 +13,14 @@ from kedge.protocol.messages import File, Image, Part, RawMessage, ShellCommand,
 from kedge.protocol.runs import Attachment
 from kedge.store.sqlite import messages
 from kedge.store.sqlite.log import raw_message_of
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 NEVER_BEGAN = "[Cancelled before it began.]"
 
 _decode_attachments = msgspec.msgpack.Decoder(tuple[Attachment, ...]).decode
 
 
-def write_user_message(tx: Tx, row: sqlite3.Row, *, hidden: bool = False) -> None:
+def write_user_message(tx: Transaction, row: sqlite3.Row, *, hidden: bool = False) -> None:
     """`hidden`: the model never sees it."""
     if row["user_message_id"] is not None:
         return
@@ -38,7 +38,7 @@ def write_user_message(tx: Tx, row: sqlite3.Row, *, hidden: bool = False) -> Non
         _add_user(tx, row, parts, hidden=hidden)
 
 
-def _write_command(tx: Tx, row: sqlite3.Row, command: str, *, hidden: bool) -> None:
+def _write_command(tx: Transaction, row: sqlite3.Row, command: str, *, hidden: bool) -> None:
     """Open until the command has ended; whole, if it never began."""
     if hidden:
         _add_user(tx, row, [ShellCommand(command, NEVER_BEGAN, None)], hidden=True)
@@ -47,7 +47,7 @@ def _write_command(tx: Tx, row: sqlite3.Row, command: str, *, hidden: bool) -> N
 
 
 def _add_user(
-    tx: Tx, row: sqlite3.Row, parts: Sequence[Part], *, hidden: bool = False, command: str | None = None
+    tx: Transaction, row: sqlite3.Row, parts: Sequence[Part], *, hidden: bool = False, command: str | None = None
 ) -> None:
     ids = (row["workspace_id"], row["session_id"], row["run_id"])
     message = messages.add(tx, *ids, "user", parts, hidden=hidden, command=command)
@@ -57,7 +57,7 @@ def _add_user(
     )
 
 
-def open_command(tx: Tx, run: sqlite3.Row) -> RawMessage | None:
+def open_command(tx: Transaction, run: sqlite3.Row) -> RawMessage | None:
     """The message of a run's command that was not begun before: None after a restart, since it may have run (P13)."""
     found = tx.one(
         "SELECT messages.*, prompts.prompt FROM runs JOIN messages ON messages.id = runs.user_message_id"
@@ -68,7 +68,7 @@ def open_command(tx: Tx, run: sqlite3.Row) -> RawMessage | None:
     return None if found is None else raw_message_of(found, [encode(ShellCommand(found["prompt"], "", None))])
 
 
-def drop_attachments(tx: Tx, row: sqlite3.Row) -> None:
+def drop_attachments(tx: Transaction, row: sqlite3.Row) -> None:
     tx.execute(
         "UPDATE prompts SET attachments = NULL WHERE workspace_id = ? AND run_id = ? AND attachments IS NOT NULL",
         *(row["workspace_id"], row["run_id"]),

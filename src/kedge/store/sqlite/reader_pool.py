@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Readers:
+class ReaderPool:
     def __init__(self, path: Path, executor: Executor) -> None:
         self._path = path
         self._executor = executor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
-from kedge.store.port import Claim, LeftProcess, Outcome
+from kedge.store.port import Claim, Outcome, ProcessRecord
 from kedge.store.sqlite import messages
 from kedge.store.sqlite.rows import claimed_run, get_run
 from kedge.store.sqlite.run_end import end_children, end_turn
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 MAX_ATTEMPTS = 3  # P13: a run that takes the server down with it three times will do so again
 
@@ -17,7 +17,7 @@ INTERRUPTED_NOTE = (
 )
 
 
-def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
+def suspend(tx: Transaction, workspace_id: str, run_id: str, epoch: int) -> None:
     """P15: an orderly stop leaves the run to the next server, and does not count as an attempt."""
     row = get_run(tx.db, workspace_id, run_id)
     if row["state"] != "running" or row["epoch"] != epoch:
@@ -32,7 +32,7 @@ def suspend(tx: Tx, workspace_id: str, run_id: str, epoch: int) -> None:
     )
 
 
-def recover(tx: Tx) -> None:
+def recover(tx: Transaction) -> None:
     """Decide what a dead server left: cancelled runs end, worn-out ones fail, the rest is made ready to resume."""
     for row in tx.all(
         # Both words on the state: the first is the index's.
@@ -47,7 +47,7 @@ def recover(tx: Tx) -> None:
     tx.execute("DELETE FROM processes")
 
 
-def prepare_next_attempt(tx: Tx, row: sqlite3.Row) -> bool:
+def prepare_next_attempt(tx: Transaction, row: sqlite3.Row) -> bool:
     """Make a run whose turn is gone ready for its next attempt; or end it, if there is none."""
     if row["cancel_requested"]:
         end_turn(tx, row, Outcome("cancelled"))
@@ -60,13 +60,13 @@ def prepare_next_attempt(tx: Tx, row: sqlite3.Row) -> bool:
     return True
 
 
-def interrupt_turn(tx: Tx, host: sqlite3.Row) -> None:
+def interrupt_turn(tx: Transaction, host: sqlite3.Row) -> None:
     """P13: the server stops or died. What was being written is finished as interrupted; what was asked stays asked."""
     end_children(tx, host)  # a sub-agent lives in a tool call of its parent, and that call is interrupted
     messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
 
 
-def record_process(tx: Tx, claim: Claim, process: LeftProcess) -> None:
+def record_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> None:
     claimed_run(tx, claim)
     tx.execute(
         "INSERT OR REPLACE INTO processes (workspace_id, run_id, pgid, started) VALUES (?, ?, ?, ?)",
@@ -74,15 +74,15 @@ def record_process(tx: Tx, claim: Claim, process: LeftProcess) -> None:
     )
 
 
-def keep_process(tx: Tx, claim: Claim, process: LeftProcess) -> None:
+def keep_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> None:
     """It outlives its run: from now on it belongs to the workspace."""
     claimed_run(tx, claim)
     tx.execute("UPDATE processes SET run_id = '' WHERE pgid = ? AND started = ?", process.pgid, process.started)
 
 
-def forget_process(tx: Tx, process: LeftProcess) -> None:
+def forget_process(tx: Transaction, process: ProcessRecord) -> None:
     tx.execute("DELETE FROM processes WHERE pgid = ? AND started = ?", process.pgid, process.started)
 
 
-def left_processes(db: sqlite3.Connection) -> list[LeftProcess]:
-    return [LeftProcess(row["pgid"], row["started"]) for row in db.execute("SELECT pgid, started FROM processes")]
+def left_processes(db: sqlite3.Connection) -> list[ProcessRecord]:
+    return [ProcessRecord(row["pgid"], row["started"]) for row in db.execute("SELECT pgid, started FROM processes")]

@@ -19,7 +19,7 @@ from kedge.protocol.requests import (
 )
 from kedge.store.port import Claim
 from kedge.store.sqlite.rows import claimed_run, get_run
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 Request = PermissionRequest | QuestionRequest
 
@@ -40,7 +40,7 @@ def _without_reasons(request: Request) -> Request:
 
 
 def ask(
-    tx: Tx, claim: Claim, kind: RequestKind, message_id: str, request: Request, answer: Answer | None
+    tx: Transaction, claim: Claim, kind: RequestKind, message_id: str, request: Request, answer: Answer | None
 ) -> tuple[str, Answer | None]:
     """Store the request, or find the one that this call asked before a restart, with its answer if it has one.
 
@@ -86,7 +86,7 @@ def ask(
     return request_id, answer
 
 
-def give_answer(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, given: Answer) -> AnswerReceipt:
+def give_answer(tx: Transaction, workspace_id: str, kind: RequestKind, request_id: str, given: Answer) -> AnswerReceipt:
     row = tx.one(
         "SELECT * FROM requests WHERE id = ? AND workspace_id = ? AND kind = ?", request_id, workspace_id, kind
     )
@@ -104,7 +104,7 @@ def give_answer(tx: Tx, workspace_id: str, kind: RequestKind, request_id: str, g
     return AnswerReceipt(resolved=True, by=given.by, action=given.action)
 
 
-def resolve_open(tx: Tx, workspace_id: str, run_id: str) -> None:
+def resolve_open(tx: Transaction, workspace_id: str, run_id: str) -> None:
     """The run ends: nobody needs to answer any more (P7)."""
     for row in tx.all(
         "SELECT * FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND answer IS NULL ORDER BY seq",
@@ -145,7 +145,7 @@ def _decode(kind: RequestKind, body: bytes) -> Request:
     return _decode_permission(body) if kind == "permission" else _decode_question(body)
 
 
-def _resolve(tx: Tx, row: sqlite3.Row, given: Answer) -> None:
+def _resolve(tx: Transaction, row: sqlite3.Row, given: Answer) -> None:
     kind: RequestKind = row["kind"]
     tx.execute("UPDATE requests SET answer = ? WHERE id = ?", encode(given), row["id"])
     request = _decode(kind, row["body"])

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from kedge.protocol.events import encode
 from kedge.store.port import Retention
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 # Events removed in one transaction: some milliseconds.
-BITE = 5_000
+BATCH_EVENTS = 5_000
 # Messages with their parts, or runs with their prompts, likewise: a tenth, for they may be large.
-CONTENT_BITE = 500
+BATCH_ROWS = 500
 
 # Any number of ids as one variable.
 _IDS = "(SELECT value FROM json_each(?))"
@@ -34,7 +34,7 @@ _OF_A_WORKSPACE = (
 )
 
 
-class Bite(NamedTuple):
+class Batch(NamedTuple):
     events: int = 0
     others: int = 0  # rows, or steps: without any of either there is nothing left to do
 
@@ -45,33 +45,33 @@ def floors(db: sqlite3.Connection, retention: Retention, now: float) -> dict[str
     return {row["id"]: _oldest_kept(db, row["id"], row["head"], retention, now) - 1 for row in heads}
 
 
-def retain(tx: Tx, floors: Mapping[str, int], retention: Retention) -> Bite:
-    """Take a bite of the first workspace that has something to remove."""
+def retain(tx: Transaction, floors: Mapping[str, int], retention: Retention) -> Batch:
+    """Take a batch of the first workspace that has something to remove."""
     for row in tx.all("SELECT id, floor FROM workspaces WHERE deleted = 0"):
-        bite = Bite(_cut_log(tx, row, floors.get(row["id"], 0)), _purge_deleted_sessions(tx, row["id"], retention))
-        if any(bite):
-            return bite
+        batch = Batch(_cut_log(tx, row, floors.get(row["id"], 0)), _purge_deleted_sessions(tx, row["id"], retention))
+        if any(batch):
+            return batch
     for row in tx.all("SELECT id FROM workspaces WHERE deleted = 1"):
-        return Bite(others=remove_workspace(tx, row["id"]))
-    return Bite()
+        return Batch(others=remove_workspace(tx, row["id"]))
+    return Batch()
 
 
-def remove_workspace(tx: Tx, workspace_id: str) -> int:
-    """A bite of the rows of a deleted workspace, and when none is left the workspace; returns how many that were."""
-    if removed := _remove_messages(tx, "workspace_id", workspace_id, CONTENT_BITE):
+def remove_workspace(tx: Transaction, workspace_id: str) -> int:
+    """A batch of the rows of a deleted workspace, and when none is left the workspace; returns how many that were."""
+    if removed := _remove_messages(tx, "workspace_id", workspace_id, BATCH_ROWS):
         return removed
     for table, key, condition in _OF_A_WORKSPACE:
         few = f"SELECT {key} FROM {table} WHERE workspace_id = ?{condition} LIMIT ?"
         if removed := tx.execute(
             f"DELETE FROM {table} WHERE workspace_id = ? AND {key} IN ({few})",
-            *(workspace_id, workspace_id, BITE if table == "events" else CONTENT_BITE),
+            *(workspace_id, workspace_id, BATCH_EVENTS if table == "events" else BATCH_ROWS),
         ):
             return removed
     return tx.execute("DELETE FROM workspaces WHERE id = ? AND deleted = 1", workspace_id)
 
 
-def _cut_log(tx: Tx, workspace: sqlite3.Row, wanted: int) -> int:
-    floor = min(wanted, workspace["floor"] + BITE)
+def _cut_log(tx: Transaction, workspace: sqlite3.Row, wanted: int) -> int:
+    floor = min(wanted, workspace["floor"] + BATCH_EVENTS)
     if floor <= workspace["floor"]:
         return 0
     tx.execute("UPDATE workspaces SET floor = ? WHERE id = ?", floor, workspace["id"])
@@ -93,7 +93,7 @@ def _oldest_kept(db: sqlite3.Connection, workspace_id: str, head: int, retention
     return max(nothing if row is None or row["seq"] is None else row["seq"] for row in (young, fitting))
 
 
-def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> int:
+def _purge_deleted_sessions(tx: Transaction, workspace_id: str, retention: Retention) -> int:
     """The content of deleted sessions goes with their last event; their run ids stay for a while (P3)."""
     gone = (
         "SELECT s.id, s.workspace_id, s.deleted_seq, s.purged_seq FROM sessions s"
@@ -101,19 +101,19 @@ def _purge_deleted_sessions(tx: Tx, workspace_id: str, retention: Retention) -> 
         " WHERE s.workspace_id = ? AND s.deleting = 1 AND s.deleted_seq <= w.floor"
     )
     done = 0
-    for session in tx.all(f"{gone} AND s.purged_seq < s.deleted_seq LIMIT ?", workspace_id, CONTENT_BITE):
-        done += _purge(tx, session, CONTENT_BITE - done)
-        if done >= CONTENT_BITE:
+    for session in tx.all(f"{gone} AND s.purged_seq < s.deleted_seq LIMIT ?", workspace_id, BATCH_ROWS):
+        done += _purge(tx, session, BATCH_ROWS - done)
+        if done >= BATCH_ROWS:
             return done
     old = f"{gone} AND s.purged_seq = s.deleted_seq AND s.deleted_at < ? LIMIT ?"
-    for session in tx.all(old, workspace_id, tx.now - retention.receipts_s, CONTENT_BITE - done):
-        done += _forget(tx, session, CONTENT_BITE - done)
-        if done >= CONTENT_BITE:
+    for session in tx.all(old, workspace_id, tx.now - retention.receipts_s, BATCH_ROWS - done):
+        done += _forget(tx, session, BATCH_ROWS - done)
+        if done >= BATCH_ROWS:
             break
     return done
 
 
-def _purge(tx: Tx, session: sqlite3.Row, most: int) -> int:
+def _purge(tx: Transaction, session: sqlite3.Row, most: int) -> int:
     """Remove up to `most` messages of a deleted session, or when none is left the words of as many of its runs."""
     if removed := _remove_messages(tx, "session_id", session["id"], most):
         return removed
@@ -133,7 +133,7 @@ def _purge(tx: Tx, session: sqlite3.Row, most: int) -> int:
     return 1 + len(runs)
 
 
-def _forget(tx: Tx, session: sqlite3.Row, most: int) -> int:
+def _forget(tx: Transaction, session: sqlite3.Row, most: int) -> int:
     """Remove up to `most` runs of a deleted session, and when none is left the session."""
     runs = tx.all("SELECT run_id FROM runs WHERE session_id = ? LIMIT ?", session["id"], most)
     of_runs = (session["workspace_id"], _ids(runs, "run_id"))
@@ -144,7 +144,7 @@ def _forget(tx: Tx, session: sqlite3.Row, most: int) -> int:
     return 1 + len(runs)
 
 
-def _remove_messages(tx: Tx, column: str, value: str, most: int) -> int:
+def _remove_messages(tx: Transaction, column: str, value: str, most: int) -> int:
     messages = tx.all(f"SELECT id FROM messages WHERE {column} = ? LIMIT ?", value, most)
     if messages:
         ids = _ids(messages, "id")

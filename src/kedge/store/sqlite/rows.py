@@ -13,7 +13,7 @@ from kedge.protocol.sessions import Session, SessionDetails
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
 from kedge.store.sqlite.log import RUN_STATUSES, RUNS, RunChange, run_of, status_of, usage_of
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 
 def find_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.Row | None:
@@ -53,7 +53,7 @@ def prompt_of(db: sqlite3.Connection, message: sqlite3.Row) -> str:
     return prompt
 
 
-def claimed_run(tx: Tx, claim: Claim, *, even_cancelled: bool = False) -> sqlite3.Row:
+def claimed_run(tx: Transaction, claim: Claim, *, even_cancelled: bool = False) -> sqlite3.Row:
     """The run's row, if the turn still has the right to write."""
     row = find_run(tx.db, claim.workspace_id, claim.run_id)
     if row is None or row["state"] != "running" or row["epoch"] != claim.epoch:
@@ -72,14 +72,14 @@ def open_runs(db: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
     ).fetchall()
 
 
-def joined_runs(tx: Tx, host: sqlite3.Row) -> list[sqlite3.Row]:
+def joined_runs(tx: Transaction, host: sqlite3.Row) -> list[sqlite3.Row]:
     return tx.all(
         "SELECT * FROM runs WHERE workspace_id = ? AND merged_into = ? AND state = 'running' ORDER BY seq",
         *(host["workspace_id"], host["run_id"]),
     )
 
 
-def open_children(tx: Tx, parent: sqlite3.Row) -> list[sqlite3.Row]:
+def open_children(tx: Transaction, parent: sqlite3.Row) -> list[sqlite3.Row]:
     return tx.all(
         "SELECT * FROM runs WHERE workspace_id = ? AND parent_run_id = ? AND state IN ('queued', 'running')"
         " ORDER BY seq",
@@ -87,7 +87,7 @@ def open_children(tx: Tx, parent: sqlite3.Row) -> list[sqlite3.Row]:
     )
 
 
-def add_usage(tx: Tx, run: sqlite3.Row, usage: Usage) -> None:
+def add_usage(tx: Transaction, run: sqlite3.Row, usage: Usage) -> None:
     """Count what an open run used: in its own row, and in its session's, which is the sum of all of them."""
     tx.execute(
         "UPDATE runs SET usage = ? WHERE workspace_id = ? AND run_id = ?",
@@ -98,7 +98,7 @@ def add_usage(tx: Tx, run: sqlite3.Row, usage: Usage) -> None:
         tx.execute("UPDATE sessions SET usage = ? WHERE id = ?", encode(usage_of(session) + usage), run["session_id"])
 
 
-def tell_run(tx: Tx, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
+def append_run_event(tx: Transaction, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
     """Append the `run` event of the run as it now is."""
     run = run_now(tx.db, workspace_id, run_id)
     stored = encode(RunChange.of(run))
@@ -119,7 +119,9 @@ def session_of(row: sqlite3.Row) -> Session:
     )
 
 
-def tell_session(tx: Tx, workspace_id: str, session_id: str, change: Change, seq: int | None = None) -> Session:
+def append_session_event(
+    tx: Transaction, workspace_id: str, session_id: str, change: Change, seq: int | None = None
+) -> Session:
     """Append the `session` event of the session as it now is."""
     row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
     assert row is not None

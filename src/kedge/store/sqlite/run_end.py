@@ -14,15 +14,15 @@ from kedge.protocol.runs import RunEnd, Usage
 from kedge.store.port import Outcome
 from kedge.store.sqlite import messages, prompts, requests
 from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
-from kedge.store.sqlite.rows import add_usage, find_run, get_run, joined_runs, open_children, tell_run
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.rows import add_usage, append_run_event, find_run, get_run, joined_runs, open_children
+from kedge.store.sqlite.transaction import Transaction
 
 CANCELLED_NOTE = "Cancelled before it finished."
 FAILED_NOTE = "Not finished: the turn failed."
 UNKNOWN_NOTE = "Not finished: the turn ended without a result."
 
 
-def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
+def end_turn(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> None:
     """End a running turn: its sub-agents first, then the host, then those joined to it, by acceptance."""
     outcome = _bounded(outcome)
     end_children(tx, host)
@@ -40,7 +40,7 @@ def end_turn(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> None:
         _end(tx, row, outcome, message_id, text, usage_of(host) if row is host else Usage())
 
 
-def end_unstarted(tx: Tx, row: sqlite3.Row, *, keeps_messages: bool) -> None:
+def end_unstarted(tx: Transaction, row: sqlite3.Row, *, keeps_messages: bool) -> None:
     """End a queued run as cancelled. Its messages are for people: the model never sees them."""
     message_id = None
     if keeps_messages:
@@ -71,7 +71,7 @@ def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | N
     )
 
 
-def end_children(tx: Tx, host: sqlite3.Row) -> None:
+def end_children(tx: Transaction, host: sqlite3.Row) -> None:
     for child in open_children(tx, host):
         if child["state"] == "queued":
             end_unstarted(tx, child, keeps_messages=True)
@@ -87,7 +87,7 @@ def _bounded(outcome: Outcome) -> Outcome:
     return msgspec.structs.replace(outcome, error=error, code=outcome.code or "failed")
 
 
-def _make_whole(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> str | None:
+def _make_whole(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> str | None:
     """P7: nothing is left half written, every call has a result, and the last word says how the turn ended."""
     workspace_id, run_id = host["workspace_id"], host["run_id"]
     reason, note = "unknown", UNKNOWN_NOTE
@@ -112,7 +112,7 @@ def _make_whole(tx: Tx, host: sqlite3.Row, outcome: Outcome) -> str | None:
     return messages.add(tx, workspace_id, host["session_id"], run_id, "assistant", [closing]).id
 
 
-def _ended_command(tx: Tx, host: sqlite3.Row) -> str | None:
+def _ended_command(tx: Transaction, host: sqlite3.Row) -> str | None:
     """The message of a person's command that came to its end: no assistant says more about it."""
     if host["kind"] != "shell" or host["user_message_id"] is None:
         return None
@@ -125,7 +125,7 @@ def _text(db: sqlite3.Connection, message_id: str | None) -> str:
     return "" if message_id is None else answer_of(decode_parts(parts_of(db, message_id)))
 
 
-def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, text: str, usage: Usage) -> None:
+def _end(tx: Transaction, row: sqlite3.Row, outcome: Outcome, message_id: str | None, text: str, usage: Usage) -> None:
     workspace_id, session_id, run_id = row["workspace_id"], row["session_id"], row["run_id"]
     is_cancelled, error, code = outcome.state == "cancelled", outcome.error, outcome.code
     changed = tx.execute(
@@ -141,8 +141,8 @@ def _end(tx: Tx, row: sqlite3.Row, outcome: Outcome, message_id: str | None, tex
         add_usage(tx, parent, usage)
     if error is not None:
         event = AgentEvent(type="error", run_id=run_id, session_id=session_id, error=error, code=code)
-        messages.tell_agent_event(tx, workspace_id, event)
-    tell_run(tx, workspace_id, run_id, "updated")
+        messages.write_agent_event(tx, workspace_id, event)
+    append_run_event(tx, workspace_id, run_id, "updated")
     end = RunEnd(
         session_id=session_id,
         run_id=run_id,

@@ -16,6 +16,7 @@ from kedge.store.port import Claim, Outcome, Started
 from kedge.store.sqlite import prompts, recovery, run_end, undos
 from kedge.store.sqlite.log import RUN_STATUSES, status_of
 from kedge.store.sqlite.rows import (
+    append_run_event,
     claimed_run,
     find_run,
     get_run,
@@ -24,9 +25,8 @@ from kedge.store.sqlite.rows import (
     open_children,
     open_runs,
     run_now,
-    tell_run,
 )
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 _encode_body = msgspec.msgpack.Encoder().encode
 # Equal options are equal bytes, whatever the order of their keys was. (JSON also holds numbers of any size.)
@@ -34,7 +34,7 @@ _encode_options = msgspec.json.Encoder(order="deterministic").encode
 _decode_options = msgspec.json.Decoder(RunOptions).decode
 
 
-def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
+def accept(tx: Transaction, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
     """P1, P3, P5: one row and one event; or the receipt of the run that is there already; or an error and no trace."""
     options = _encode_options(submission.options) if submission.options != RunOptions() else None
     digest = _body_hash(submission, options)
@@ -74,11 +74,11 @@ def accept(tx: Tx, workspace_id: str, run_id: str, submission: Submission) -> Re
         *(workspace_id, run_id, submission.prompt, attachments, options),
     )
     tx.execute("UPDATE sessions SET updated_at = ?, last_seq = ? WHERE id = ?", tx.now, seq, session_id)
-    tell_run(tx, workspace_id, run_id, "created", seq)
+    append_run_event(tx, workspace_id, run_id, "created", seq)
     return Receipt(run_id, session_id, "queued", seq, replayed=False)
 
 
-def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
+def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None:
     """The session's next turn: the one that a dead server left running, else the first of the queue."""
     rows = [row for row in open_runs(tx.db, session_id) if row["merged_into"] is None]
     row = next((row for row in rows if row["state"] == "running"), rows[0] if rows else None)
@@ -91,7 +91,7 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
         " is_claimed = 1 WHERE workspace_id = ? AND run_id = ?",
         *(workspace_id, row["run_id"]),
     )
-    run = tell_run(tx, workspace_id, row["run_id"], "updated")
+    run = append_run_event(tx, workspace_id, row["run_id"], "updated")
     prompts.write_user_message(tx, row)
     claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
     joined = [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)]
@@ -103,7 +103,7 @@ def start(tx: Tx, workspace_id: str, session_id: str) -> Started | None:
     return Started(claim, run, joined, options, run.model or model, options.effort or effort, command)
 
 
-def join(tx: Tx, claim: Claim) -> list[Run]:
+def join(tx: Transaction, claim: Claim) -> list[Run]:
     """P5 `steer`: at a step boundary, the prompts that want to join the turn do."""
     host = claimed_run(tx, claim)
     joined: list[Run] = []
@@ -117,18 +117,18 @@ def join(tx: Tx, claim: Claim) -> list[Run]:
             "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",
             *(claim.run_id, claim.workspace_id, row["run_id"]),
         )
-        joined.append(tell_run(tx, claim.workspace_id, row["run_id"], "updated"))
+        joined.append(append_run_event(tx, claim.workspace_id, row["run_id"], "updated"))
         prompts.write_user_message(tx, row)
     return joined
 
 
-def cancel_session(tx: Tx, workspace_id: str, session_id: str) -> list[str]:
+def cancel_session(tx: Transaction, workspace_id: str, session_id: str) -> list[str]:
     """P6: covers what is open now. The queued end here; the active turn is told to stop, and ends in time."""
     get_session(tx.db, workspace_id, session_id)
     return cancel_open(tx, session_id)
 
 
-def cancel_open(tx: Tx, session_id: str) -> list[str]:
+def cancel_open(tx: Transaction, session_id: str) -> list[str]:
     rows = open_runs(tx.db, session_id)
     for row in rows:
         if row["state"] == "queued":
@@ -138,7 +138,7 @@ def cancel_open(tx: Tx, session_id: str) -> list[str]:
     return [row["run_id"] for row in sorted(rows, key=lambda row: (row["state"] == "queued", row["seq"]))]
 
 
-def cancel_run(tx: Tx, workspace_id: str, run_id: str) -> Run:
+def cancel_run(tx: Transaction, workspace_id: str, run_id: str) -> Run:
     """Stops this run alone, with those joined with it; one that has ended stays as it is."""
     row = get_run(tx.db, workspace_id, run_id)
     if row["state"] == "queued":
@@ -148,7 +148,7 @@ def cancel_run(tx: Tx, workspace_id: str, run_id: str) -> Run:
     return run_now(tx.db, workspace_id, run_id)
 
 
-def drop_queued(tx: Tx, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
+def drop_queued(tx: Transaction, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
     """Take one run, or all, out of the queue: it ends cancelled and leaves no message (P7)."""
     get_session(tx.db, workspace_id, session_id)
     rows = [row for row in open_runs(tx.db, session_id) if row["state"] == "queued"]
@@ -164,7 +164,7 @@ def drop_queued(tx: Tx, workspace_id: str, session_id: str, run_id: str | None) 
     return [row["run_id"] for row in rows]
 
 
-def finish(tx: Tx, claim: Claim, outcome: Outcome) -> Run:
+def finish(tx: Transaction, claim: Claim, outcome: Outcome) -> Run:
     """End the turn of `claim`: a cancel that came first wins; one that was ended from elsewhere stays as it is."""
     row = get_run(tx.db, claim.workspace_id, claim.run_id)
     if row["state"] == "running" and row["epoch"] == claim.epoch:
@@ -174,7 +174,7 @@ def finish(tx: Tx, claim: Claim, outcome: Outcome) -> Run:
     return run_now(tx.db, claim.workspace_id, claim.run_id)
 
 
-def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
+def request_cancel(tx: Transaction, host: sqlite3.Row) -> None:
     """Mark a turn, those joined to it and its sub-agents as cancelled; from here on they can write nothing more.
 
     One that waits to be resumed after a restart has no turn that could be stopped: it ends here.
@@ -188,7 +188,7 @@ def request_cancel(tx: Tx, host: sqlite3.Row) -> None:
                 "UPDATE runs SET cancel_requested = 1 WHERE workspace_id = ? AND run_id = ?",
                 *(row["workspace_id"], row["run_id"]),
             )
-            tell_run(tx, row["workspace_id"], row["run_id"], "updated")
+            append_run_event(tx, row["workspace_id"], row["run_id"], "updated")
         for child in open_children(tx, row):
             if child["state"] == "queued":
                 run_end.end_unstarted(tx, child, keeps_messages=True)
@@ -231,14 +231,14 @@ def _body_hash(submission: Submission, options: bytes | None) -> bytes:
     return hashlib.sha256(_encode_body(body) + (options or b"")).digest()
 
 
-def _options(tx: Tx, row: sqlite3.Row) -> bytes | None:
+def _options(tx: Transaction, row: sqlite3.Row) -> bytes | None:
     found = tx.one(
         "SELECT options FROM prompts WHERE workspace_id = ? AND run_id = ?", row["workspace_id"], row["run_id"]
     )
     return None if found is None else found["options"]
 
 
-def _require_working_parent(tx: Tx, workspace_id: str, parent_run_id: str) -> None:
+def _require_working_parent(tx: Transaction, workspace_id: str, parent_run_id: str) -> None:
     parent = get_run(tx.db, workspace_id, parent_run_id)
     if parent["state"] != "running" or parent["cancel_requested"]:
         raise ClaimLost(parent_run_id)

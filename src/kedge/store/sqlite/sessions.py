@@ -11,11 +11,11 @@ from kedge.protocol.events import ConfigChanged, encode
 from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import WorkspaceState
 from kedge.store.sqlite import requests, runs, undos
-from kedge.store.sqlite.rows import get_session, session_of, tell_session
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.rows import append_session_event, get_session, session_of
+from kedge.store.sqlite.transaction import Transaction
 
 
-def open_workspace(tx: Tx, path: str) -> WorkspaceState:
+def open_workspace(tx: Transaction, path: str) -> WorkspaceState:
     """The workspace of a resolved path; whoever names the same path joins it."""
     tx.execute(
         "INSERT INTO workspaces (id, path, log_id, created_at) VALUES (?, ?, ?, ?)"
@@ -27,7 +27,7 @@ def open_workspace(tx: Tx, path: str) -> WorkspaceState:
     return _state(tx.db, row)
 
 
-def delete_workspace(tx: Tx, workspace_id: str) -> None:
+def delete_workspace(tx: Transaction, workspace_id: str) -> None:
     """From here on it is gone for every client, and its path is free; its rows go in bites (retaining.py)."""
     _require_workspace(tx, workspace_id)
     busy = tx.one(
@@ -44,7 +44,7 @@ def delete_workspace(tx: Tx, workspace_id: str) -> None:
     )
 
 
-def append_config_changed(tx: Tx, workspace_id: str) -> None:
+def append_config_changed(tx: Transaction, workspace_id: str) -> None:
     """What is configured for a workspace is not in the store; that it changed belongs to its story."""
     _require_workspace(tx, workspace_id)
     body = encode(ConfigChanged(workspace_id))
@@ -56,7 +56,7 @@ def workspaces(db: sqlite3.Connection) -> list[WorkspaceState]:
     return [_state(db, row) for row in rows]
 
 
-def create(tx: Tx, workspace_id: str, title: str, parent_session_id: str | None) -> Session:
+def create(tx: Transaction, workspace_id: str, title: str, parent_session_id: str | None) -> Session:
     _require_workspace(tx, workspace_id)
     if parent_session_id is not None:
         get_session(tx.db, workspace_id, parent_session_id)
@@ -66,23 +66,23 @@ def create(tx: Tx, workspace_id: str, title: str, parent_session_id: str | None)
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         *(session_id, workspace_id, title, parent_session_id, tx.now, tx.now, seq),
     )
-    return tell_session(tx, workspace_id, session_id, "created", seq)
+    return append_session_event(tx, workspace_id, session_id, "created", seq)
 
 
-def change(tx: Tx, workspace_id: str, session_id: str, wanted: SessionChange) -> Session:
+def change(tx: Transaction, workspace_id: str, session_id: str, wanted: SessionChange) -> Session:
     """All of it or nothing; where nothing is wanted, nothing is told."""
     get_session(tx.db, workspace_id, session_id)
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     if given:
         columns = "".join(f"{name} = ?, " for name in given)
         tx.execute(f"UPDATE sessions SET {columns}updated_at = ? WHERE id = ?", *given.values(), tx.now, session_id)
-        return tell_session(tx, workspace_id, session_id, "updated")
+        return append_session_event(tx, workspace_id, session_id, "updated")
     row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
     assert row is not None
     return session_of(row)
 
 
-def retitle(tx: Tx, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
+def retitle(tx: Transaction, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
     """Rename a session that still has the title it had; whoever named it meanwhile knew better."""
     row = tx.one(
         "SELECT title FROM sessions WHERE id = ? AND workspace_id = ? AND deleting = 0", session_id, workspace_id
@@ -93,7 +93,7 @@ def retitle(tx: Tx, workspace_id: str, session_id: str, expected: str, title: st
     return True
 
 
-def begin_delete(tx: Tx, workspace_id: str, session_id: str) -> list[str]:
+def begin_delete(tx: Transaction, workspace_id: str, session_id: str) -> list[str]:
     """From here on the session and its children accept nothing; their open runs are cancelled."""
     get_session(tx.db, workspace_id, session_id)
     cancelled: list[str] = []
@@ -103,7 +103,7 @@ def begin_delete(tx: Tx, workspace_id: str, session_id: str) -> list[str]:
     return cancelled
 
 
-def end_delete(tx: Tx, workspace_id: str, session_id: str) -> None:
+def end_delete(tx: Transaction, workspace_id: str, session_id: str) -> None:
     """All runs have ended: the session is gone for every client. Its rows go when retention passes this event."""
     for each in reversed(_family(tx, session_id)):
         row = tx.one("SELECT * FROM sessions WHERE id = ? AND deleted_seq IS NULL", each)
@@ -112,7 +112,7 @@ def end_delete(tx: Tx, workspace_id: str, session_id: str) -> None:
             tx.execute("UPDATE sessions SET deleted_seq = ?, deleted_at = ? WHERE id = ?", seq, tx.now, each)
             for table in ("changes", "undos", "file_work", "unwatched"):  # no event needs them: contents go soon
                 tx.execute(f"DELETE FROM {table} WHERE session_id = ?", each)
-            tell_session(tx, workspace_id, each, "deleted", seq)
+            append_session_event(tx, workspace_id, each, "deleted", seq)
 
 
 def unfinished_deletes(db: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -134,7 +134,7 @@ def listing(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -
     return [session_of(row) for row in rows]
 
 
-def _require_workspace(tx: Tx, workspace_id: str) -> None:
+def _require_workspace(tx: Transaction, workspace_id: str) -> None:
     if tx.one("SELECT 1 FROM workspaces WHERE id = ? AND deleted = 0", workspace_id) is None:
         raise NotFound("workspace", workspace_id)
 
@@ -144,7 +144,7 @@ def _state(db: sqlite3.Connection, row: sqlite3.Row) -> WorkspaceState:
     return WorkspaceState(workspace, row["log_id"], row["head"], requests.pending(db, row["id"]))
 
 
-def _family(tx: Tx, session_id: str) -> list[str]:
+def _family(tx: Transaction, session_id: str) -> list[str]:
     rows = tx.all(
         "WITH RECURSIVE family (id) AS (SELECT ? UNION"
         " SELECT s.id FROM sessions s JOIN family f ON s.parent_session_id = f.id) SELECT id FROM family",

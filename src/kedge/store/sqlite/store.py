@@ -22,11 +22,11 @@ from kedge.store.port import (
     Claim,
     Committed,
     Draft,
-    LeftProcess,
     LogPage,
     MessagePage,
     OnCommit,
     Outcome,
+    ProcessRecord,
     Retention,
     Started,
     WorkspaceState,
@@ -47,7 +47,7 @@ from kedge.store.sqlite import (
 from kedge.store.sqlite.checkpoints import Checkpoints
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
-from kedge.store.sqlite.reader_pool import Readers
+from kedge.store.sqlite.reader_pool import ReaderPool
 from kedge.store.sqlite.writer import Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
@@ -74,10 +74,10 @@ class SqliteStore:
         self._write_executor = write_executor
         self._read_executor = read_executor
         self._now = now
-        self._readers = Readers(path, read_executor)
+        self._readers = ReaderPool(path, read_executor)
         self._checkpoints = Checkpoints(path, db, write_executor, read_executor)
         self._is_closing = False
-        self._histories = history.Histories()
+        self._histories = history.HistoryCache()
         self._listener: OnCommit = lambda _: None
         self._writer = Writer(db, write_executor, self._committed, now, new_id)
         self.files = SqliteFileRecords(self._writer, self._readers)
@@ -265,16 +265,16 @@ class SqliteStore:
 
     # processes of tools
 
-    async def record_process(self, claim: Claim, process: LeftProcess) -> None:
+    async def record_process(self, claim: Claim, process: ProcessRecord) -> None:
         await self._writer.write("record_process", recovery.record_process, claim, process)
 
-    async def keep_process(self, claim: Claim, process: LeftProcess) -> None:
+    async def keep_process(self, claim: Claim, process: ProcessRecord) -> None:
         await self._writer.write("keep_process", recovery.keep_process, claim, process)
 
-    async def forget_process(self, process: LeftProcess) -> None:
+    async def forget_process(self, process: ProcessRecord) -> None:
         await self._writer.write("forget_process", recovery.forget_process, process)
 
-    async def left_processes(self) -> list[LeftProcess]:
+    async def left_processes(self) -> list[ProcessRecord]:
         return await self._readers.read(recovery.left_processes)
 
     # the log
@@ -292,10 +292,10 @@ class SqliteStore:
         floors = await self._readers.read(retention.floors, policy, self._now())
         removed = 0
         while True:
-            bite = await self._writer.write("retain", retention.retain, floors, policy)
-            if not any(bite):
+            batch = await self._writer.write("retain", retention.retain, floors, policy)
+            if not any(batch):
                 return removed
-            removed += bite.events
+            removed += batch.events
 
     # the file
 

@@ -12,10 +12,10 @@ from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestR
 from kedge.protocol.runs import Run, RunEnd
 from kedge.store.port import Committed
 
-Told = Run | RunEnd | RawMessage | RequestResolution | PermissionRequest | QuestionRequest
+Payload = Run | RunEnd | RawMessage | RequestResolution | PermissionRequest | QuestionRequest
 
 
-class Tx:
+class Transaction:
     """Handed to each named transaction; `events` are published if, and only if, it is committed."""
 
     def __init__(self, db: sqlite3.Connection, now: float, new_id: Callable[[], str]) -> None:
@@ -48,7 +48,7 @@ class Tx:
         payload: bytes,
         *,
         seq: int | None = None,
-        told: Told | None = None,
+        told: Payload | None = None,
         is_open: bool = False,
         subject: str | None = None,
         parts: int | None = None,

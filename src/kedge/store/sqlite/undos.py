@@ -17,8 +17,8 @@ from kedge.store.files_port import Cut, Undo
 from kedge.store.sqlite import forks
 from kedge.store.sqlite.changes import FAMILY
 from kedge.store.sqlite.log import decode_parts, parts_of
-from kedge.store.sqlite.rows import get_session, open_runs, tell_session
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.rows import append_session_event, get_session, open_runs
+from kedge.store.sqlite.transaction import Transaction
 
 _UNFINISHED = "state IN ('undoing', 'redoing')"
 # A session, and those that it is a sub-agent's of.
@@ -61,7 +61,7 @@ def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, messag
     return Cut(seq=forks.place_after(db, session_id, row["seq"]), message_id=row["id"])
 
 
-def begin(tx: Tx, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None) -> int:
+def begin(tx: Transaction, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None) -> int:
     """From here on the session takes no prompt, until its files are what they were."""
     _check_idle(tx, workspace_id, session_id)
     row = tx.one(
@@ -73,7 +73,7 @@ def begin(tx: Tx, workspace_id: str, session_id: str, cut: Cut, plan: bytes, for
     return row["id"]
 
 
-def begin_redo(tx: Tx, workspace_id: str, session_id: str, undo_id: int) -> None:
+def begin_redo(tx: Transaction, workspace_id: str, session_id: str, undo_id: int) -> None:
     _check_idle(tx, workspace_id, session_id)
     undo = last(tx.db, workspace_id, session_id)
     if undo is None or undo.id != undo_id:
@@ -81,7 +81,7 @@ def begin_redo(tx: Tx, workspace_id: str, session_id: str, undo_id: int) -> None
     tx.execute("UPDATE undos SET state = 'redoing' WHERE id = ?", undo_id)
 
 
-def finish(tx: Tx, undo_id: int, plan: bytes) -> Session:
+def finish(tx: Transaction, undo_id: int, plan: bytes) -> Session:
     """The files are there: what was said goes, or comes back, with them. Returns the session, or the fork."""
     undo = tx.one("SELECT * FROM undos WHERE id = ?", undo_id)
     if undo is None:
@@ -96,7 +96,7 @@ def finish(tx: Tx, undo_id: int, plan: bytes) -> Session:
     return forks.fork(tx, undo["workspace_id"], undo["session_id"], undo["fork_after"])
 
 
-def _hide(tx: Tx, undo: sqlite3.Row, plan: bytes) -> None:
+def _hide(tx: Transaction, undo: sqlite3.Row, plan: bytes) -> None:
     tx.execute("UPDATE undos SET state = 'undone', plan = ? WHERE id = ?", plan, undo["id"])
     if undo["hides"]:
         tx.execute(
@@ -109,36 +109,36 @@ def _hide(tx: Tx, undo: sqlite3.Row, plan: bytes) -> None:
     )
 
 
-def _bring_back(tx: Tx, undo: sqlite3.Row) -> None:
+def _bring_back(tx: Transaction, undo: sqlite3.Row) -> None:
     tx.execute("UPDATE undos SET state = 'redone' WHERE id = ?", undo["id"])
     tx.execute("UPDATE messages SET undone = 0 WHERE session_id = ? AND undone = ?", undo["session_id"], undo["id"])
     tx.execute("UPDATE changes SET undone = 0 WHERE undone = ? AND undone > 0", undo["id"])  # as its index has it
 
 
-def abandon(tx: Tx, undo_id: int) -> None:
+def abandon(tx: Transaction, undo_id: int) -> None:
     """The files are as they were: nothing happened."""
     tx.execute("DELETE FROM undos WHERE id = ? AND state = 'undoing'", undo_id)
     tx.execute("UPDATE undos SET state = 'undone' WHERE id = ? AND state = 'redoing'", undo_id)
 
 
-def drop(tx: Tx, workspace_id: str, session_id: str) -> None:
+def drop(tx: Transaction, workspace_id: str, session_id: str) -> None:
     """A new prompt: what was undone before it never comes back."""
     check_not_at_work(tx, session_id)
     if tx.execute("UPDATE undos SET state = 'dropped' WHERE session_id = ? AND state = 'undone'", session_id):
         _rewrite(tx, workspace_id, session_id)
 
 
-def check_not_at_work(tx: Tx, session_id: str) -> None:
+def check_not_at_work(tx: Transaction, session_id: str) -> None:
     """An undo covers the sub-agents of its session, so that of a parent counts, too."""
     if _is_restoring(tx, session_id, ANCESTORS):
         raise Conflict("session_busy", "the session's files are being restored; try again in a moment")
 
 
-def is_workspace_restoring(tx: Tx, workspace_id: str) -> bool:
+def is_workspace_restoring(tx: Transaction, workspace_id: str) -> bool:
     return bool(tx.one(f"SELECT 1 FROM undos WHERE {_UNFINISHED} AND workspace_id = ?", workspace_id))
 
 
-def _is_restoring(tx: Tx, session_id: str, sessions: str) -> bool:
+def _is_restoring(tx: Transaction, session_id: str, sessions: str) -> bool:
     return bool(tx.one(f"SELECT 1 FROM undos WHERE {_UNFINISHED} AND session_id IN {sessions}", session_id))
 
 
@@ -160,16 +160,16 @@ def plans(db: sqlite3.Connection) -> Sequence[tuple[int, bytes]]:
     return [(row["id"], row["plan"]) for row in db.execute("SELECT id, plan FROM undos WHERE state != 'dropped'")]
 
 
-def _rewrite(tx: Tx, workspace_id: str, session_id: str) -> Session:
+def _rewrite(tx: Transaction, workspace_id: str, session_id: str) -> Session:
     tx.execute(
         "UPDATE sessions SET rewritten = rewritten + 1, updated_at = ?, undone_from = (SELECT message_id FROM undos"
         " WHERE session_id = ? AND state = 'undone' AND hides = 1 ORDER BY id DESC LIMIT 1) WHERE id = ?",
         *(tx.now, session_id, session_id),
     )
-    return tell_session(tx, workspace_id, session_id, "updated")
+    return append_session_event(tx, workspace_id, session_id, "updated")
 
 
-def _check_idle(tx: Tx, workspace_id: str, session_id: str) -> None:
+def _check_idle(tx: Transaction, workspace_id: str, session_id: str) -> None:
     get_session(tx.db, workspace_id, session_id)
     check_not_at_work(tx, session_id)
     if _is_restoring(tx, session_id, FAMILY):

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 from kedge import failpoints
 from kedge.protocol.errors import StoreUnavailable
 from kedge.store.port import Committed, OnCommit
-from kedge.store.sqlite.transaction import Tx
+from kedge.store.sqlite.transaction import Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Executor(Protocol):
 
 class Job(NamedTuple):
     name: str
-    fn: Callable[[Tx], Any]
+    fn: Callable[[Transaction], Any]
     done: asyncio.Future[Any]
 
 
@@ -59,13 +59,13 @@ class Writer:
         self._idle: asyncio.Future[None] | None = None
 
     def write(
-        self, name: str, fn: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+        self, name: str, fn: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """Run `fn(tx, …)` in the next group. The transaction happens even if nobody waits for it any more."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
 
-        def run(tx: Tx) -> T:
+        def run(tx: Transaction) -> T:
             return fn(tx, *args, **kwargs)
 
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -153,7 +153,7 @@ class Writer:
         return outcomes
 
     def _savepoint(self, job: Job) -> Done:
-        tx = Tx(self._db, self._now(), self._new_id)
+        tx = Transaction(self._db, self._now(), self._new_id)
         self._db.execute("SAVEPOINT job")
         try:
             failpoints.hit(job.name, "begin")
