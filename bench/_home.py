@@ -22,8 +22,8 @@ from typing import NamedTuple
 from measure import Samples, cpu_s_of, print_table, rss_of
 
 from kedge.client.errors import Dropped
-from kedge.client.server_location import Endpoint
-from kedge.client.transport import Wire
+from kedge.client.server_location import ServerLocation
+from kedge.client.transport import Transport
 from kedge.client.waiter import Waiter
 from kedge.protocol.address import TcpAddress, UnixAddress
 
@@ -98,13 +98,15 @@ class Server:
     def cpu_s(self) -> float:
         return cpu_s_of(self.pid)
 
-    def wire(self) -> Wire:
+    def wire(self) -> Transport:
         """A client with a connection of its own, which is kept open."""
-        return Wire(Endpoint(self.address, "", None, is_ours=False), Waiter(), client="bench", timeout_s=LIMIT_S)
+        return Transport(
+            ServerLocation(self.address, "", None, is_managed=False), Waiter(), client="bench", timeout_s=LIMIT_S
+        )
 
     def join(self, directory: Path) -> str:
         """The path of a workspace's routes."""
-        wire = self.wire()
+        wire = self.transport()
         workspace = wire.request("POST", "/v1/workspaces", {"path": str(directory)})
         wire.close()
         return f"/v1/workspaces/{workspace['id']}"
@@ -134,9 +136,11 @@ class Home:
             "NO_PROXY": "127.0.0.1",
         }
 
-    def model(self) -> Wire:
+    def model(self) -> Transport:
         """The model server's controls, which speak HTTP as ours do."""
-        return Wire(Endpoint(self.model_address, "", None, is_ours=False), Waiter(), client="bench", timeout_s=LIMIT_S)
+        return Transport(
+            ServerLocation(self.model_address, "", None, is_managed=False), Waiter(), client="bench", timeout_s=LIMIT_S
+        )
 
     def address(self) -> UnixAddress | None:
         return next((UnixAddress(str(path)) for path in (self._runtime_dir / "kedge").glob("*.sock")), None)
@@ -203,7 +207,7 @@ def await_answer(process: subprocess.Popen[bytes], where: Callable[[], UnixAddre
         assert process.poll() is None, f"the server ended: {process.returncode}"
         assert time.monotonic() < until, "the server does not answer"
         if (address := where()) is not None:
-            wire = Server(process.pid, address).wire()
+            wire = Server(process.pid, address).transport()
             try:
                 wire.request("GET", "/v1/health")
                 return

@@ -18,7 +18,7 @@ from typing import Any
 from _home import Home, Server, new_home
 from measure import MIB, Samples, noise_told, print_latencies, print_table, wait_quiet
 
-from kedge.client.http1 import ResponseParser, request
+from kedge.client.http1 import ResponseParser, build_request
 from kedge.client.transport import RECEIVE_BYTES
 
 PROMPTS = 500
@@ -105,7 +105,7 @@ def ask_directly(home: Home) -> float:
     body = {"model": "fake-model", "stream": True, "messages": [{"role": "user", "content": "Hello."}]}
     parser = ResponseParser()
     with socket.create_connection((home.model_address.host, home.model_address.port)) as sock:
-        sock.sendall(request("POST", "/v1/chat/completions", {"Host": "localhost"}, json.dumps(body).encode()))
+        sock.sendall(build_request("POST", "/v1/chat/completions", {"Host": "localhost"}, json.dumps(body).encode()))
         while not parser.is_complete:
             parser.feed(sock.recv(RECEIVE_BYTES))
     return time.monotonic()

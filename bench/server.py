@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from _home import Home, Server, new_home
 from measure import Samples, noise_told, print_latencies, wait_quiet
 
-from kedge.client.http1 import ResponseParser, request
+from kedge.client.http1 import ResponseParser, build_request
 from kedge.client.transport import RECEIVE_BYTES
 
 PROMPTS = 1_000
@@ -100,7 +100,7 @@ def ask_model(home: Home, prompts: int, name: str) -> Samples:
         for _ in range(SPAN):
             parser = ResponseParser()
             with samples.timed():
-                sock.sendall(request("POST", "/v1/chat/completions", {"Host": "localhost"}, body))
+                sock.sendall(build_request("POST", "/v1/chat/completions", {"Host": "localhost"}, body))
                 while not parser.is_complete:
                     parser.feed(sock.recv(RECEIVE_BYTES))
     return samples

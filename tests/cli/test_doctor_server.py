@@ -17,7 +17,7 @@ import pytest
 from kedge.cli import doctor_server
 from kedge.cli.doctor_checks import Finding
 from kedge.cli.doctor_server import place
-from kedge.client.server_location import find
+from kedge.client.server_location import find_server
 from kedge.protocol.address import OWNER_FILE, UnixAddress
 
 
@@ -26,7 +26,7 @@ class Home(NamedTuple):
     socket: Path
 
     def findings(self) -> list[Finding]:
-        return list(place(find(data_dir=str(self.data))))
+        return list(place(find_server(data_dir=str(self.data))))
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Generator[Home]:
     directory = Path(tempfile.mkdtemp(prefix="kedge-t-"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
     monkeypatch.delenv("KEDGE_HOST", raising=False)
-    where = find(data_dir=str(directory / "data")).address
+    where = find_server(data_dir=str(directory / "data")).address
     assert isinstance(where, UnixAddress)
     yield Home(directory / "data", Path(where.path))
     shutil.rmtree(directory)
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_is_a_failure_and_one_that_is_nearly_so_a_note(
 
 
 def test_a_server_that_is_named_and_is_not_there_is_a_failure(home: Home) -> None:
-    [(is_fine, text)] = list(place(find(host=f"unix://{home.socket}", data_dir=str(home.data))))
+    [(is_fine, text)] = list(place(find_server(host=f"unix://{home.socket}", data_dir=str(home.data))))
     assert is_fine is False
     assert f"start it there: kedge serve --host unix://{home.socket}; or unset KEDGE_HOST" in text
 

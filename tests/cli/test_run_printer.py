@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from kedge.cli.run_printer import refusal, summary
-from kedge.client.run_view import Refusal
+from kedge.client.run_view import Denial
 
 REFUSED = "a permission was refused in this run"
 
 
 def test_a_refusal_is_named_with_the_rules_that_allow_it() -> None:
-    told = refusal([Refusal("make && make test", ["bash(make)", "bash(make test)"])])
+    told = refusal([Denial("make && make test", ["bash(make)", "bash(make test)"])])
     assert told == f"{REFUSED} (--allow 'bash(make)' --allow 'bash(make test)' allows it): make && make test"
 
 
 def test_what_no_rule_allows_needs_y() -> None:
-    assert refusal([Refusal("sudo make", [])]) == f"{REFUSED} (-y allows everything): sudo make"
-    assert "-y allows" in refusal([Refusal("x", ["bash(\x1b[2J)"])]), "nobody can type that"
+    assert refusal([Denial("sudo make", [])]) == f"{REFUSED} (-y allows everything): sudo make"
+    assert "-y allows" in refusal([Denial("x", ["bash(\x1b[2J)"])]), "nobody can type that"
 
 
 def test_of_several_refusals_the_first_is_named_and_the_others_are_counted_once() -> None:
-    first, second = Refusal("write a", ["edit(a)"]), Refusal("write b", ["edit(b)"])
+    first, second = Denial("write a", ["edit(a)"]), Denial("write b", ["edit(b)"])
     told = "2 permissions were refused in this run (--allow 'edit(a)' allows the first, -y everything): write a"
     assert refusal([first, second, first]) == told
 
 
 def test_what_was_refused_comes_last_so_that_it_cannot_pass_for_advice() -> None:
-    told = refusal([Refusal("run rm x # ; --allow bash allows it", ["bash(rm *)"])])
+    told = refusal([Denial("run rm x # ; --allow bash allows it", ["bash(rm *)"])])
     assert told.endswith("(--allow 'bash(rm *)' allows it): run rm x # ; --allow bash allows it")
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kedge.client.run_output import Activity, subject_of
-from kedge.client.run_view import RunView, progress_of
+from kedge.client.run_output import Activity, describe_call
+from kedge.client.run_view import RunView, progress_percent
 
 CALL = {"type": "tool_call", "id": "c1", "name": "bash", "input": '{"command": "pytest -q"}', "finished": True}
 RESULT = {"type": "tool_result", "tool_call_id": "c1", "name": "bash", "content": "", "is_error": False}
@@ -53,7 +53,7 @@ def test_snapshots_and_other_runs_tell_nothing() -> None:
     ],
 )
 def test_a_call_is_about_its_command_or_path(given: str, subject: str) -> None:
-    assert subject_of(given) == subject
+    assert describe_call(given) == subject
 
 
 def test_a_notice_is_told_once_and_one_that_moves_only_in_passing() -> None:
@@ -67,11 +67,11 @@ def test_a_notice_is_told_once_and_one_that_moves_only_in_passing() -> None:
     assert activity.take(plain) == []
     assert activity.take(moving) == []
     view.take(moving)
-    assert view.doing == "fetching, 25 %"
+    assert view.status == "fetching, 25 %"
     passing = event("agent_event", {"type": "notice", "message": "loading", "details": {"is_passing": True}})
     assert activity.take(passing) == []
     view.take(passing)
-    assert view.doing == "loading"
+    assert view.status == "loading"
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_a_notice_is_told_once_and_one_that_moves_only_in_passing() -> None:
     ],
 )
 def test_progress_is_in_percent(details: dict[str, Any] | None, percent: int | None) -> None:
-    assert progress_of({"details": details}) == percent
+    assert progress_percent({"details": details}) == percent

@@ -88,7 +88,7 @@ def test_a_refusal_has_the_code_of_the_contract(client: Client) -> None:
     with pytest.raises(Refused) as caught:
         client.submit("say x", session_id="nowhere")
     assert (caught.value.status, caught.value.code) == (404, "session_not_found")
-    with pytest.raises(ValueError, match="what to cancel"):
+    with pytest.raises(ValueError, match="run_id or session_id"):
         client.cancel()
 
 
@@ -116,7 +116,7 @@ async def test_async_cancel_and_repeat(aclient: AsyncClient) -> None:
         end = await (await aclient.run("hang", session_id=session.id, run_id="c")).wait()
         assert (end.cancelled, end.error) == (True, None)
         assert await aclient.cancel(run_id="c") == ["c"]
-        with pytest.raises(ValueError, match="what to cancel"):
+        with pytest.raises(ValueError, match="run_id or session_id"):
             await aclient.cancel()
 
 
@@ -137,7 +137,7 @@ async def test_async_events_are_structs_in_the_order_of_the_log(aclient: AsyncCl
 
 async def test_async_a_refusal_has_the_code_of_the_contract(aclient: AsyncClient) -> None:
     async with asyncio.timeout(LIMIT_S):
-        with pytest.raises(Refused, match="no session") as caught:
+        with pytest.raises(Refused) as caught:
             await aclient.submit("say x", session_id="nowhere")
         assert caught.value.code == "session_not_found"
 
@@ -174,5 +174,5 @@ async def take_until(events: AsyncGenerator[Event], seq: int) -> AsyncGenerator[
 
 
 async def test_an_answer_that_is_not_understood_is_an_error_of_the_client(aclient: AsyncClient) -> None:
-    with pytest.raises(NotUnderstood, match="of the same version"):
+    with pytest.raises(NotUnderstood):
         await aclient.call("GET", "/sessions", type=Receipt)

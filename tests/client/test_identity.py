@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kedge.client.async_transport import AsyncWire
+from kedge.client.async_transport import AsyncTransport
 from kedge.client.errors import NotAllowed
-from kedge.client.server_location import Endpoint, find
-from kedge.client.transport import Absent, Wire, connected
+from kedge.client.server_location import ServerLocation, find_server
+from kedge.client.transport import NoServer, Transport, open_connection
 from kedge.client.waiter import Waiter
 from kedge.protocol.address import UnixAddress, default_address
 from tests.client.command import LIMIT_S, Kedge
@@ -148,9 +148,9 @@ async def test_whoever_was_there_first_hears_nothing(
     if take is not open_directory:  # the doctor closes it
         assert f"FAIL  {why}" in kedge("doctor", "--offline", env=SECRETS).out
     with pytest.raises(NotAllowed) as raised:
-        Wire(find(), Waiter(), client="test").request("POST", "/v1/workspaces", {"path": "private"})
+        Transport(find_server(), Waiter(), client="test").request("POST", "/v1/workspaces", {"path": "private"})
     assert str(raised.value) == why
-    wire = AsyncWire(find(), client="test")
+    wire = AsyncTransport(find_server(), client="test")
     with pytest.raises(NotAllowed) as raised:
         await wire.request("POST", "/v1/workspaces", {"path": "private"})
     assert str(raised.value) == why
@@ -166,7 +166,7 @@ async def test_a_socket_that_was_named_is_checked_too(squat: Squat, tmp_path: Pa
     done = kedge("run", "--host", f"unix://{path}", "a private prompt", env=SECRETS)
     assert done.code == 2
     assert f"is run by user {NOBODY}, not by you" in done.err
-    wire = AsyncWire(Endpoint(UnixAddress(str(path)), "", None, is_ours=False), client="test")
+    wire = AsyncTransport(ServerLocation(UnixAddress(str(path)), "", None, is_managed=False), client="test")
     with pytest.raises(NotAllowed, match="not by you"):
         await wire.request("GET", "/v1/health")
     await wire.close()
@@ -224,5 +224,5 @@ def test_a_socket_that_nobody_listens_on_is_absent(here: Place) -> None:
     path = default_address(str(here.data_dir)).path
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(path)
-    with pytest.raises(Absent):
-        connected(find())
+    with pytest.raises(NoServer):
+        open_connection(find_server())

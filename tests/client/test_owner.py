@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.client.server_process import Owner
+from kedge.client.server_process import OwnerProcess
 from kedge.client.waiter import Waiter
 from kedge.protocol.address import OWNER_FILE
 
@@ -31,11 +31,11 @@ def test_the_end_of_the_owner_is_waited_for(
 ) -> None:
     if not has_pidfd:
         monkeypatch.delattr(os, "pidfd_open", raising=False)
-    with closing(Owner(str(tmp_path))) as owner:
-        owner.await_end(Waiter(), 0.01)
+    with closing(OwnerProcess(str(tmp_path))) as owner:
+        owner.wait_for_end(Waiter(), 0.01)
         assert process.poll() is None, "it did not end; only the time is over"
         assert process.stdin is not None
-        waiting = threading.Thread(target=owner.await_end, args=(Waiter(), LIMIT_S))
+        waiting = threading.Thread(target=owner.wait_for_end, args=(Waiter(), LIMIT_S))
         waiting.start()
         process.stdin.close()
         assert process.wait(LIMIT_S) == 0
@@ -49,5 +49,5 @@ def test_the_end_of_the_owner_is_waited_for(
 def test_an_owner_that_cannot_be_known_is_not_waited_for(owner: str | None, tmp_path: Path) -> None:
     if owner is not None:
         (tmp_path / OWNER_FILE).write_text(owner, encoding="latin-1")
-    with closing(Owner(str(tmp_path))) as unknown:
-        unknown.await_end(Waiter(), 3600)
+    with closing(OwnerProcess(str(tmp_path))) as unknown:
+        unknown.wait_for_end(Waiter(), 3600)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.client import AsyncClient, Client
-from kedge.client.run_view import PAGE
+from kedge.client.run_follower import PAGE
 from tests.client.relay import Relay
 from tests.server.process import Place, Server
 

@@ -60,56 +60,41 @@ def test_what_is_said_goes_where_it_belongs(kedge: Kedge, script: str, args: lis
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "line"),
+    ("args", "code", "names"),
     [
-        (["fail no more paper"], 1, "kedge: no more paper"),
-        (["say x", "-s", "nowhere"], 2, "kedge: there is no session 'nowhere' here"),
-        ([], 2, "kedge: the prompt is empty; say what to do: kedge run PROMPT, or pipe it in"),
-        (["  "], 2, "kedge: the prompt is empty; say what to do: kedge run PROMPT, or pipe it in"),
-        (["x", "-m", "nonsense"], 2, "kedge: 'nonsense' names no model; say PROVIDER/MODEL, like openai/gpt-5"),
-        (["x", "--run-id", "no good"], 2, "kedge: run_id must be 1 to 128 of A-Z"),
-        (["x", "--frob"], 2, "kedge: unknown option '--frob' (after '--' everything is text); 'kedge run --help' exp"),
-        (["x", "--timeout", "soon"], 2, "kedge: 'soon' is no number of seconds; 'kedge run --help' explains"),
-        (["x", "--on-busy", "shrug"], 2, "kedge: 'shrug' is none of queue, steer, interrupt, reject; 'kedge run --h"),
-        (["x", "-C", "-s", "y"], 2, "kedge: --session and --continue exclude each other; 'kedge run --help' explains"),
-        (["x", "-c", "nowhere"], 2, "kedge: there is no directory 'nowhere'; check --cwd"),
-        (["x", "--host", "nowhere"], 2, "kedge: 'nowhere' is no address; say unix:///path/to.sock or tcp://127.0.0.1"),
-        (["x", "--model"], 2, "kedge: --model needs a value; 'kedge run --help' explains"),
-        (["x", "--run-id", "a/b"], 2, "kedge: run_id must be 1 to 128 of A-Z"),
-        (["x", "--run-id", ""], 2, "kedge: run_id must be 1 to 128 of A-Z"),
-        (
-            ["x", "--max-steps", "0"],
-            2,
-            "kedge: --max-steps takes a whole number from 1 to 1000000, and '0' is none; 'k",
-        ),
-        (
-            ["x", "--max-steps", "1.5"],
-            2,
-            "kedge: --max-steps takes a whole number from 1 to 1000000, and '1.5' is none",
-        ),
-        (["x", "--max-cost", "free"], 2, "kedge: --max-cost takes dollars, like 0.50, and 'free' is none; 'kedge run"),
-        (
-            ["x", "--mode", "bold"],
-            2,
-            "kedge: 'bold' is none of plan, ask, auto-edit, yolo; 'kedge run --help' explains",
-        ),
-        (["x", "-f", "nowhere.txt"], 2, "kedge: cannot attach nowhere.txt: No such file or directory"),
-        (["x", "-f", "."], 2, "kedge: cannot attach .: Is a directory"),
-        (["x", "--system-file", "nowhere"], 2, "kedge: cannot use nowhere: No such file or directory"),
-        (["x", "--output-schema", "nowhere"], 2, "kedge: cannot use nowhere: No such file or directory"),
-        (["x", "--allow", f"bash({'r' * 1001})"], 2, "kedge: allow takes up to 1000 rules of 1000 characters"),
-        (["x", "--quiet=yes"], 2, "kedge: --quiet takes no value; 'kedge run --help' explains"),
-        (
-            ["x", "--host", "unix:///nowhere.sock", "--connect-timeout", "0.2"],
-            3,
-            "kedge: the server at unix:///nowhere",
-        ),
+        (["fail no more paper"], 1, "no more paper"),
+        (["say x", "-s", "nowhere"], 2, "'nowhere'"),
+        ([], 2, "kedge run"),
+        (["  "], 2, "kedge run"),
+        (["x", "-m", "nonsense"], 2, "'nonsense'"),
+        (["x", "--run-id", "no good"], 2, "run_id"),
+        (["x", "--frob"], 2, "'--frob'"),
+        (["x", "--timeout", "soon"], 2, "'soon'"),
+        (["x", "--on-busy", "shrug"], 2, "'shrug'"),
+        (["x", "-C", "-s", "y"], 2, "--continue"),
+        (["x", "-c", "nowhere"], 2, "'nowhere'"),
+        (["x", "--host", "nowhere"], 2, "unix:///"),
+        (["x", "--model"], 2, "--model"),
+        (["x", "--run-id", "a/b"], 2, "run_id"),
+        (["x", "--run-id", ""], 2, "run_id"),
+        (["x", "--max-steps", "0"], 2, "--max-steps"),
+        (["x", "--max-steps", "1.5"], 2, "'1.5'"),
+        (["x", "--max-cost", "free"], 2, "--max-cost"),
+        (["x", "--mode", "bold"], 2, "auto-edit"),
+        (["x", "-f", "nowhere.txt"], 2, "nowhere.txt"),
+        (["x", "-f", "."], 2, "Is a directory"),
+        (["x", "--system-file", "nowhere"], 2, "nowhere"),
+        (["x", "--output-schema", "nowhere"], 2, "nowhere"),
+        (["x", "--allow", f"bash({'r' * 1001})"], 2, "1000"),
+        (["x", "--quiet=yes"], 2, "--quiet"),
+        (["x", "--host", "unix:///nowhere.sock", "--connect-timeout", "0.2"], 3, "unix:///nowhere.sock"),
     ],
 )
-def test_every_failure_is_one_line_and_an_exit_code(kedge: Kedge, args: list[str], code: int, line: str) -> None:
+def test_every_failure_is_one_line_and_an_exit_code(kedge: Kedge, args: list[str], code: int, names: str) -> None:
     found, out, err = brief(kedge.run(*args))
     assert (found, out) == (code, ""), err
-    assert err.startswith(line)
+    assert err.startswith("kedge: ")
+    assert names in err
     assert err.count("\n") == 1
 
 
@@ -222,7 +207,7 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
 
 def test_the_environment_goes_along_but_not_the_token(kedge: Kedge) -> None:
     spoil = "import os; os.environb[b'BAD'] = bytes([255])"
-    before = f"{spoil}; from kedge.client.submission import environment; print(sorted(environment()))"
+    before = f"{spoil}; from kedge.client.submission import caller_environment; print(sorted(caller_environment()))"
     process = kedge.start("--version", before=before, env={"GOOD": "1", "KEDGE_TOKEN": "secret"})
     names = finish(process).out
     assert "'GOOD'" in names

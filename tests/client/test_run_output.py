@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kedge.client.event_cursor import Story
-from kedge.client.run_output import RESTARTED, FinalTeller, LiveTeller, Speech
+from kedge.client.event_cursor import EventCursor
+from kedge.client.run_output import RESTARTED, AnswerText, FinalOutput, LiveOutput
 from kedge.client.run_view import RunView
 from tests.client.timeline import RUN, Said, Timeline
 
@@ -19,16 +19,16 @@ def view_of(timeline: Timeline, upto: int | None = None) -> RunView:
 
 
 def play(timeline: Timeline, view: RunView, upto: int | None = None) -> RunView:
-    story = Story()
-    for event, _ in story.feed(b"".join(timeline.frames(0, None)[: None if upto is None else upto + 2])):
+    cursor = EventCursor()
+    for _, event, _ in cursor.feed(b"".join(timeline.frames(0, None)[: None if upto is None else upto + 2])):
         view.take(event)
     return view
 
 
-def printed(teller: LiveTeller | FinalTeller, view: RunView) -> Printed:
+def printed(output: LiveOutput | FinalOutput, view: RunView) -> Printed:
     assert view.end is not None
     out = err = ""
-    for kind, text in [*teller.news(), *teller.finish(view.end)]:
+    for kind, text in [*output.new_pieces(), *output.finish(view.end)]:
         if kind in ("answer", "break"):
             out += text
         else:
@@ -38,12 +38,12 @@ def printed(teller: LiveTeller | FinalTeller, view: RunView) -> Printed:
 
 def live(*said: Said, **end: Any) -> Printed:
     view = view_of(Timeline.of(*said, **end))
-    return printed(LiveTeller(view.messages), view)
+    return printed(LiveOutput(view.messages), view)
 
 
 def final(*said: Said, **end: Any) -> Printed:
     view = view_of(Timeline.of(*said, **end))
-    return printed(FinalTeller(view.messages), view)
+    return printed(FinalOutput(view.messages), view)
 
 
 CALL = Said([["let me look"]], "tool_use")
@@ -82,15 +82,15 @@ def test_live_summaries_and_other_runs_are_not_shown() -> None:
     assert live(Said([["so far"]], summary=True), foreign, ANSWER) == ("the answer\n", "")
 
 
-@pytest.mark.parametrize("teller", [live, final])
-def test_empty_stays_empty(teller: Any) -> None:
-    assert teller() == ("", "")
-    assert teller(Said([[""]])) == ("", "")
+@pytest.mark.parametrize("output", [live, final])
+def test_empty_stays_empty(output: Any) -> None:
+    assert output() == ("", "")
+    assert output(Said([[""]])) == ("", "")
 
 
-@pytest.mark.parametrize("teller", [live, final])
-def test_nothing_is_trimmed(teller: Any) -> None:
-    assert teller(Said([[" \n\x00", "\u2028\t\n"]])) == (" \n\x00\u2028\t\n", "")
+@pytest.mark.parametrize("output", [live, final])
+def test_nothing_is_trimmed(output: Any) -> None:
+    assert output(Said([[" \n\x00", "\u2028\t\n"]])) == (" \n\x00\u2028\t\n", "")
 
 
 def test_at_the_end_the_answer_alone_and_the_rest_aside() -> None:
@@ -108,11 +108,11 @@ def test_at_the_end_of_a_failed_run_what_it_said_last_is_the_text() -> None:
 def test_a_message_goes_aside_as_soon_as_it_is_not_the_last() -> None:
     timeline = Timeline.of(CALL, ANSWER)
     view = RunView(RUN)
-    teller = FinalTeller(view.messages)
+    output = FinalOutput(view.messages)
     heard_at: list[int] = []
     for upto in range(len(timeline.happened) + 1):
-        heard_at += [upto] * len(list(FinalTeller(play(timeline, RunView(RUN), upto).messages).news()))
-        assert not list(teller.news())
+        heard_at += [upto] * len(list(FinalOutput(play(timeline, RunView(RUN), upto).messages).new_pieces()))
+        assert not list(output.new_pieces())
     first_of_answer = next(i for i, h in enumerate(timeline.happened) if b"message-2" in h.frame)
     assert heard_at[0] == first_of_answer + 1
 
@@ -121,29 +121,31 @@ def test_live_text_is_told_while_it_comes_and_the_end_adds_only_the_rest() -> No
     timeline = Timeline.of(ANSWER)
     for upto in range(len(timeline.happened)):
         view = view_of(timeline, upto)
-        teller = LiveTeller(view.messages)
-        before = "".join(text for _, text in teller.news())
+        output = LiveOutput(view.messages)
+        before = "".join(text for _, text in output.new_pieces())
         assert "the answer\n".startswith(before)
         end: dict[str, Any] = {"message_id": "message-1", "text": "the answer"}
-        assert before + "".join(text for _, text in teller.finish(end)) == "the answer\n"
+        assert before + "".join(text for _, text in output.finish(end)) == "the answer\n"
 
 
 def test_the_answer_of_a_message_that_was_never_seen_is_told_in_full() -> None:
     view = view_of(Timeline.of(CALL))
-    teller = LiveTeller(view.messages)
+    output = LiveOutput(view.messages)
     end = {"message_id": "a host's message", "text": "joined"}
-    assert "".join(text for _, text in [*teller.news(), *teller.finish(end)]) == "let me look\n\njoined\n"
+    assert "".join(text for _, text in [*output.new_pieces(), *output.finish(end)]) == "let me look\n\njoined\n"
 
 
 def test_text_that_the_server_lost_in_a_crash_is_not_told_again() -> None:
     view = view_of(Timeline.of(Said([["long ", "answer"]], "canceled")))
-    teller = LiveTeller(view.messages)
+    output = LiveOutput(view.messages)
     end = {"message_id": "message-1", "text": "long"}
-    assert "".join(text for _, text in [*teller.news(), *teller.finish(end)]) == "long answer\n"
+    assert "".join(text for _, text in [*output.new_pieces(), *output.finish(end)]) == "long answer\n"
 
 
 def test_a_program_gets_the_text_without_the_last_newline() -> None:
     view = view_of(Timeline.of(CALL, ANSWER))
     assert view.end is not None
-    teller, speech = LiveTeller(view.messages), Speech()
-    assert "".join([*speech.of(teller.news()), *speech.of(teller.finish(view.end))]) == "let me look\n\nthe answer"
+    output, text = LiveOutput(view.messages), AnswerText()
+    assert (
+        "".join([*text.take(output.new_pieces()), *text.take(output.finish(view.end))]) == "let me look\n\nthe answer"
+    )

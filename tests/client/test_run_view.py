@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from kedge.client.event_cursor import Story
-from kedge.client.run_output import LiveTeller
-from kedge.client.run_view import RunCore, RunView
+from kedge.client.event_cursor import EventCursor
+from kedge.client.run_follower import RunTracker
+from kedge.client.run_output import LiveOutput
+from kedge.client.run_view import RunView
 from tests.client.timeline import LOG, RUN, SESSION, Said, Timeline, control
 
 SUBMISSION = {"run_id": RUN, "session_id": SESSION}
@@ -28,7 +29,7 @@ def test_ends_errors_and_refusals_of_other_runs_are_not_ours() -> None:
     view.take(event("run_complete", "other", text="theirs"))
     view.take(event("agent_event", "other", type="error", error="theirs"))
     view.take(event("permission_notification", "other", id="p", action="deny"))
-    assert (view.end, view.requests.refused) == (None, [])
+    assert (view.end, view.requests.denied) == (None, [])
     view.take({"type": "session", "seq": 2, "payload": {"type": "created", "payload": {"id": SESSION}}})
     view.take({"type": "heartbeat", "payload": {"head": 3}})
 
@@ -44,9 +45,9 @@ def test_a_refused_permission_is_remembered_with_what_would_have_allowed_it() ->
     view.take(asked("p2", "run make"))
     view.take(event("permission_notification", id="p2", action="allow"))
     view.take(event("permission_notification", id="before the log begins", action="deny"))
-    assert [(each.description, each.rules) for each in view.requests.refused] == [
+    assert [(each.description, each.rules) for each in view.requests.denied] == [
         ("write a.txt", ["edit(a.txt)"]),
-        ("what was asked before", []),
+        ("an earlier request", []),
     ]
 
 
@@ -56,71 +57,71 @@ def test_a_run_that_waits_for_a_person_says_for_what() -> None:
     view.take(asked("p", "write a.txt"))
     view.take(asked("p", "write a.txt"))  # a reminder
     view.take(event("agent_event", type="retry", error="a sub-agent's"))
-    assert view.doing == "waiting for a person: write a.txt"
+    assert "write a.txt" in view.status
     view.take(event("permission_notification", id="p", action="allow"))
     view.take(event("run", state="running"))
-    assert view.doing == "thinking"
+    assert view.status == "thinking"
     view.take(event("question_request", id="q", questions=[{"question": "Which one?"}]))
-    assert view.doing == "waiting for a person: Which one?"
+    assert "Which one?" in view.status
     view.take(event("question_notification", id="q", action="cancel"))
-    assert view.doing == "thinking"
+    assert view.status == "thinking"
 
 
 @pytest.mark.parametrize(
-    ("told", "doing"),
+    ("payload", "status"),
     [
         (event("run", state="queued"), "waiting in the queue"),
         (event("run", state="running"), "thinking"),
         (event("run", state="running", cancel_requested=True), "cancelling"),
-        (event("agent_event", type="retry", error="429"), "trying again: 429"),
-        (event("agent_event", type="re_authenticate", provider_id="openai"), "waiting for a login at openai"),
+        (event("agent_event", type="retry", error="429"), "retrying: 429"),
+        (event("agent_event", type="re_authenticate", provider_id="openai"), "waiting for a login to openai"),
         (event("agent_event", type="summarize"), "summarizing"),
     ],
 )
-def test_people_are_told_what_is_being_done(told: dict[str, Any], doing: str) -> None:
+def test_people_are_told_what_is_being_done(payload: dict[str, Any], status: str) -> None:
     view = RunView(RUN)
-    view.take(told)
-    assert view.doing == doing
+    view.take(payload)
+    assert view.status == status
 
 
 def test_the_prompt_is_sent_once_the_stream_is_open() -> None:
-    core = RunCore("/w", SUBMISSION)
-    assert not core.wants_to_submit
-    list(core.story.feed(control("connected", {"log_id": LOG, "head": 4, "after": 4})))
-    assert core.wants_to_submit
-    core.accepted({"seq": 5})
-    assert not core.wants_to_submit
-    assert not core.story.is_rewound
+    tracker = RunTracker("/w", SUBMISSION)
+    assert not tracker.needs_submit
+    list(tracker.cursor.feed(control("connected", {"log_id": LOG, "head": 4, "after": 4})))
+    assert tracker.needs_submit
+    tracker.accept({"seq": 5})
+    assert not tracker.needs_submit
+    assert not tracker.cursor.is_rewound
 
 
 def test_a_run_that_is_older_than_the_subscription_is_heard_from_its_beginning() -> None:
-    core = RunCore("/w", SUBMISSION)
-    list(core.story.feed(control("connected", {"log_id": LOG, "head": 40, "after": 40})))
-    core.accepted({"seq": 5})
-    assert core.story.is_rewound
-    assert core.story.connect() == f"?after=4&log_id={LOG}&session_id={SESSION}"
+    tracker = RunTracker("/w", SUBMISSION)
+    list(tracker.cursor.feed(control("connected", {"log_id": LOG, "head": 40, "after": 40})))
+    tracker.accept({"seq": 5})
+    assert tracker.cursor.is_rewound
+    assert tracker.cursor.begin_connection() == f"?after=4&log_id={LOG}&session_id={SESSION}"
 
 
-def reset_core() -> RunCore:
-    """A core that heard a reset after its prompt was accepted."""
-    core = RunCore("/w", SUBMISSION)
+def reset_core() -> RunTracker:
+    """A tracker that heard a reset after its prompt was accept."""
+    tracker = RunTracker("/w", SUBMISSION)
     frames = control("connected", {"log_id": LOG, "head": 4, "after": 4})
     frames += control("stream_reset", {"reason": "retention", "head": 90})
-    for told, data in core.story.feed(frames):
-        core.take(told, data)
-    assert not core.wants_to_reread, "there is nothing to read before the prompt was accepted"
-    core.accepted({"seq": 91})
-    assert core.wants_to_reread
-    return core
+    for _, told, data in tracker.cursor.feed(frames):
+        tracker.take(told, data)
+    assert not tracker.needs_reload, "there is nothing to read before the prompt was accept"
+    tracker.accept({"seq": 91})
+    assert tracker.needs_reload
+    return tracker
 
 
 def test_after_a_reset_a_run_that_goes_on_is_followed_from_what_is_stored() -> None:
-    core = reset_core()
+    tracker = reset_core()
     stored = message("half", "tool_use", "m1")
-    core.reread({"state": "running", "session_id": SESSION}, [stored, {**stored, "id": "x", "run_id": "other"}])
-    assert not core.wants_to_reread
-    assert core.view.end is None
-    assert [m.id for m in core.view.messages.answers] == ["m1"]
+    tracker.reload({"state": "running", "session_id": SESSION}, [stored, {**stored, "id": "x", "run_id": "other"}])
+    assert not tracker.needs_reload
+    assert tracker.view.end is None
+    assert [m.id for m in tracker.view.messages.answers] == ["m1"]
 
 
 @pytest.mark.parametrize(
@@ -134,21 +135,21 @@ def test_after_a_reset_a_run_that_goes_on_is_followed_from_what_is_stored() -> N
 def test_after_a_reset_an_end_that_is_gone_is_told_from_what_is_stored(
     state: str, finish: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    core = reset_core()
+    tracker = reset_core()
     interrupted = message("never", "interrupted", "m3")
-    core.reread({"state": state, "session_id": SESSION}, [message("last", message_id="m2", **finish), interrupted])
-    assert core.view.end is not None
+    tracker.reload({"state": state, "session_id": SESSION}, [message("last", message_id="m2", **finish), interrupted])
+    assert tracker.view.end is not None
     common: dict[str, Any] = {"session_id": SESSION, "run_id": RUN, "message_id": "m2", "usage": {}}
-    assert core.view.end == {**common, **expected}
+    assert tracker.view.end == {**common, **expected}
 
 
 def test_after_a_reset_the_stored_run_says_why_it_failed_and_what_it_used() -> None:
     """`no_model` and `bad_config` are exit code 2, also for who did not hear the end."""
-    core = reset_core()
+    tracker = reset_core()
     run = {"state": "failed", "session_id": SESSION, "error": "no key", "code": "no_model", "usage": {"cost": 0.5}}
-    core.reread(run, [message("", "error", "m2")])
-    assert core.view.end is not None
-    assert {name: core.view.end[name] for name in ("error", "code", "usage")} == {
+    tracker.reload(run, [message("", "error", "m2")])
+    assert tracker.view.end is not None
+    assert {name: tracker.view.end[name] for name in ("error", "code", "usage")} == {
         "error": "no key",
         "code": "no_model",
         "usage": {"cost": 0.5},
@@ -157,25 +158,28 @@ def test_after_a_reset_the_stored_run_says_why_it_failed_and_what_it_used() -> N
 
 def test_a_reset_in_the_middle_of_a_message_repeats_nothing() -> None:
     timeline = Timeline.of(Said([["one ", "two ", "three"]]))
-    core = RunCore("/w", SUBMISSION)
-    teller = LiveTeller(core.view.messages)
+    tracker = RunTracker("/w", SUBMISSION)
+    output = LiveOutput(tracker.view.messages)
     printed = ""
     half = b"".join(timeline.frames(0, None)[:7])
-    for told, data in core.story.feed(half):
-        core.take(told, data)
-        printed += "".join(text for _, text in teller.news())
+    for _, told, data in tracker.cursor.feed(half):
+        tracker.take(told, data)
+        printed += "".join(text for _, text in output.new_pieces())
     assert printed == "one two "
-    core.reread({"state": "completed", "session_id": SESSION}, [message("one two three", "end_turn", "message-1")])
-    assert core.view.end is not None
-    assert printed + "".join(text for _, text in [*teller.news(), *teller.finish(core.view.end)]) == "one two three\n"
+    tracker.reload({"state": "completed", "session_id": SESSION}, [message("one two three", "end_turn", "message-1")])
+    assert tracker.view.end is not None
+    assert (
+        printed + "".join(text for _, text in [*output.new_pieces(), *output.finish(tracker.view.end)])
+        == "one two three\n"
+    )
 
 
 def test_nothing_is_heard_after_the_end() -> None:
     heard: list[str] = []
-    core = RunCore("/w", SUBMISSION)
-    core.listen = lambda told, data, grown: heard.append(told["type"])
+    tracker = RunTracker("/w", SUBMISSION)
+    tracker.listen = lambda told, data, grown: heard.append(told["type"])
     timeline = Timeline.of(Said([["answer"]]))
     timeline.log("run_complete", {"run_id": RUN, "text": "again", "message_id": None})
-    for told, data in Story(after=0).feed(timeline.heard(0, 0)):
-        core.take(told, data)
+    for _, told, data in EventCursor(after=0).feed(timeline.heard(0, 0)):
+        tracker.take(told, data)
     assert heard.count("run_complete") == 1

@@ -90,7 +90,7 @@ def test_the_agents_state_agrees_with_the_list(client: Client) -> None:
     for env in (SHELL, {"GROQ_API_KEY": KEY}, {"KEDGE_MODEL": "xai/grok-4.7"}):
         listed = client.models(env)
         headers = {HEADER: header_of(env)}
-        state = client.wire.call("GET", f"{client.path}/agent", policy=client.policy(), headers=headers)
+        state = client.transport.call("GET", f"{client.path}/agent", policy=client.new_policy(), headers=headers)
         assert state["model"] == listed["model"]
         assert state["is_ready"]
     assert client.models()["model"] == "openai/fake-model", "without a word it is the server's own environment"

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
 
 from kedge.client.errors import Dropped
-from kedge.client.http1 import ResponseParser, request
+from kedge.client.http1 import ResponseParser, build_request
 from tests.soak.record import Asked
 
 LIMIT_S = 120.0  # of an answer; far above what any takes, because the machine may be busy
@@ -85,7 +85,7 @@ class Wire:
         # A small buffer: a reader that stalls soon stalls the server's side, too.
         reader, writer = await asyncio.open_unix_connection(self.path, limit=CHUNK)
         try:
-            writer.write(request(method, target, fields, data))
+            writer.write(build_request(method, target, fields, data))
             await writer.drain()
             yield reader
         finally:

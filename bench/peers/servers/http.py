@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.peers.servers.stream import LIMIT_S, RECEIVE_BYTES, Ended, Stream
-from kedge.client.http1 import ResponseParser, request
+from kedge.client.http1 import ResponseParser, build_request
 from kedge.protocol.address import Address, UnixAddress
 from kedge.protocol.sse import SseParser
 
@@ -77,7 +77,7 @@ class Http:
         """An event stream, once its head is there."""
         sock = connect(self.where)
         sock.settimeout(LIMIT_S)
-        sock.sendall(request("GET", target, {**self._headers, "Accept": "text/event-stream", **headers}))
+        sock.sendall(build_request("GET", target, {**self._headers, "Accept": "text/event-stream", **headers}))
         parser = _Sse(target)
         stream = Stream(sock, parser)
         try:
@@ -101,8 +101,10 @@ class Http:
 
     def _request(self, method: str, target: str, body: object) -> bytes:
         if body is None:
-            return request(method, target, self._headers)
-        return request(method, target, {**self._headers, "Content-Type": "application/json"}, json.dumps(body).encode())
+            return build_request(method, target, self._headers)
+        return build_request(
+            method, target, {**self._headers, "Content-Type": "application/json"}, json.dumps(body).encode()
+        )
 
 
 class _Sse:

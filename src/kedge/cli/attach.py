@@ -9,8 +9,7 @@ from kedge.cli.output import complain, one_line
 from kedge.cli.run_printer import JsonPrinter, TextPrinter, exit_code_of_end, explanation_of_end
 from kedge.client.errors import Refused
 from kedge.client.http1 import escape
-from kedge.client.run_follower import RunFollower
-from kedge.client.run_view import RunCore
+from kedge.client.run_follower import RunFollower, RunTracker
 from kedge.client.sync_client import Client
 
 TYPE_CHECKING = False
@@ -48,24 +47,24 @@ def _attach(options: Options) -> int:
         return complain(f"left; run {run_id} goes on", 128 + stop.signum)
     finally:
         console.hide()
-    view = follower.core.view
+    view = follower.tracker.view
     assert view.end is not None
-    code = exit_code_of_end(view.end, view.requests.refused)
-    line = explanation_of_end(view.end, view.requests.refused, with_options=False)
+    code = exit_code_of_end(view.end, view.requests.denied)
+    line = explanation_of_end(view.end, view.requests.denied, with_options=False)
     return code if line is None else complain(one_line(line, 1000), code)
 
 
 def _follow(options: Options, console: Console, follower: Attached) -> None:
-    view = follower.core.view
+    view = follower.tracker.view
     if options.has("json"):
         printer = JsonPrinter(console, with_deltas=options.has("stream"))
     else:
         is_live = options.has("stream") or (is_terminal(1) and not options.has("no-stream"))
         printer = TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"), shows_calls=is_terminal(2))
-    follower.core.listen = printer.listen
+    follower.tracker.listen = printer.listen
     for _ in follower.steps():
-        console.say(view.doing)
-        printer.news()
+        console.say(view.status)
+        printer.print_new()
         console.flush()
     assert view.end is not None
     printer.finish(view.end)
@@ -86,8 +85,8 @@ class Attached(RunFollower):
 
     def __init__(self, client: Client, run: dict[str, Any]) -> None:
         names = {"run_id": run["run_id"], "session_id": run["session_id"]}
-        super().__init__(client.wire, RunCore(client.path, names), client.policy())
+        super().__init__(client.transport, RunTracker(client.path, names), client.new_policy())
         self._run = run
 
     def submit(self) -> None:
-        self.core.accepted(self._run)
+        self.tracker.accept(self._run)

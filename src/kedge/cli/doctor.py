@@ -6,6 +6,7 @@ import sys
 
 from kedge.cli.common import EXIT_FAILED, EXIT_OK, command, directory_of
 from kedge.cli.options import Options, named
+from kedge.client.server_location import find_server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,14 +45,13 @@ def _findings(options: Options) -> Iterator[Finding]:
     # Here, because they need more than this command's options do: whoever asks for those may have nothing of it.
     from kedge.cli.doctor_checks import configuration, model, programs, sandbox, terminal
     from kedge.cli.doctor_server import place
-    from kedge.client.server_location import find
     from kedge.protocol.address import AddressError
     from kedge.version import VERSION
 
     directory = directory_of(options.get("cwd"))
     yield True, f"kedge {VERSION}, Python {'.'.join(map(str, sys.version_info[:3]))}"
     try:
-        endpoint = find(
+        endpoint = find_server(
             host=options.get("host"), data_dir=options.get("data-dir"), token_file=options.get("token-file")
         )
     except AddressError as error:

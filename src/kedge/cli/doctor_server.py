@@ -7,9 +7,9 @@ import shutil
 
 from kedge.cli.doctor_checks import findings
 from kedge.client.errors import ClientError, Dropped, NotAllowed
-from kedge.client.server_location import Endpoint
-from kedge.client.server_process import is_free, owner_pid
-from kedge.client.transport import Wire
+from kedge.client.server_location import ServerLocation
+from kedge.client.server_process import is_free, read_owner_pid
+from kedge.client.transport import Transport
 from kedge.client.waiter import Waiter
 from kedge.protocol.address import AddressError, UnixAddress, make_private_dir
 from kedge.version import VERSION
@@ -25,9 +25,9 @@ LOW_SPACE_BYTES = 200 * 1024 * 1024
 PATIENCE_S = 30.0
 
 
-def place(endpoint: Endpoint) -> Iterator[Finding]:
+def place(endpoint: ServerLocation) -> Iterator[Finding]:
     """Where the server is somebody else's, so is its directory: that is looked at over there."""
-    if not endpoint.is_ours:
+    if not endpoint.is_managed:
         yield from _named_server(endpoint)
         return
     problems = list(_data_directory(endpoint.data_dir))
@@ -54,7 +54,7 @@ def _data_directory(path: str) -> Iterator[Finding]:
         yield True, f"data directory {path}" + ("" if there == path else " (made on first use)")
 
 
-def _own_server(endpoint: Endpoint) -> Iterator[Finding]:
+def _own_server(endpoint: ServerLocation) -> Iterator[Finding]:
     assert isinstance(endpoint.address, UnixAddress)
     try:
         make_private_dir(os.path.dirname(endpoint.address.path))
@@ -69,9 +69,9 @@ def _own_server(endpoint: Endpoint) -> Iterator[Finding]:
         yield _of_version(version, endpoint)
 
 
-def _no_server(endpoint: Endpoint, socket: str) -> Iterator[Finding]:
+def _no_server(endpoint: ServerLocation, socket: str) -> Iterator[Finding]:
     if not is_free(endpoint.data_dir):
-        owner = owner_pid(endpoint.data_dir)
+        owner = read_owner_pid(endpoint.data_dir)
         why = "it hangs, or was started with another XDG_RUNTIME_DIR or TMPDIR ('kedge logs' says where it listens)"
         way = f"end it, nothing acknowledged is lost: kill {owner or 'PROCESS'}"
         yield False, f"process {owner or '?'} owns {endpoint.data_dir} and does not answer at {socket}: {why}; {way}"
@@ -81,7 +81,7 @@ def _no_server(endpoint: Endpoint, socket: str) -> Iterator[Finding]:
     yield from findings("kedge.store.sqlite.diagnosis", endpoint.data_dir, limit_s=PATIENCE_S, about="the database")
 
 
-def _named_server(endpoint: Endpoint) -> Iterator[Finding]:
+def _named_server(endpoint: ServerLocation) -> Iterator[Finding]:
     try:
         version = _version(endpoint)
     except NotAllowed as error:
@@ -95,17 +95,17 @@ def _named_server(endpoint: Endpoint) -> Iterator[Finding]:
         yield _of_version(version, endpoint)
 
 
-def _of_version(version: str, endpoint: Endpoint) -> Finding:
+def _of_version(version: str, endpoint: ServerLocation) -> Finding:
     found = f"server {version} at {endpoint.address}"
     if version == VERSION:
         return True, found
-    if endpoint.is_ours:
+    if endpoint.is_managed:
         return None, f"{found}, and this is {VERSION}; after 'kedge serve --stop' the next command starts its own"
     return None, f"{found}, and this is {VERSION}; install the same version here or there"
 
 
-def _version(endpoint: Endpoint) -> str:
-    wire = Wire(endpoint.as_found(), Waiter(), client="kedge doctor")
+def _version(endpoint: ServerLocation) -> str:
+    wire = Transport(endpoint.as_unmanaged(), Waiter(), client="kedge doctor")
     try:
         return str(wire.request("GET", "/v1/version")["version"])
     finally:

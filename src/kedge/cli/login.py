@@ -10,7 +10,7 @@ import sys
 from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import complain, print_json, print_table
-from kedge.client.submission import environment
+from kedge.client.submission import caller_environment
 from kedge.client.sync_client import Client
 
 TYPE_CHECKING = False
@@ -70,10 +70,10 @@ def check_name(word: str) -> None:
 def listing(client: Client) -> dict[str, Any]:
     from kedge.protocol.environment import HEADER, header_of
 
-    client.wire.timeout_s = ANSWER_S
+    client.transport.timeout_s = ANSWER_S
     target = f"/v1/credentials?workspace_id={client.workspace['id']}"
     headers = {HEADER: header_of(os.environ)}  # what the configuration may refer to in this shell
-    return client.wire.call("GET", target, policy=client.policy(), headers=headers)
+    return client.transport.call("GET", target, policy=client.new_policy(), headers=headers)
 
 
 def _provider(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -142,10 +142,10 @@ def _store(client: Client, provider: dict[str, Any], key: str, options: Options)
         "provider_id": provider["provider_id"],
         "api_key": key,
         "check": not options.has("no-check"),
-        "env": environment(),  # it is checked where runs from this shell go, and by their way
+        "env": caller_environment(),  # it is checked where runs from this shell go, and by their way
         "workspace_id": client.workspace["id"],
     }
-    return client.wire.call("POST", "/v1/credentials", body, policy=client.policy())
+    return client.transport.call("POST", "/v1/credentials", body, policy=client.new_policy())
 
 
 def _show(found: dict[str, Any], options: Options) -> None:

@@ -30,7 +30,7 @@ def _logout(options: Options) -> int:
     with connect(options, name="kedge logout") as client:
         stored = [each["provider_id"] for each in listing(client)["credentials"] if each["source"] == "login"]
         for provider_id in _chosen(stored, options):
-            client.wire.call("DELETE", f"/v1/credentials/{escape(provider_id)}", policy=client.policy())
+            client.transport.call("DELETE", f"/v1/credentials/{escape(provider_id)}", policy=client.new_policy())
             print(f"{provider_id}: the stored key is forgotten")
         if not stored:
             complain("nothing to forget: no key is stored", EXIT_OK)

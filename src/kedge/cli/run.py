@@ -13,10 +13,10 @@ from kedge.cli.run_options import HELP, as_text, differing, parse
 from kedge.cli.run_printer import JsonPrinter, TextPrinter, exit_code_of_end, explanation_of_end, summary
 from kedge.client.errors import ClientError, Refused
 from kedge.client.http1 import escape
-from kedge.client.reconnect import Reconnect
-from kedge.client.run_follower import RunFollower
-from kedge.client.run_view import RunCore, RunView
-from kedge.client.submission import environment, submission
+from kedge.client.reconnect import ReconnectPolicy
+from kedge.client.run_follower import RunFollower, RunTracker
+from kedge.client.run_view import RunView
+from kedge.client.submission import caller_environment, make_submission
 from kedge.client.sync_client import Client
 from kedge.protocol.address import AddressError
 from kedge.protocol.formats import provisional_title
@@ -82,7 +82,9 @@ class Command:
         given = differing(self._options)
         prompt = self._prompt()
         client = self._connect()
-        body = submission(prompt, self._session_id(client, prompt), self._options.get("run-id"), self._fields(given))
+        body = make_submission(
+            prompt, self._session_id(client, prompt), self._options.get("run-id"), self._fields(given)
+        )
         try:
             return self._detach(client, body) if self._options.has("detach") else self._follow(client, body)
         except Refused:
@@ -93,7 +95,7 @@ class Command:
 
     def _detach(self, client: Client, body: dict[str, Any]) -> int:
         self._console.may_stop = False
-        client.wire.call("POST", f"{client.path}/agent", body, policy=client.policy())
+        client.transport.call("POST", f"{client.path}/agent", body, policy=client.new_policy())
         self._is_accepted = True
         self._console.answer(f"{body['run_id']}\n")
         self._console.flush()
@@ -130,7 +132,7 @@ class Command:
     def _fields(self, given: dict[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "permissions": "allow" if self._options.has("yes") else "deny",
-            "env": environment(),
+            "env": caller_environment(),
         }
         if model := self._options.get("model") or os.environ.get("KEDGE_MODEL"):
             fields["model"] = as_text(model)
@@ -144,14 +146,14 @@ class Command:
 
     def _follow(self, client: Client, body: dict[str, Any]) -> int:
         follower = _Follower(self._console, client, body)
-        view = follower.core.view
+        view = follower.tracker.view
         printer = self._printer(view)
-        follower.core.listen = printer.listen
+        follower.tracker.listen = printer.listen
         self._console.say("sending")
         for _ in follower.steps():
-            self._is_accepted = follower.core.receipt is not None
-            self._console.say(view.doing)
-            printer.news()
+            self._is_accepted = follower.tracker.receipt is not None
+            self._console.say(view.status)
+            printer.print_new()
             self._console.flush()
             follower.heed()
         assert view.end is not None
@@ -167,7 +169,7 @@ class Command:
         return TextPrinter(self._console, view, is_live=is_live, is_quiet=self._is_quiet, shows_calls=is_terminal(2))
 
     def _conclude(self, follower: _Follower, end: dict[str, Any]) -> int:
-        refused = follower.core.view.requests.refused
+        refused = follower.tracker.view.requests.denied
         code = exit_code_of_end(end, refused)
         if (line := explanation_of_end(end, refused, with_options=True)) is not None:
             self._note(line)
@@ -192,7 +194,7 @@ class _Follower(RunFollower):
     """Heeds signals and the deadline: from the moment it is sent, they cancel the run."""
 
     def __init__(self, console: Console, client: Client, body: dict[str, Any]) -> None:
-        super().__init__(client.wire, RunCore(client.path, body), client.policy())
+        super().__init__(client.transport, RunTracker(client.path, body), client.new_policy())
         self._console = console
         self._client = client
         self.is_time_up = False
@@ -209,14 +211,14 @@ class _Follower(RunFollower):
 
     def heed(self) -> None:
         """Cancel the run if it is time for that."""
-        if self.core.receipt is None or self.core.view.end is not None or self._is_cancelled:
+        if self.tracker.receipt is None or self.tracker.view.end is not None or self._is_cancelled:
             return
         if self._console.signum is not None:
             self._is_cancelled = self._console.is_heard = True
             try:
-                self.cancel(self._client.policy())
+                self.cancel(self._client.new_policy())
             except Refused as error:
-                run_id = self.core.view.run_id
+                run_id = self.tracker.view.run_id
                 raise NotCancelled(f"the cancel was refused ({error}); run {run_id} goes on") from error
         elif self._console.is_time_up:
             self._is_cancelled = self.is_time_up = True
@@ -225,9 +227,9 @@ class _Follower(RunFollower):
     def _give_up(self) -> None:
         """Cancel, and wait only a little for the end: our time is over."""
         self._console.may_time_out = False
-        self._client.wire.timeout_s = CANCEL_S
+        self._client.transport.timeout_s = CANCEL_S
         try:
-            self.cancel(Reconnect(give_up_s=CANCEL_S))
+            self.cancel(ReconnectPolicy(give_up_s=CANCEL_S))
         except ClientError as error:
             raise TimeUp from error
         self._console.extend(CANCEL_S)

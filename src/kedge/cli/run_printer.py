@@ -7,7 +7,7 @@ import json
 from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from kedge.cli.console import Console, is_terminal
 from kedge.cli.output import one_line
-from kedge.client.run_output import Activity, FinalTeller, LiveTeller
+from kedge.client.run_output import Activity, FinalOutput, LiveOutput
 from kedge.client.run_view import RunView
 from kedge.protocol.formats import dollars
 from kedge.protocol.text_safety import json_for_terminal
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from kedge.client.event_cursor import Event
     from kedge.client.message_assembly import Growth
-    from kedge.client.run_output import Teller, Told
+    from kedge.client.run_output import Piece, RunOutput
 
     class Printer(Protocol):
         def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None: ...
-        def news(self) -> None: ...
+        def print_new(self) -> None: ...
         def finish(self, end: dict[str, Any]) -> None: ...
 
-    from kedge.client.run_view import Refusal
+    from kedge.client.run_view import Denial
 
 
 class TextPrinter:
@@ -38,7 +38,7 @@ class TextPrinter:
         self._console = console
         self._activity = None if is_quiet else Activity(view.run_id)
         self._shows_calls = shows_calls
-        self._teller: Teller = LiveTeller(view.messages) if is_live else FinalTeller(view.messages)
+        self._teller: RunOutput = LiveOutput(view.messages) if is_live else FinalOutput(view.messages)
         self._is_quiet = is_quiet
 
     def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:
@@ -47,18 +47,18 @@ class TextPrinter:
         for kind, text in self._activity.take(event):
             if kind == "call" and not self._shows_calls:
                 continue
-            self.news()  # what was said before comes before it
+            self.print_new()  # what was said before comes before it
             self._console.flush()
             line = one_line(text)
             self._console.error(f"{line}\n" if kind == "call" else f"kedge: {line}\n")
 
-    def news(self) -> None:
-        self._print(self._teller.news())
+    def print_new(self) -> None:
+        self._print(self._teller.new_pieces())
 
     def finish(self, end: dict[str, Any]) -> None:
         self._print(self._teller.finish(end))
 
-    def _print(self, told: Iterable[Told]) -> None:
+    def _print(self, told: Iterable[Piece]) -> None:
         for kind, text in told:
             if kind in ("answer", "break"):
                 self._console.answer(text)
@@ -86,7 +86,7 @@ class JsonPrinter:
             for growth in grown:
                 self._line(json.dumps(_delta(event, growth), ensure_ascii=False).encode())
 
-    def news(self) -> None:
+    def print_new(self) -> None:
         pass
 
     def finish(self, end: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ MOST_RULES = 3  # in one suggestion
 USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
 
 
-def exit_code_of_end(end: dict[str, Any], refused: list[Refusal]) -> int:
+def exit_code_of_end(end: dict[str, Any], refused: list[Denial]) -> int:
     """The exit code of a run that ended like this (section 5 of the contract); `refused` are its denied permissions."""
     if end.get("cancelled"):
         return EXIT_CANCELLED
@@ -129,7 +129,7 @@ def exit_code_of_end(end: dict[str, Any], refused: list[Refusal]) -> int:
     return EXIT_REFUSED if refused else EXIT_OK
 
 
-def explanation_of_end(end: dict[str, Any], refused: list[Refusal], *, with_options: bool) -> str | None:
+def explanation_of_end(end: dict[str, Any], refused: list[Denial], *, with_options: bool) -> str | None:
     """The line that goes with that code; None: there is nothing to explain. `with_options`: name those of `kedge run`
     that would have allowed what was refused."""
     if end.get("cancelled"):
@@ -141,7 +141,7 @@ def explanation_of_end(end: dict[str, Any], refused: list[Refusal], *, with_opti
     return refusal(refused) if with_options else what_was_refused(refused)
 
 
-def refusal(refused: list[Refusal]) -> str:
+def refusal(refused: list[Denial]) -> str:
     """The least that would have allowed it, then what was refused: last, so that no word of it passes for ours."""
     import shlex
 
@@ -154,7 +154,7 @@ def refusal(refused: list[Refusal]) -> str:
     return f"{_count_refused(more)} ({cure}): {one_line(first.description)}"
 
 
-def what_was_refused(refused: list[Refusal]) -> str:
+def what_was_refused(refused: list[Denial]) -> str:
     return f"{_count_refused(_count_others(refused))}: {one_line(refused[0].description)}"
 
 
@@ -162,7 +162,7 @@ def _count_refused(more: int) -> str:
     return f"{more + 1} permissions were refused in this run" if more else "a permission was refused in this run"
 
 
-def _count_others(refused: list[Refusal]) -> int:
+def _count_others(refused: list[Denial]) -> int:
     """How many different ones there are beside the first."""
     return len({(each.description, *each.rules) for each in refused}) - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import one_line, print_json, print_table
-from kedge.client.http1 import query
+from kedge.client.http1 import build_query
 
 HELP = """\
 usage: kedge runs [OPTION ...]
@@ -34,7 +34,9 @@ def _list(options: Options) -> int:
         raise UsageError(f"unexpected {options.words[0]!r}")
     with connect(options, name="kedge runs") as client:
         states = ("queued", "running") if options.has("open") else (state,)
-        targets = [f"/runs{query(session_id=options.get('session'), state=each, limit=number)}" for each in states]
+        targets = [
+            f"/runs{build_query(session_id=options.get('session'), state=each, limit=number)}" for each in states
+        ]
         found = [run for target in targets for run in client.call("GET", target)["runs"]]
     runs = sorted(found, key=lambda run: run["seq"])[-number:]
     if options.has("json"):

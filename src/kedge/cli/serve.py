@@ -122,24 +122,24 @@ def _stop(options: argparse.Namespace, directory: str) -> int:
     """Ask the server of this data directory to leave, and wait until it is gone. No client starts another meanwhile."""
     from kedge.client import server_process
     from kedge.client.errors import ClientError, Dropped, NotAllowed
-    from kedge.client.server_location import Endpoint
-    from kedge.client.server_process import Owner
-    from kedge.client.transport import Absent, Wire
+    from kedge.client.server_location import ServerLocation
+    from kedge.client.server_process import OwnerProcess
+    from kedge.client.transport import NoServer, Transport
     from kedge.client.waiter import Waiter
 
     host = options.host or os.environ.get("KEDGE_HOST")
     named = parse(host) if host else None
     # A server that listens on TCP listens on its own socket too: no token is needed there.
     where = named if isinstance(named, UnixAddress) else default_address(directory)
-    wire = Wire(Endpoint(where, directory, None, is_ours=False), Waiter(), client="kedge serve --stop")
+    wire = Transport(ServerLocation(where, directory, None, is_managed=False), Waiter(), client="kedge serve --stop")
     try:
         if not os.path.isdir(directory):
-            raise Absent("no such directory")
-        with server_process.only_one(directory), contextlib.closing(Owner(directory)) as owner:
+            raise NoServer("no such directory")
+        with server_process.hold_spawn_lock(directory), contextlib.closing(OwnerProcess(directory)) as owner:
             wire.request("POST", "/v1/control", {"command": "shutdown"})
-            server_process.await_free(directory, wire.waiter, STOP_S)
-            owner.await_end(wire.waiter, LINGER_S + END_S)
-    except Absent:
+            server_process.wait_until_free(directory, wire.waiter, STOP_S)
+            owner.wait_for_end(wire.waiter, LINGER_S + END_S)
+    except NoServer:
         print(f"kedge: no server is running for {directory}")
         return EXIT_OK
     except Dropped as error:

@@ -10,7 +10,7 @@ from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import json_line, one_line, print_json, print_table
 from kedge.cli.run_options import EFFORTS, as_text
-from kedge.client.http1 import escape, query
+from kedge.client.http1 import build_query, escape
 from kedge.client.markdown import as_markdown
 from kedge.client.obstacles import UNSURE, why
 from kedge.client.sync_client import Client
@@ -215,7 +215,7 @@ def _diff(client: Client, words: list[str], options: Options) -> None:
 
 
 def _read_files(client: Client, words: list[str], options: Options, *, with_diffs: bool) -> dict[str, Any]:
-    wanted = query(run_id=options.get("run"), diff="true" if with_diffs else None)
+    wanted = build_query(run_id=options.get("run"), diff="true" if with_diffs else None)
     return client.call("GET", f"/sessions/{escape(_session(client, words))}/files{wanted}")
 
 

@@ -11,7 +11,7 @@ from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import complain
 from kedge.cli.run_options import MODES, as_text
 from kedge.client.errors import Unreachable
-from kedge.client.server_location import find
+from kedge.client.server_location import find_server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _mode(options: Options) -> str | None:
 def _check(options: Options) -> str | None:
     """Whether what is named is there; returns the session's whole id. Who names nothing does not wait for a server."""
     session, model = options.get("session"), options.get("model")
-    find(host=options.get("host"), data_dir=options.get("data-dir"), token_file=options.get("token-file"))
+    find_server(host=options.get("host"), data_dir=options.get("data-dir"), token_file=options.get("token-file"))
     if session is None and model is None:
         return None
     try:

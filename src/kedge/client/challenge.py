@@ -1,4 +1,4 @@
-"""The client's side of the server's proof over TCP: what to send, and whether the answer will do. Does no I/O."""
+"""The client's side of a server's proof over TCP: the request, and the check of the answer. Does no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kedge.client import http1
 from kedge.client.errors import Dropped, NotAllowed
-from kedge.client.server_location import Endpoint
+from kedge.client.server_location import ServerLocation
 from kedge.protocol import proof
 
 TYPE_CHECKING = False
@@ -19,14 +19,14 @@ MAX_ANSWER_BYTES = 64 * 1024
 
 
 class Challenge:
-    """Send `request` on a new connection, then `feed` it what comes until it returns True."""
+    """Send `request` on a new connection, then `feed` the answer until it returns True."""
 
-    def __init__(self, endpoint: Endpoint, peer: Sequence[Any]) -> None:
-        """`peer`: the address at the other end of the connection. Raises `NotAllowed` if there is no token."""
-        self._where = endpoint.address
-        if not endpoint.token:
-            raise NotAllowed(f"there is no token for {self._where}; give the server's with --token-file or KEDGE_TOKEN")
-        self._token = endpoint.token
+    def __init__(self, location: ServerLocation, peer: Sequence[Any]) -> None:
+        """`peer` is the address at the other end of the connection. Raises `NotAllowed` if there is no token."""
+        self._server = location.address
+        if not location.token:
+            raise NotAllowed(f"No token for {self._server}. Pass the server's token with --token-file or KEDGE_TOKEN.")
+        self._token = location.token
         self._address = proof.address_text(peer)
         self._nonce = os.urandom(proof.NONCE_HEX // 2).hex()
         self._parser = http1.ResponseParser()
@@ -35,15 +35,15 @@ class Challenge:
 
     @property
     def request(self) -> bytes:
-        host = str(self._where).removeprefix("tcp://")
+        host = str(self._server).removeprefix("tcp://")
         target = f"{proof.PATH}?nonce={self._nonce}&address={self._address}"
-        return http1.request("GET", target, {"Host": host})
+        return http1.build_request("GET", target, {"Host": host})
 
     def feed(self, data: bytes) -> bool:
-        """Whether the proof is complete and right. Raises `NotAllowed`, or `Dropped` when it may be had later."""
+        """Return whether the proof is complete and right. Raises `NotAllowed`, or `Dropped` if a retry may help."""
         self._left_bytes -= len(data)
         if self._left_bytes < 0:
-            raise Dropped("what answers there is no Kedge server")
+            raise Dropped("the answer did not come from a Kedge server")
         if data:
             self._body += self._parser.feed(data)
         else:
@@ -58,30 +58,30 @@ class Challenge:
     def _check(self) -> None:
         status = self._parser.status
         if status in (429, 503):
-            raise Dropped(f"the server answered {status}")
+            raise Dropped(f"the server answered with status {status}")
         if status == 403:
             raise NotAllowed(
-                f"the server at {self._where} does not answer to that name; "
-                "start it with --allow-host NAME, or use its address"
+                f"The server at {self._server} does not accept that host name. "
+                "Start it with --allow-host NAME, or use its address."
             )
         if status in (401, 404) and "kedge-version" in self._parser.headers:
-            raise NotAllowed(f"the server at {self._where} is too old to prove that it has your token; update it")
-        answer = _decoded(self._body) if status == 200 else {}
+            raise NotAllowed(f"The server at {self._server} is too old to prove that it has your token. Update it.")
+        answer = _decode(self._body) if status == 200 else {}
         given, signed = str(answer.get("proof")), str(answer.get("address"))
         if proof.is_same(given, proof.proof_of(self._token, self._nonce, self._address)):
             return
         if proof.is_same(given, proof.proof_of(self._token, self._nonce, signed)):
             raise NotAllowed(
-                f"your server is not at {self._where} itself but at {signed}, and something in between passes it on; "
-                f"connect to it directly, or start it with --allow-host {self._address}"
+                f"Your server is at {signed}, not at {self._server}: something in between forwards connections. "
+                f"Connect to it directly, or start it with --allow-host {self._address}."
             )
         raise NotAllowed(
-            f"what answers at {self._where} does not have your token, so nothing was sent to it; check --host, "
-            "and give the server's token with --token-file or KEDGE_TOKEN"
+            f"The server at {self._server} does not have your token, so nothing was sent to it. Check --host, "
+            "and pass the server's token with --token-file or KEDGE_TOKEN."
         )
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
+def _decode(body: bytes) -> dict[str, Any]:
     try:
         match json.loads(body):
             case {"proof": str(given), "address": str(address)}:

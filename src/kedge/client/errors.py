@@ -1,13 +1,13 @@
-"""What can go wrong for a client. Each error's text is one line that says what to do.
+"""Errors of a client. The text of each is one line that says what is wrong and what to do.
 
 ClientError
-├── Dropped         the connection broke or fell silent; coming back may help
-├── InDoubt         it broke during something that must not be done twice
-├── Unreachable     nothing answered for as long as we were ready to wait
+├── Dropped         the connection was lost or fell silent; trying again may help
+├── InDoubt         it was lost during a request that must not be sent twice
+├── Unreachable     the server did not answer for as long as the caller was ready to wait
 ├── SpawnFailed     a server could not be started
-│   └── SpawnRefused    for a reason that its user can mend: the data directory, the file in it
-├── NotAllowed      the server does not let us in
-├── NotUnderstood   the server answered with something else than this client knows
+│   └── SpawnRefused    for a reason that the user can fix: the data directory, a file in it
+├── NotAllowed      the server denies access, or could not prove that it is the user's own
+├── NotUnderstood   the answer is not one that this client knows
 └── Refused         the server answered with an error: `status`, `code`, `message`
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class ClientError(Exception):
-    """The root: whatever a client raises on purpose."""
+    """Root of all errors that a client raises on purpose."""
 
 
 class Dropped(ClientError):
@@ -24,7 +24,9 @@ class Dropped(ClientError):
 
 class InDoubt(ClientError):
     def __init__(self, error: Dropped) -> None:
-        super().__init__(f"{error}; whether it was done is not known: look before you try it again")
+        super().__init__(
+            f"Connection lost ({error}). The request may or may not have been carried out: check before you try again."
+        )
 
 
 class Unreachable(ClientError):

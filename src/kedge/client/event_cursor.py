@@ -1,6 +1,6 @@
-"""One story over many connections: where we are in the log, what is new, what is missing (P9, P10).
+"""Position of a reader in a workspace's events, kept across connections (P9, P10).
 
-Pure: the bytes of a connection go in, events that were not told before come out.
+Does no I/O: the bytes of a connection go in, events that were not delivered before come out.
 """
 
 from __future__ import annotations
@@ -9,18 +9,27 @@ import json
 from collections.abc import Callable, Iterator
 
 from kedge.client.errors import Dropped
-from kedge.client.http1 import query
+from kedge.client.http1 import build_query
 from kedge.protocol.sse import SseParser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    Event = dict[str, Any]  # an envelope, decoded
+    Event = dict[str, Any]  # a decoded envelope
+    Decoded = tuple[str, int | None, dict[str, Any], Any]  # type, seq, payload (of control events), event to deliver
 
 
-class Story:
-    """A cursor. With `session_id` the stream is filtered, and the events that are told need not follow each other."""
+def decode_json(data: bytes) -> Decoded:
+    """Decode an envelope to a dict. Raises ValueError, KeyError or TypeError if it is not an envelope."""
+    event = json.loads(data)
+    if not isinstance(event["type"], str) or not isinstance(event["payload"], dict):
+        raise TypeError("not an envelope")
+    return event["type"], event.get("seq"), event["payload"], event
+
+
+class EventCursor:
+    """Delivers each event once. With `session_id` the server filters the stream, so gaps in `seq` are expected."""
 
     def __init__(
         self,
@@ -28,49 +37,42 @@ class Story:
         after: int | None = None,
         log_id: str | None = None,
         session_id: str | None = None,
-        decode: Callable[[bytes], Any] = json.loads,
+        decode: Callable[[bytes], Decoded] = decode_json,
     ) -> None:
-        self.seq = after  # everything up to here was told; None: whatever the head is when we connect
+        self.seq = after  # last delivered event; None: start at the log's head when connecting
         self.log_id = log_id
         self.session_id = session_id
-        self.is_rewound = False  # whether the present connection is ahead of what we want to hear
+        self.is_rewound = False  # the current connection is past `seq`: open another one
         self._decode = decode
         self._parser = SseParser()
         self._stream_log_id: str | None = None
 
-    def connect(self) -> str:
-        """Begin a new connection; returns the query that continues the story."""
+    def begin_connection(self) -> str:
+        """Reset the parser for a new connection; returns the query string that continues after `seq`."""
         self._parser = SseParser()
         self._stream_log_id = None
         self.is_rewound = False
-        # Without a cursor there is nothing that `log_id` could say something about.
-        log_id = self.log_id if self.seq is not None else None
-        return query(after=self.seq, log_id=log_id, session_id=self.session_id)
+        log_id = self.log_id if self.seq is not None else None  # means nothing without a cursor
+        return build_query(after=self.seq, log_id=log_id, session_id=self.session_id)
 
-    def feed(self, chunk: bytes) -> Iterator[tuple[Event, bytes]]:
-        """New events, each with its bytes. Raises `Dropped` where something is missing: connect again."""
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, Any, bytes]]:
+        """Yield the type, the decoded event and the bytes of each new event. Raises `Dropped` where events are missing:
+        connect again."""
         for _, data, _ in self._parser.feed(chunk):
-            event = self._decoded(data)
-            if self._is_news(event):
-                yield event, data
+            try:
+                type, seq, payload, event = self._decode(data)
+            except (ValueError, KeyError, TypeError) as error:
+                raise Dropped("the event stream is damaged") from error
+            if self._is_new(type, seq, payload):
+                yield type, event, data
 
     def rewind(self, seq: int) -> None:
-        """Go back to what came after `seq`; takes effect with the next connection."""
+        """Go back to the events after `seq`, from the next connection on."""
         self.seq = seq
         self.is_rewound = True
 
-    def _decoded(self, data: bytes) -> Event:
-        try:
-            event = self._decode(data)
-            if isinstance(event["payload"], dict) and isinstance(event["type"], str):
-                return event
-        except (ValueError, KeyError, TypeError) as error:
-            raise Dropped("the stream is damaged") from error
-        raise Dropped("the stream is damaged")
-
-    def _is_news(self, event: Event) -> bool:
-        payload = event["payload"]
-        match event["type"]:
+    def _is_new(self, type: str, seq: int | None, payload: dict[str, Any]) -> bool:
+        match type:
             case "connected":
                 self._stream_log_id = payload["log_id"]
                 if self.seq is None or self.log_id is None:
@@ -81,25 +83,25 @@ class Story:
                 self.seq = payload["head"]
                 self.log_id = self._stream_log_id
             case "caught_up":
-                self._delivered(payload["seq"])
+                self._check_delivered(payload["seq"])
             case "heartbeat":
-                self._delivered(payload["head"])
+                self._check_delivered(payload["head"])
             case _:
-                return event.get("seq") is None or self._advance(event["seq"])
+                return seq is None or self._advance(seq)
         return True
 
     def _advance(self, seq: int) -> bool:
-        told = self.seq or 0
-        if seq <= told:
+        last = self.seq or 0
+        if seq <= last:
             return False
-        if seq > told + 1 and self.session_id is None:
-            raise Dropped(f"the stream has a gap between {told} and {seq}")
+        if seq > last + 1 and self.session_id is None:
+            raise Dropped(f"the event stream has a gap between {last} and {seq}")
         self.seq = seq
         return True
 
-    def _delivered(self, seq: int) -> None:
-        """The server says that this stream told everything up to `seq`."""
-        told = self.seq or 0
-        if seq > told and self.session_id is None:
-            raise Dropped(f"the stream has a gap after {told}")
-        self.seq = max(told, seq)
+    def _check_delivered(self, seq: int) -> None:
+        """The server has sent everything up to `seq` on this connection."""
+        last = self.seq or 0
+        if seq > last and self.session_id is None:
+            raise Dropped(f"the event stream has a gap after {last}")
+        self.seq = max(last, seq)

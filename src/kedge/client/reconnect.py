@@ -1,4 +1,4 @@
-"""When to come back after a drop, and when to give up. No clock and no chance of its own: both are passed in."""
+"""When to try again after a lost connection, and when to give up. The clock and the randomness can be passed in."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 import time
 from collections.abc import Callable
 
-SILENCE_S = 25.0  # the server says something every 10 s: two heartbeats and a half were lost
-GIVE_UP_S = 60.0  # a restart takes seconds; after a minute somebody has to look
-FIRST_S = 0.05  # a server that was killed is back soon, and a person is waiting
-MOST_S = 5.0  # often enough to notice within moments that the server is back
+SILENCE_S = 25.0  # two and a half of the server's heartbeats, which come every 10 s
+GIVE_UP_S = 60.0  # a restart takes seconds; after a minute a person has to look
+FIRST_S = 0.05  # a killed server is back soon, and a person is waiting
+MOST_S = 5.0  # often enough to notice within seconds that the server is back
 
 
-def chance() -> float:
-    """A number from 0 to 1. (`random` takes longer to import than a prompt takes to be accepted.)"""
+def random_fraction() -> float:
+    """A number from 0 to 1. (Importing `random` takes longer than a prompt takes to be accepted.)"""
     return int.from_bytes(os.urandom(4), "big") / 0xFFFFFFFF
 
 
-class Reconnect:
+class ReconnectPolicy:
     """Exponential backoff with jitter, so that a hundred clients of a restarted server do not come back at once."""
 
     def __init__(
@@ -25,25 +25,25 @@ class Reconnect:
         *,
         give_up_s: float = GIVE_UP_S,
         clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = chance,
+        random: Callable[[], float] = random_fraction,
     ) -> None:
         self.give_up_s = give_up_s
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._failing_since: float | None = None
         self._failures = 0
 
-    def reached(self) -> None:
-        """The server answered."""
+    def record_contact(self) -> None:
+        """The server answered: the time until giving up starts anew with the next failure."""
         self._failing_since = None
 
-    def progressed(self) -> None:
-        """The server is doing its work: the next drop is a new story."""
-        self.reached()
+    def record_progress(self) -> None:
+        """The server does its work: the delays start anew, too."""
+        self.record_contact()
         self._failures = 0
 
     def next_delay_s(self) -> float | None:
-        """How long to wait before the next try; None: long enough, give up."""
+        """Return how long to wait before the next attempt; None means give up."""
         now = self._clock()
         if self._failing_since is None:
             self._failing_since = now
@@ -52,4 +52,4 @@ class Reconnect:
             return None
         most_s = min(FIRST_S * 2 ** min(self._failures, 20), MOST_S)
         self._failures += 1
-        return min(most_s * (0.5 + self._chance() / 2), left_s)
+        return min(most_s * (0.5 + self._random() / 2), left_s)

@@ -1,7 +1,7 @@
-"""What of a run may be printed, and where: never twice, never out of order, whatever the order of arrival.
+"""What to print of a run, in order and without repetitions, whatever the order of arrival.
 
-A teller is asked for news after each event, and once more at the end. Both kinds end with exactly the answer of
-`run_complete`: of what was told already, only the rest.
+`LiveOutput` and `FinalOutput` are asked for `new_pieces` after each event, and to `finish` at the end. Both end with
+exactly the answer of `run_complete`.
 """
 
 from __future__ import annotations
@@ -10,93 +10,91 @@ import json
 from collections.abc import Iterable, Iterator
 
 from kedge.client.message_assembly import RunMessage, RunMessages
-from kedge.client.run_view import is_passing, progress_of
+from kedge.client.run_view import is_passing, progress_percent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol
 
-    # answer: what the assistant says; break: a line break of ours in it
-    # aside: what was said on the way; note: a word of ours about what happened
-    Told = tuple[Literal["answer", "break", "aside", "note"], str]
-
-    class Teller(Protocol):
-        def news(self) -> Iterator[Told]: ...
-        def finish(self, end: dict[str, Any]) -> Iterator[Told]: ...
-
-    from typing import Literal
-
     from kedge.client.event_cursor import Event
 
-    Happening = tuple[Literal["call", "note"], str]
+    # answer: the assistant's text; break: a line break between messages or at the end
+    # aside: text of an earlier message than the answer; note: a line of Kedge's own
+    Piece = tuple[Literal["answer", "break", "aside", "note"], str]
+    ActivityLine = tuple[Literal["call", "note"], str]
 
-RESTARTED = "the attempt above was interrupted; here is the next one, from its beginning"
+    class RunOutput(Protocol):
+        def new_pieces(self) -> Iterator[Piece]: ...
+        def finish(self, end: dict[str, Any]) -> Iterator[Piece]: ...
 
 
-class LiveTeller:
-    """Every message of the assistant as it is written, a blank line between two of them."""
+RESTARTED = "The attempt above was interrupted. Starting over:"
+
+
+class LiveOutput:
+    """Every message of the assistant as it is written, with a blank line between two of them."""
 
     def __init__(self, messages: RunMessages) -> None:
         self._messages = messages
-        self._current = 0  # place among the answers of the one being told
-        self._speaking: str | None = None  # id of the message that was told last
+        self._index = 0  # of the current message in `answers`
+        self._last_id: str | None = None  # message that was printed last
         self._is_restart = False
         self._is_line_open = False
 
-    def news(self) -> Iterator[Told]:
+    def new_pieces(self) -> Iterator[Piece]:
         answers = self._messages.answers
-        while self._current < len(answers):
-            message = answers[self._current]
+        while self._index < len(answers):
+            message = answers[self._index]
             for text in message.take_new_text():
-                yield from self._say(message.id, text)
+                yield from self._print(message.id, text)
             if message.reason is None:
                 return
-            self._current += 1
+            self._index += 1
             yield from self._end_line()
             if message.reason == "interrupted" and message.printed_chars:
                 yield "note", RESTARTED
                 self._is_restart = True
 
-    def finish(self, end: dict[str, Any]) -> Iterator[Told]:
-        yield from self.news()
+    def finish(self, end: dict[str, Any]) -> Iterator[Piece]:
+        yield from self.new_pieces()
         message = self._messages.get(end["message_id"])
         rest: str = end["text"][message.printed_chars if message else 0 :]
         if rest:
-            yield from self._say(end["message_id"], rest)
+            yield from self._print(end["message_id"], rest)
         yield from self._end_line()
 
-    def _say(self, message_id: str, text: str) -> Iterator[Told]:
-        if self._speaking not in (None, message_id):
+    def _print(self, message_id: str, text: str) -> Iterator[Piece]:
+        if self._last_id not in (None, message_id):
             yield from self._end_line()
             if not self._is_restart:
                 yield "break", "\n"
-        self._speaking = message_id
+        self._last_id = message_id
         self._is_restart = False
         self._is_line_open = not text.endswith("\n")
         yield "answer", text
 
-    def _end_line(self) -> Iterator[Told]:
+    def _end_line(self) -> Iterator[Piece]:
         if self._is_line_open:
             self._is_line_open = False
             yield "break", "\n"
 
 
-class FinalTeller:
-    """The answer alone, at the end; what was said before it goes aside. Attempts that failed are not mentioned."""
+class FinalOutput:
+    """The answer alone, at the end; earlier messages are asides. Interrupted attempts are left out."""
 
     def __init__(self, messages: RunMessages) -> None:
         self._messages = messages
-        self._current = 0
+        self._index = 0
 
-    def news(self) -> Iterator[Told]:
-        """A message goes aside when a later one shows that it was not the last."""
+    def new_pieces(self) -> Iterator[Piece]:
+        """A message is an aside once a later one shows that it was not the last."""
         answers = self._messages.answers
-        while self._current < len(answers) - 1 and answers[self._current].reason is not None:
-            yield from self._aside(answers[self._current])
-            self._current += 1
+        while self._index < len(answers) - 1 and answers[self._index].reason is not None:
+            yield from self._aside(answers[self._index])
+            self._index += 1
 
-    def finish(self, end: dict[str, Any]) -> Iterator[Told]:
-        for message in self._messages.answers[self._current :]:
+    def finish(self, end: dict[str, Any]) -> Iterator[Piece]:
+        for message in self._messages.answers[self._index :]:
             if message.id != end["message_id"]:
                 yield from self._aside(message)
         if end["text"]:
@@ -104,20 +102,20 @@ class FinalTeller:
             if not end["text"].endswith("\n"):
                 yield "break", "\n"
 
-    def _aside(self, message: RunMessage) -> Iterator[Told]:
+    def _aside(self, message: RunMessage) -> Iterator[Piece]:
         text = message.text
         if text and message.reason != "interrupted":
             yield "aside", text if text.endswith("\n") else f"{text}\n"
 
 
-class Speech:
-    """The text alone, for programs: with what separates messages, without the newline that a terminal wants at last."""
+class AnswerText:
+    """Only the text, for programs: with the breaks between messages, without the final newline for a terminal."""
 
     def __init__(self) -> None:
         self._breaks = ""
 
-    def of(self, told: Iterable[Told]) -> Iterator[str]:
-        for kind, text in told:
+    def take(self, pieces: Iterable[Piece]) -> Iterator[str]:
+        for kind, text in pieces:
             if kind == "break":
                 self._breaks += text
             elif kind == "answer":
@@ -125,17 +123,31 @@ class Speech:
                 self._breaks = ""
 
 
-# What says most about a call, first.
-_SUBJECTS = ("command", "path", "file_path", "pattern", "url", "query", "prompt", "question", "title", "name", "id")
+# Fields of a call's input that describe it best, best first.
+_SUBJECT_FIELDS = (
+    "command",
+    "path",
+    "file_path",
+    "pattern",
+    "url",
+    "query",
+    "prompt",
+    "question",
+    "title",
+    "name",
+    "id",
+)
 
 
 class Activity:
+    """One line for each tool call that started, each notice and each summary of a run; none is repeated."""
+
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._inputs: dict[str, str] = {}  # of calls that have not started yet, by their id
-        self._told: set[str] = set()
+        self._inputs: dict[str, str] = {}  # of calls that have not started yet, by call id
+        self._notices: set[str] = set()
 
-    def take(self, event: Event) -> list[Happening]:
+    def take(self, event: Event) -> list[ActivityLine]:
         payload: dict[str, Any] = event["payload"].get("payload", {})
         if payload.get("run_id") != self._run_id or event.get("seq") is None:
             return []
@@ -145,30 +157,30 @@ class Activity:
             return self._take_notice(payload)
         return []
 
-    def _take_message(self, message: dict[str, Any]) -> list[Happening]:
-        happened: list[Happening] = []
+    def _take_message(self, message: dict[str, Any]) -> list[ActivityLine]:
+        lines: list[ActivityLine] = []
         for part in message["parts"]:
             if part["type"] == "tool_call" and part["finished"]:
                 self._inputs[part["id"]] = part["input"]
             elif part["type"] == "tool_result" and (call_id := part["tool_call_id"]) in self._inputs:
-                happened.append(("call", f"{part['name']} {subject_of(self._inputs.pop(call_id))}".rstrip()))
-        return happened
+                lines.append(("call", f"{part['name']} {describe_call(self._inputs.pop(call_id))}".rstrip()))
+        return lines
 
-    def _take_notice(self, notice: dict[str, Any]) -> list[Happening]:
+    def _take_notice(self, notice: dict[str, Any]) -> list[ActivityLine]:
         text = notice.get("message")
-        if not text or progress_of(notice) is not None or is_passing(notice) or text in self._told:
+        if not text or progress_percent(notice) is not None or is_passing(notice) or text in self._notices:
             return []
-        self._told.add(text)
+        self._notices.add(text)
         details: dict[str, Any] = notice.get("details") or {}
-        return [("call" if details.get("is_detail") else "note", text)]  # a detail is for who watches, like a call
+        return [("call" if details.get("is_detail") else "note", text)]  # details are shown where calls are
 
 
-def subject_of(call_input: str) -> str:
-    """What a call is about, in one line: its command, its path, …"""
+def describe_call(call_input: str) -> str:
+    """The most telling field of a tool call's input, in one line: its command, its path, …"""
     try:
-        given: dict[str, Any] = json.loads(call_input)
-        texts = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}
-    except (ValueError, AttributeError, RecursionError):  # no JSON, or no object
+        fields: dict[str, Any] = json.loads(call_input)
+        texts = {name: value for name, value in fields.items() if isinstance(value, str) and value.strip()}
+    except (ValueError, AttributeError, RecursionError):  # not JSON, or not an object
         return " ".join(call_input.split())
-    subject = next((texts[name] for name in _SUBJECTS if name in texts), next(iter(texts.values()), ""))
+    subject = next((texts[name] for name in _SUBJECT_FIELDS if name in texts), next(iter(texts.values()), ""))
     return " ".join(subject.split())

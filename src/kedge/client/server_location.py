@@ -1,4 +1,4 @@
-"""Which server is meant: the one named, or the data directory's own; and the token that lets us in."""
+"""Which server to talk to: the one that was named, or the one of the data directory; and the token for it."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from kedge.protocol import address
 from kedge.protocol.address import Address, TcpAddress
 
 
-class Endpoint:
-    """`is_ours`: nobody named a server, so that one may be started for the data directory."""
+class ServerLocation:
+    """`is_managed`: no server was named, so the client may start one for the data directory, or replace an old one."""
 
-    def __init__(self, where: Address, data_dir: str, token: str | None, *, is_ours: bool) -> None:
-        self.address = where
+    def __init__(self, server_address: Address, data_dir: str, token: str | None, *, is_managed: bool) -> None:
+        self.address = server_address
         self.data_dir = data_dir
         self.token = token
-        self.is_ours = is_ours
+        self.is_managed = is_managed
 
     @property
     def log_path(self) -> str:
         return os.path.join(self.data_dir, address.LOG_FILE)
 
-    def as_found(self) -> Endpoint:
-        """The same, but what is not there is not started."""
-        return Endpoint(self.address, self.data_dir, self.token, is_ours=False)
+    def as_unmanaged(self) -> ServerLocation:
+        """The same server, which is used if it runs and not started if it does not."""
+        return ServerLocation(self.address, self.data_dir, self.token, is_managed=False)
 
 
-def find(
+def find_server(
     *, host: str | None = None, data_dir: str | None = None, token_file: str | None = None, token: str | None = None
-) -> Endpoint:
-    """What is given wins over the environment, and that over the defaults."""
+) -> ServerLocation:
+    """Arguments win over environment variables, and those over the defaults. Raises `AddressError`."""
     directory = address.data_dir(data_dir)
-    named = host or os.environ.get("KEDGE_HOST")
-    if not named:
-        return Endpoint(address.default_address(directory), directory, None, is_ours=True)
-    where = address.parse(named)
-    if not isinstance(where, TcpAddress):
-        return Endpoint(where, directory, None, is_ours=False)
-    return Endpoint(where, directory, token or _token(directory, token_file), is_ours=False)
+    host = host or os.environ.get("KEDGE_HOST")
+    if not host:
+        return ServerLocation(address.default_address(directory), directory, None, is_managed=True)
+    server_address = address.parse(host)
+    if not isinstance(server_address, TcpAddress):
+        return ServerLocation(server_address, directory, None, is_managed=False)
+    return ServerLocation(server_address, directory, token or _read_token(directory, token_file), is_managed=False)
 
 
-def _token(directory: str, token_file: str | None) -> str | None:
+def _read_token(directory: str, token_file: str | None) -> str | None:
     if token_file:
         token = address.read_token(token_file)
         if token is None:
-            raise address.AddressError(f"there is no token in {token_file}; check --token-file")
+            raise address.AddressError(f"No token in {token_file}. Check --token-file.")
         return token
     return os.environ.get("KEDGE_TOKEN") or address.read_token(address.token_path(directory))

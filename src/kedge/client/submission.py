@@ -1,4 +1,4 @@
-"""Whose variables a run works with: those of the process that asks for it."""
+"""The body of `POST W/agent`: a prompt, its run id, and the caller's environment."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def environment() -> dict[str, str]:
-    """The caller's variables, for the run's tools and keys; never our own key to the server."""
-    return {name: value for name, value in os.environ.items() if name != "KEDGE_TOKEN" and _is_text(name + value)}
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def submission(prompt: str, session_id: str, run_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The run gets its name before it is sent, so that it can be sent again."""
+def make_submission(prompt: str, session_id: str, run_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The run id is chosen here, so that the same submission can be sent again after a lost connection (P3)."""
     return {"session_id": session_id, "prompt": prompt, "run_id": run_id or new_run_id(), **options}
 
 
 def new_run_id() -> str:
     return os.urandom(16).hex()
+
+
+def caller_environment() -> dict[str, str]:
+    """The variables of this process, for the run's tools and API keys; without the token of the server itself."""
+    return {name: value for name, value in os.environ.items() if name != "KEDGE_TOKEN" and _is_utf8(name + value)}
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""`Client`: the public face for synchronous programs, on the standard library alone. Answers are plain dicts."""
+"""`Client`, for synchronous programs, on the standard library alone. Answers are plain dicts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 from collections.abc import Generator, Iterator, Mapping
 
 from kedge.client.errors import Dropped, InDoubt, Refused
-from kedge.client.event_cursor import Story
-from kedge.client.http1 import escape, query
-from kedge.client.reconnect import GIVE_UP_S, Reconnect
-from kedge.client.run_follower import RunFollower, follow
-from kedge.client.run_output import LiveTeller, Speech
-from kedge.client.run_view import PAGE, RunCore
-from kedge.client.server_location import find
-from kedge.client.submission import submission
-from kedge.client.transport import Wire, connected
+from kedge.client.event_cursor import EventCursor
+from kedge.client.event_follower import EventFollower, follow
+from kedge.client.http1 import build_query, escape
+from kedge.client.reconnect import GIVE_UP_S, ReconnectPolicy
+from kedge.client.run_follower import RunFollower, RunTracker, read_messages
+from kedge.client.run_output import AnswerText, LiveOutput
+from kedge.client.server_location import find_server
+from kedge.client.submission import make_submission
+from kedge.client.transport import Transport, open_connection
 from kedge.client.waiter import Waiter
 from kedge.version import VERSION
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from kedge.client.event_cursor import Event
 
-LATEST = 50  # sessions that are looked at first for the one used last; sub-agents' may come before it
+RECENT = 50  # sessions to read first for the latest one; those of sub-agents may come before it
 
 
 class Client:
-    """A workspace on a server. Not for several threads at once: give each its own."""
+    """A workspace on a server. Not safe for several threads at once: give each its own."""
 
-    def __init__(self, wire: Wire, workspace: dict[str, Any], *, give_up_s: float = GIVE_UP_S) -> None:
-        self.wire = wire
+    def __init__(self, transport: Transport, workspace: dict[str, Any], *, give_up_s: float = GIVE_UP_S) -> None:
+        self.transport = transport
         self.workspace = workspace
         self.path = f"/v1/workspaces/{workspace['id']}"
         self._give_up_s = give_up_s
@@ -50,15 +50,15 @@ class Client:
         waiter: Waiter | None = None,
         give_up_s: float = GIVE_UP_S,
     ) -> Self:
-        """Join the workspace of `directory`. Without a host the data directory's server is found, or started."""
-        endpoint = find(host=host, data_dir=data_dir, token=token, token_file=token_file)
-        wire = Wire(endpoint, waiter or Waiter(), client=name)
-        policy = Reconnect(give_up_s=give_up_s)
+        """Open the workspace of `directory`. Without a host, uses the data directory's server, started if needed."""
+        location = find_server(host=host, data_dir=data_dir, token=token, token_file=token_file)
+        transport = Transport(location, waiter or Waiter(), client=name)
+        policy = ReconnectPolicy(give_up_s=give_up_s)
         body = {"path": os.path.abspath(directory)}
-        workspace = wire.call("POST", "/v1/workspaces", body, policy=policy)
-        if endpoint.is_ours and is_older(wire.server_version) and replace(wire):
-            workspace = wire.call("POST", "/v1/workspaces", body, policy=policy)
-        return cls(wire, workspace, give_up_s=give_up_s)
+        workspace = transport.call("POST", "/v1/workspaces", body, policy=policy)
+        if location.is_managed and is_older(transport.server_version) and replace_server(transport):
+            workspace = transport.call("POST", "/v1/workspaces", body, policy=policy)
+        return cls(transport, workspace, give_up_s=give_up_s)
 
     def __enter__(self) -> Self:
         return self
@@ -67,37 +67,37 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Leave. What was submitted goes on (P4)."""
-        self.wire.close()
+        """Close the connection. Submitted runs continue (P4)."""
+        self.transport.close()
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """A request below this workspace, like `call("GET", "/agent")`."""
-        return self.wire.call(method, self.path + path, body, policy=self.policy())
+        """Send a request below this workspace, like `call("GET", "/agent")`, until it is answered."""
+        return self.transport.call(method, self.path + path, body, policy=self.new_policy())
 
     def call_once(self, method: str, path: str, body: object = None) -> Any:
-        """As `call`, for what must not arrive twice, like an undo. Raises `InDoubt`."""
+        """As `call`, once, for a request that must not arrive twice, like an undo. Raises `InDoubt`."""
         try:
-            return self.wire.request(method, self.path + path, body)
+            return self.transport.request(method, self.path + path, body)
         except Dropped as error:
             raise InDoubt(error) from error
 
     def models(self, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Which models there are for a shell with these variables, or for the server's own; keys do not leave it."""
+        """List the models for a shell with the variables `env`, or for the server's own. Only names are sent."""
         from kedge.protocol.environment import HEADER, header_of
 
         headers = {} if env is None else {HEADER: header_of(env)}
-        return self.wire.call("GET", f"{self.path}/models", policy=self.policy(), headers=headers)
+        return self.transport.call("GET", f"{self.path}/models", policy=self.new_policy(), headers=headers)
 
-    def policy(self) -> Reconnect:
-        return Reconnect(give_up_s=self._give_up_s)
+    def new_policy(self) -> ReconnectPolicy:
+        return ReconnectPolicy(give_up_s=self._give_up_s)
 
     def sessions(self, search: str | None = None, *, limit: int | None = None) -> list[dict[str, Any]]:
-        """Newest activity first."""
-        return self.call("GET", f"/sessions{query(q=search, limit=limit)}")["sessions"]
+        """List sessions, the most recently used first."""
+        return self.call("GET", f"/sessions{build_query(q=search, limit=limit)}")["sessions"]
 
     def latest_session(self) -> dict[str, Any] | None:
-        """The one that was used last, and is not a sub-agent's."""
-        for limit in (LATEST, None):
+        """The most recently used session that is not a sub-agent's."""
+        for limit in (RECENT, None):
             for session in self.sessions(limit=limit):
                 if not session.get("parent_session_id"):
                     return session
@@ -107,67 +107,66 @@ class Client:
         return self.call("POST", "/sessions", {"title": title})
 
     def messages(self, session_id: str) -> Iterator[dict[str, Any]]:
-        """Of a session, oldest first."""
-        after: str | None = None
-        while True:
-            target = f"/sessions/{escape(session_id)}/messages{query(after=after, limit=PAGE)}"
-            page = self.call("GET", target)["messages"]
-            yield from page
-            if len(page) < PAGE:
-                return
-            after = page[-1]["id"]
+        """Read the messages of a session, oldest first."""
+        return read_messages(self._get, f"{self.path}/sessions/{escape(session_id)}")
+
+    def _get(self, target: str) -> Any:
+        return self.transport.call("GET", target, policy=self.new_policy())
 
     def submit(self, prompt: str, *, session_id: str, run_id: str | None = None, **options: Any) -> dict[str, Any]:
-        """Hand in a prompt; when this returns, it is durable (P1). `options` are the fields of `POST W/agent`."""
-        return self.call("POST", "/agent", submission(prompt, session_id, run_id, options))
+        """Submit a prompt; it is durable when this returns (P1). `options` are the fields of `POST W/agent`."""
+        return self.call("POST", "/agent", make_submission(prompt, session_id, run_id, options))
 
-    def run(self, prompt: str, *, session_id: str | None = None, run_id: str | None = None, **options: Any) -> Running:
-        """A prompt, in a new session if none is named. It is sent when its text or its end is first asked for."""
-        body = submission(prompt, session_id or self.create_session()["id"], run_id, options)
-        return Running(RunFollower(self.wire, RunCore(self.path, body), self.policy()))
+    def run(
+        self, prompt: str, *, session_id: str | None = None, run_id: str | None = None, **options: Any
+    ) -> FollowedRun:
+        """Make a run, in a new session if none is given. It is submitted when its text or end is first asked for."""
+        submission = make_submission(prompt, session_id or self.create_session()["id"], run_id, options)
+        return FollowedRun(RunFollower(self.transport, RunTracker(self.path, submission), self.new_policy()))
 
     def events(
         self, *, after: int | None = None, log_id: str | None = None, session_id: str | None = None
     ) -> Generator[Event]:
-        """The workspace's story without end: from now on, or everything after a `seq`.
+        """Yield the workspace's events without end: from now on, or all after a `seq`.
 
-        After a `stream_reset` (P10) something is missing: read what matters again.
+        After a `stream_reset` (P10) events are missing: read what you need again.
         """
-        story = Story(after=after, log_id=log_id, session_id=session_id)
-        heard: list[Event] = []
-        for _ in follow(self.wire, self.path, story, lambda event, _: heard.append(event), self.policy()):
-            yield from (event for event in heard if event["type"] not in ("connected", "heartbeat"))
-            heard.clear()
+        cursor = EventCursor(after=after, log_id=log_id, session_id=session_id)
+        events: list[Event] = []
+        follower = EventFollower(self.path, cursor, lambda event, _: events.append(event), self.new_policy())
+        for _ in follow(self.transport, follower):
+            yield from (event for event in events if event["type"] not in ("connected", "heartbeat"))
+            events.clear()
 
     def cancel(self, *, run_id: str | None = None, session_id: str | None = None) -> list[str]:
-        """Cancel one run, or all that a session has accepted so far (P6); returns what was hit."""
+        """Cancel one run, or all that a session has accepted so far (P6); returns the ids of the cancelled runs."""
         if run_id is not None:
             run = self.call("POST", f"/runs/{escape(run_id)}/cancel")
             return [run_id] if run["cancel_requested"] else []
         if session_id is None:
-            raise ValueError("say what to cancel: run_id or session_id")
+            raise ValueError("pass run_id or session_id")
         return self.call("POST", f"/agent/sessions/{escape(session_id)}/cancel")["cancelled"]
 
 
-class Running:
-    """A run being followed: iterating gives its text as it is written; then `outcome` is the end (`run_complete`)."""
+class FollowedRun:
+    """Iterate to get the run's text as it is written; then `outcome` is the payload of its `run_complete`."""
 
     def __init__(self, follower: RunFollower) -> None:
-        self.run_id = follower.core.view.run_id
+        self.run_id = follower.tracker.view.run_id
         self.outcome: dict[str, Any] | None = None
         self._follower = follower
 
     def __iter__(self) -> Iterator[str]:
-        view = self._follower.core.view
-        teller, speech = LiveTeller(view.messages), Speech()
+        view = self._follower.tracker.view
+        output, text = LiveOutput(view.messages), AnswerText()
         for _ in self._follower.steps():
-            yield from speech.of(teller.news())
+            yield from text.take(output.new_pieces())
         assert view.end is not None
-        yield from speech.of(teller.finish(view.end))
+        yield from text.take(output.finish(view.end))
         self.outcome = view.end
 
     def wait(self) -> dict[str, Any]:
-        """The end, when it has come."""
+        """Follow the run to its end and return `outcome`."""
         for _ in self:
             pass
         assert self.outcome is not None
@@ -175,34 +174,34 @@ class Running:
 
 
 def is_older(version: str | None) -> bool:
-    """Whether a server of that version should make room for one of ours."""
-    return bool(version) and _numbers(version) < _numbers(VERSION)
+    """Whether a server of that version is to be replaced by one of this version."""
+    return bool(version) and _parse_version(version) < _parse_version(VERSION)
 
 
-def replace(wire: Wire) -> bool:
-    """Let an older server go if it has nothing to do; whether it went. A busy one is used as it is."""
+def replace_server(transport: Transport) -> bool:
+    """Stop an idle server and start one of this version; returns whether it was replaced. A busy one is left alone."""
     from kedge.client import server_process
 
-    endpoint = wire.endpoint
-    wire.close()
-    there = Wire(endpoint.as_found(), wire.waiter, client=wire.client)
-    with server_process.only_one(endpoint.data_dir):
+    location = transport.location
+    transport.close()
+    old = Transport(location.as_unmanaged(), transport.waiter, client=transport.client)
+    with server_process.hold_spawn_lock(location.data_dir):
         try:
-            # Somebody else may have replaced it while we waited for the lock.
-            there.request("GET", "/v1/health")
-            if not is_older(there.server_version):
+            # Another client may have replaced it while we waited for the lock.
+            old.request("GET", "/v1/health")
+            if not is_older(old.server_version):
                 return True
-            there.request("POST", "/v1/control", {"command": "shutdown_if_idle"})
+            old.request("POST", "/v1/control", {"command": "shutdown_if_idle"})
         except Refused:
             return False
         except Dropped:
-            pass  # gone already
+            pass  # stopped already
         finally:
-            there.close()
-        server_process.await_free(endpoint.data_dir, wire.waiter)
-        server_process.start_locked(endpoint, wire.waiter, lambda: connected(endpoint)).close()
+            old.close()
+        server_process.wait_until_free(location.data_dir, transport.waiter)
+        server_process.start_server_locked(location, transport.waiter, lambda: open_connection(location)).close()
         return True
 
 
-def _numbers(version: str) -> list[int]:
+def _parse_version(version: str) -> list[int]:
     return [int(number) for number in version.split(".") if number.isdecimal()]

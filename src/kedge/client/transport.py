@@ -1,7 +1,7 @@
 """The synchronous transport: requests and event streams over a Unix socket or TCP, with nothing but sockets.
 
-What goes wrong is `Dropped` (come back later), `NotAllowed`, `NotUnderstood` or `Refused`. A server of our own that is
-not there is started.
+Raises `Dropped` (trying again may help), `NotAllowed`, `NotUnderstood` or `Refused`. A managed server that is not
+running is started.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from kedge.client import http1
 from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, SpawnFailed, Unreachable
-from kedge.client.reconnect import SILENCE_S, Reconnect
-from kedge.client.server_location import Endpoint
+from kedge.client.reconnect import SILENCE_S, ReconnectPolicy
+from kedge.client.server_location import ServerLocation
 from kedge.client.waiter import Waiter
 from kedge.protocol.address import AddressError, TcpAddress, UnixAddress
 from kedge.protocol.peer import check_peer, check_socket
@@ -25,69 +25,69 @@ if TYPE_CHECKING:
 
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = {}
-CONNECT_S = 10.0  # a machine that does not answer at all
+CONNECT_S = 10.0  # for a machine that does not answer at all
 RECEIVE_BYTES = 256 * 1024
 
 
-class Absent(Dropped):
-    """Nobody listens there."""
+class NoServer(Dropped):
+    """Nothing listens at the address."""
 
 
-class Wire:
-    """One connection for requests, kept open; one more for each stream."""
+class Transport:
+    """One connection for requests, kept open, and one more for each event stream."""
 
-    def __init__(self, endpoint: Endpoint, waiter: Waiter, *, client: str, timeout_s: float = SILENCE_S) -> None:
-        self.endpoint = endpoint
+    def __init__(self, location: ServerLocation, waiter: Waiter, *, client: str, timeout_s: float = SILENCE_S) -> None:
+        self.location = location
         self.waiter = waiter
         self.client = client
-        self.server_version: str | None = None  # None: it was never reached
+        self.server_version: str | None = None  # None: no answer yet
         self.timeout_s = timeout_s
-        self._headers = headers_for(endpoint, client)
-        self._kept: socket.socket | None = None
+        self._headers = make_headers(location, client)
+        self._idle: socket.socket | None = None
 
     def call(
-        self, method: str, target: str, body: object = None, *, policy: Reconnect, headers: Headers = NO_HEADERS
+        self, method: str, target: str, body: object = None, *, policy: ReconnectPolicy, headers: Headers = NO_HEADERS
     ) -> Any:
-        """Ask until there is an answer; the request must be one that may arrive twice."""
+        """Send a request until it is answered, so it must be one that may arrive twice. Returns the decoded answer."""
         while True:
             try:
                 answer = self.request(method, target, body, headers)
-                policy.reached()
+                policy.record_contact()
                 return answer
             except (Dropped, SpawnFailed) as error:
                 self.back_off(policy, error)
 
-    def back_off(self, policy: Reconnect, error: Exception) -> None:
-        """Wait before the next try, or give up."""
+    def back_off(self, policy: ReconnectPolicy, error: Exception) -> None:
+        """Wait before the next attempt. Raises `Unreachable` when the policy gives up."""
         if isinstance(error, SpawnFailed) and self.server_version is None:
-            raise error  # what keeps a first server from starting does not pass by itself
+            raise error  # what keeps a first server from starting will not go away by itself
         delay_s = policy.next_delay_s()
         if delay_s is None:
-            raise unreachable(self.endpoint, policy, error) from error
+            raise make_unreachable(self.location, policy, error) from error
         self.waiter.pause(delay_s)
 
     def request(self, method: str, target: str, body: object = None, headers: Headers = NO_HEADERS) -> Any:
-        """One request, once; returns the decoded answer."""
+        """Send a request once; returns the decoded answer."""
         data = None if body is None else json.dumps(body).encode()
-        sock, self._kept = self._reusable() or self.connect(), None
+        sock, self._idle = self._take_idle() or self.connect(), None
         parser = http1.ResponseParser()
         try:
             self._send(sock, method, target, data, headers)
             pieces: list[bytes] = []
             while not parser.is_complete:
                 pieces.append(self._receive(sock, parser))
-            self._saw(parser)
+            self.server_version = parser.headers.get("kedge-version", "")
         except BaseException:
             sock.close()
             raise
         if parser.is_reusable:
-            self._kept = sock
+            self._idle = sock
         else:
             sock.close()
-        return answer_of(parser.status, b"".join(pieces))
+        return decode_answer(parser.status, b"".join(pieces))
 
     def stream(self, target: str) -> Iterator[bytes]:
-        """The body of an endless answer, as it comes; an empty piece: nothing for now. Ends only by `Dropped`."""
+        """Yield the body of an endless answer as it arrives; b"" when the waiter returned early. Ends by `Dropped`."""
         sock = self.connect()
         try:
             parser = http1.ResponseParser()
@@ -98,42 +98,42 @@ class Wire:
             if parser.status != 200:
                 while not parser.is_complete:
                     body += self._receive(sock, parser)
-                answer_of(parser.status, body)
+                decode_answer(parser.status, body)
             if body:
                 yield body
             silent_since = time.monotonic()
             while not parser.is_complete:
                 left_s = silent_since + self.timeout_s - time.monotonic()
                 if self.waiter.wait(sock.fileno(), left_s):
-                    yield parser.feed(_received(sock, parser))
+                    yield parser.feed(_read_socket(sock, parser))
                     silent_since = time.monotonic()
                 elif left_s <= 0:
-                    raise Dropped(f"the stream was silent for {self.timeout_s:.0f} s")
+                    raise Dropped(f"the event stream was silent for {self.timeout_s:.0f} s")
                 else:
                     yield b""
         finally:
             sock.close()
-        raise Dropped("the server ended the stream")
+        raise Dropped("the server ended the event stream")
 
     def connect(self) -> socket.socket:
         try:
-            return connected(self.endpoint)
-        except Absent:
-            if not self.endpoint.is_ours:
+            return open_connection(self.location)
+        except NoServer:
+            if not self.location.is_managed:
                 raise
         from kedge.client import server_process
 
-        self.waiter.say("starting the server")
-        return server_process.start(self.endpoint, self.waiter, lambda: connected(self.endpoint))
+        self.waiter.show_status("starting the server")
+        return server_process.start_server(self.location, self.waiter, lambda: open_connection(self.location))
 
     def close(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        if self._idle is not None:
+            self._idle.close()
+            self._idle = None
 
-    def _reusable(self) -> socket.socket | None:
-        """The kept connection, unless the server has closed it meanwhile."""
-        sock, self._kept = self._kept, None
+    def _take_idle(self) -> socket.socket | None:
+        """The open connection, unless the server has closed it meanwhile."""
+        sock, self._idle = self._idle, None
         if sock is not None and Waiter().wait(sock.fileno(), 0.0):
             sock.close()
             return None
@@ -144,71 +144,70 @@ class Wire:
     ) -> None:
         sock.settimeout(self.timeout_s)
         try:
-            sock.sendall(http1.request(method, target, {**self._headers, **headers}, body))
+            sock.sendall(http1.build_request(method, target, {**self._headers, **headers}, body))
         except OSError as error:
-            raise Dropped(_reason(error)) from error
+            raise Dropped(_describe(error)) from error
 
     def _receive(self, sock: socket.socket, parser: http1.ResponseParser) -> bytes:
         until = time.monotonic() + self.timeout_s
         while not self.waiter.wait(sock.fileno(), left_s := until - time.monotonic()):
             if left_s <= 0:
                 raise Dropped(f"no answer for {self.timeout_s:.0f} s")
-        return parser.feed(_received(sock, parser))
-
-    def _saw(self, parser: http1.ResponseParser) -> None:
-        self.server_version = parser.headers.get("kedge-version", "")
+        return parser.feed(_read_socket(sock, parser))
 
 
-def unreachable(endpoint: Endpoint, policy: Reconnect, error: Exception) -> Unreachable:
-    told = f"the server at {endpoint.address} could not be reached for {policy.give_up_s:.0f} s ({error})"
-    return Unreachable(f"{told}; is it running? 'kedge serve' starts one")
+def make_unreachable(location: ServerLocation, policy: ReconnectPolicy, error: Exception) -> Unreachable:
+    return Unreachable(
+        f"Could not reach the server at {location.address} for {policy.give_up_s:.0f} s ({error}). "
+        "Is it running? Start one with 'kedge serve'."
+    )
 
 
-def headers_for(endpoint: Endpoint, client: str) -> dict[str, str]:
-    where = endpoint.address
-    host = "localhost" if isinstance(where, UnixAddress) else str(where).removeprefix("tcp://")
+def make_headers(location: ServerLocation, client: str) -> dict[str, str]:
+    address = location.address
+    host = "localhost" if isinstance(address, UnixAddress) else str(address).removeprefix("tcp://")
     headers = {"Host": host, "Kedge-Client": client, "Content-Type": "application/json"}
-    if endpoint.token:
-        headers["Authorization"] = f"Bearer {endpoint.token}"
+    if location.token:
+        headers["Authorization"] = f"Bearer {location.token}"
     return headers
 
 
-def connected(endpoint: Endpoint) -> socket.socket:
-    """A connection to a server that is the user's own (P16): it has sent nothing but the question for a proof."""
-    where = endpoint.address
+def open_connection(location: ServerLocation) -> socket.socket:
+    """Connect to a server and check that it is the user's own (P16), before anything but the challenge is sent."""
+    address = location.address
     try:
-        return _connected_unix(where) if isinstance(where, UnixAddress) else _connected_tcp(endpoint, where)
+        return _connect_unix(address) if isinstance(address, UnixAddress) else _connect_tcp(location, address)
     except AddressError as error:
         raise NotAllowed(str(error)) from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise Absent(_reason(error)) from error
+        raise NoServer(_describe(error)) from error
     except PermissionError as error:
-        raise NotAllowed(f"{where} belongs to somebody else; choose another --data-dir or --host") from error
+        raise NotAllowed(f"{address} belongs to another user. Choose another --data-dir or --host.") from error
     except OSError as error:
-        raise Dropped(_reason(error)) from error
+        raise Dropped(_describe(error)) from error
 
 
-def _connected_unix(where: UnixAddress) -> socket.socket:
-    check_socket(where)
+def _connect_unix(address: UnixAddress) -> socket.socket:
+    check_socket(address)
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.settimeout(CONNECT_S)
-        sock.connect(where.path)
-        check_peer(sock, where)
+        sock.connect(address.path)
+        check_peer(sock, address)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def _connected_tcp(endpoint: Endpoint, where: TcpAddress) -> socket.socket:
+def _connect_tcp(location: ServerLocation, address: TcpAddress) -> socket.socket:
     from kedge.client.challenge import Challenge
 
     until = time.monotonic() + CONNECT_S
-    sock = socket.create_connection((where.host, where.port), timeout=CONNECT_S)
+    sock = socket.create_connection((address.host, address.port), timeout=CONNECT_S)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        challenge = Challenge(endpoint, sock.getpeername())
+        challenge = Challenge(location, sock.getpeername())
         sock.sendall(challenge.request)
         is_proven = False
         while not is_proven:
@@ -220,22 +219,23 @@ def _connected_tcp(endpoint: Endpoint, where: TcpAddress) -> socket.socket:
     return sock
 
 
-def _received(sock: socket.socket, parser: http1.ResponseParser) -> bytes:
+def _read_socket(sock: socket.socket, parser: http1.ResponseParser) -> bytes:
     try:
         data = sock.recv(RECEIVE_BYTES)
     except OSError as error:
-        raise Dropped(_reason(error)) from error
+        raise Dropped(_describe(error)) from error
     if not data:
         parser.eof()
     return data
 
 
-def answer_of(status: int, body: bytes) -> Any:
+def decode_answer(status: int, body: bytes) -> Any:
+    """Return the JSON of a successful answer; raise the error that the status stands for otherwise."""
     try:
         decoded: Any = json.loads(body) if body else None
     except ValueError as error:
         if 200 <= status < 300:
-            raise NotUnderstood("what answers there is no Kedge server; check --host") from error
+            raise NotUnderstood("The answer did not come from a Kedge server. Check --host.") from error
         decoded = None
     if 200 <= status < 300:
         return decoded
@@ -243,9 +243,9 @@ def answer_of(status: int, body: bytes) -> Any:
         case {"code": str(code), "message": str(message)}:
             pass
         case _:
-            code, message = f"http_{status}", f"the server answered {status}"
+            code, message = f"http_{status}", f"the server answered with status {status}"
     if status == 401:
-        raise NotAllowed(f"{message}; give the server's token with --token-file or KEDGE_TOKEN")
+        raise NotAllowed(f"{message}. Pass the server's token with --token-file or KEDGE_TOKEN.")
     if status == 403:
         raise NotAllowed(message)
     if status == 503 and code == "shutting_down":
@@ -253,5 +253,5 @@ def answer_of(status: int, body: bytes) -> Any:
     raise Refused(status, code, message)
 
 
-def _reason(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__

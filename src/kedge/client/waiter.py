@@ -1,4 +1,4 @@
-"""How a synchronous client waits: for a socket, or for time to pass. A face puts its signals and its spinner here."""
+"""How the synchronous client waits: for a file descriptor, or for time to pass."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 
 
 class Waiter:
-    """Plain waiting. A subclass may return early: callers look at the clock and wait again."""
+    """Plain waiting. `kedge run` replaces it with `Console`, which handles signals and draws a spinner; a subclass may
+    return early, so callers check the clock and wait again."""
 
     def wait(self, fd: int | None, timeout_s: float, *, to_write: bool = False) -> bool:
-        """Whether `fd` is ready. False: the time is up, or there is something else to look at."""
+        """Return whether `fd` is ready; False if the time is up or the caller should look around."""
         poll = select.poll()
         if fd is not None:
             poll.register(fd, select.POLLOUT if to_write else select.POLLIN)
@@ -21,5 +22,5 @@ class Waiter:
         while (left_s := until - time.monotonic()) > 0:
             self.wait(None, left_s)
 
-    def say(self, doing: str) -> None:
-        """What is being waited for, in a few words."""
+    def show_status(self, status: str) -> None:
+        """Show what is being waited for, where there is a place to show it."""

@@ -142,7 +142,9 @@ class _Body(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True):
+    """One event with its payload still encoded; `typed_event` decodes it."""
+
     type: str
     payload: msgspec.Raw
     seq: int | None = None
@@ -186,14 +188,19 @@ def control_frame(type: ControlType, payload: Control) -> bytes:
     return b'data: {"type":"%b","payload":%b}\n\n' % (type.encode(), encode(payload))
 
 
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_body = msgspec.json.Decoder(_Body).decode
 
 
 def decode_event(data: bytes) -> Event:
     """The typed event of one envelope (the `data:` of a frame)."""
-    env = _decode_envelope(data)
-    if control := CONTROL_TYPES.get(env.type):
-        return Event(env.type, None, None, msgspec.json.decode(env.payload, type=control))
-    body = _decode_body(env.payload)
-    return Event(env.type, env.seq, body.type, msgspec.json.decode(body.payload, type=PAYLOAD_TYPES[env.type]))
+    return typed_event(decode_envelope(data))
+
+
+def typed_event(envelope: Envelope) -> Event:
+    """Raises `msgspec.ValidationError` for a payload and KeyError for a type that this version does not know."""
+    if control := CONTROL_TYPES.get(envelope.type):
+        return Event(envelope.type, None, None, msgspec.json.decode(envelope.payload, type=control))
+    body = _decode_body(envelope.payload)
+    payload = msgspec.json.decode(body.payload, type=PAYLOAD_TYPES[envelope.type])
+    return Event(envelope.type, envelope.seq, body.type, payload)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kedge.client.http1 import escape, query
-from kedge.client.submission import environment
+from kedge.client.http1 import build_query, escape
+from kedge.client.submission import caller_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +39,10 @@ class Desk:
 
     async def call_server(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
         """A request of the server itself, like `/v1/version`."""
-        from kedge.client.async_client import understood
+        from kedge.client.async_client import convert_answer
 
         client = await self._ready()
-        return understood(await client.wire.call(method, path, body, policy=client.policy()), type)
+        return convert_answer(await client.transport.call(method, path, body, policy=client.new_policy()), type)
 
     # sessions
 
@@ -84,7 +84,7 @@ class Desk:
             "run_id": run_id,
             "on_busy": on_busy,
             "permissions": "ask",
-            "env": environment(),
+            "env": caller_environment(),
             "attachments": list(attachments),
             "options": {"mode": mode} if mode else {},
         }
@@ -93,11 +93,11 @@ class Desk:
         return await self._post_run("/agent", body)
 
     async def shell(self, session_id: str, command: str, *, run_id: str) -> Receipt:
-        body = {"command": command, "run_id": run_id, "env": environment()}
+        body = {"command": command, "run_id": run_id, "env": caller_environment()}
         return await self._post_run(f"/agent/sessions/{escape(session_id)}/shell", body)
 
     async def summarize(self, session_id: str, *, run_id: str) -> Receipt:
-        body = {"run_id": run_id, "env": environment()}
+        body = {"run_id": run_id, "env": caller_environment()}
         return await self._post_run(f"/agent/sessions/{escape(session_id)}/summarize", body)
 
     async def cancel(self, session_id: str) -> list[str]:
@@ -129,7 +129,7 @@ class Desk:
 
     async def offered(self) -> Offered:
         """Which models there are for the variables of this shell; its keys stay here."""
-        return await (await self._ready()).models(environment())
+        return await (await self._ready()).models(caller_environment())
 
     async def choose_model(self, session_id: str, model: str | None) -> None:
         body = {"model": model}
@@ -148,7 +148,7 @@ class Desk:
         """The server asks the provider whether the key is right, and keeps it if it is."""
         from kedge.protocol.api import StoredCredential
 
-        body = {"provider_id": provider_id, "api_key": key, "env": environment()}
+        body = {"provider_id": provider_id, "api_key": key, "env": caller_environment()}
         return await self.call_server("POST", "/v1/credentials", body, type=StoredCredential)
 
     async def config(self) -> ConfigAnswer:
@@ -172,7 +172,7 @@ class Desk:
     async def files(self, search: str, limit: int = 20) -> list[str]:
         from kedge.protocol.api import Files
 
-        return (await self.call("GET", f"/files{query(q=search, limit=limit)}", type=Files)).files
+        return (await self.call("GET", f"/files{build_query(q=search, limit=limit)}", type=Files)).files
 
     async def user_commands(self) -> list[UserCommand]:
         from kedge.protocol.api import UserCommands
@@ -180,10 +180,10 @@ class Desk:
         return (await self.call("GET", "/commands", type=UserCommands)).commands
 
     async def _post_run(self, path: str, body: dict[str, Any]) -> Receipt:
-        from kedge.client.async_client import understood
-        from kedge.client.reconnect import Reconnect
+        from kedge.client.async_client import convert_answer
+        from kedge.client.reconnect import ReconnectPolicy
         from kedge.protocol.runs import Receipt
 
         client = await self._ready()
-        policy = Reconnect(give_up_s=SUBMIT_S)
-        return understood(await client.wire.call("POST", client.path + path, body, policy=policy), Receipt)
+        policy = ReconnectPolicy(give_up_s=SUBMIT_S)
+        return convert_answer(await client.transport.call("POST", client.path + path, body, policy=policy), Receipt)

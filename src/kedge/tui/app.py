@@ -102,7 +102,7 @@ class KedgeApp(App[int]):
             name="tui",
             give_up_s=JOIN_S,
         )
-        return AsyncClient(client.wire, client.workspace)  # which has as much patience as others
+        return AsyncClient(client.transport, client.workspace)  # which has as much patience as others
 
     @work(group="begin")
     async def _begin(self) -> None:

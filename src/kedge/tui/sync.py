@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from kedge.client.errors import ClientError, Dropped, Refused, SpawnFailed, SpawnRefused
-from kedge.client.event_cursor import Story
-from kedge.client.http1 import escape, query
-from kedge.client.reconnect import Reconnect
+from kedge.client.errors import ClientError, Refused, SpawnRefused
+from kedge.client.event_cursor import EventCursor
+from kedge.client.event_follower import EventFollower, follow_async
+from kedge.client.http1 import build_query, escape
+from kedge.client.reconnect import ReconnectPolicy
 from kedge.tui.state.workspace import WorkspaceState
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
+    from kedge.client.event_cursor import Decoded
+    from kedge.protocol.events import Envelope
     from kedge.tui.state.session import SessionState
     from kedge.tui.state.workspace import WorkspaceState
 
@@ -35,7 +38,7 @@ class Link:
         self.client: AsyncClient | None = None
         self._connect = connect
         self._on_change = on_change
-        self._story = Story(decode=_decode)  # it goes on where it was, whatever the server refused meanwhile
+        self._cursor = EventCursor(decode=_decode)  # it goes on where it was, whatever the server refused meanwhile
         self._open: list[str] = []  # sessions to read again when something was missed
         self._reading: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -53,7 +56,7 @@ class Link:
 
     async def run(self) -> None:
         """Until cancelled, or a first server refuses to start: what is wrong then does not pass by itself."""
-        policy = Reconnect(give_up_s=FOREVER_S)
+        policy = ReconnectPolicy(give_up_s=FOREVER_S)
         is_first = True
         try:
             while True:
@@ -100,59 +103,50 @@ class Link:
         await read_totals(await self.ready(), self.workspace, session_id)
         self._on_change()
 
-    async def _follow(self, client: AsyncClient, policy: Reconnect) -> None:
-        from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES
+    async def _follow(self, client: AsyncClient, policy: ReconnectPolicy) -> None:
+        follower = EventFollower(client.path, self._cursor, lambda envelope, _: self._take(client, envelope), policy)
+        async with contextlib.aclosing(follow_async(client.transport, follower, self._lose)) as steps:
+            async for _ in steps:
+                self._on_change()
 
-        known = CONTROL_TYPES.keys() | PAYLOAD_TYPES.keys()
-        story = self._story
-        while True:
-            try:
-                async with contextlib.aclosing(client.wire.stream(f"{client.path}/events{story.connect()}")) as chunks:
-                    async for chunk in chunks:
-                        for event, data in story.feed(chunk):
-                            policy.reached()
-                            match event["type"]:
-                                case "connected":
-                                    self._connected(client)
-                                case "stream_reset":
-                                    self._read_anew(client)
-                                case name if name in known:  # a newer server may know more
-                                    self._take(client, data)
-                                case _:
-                                    pass
-                        self._on_change()
-            except (Dropped, SpawnFailed) as error:
-                await self._lose(error, policy)
-
-    def _take(self, client: AsyncClient, data: bytes) -> None:
+    def _take(self, client: AsyncClient, envelope: Envelope) -> None:
         import msgspec
 
-        from kedge.protocol.events import decode_event
+        from kedge.client.typed_events import KNOWN_TYPES
+        from kedge.protocol.events import typed_event
 
-        try:
-            event = decode_event(data)
-        except msgspec.ValidationError:  # of a newer server: what it says is in what is read
-            self._read_anew(client)
-            return
-        self.workspace.take(event)
+        match envelope.type:
+            case "connected":
+                self._connected(client)
+            case "stream_reset":
+                self._read_anew(client)
+            case name if name in KNOWN_TYPES:
+                try:
+                    event = typed_event(envelope)
+                except msgspec.ValidationError:  # of a newer server: read the state instead
+                    self._read_anew(client)
+                else:
+                    self.workspace.take(event)
+            case _:
+                pass
 
     def _connected(self, client: AsyncClient) -> None:
         self.state, self.error = "live", ""
         if not self.is_read:
             self._read_all(client)
 
-    async def _lose(self, error: Exception, policy: Reconnect) -> None:
+    async def _lose(self, policy: ReconnectPolicy, error: Exception) -> None:
         self.state, self.error = "lost", str(error)
         self._on_change()
         await self._pause(policy)
 
-    async def _fail(self, error: ClientError, policy: Reconnect) -> None:
+    async def _fail(self, error: ClientError, policy: ReconnectPolicy) -> None:
         """No workspace, no way in: said in the banner, and tried again, since the user may mend it meanwhile."""
         is_gone = isinstance(error, Refused) and error.status == 404
         if is_gone and self.client is not None:  # the data directory was emptied: join anew
             client, self.client = self.client, None
             self._ready.clear()
-            self._story = Story(decode=_decode)
+            self._cursor = EventCursor(decode=_decode)
             self.is_read = False
             await self._stop_reading()
             await client.close()
@@ -161,7 +155,7 @@ class Link:
         self._on_change()
         await self._pause(policy)
 
-    async def _pause(self, policy: Reconnect) -> None:
+    async def _pause(self, policy: ReconnectPolicy) -> None:
         self._retry.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._retry.wait(), policy.next_delay_s())
@@ -180,7 +174,7 @@ class Link:
         self._reading = asyncio.create_task(self._read_until_there(client))
 
     async def _read_until_there(self, client: AsyncClient) -> None:
-        policy = Reconnect(give_up_s=FOREVER_S)
+        policy = ReconnectPolicy(give_up_s=FOREVER_S)
         while True:
             try:
                 await self._read(client)
@@ -207,13 +201,10 @@ class Link:
             await asyncio.wait({self._reading})
 
 
-def _decode(data: bytes) -> Any:
-    import msgspec
+def _decode(data: bytes) -> Decoded:
+    from kedge.client.typed_events import decode_to_envelope
 
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise ValueError(str(error)) from error
+    return decode_to_envelope(data)
 
 
 # What the server has stored, read into the book beside the stream: what that tells meanwhile is newer, and stays.
@@ -228,8 +219,10 @@ async def read_workspace(client: AsyncClient, workspace: WorkspaceState) -> None
     from kedge.protocol import api
 
     for state in ("running", "queued"):
-        workspace.read_runs((await client.call("GET", f"/runs{query(state=state)}", type=api.Runs)).runs)
-    workspace.read_sessions((await client.call("GET", f"/sessions{query(limit=PAGE)}", type=api.Sessions)).sessions)
+        workspace.read_runs((await client.call("GET", f"/runs{build_query(state=state)}", type=api.Runs)).runs)
+    workspace.read_sessions(
+        (await client.call("GET", f"/sessions{build_query(limit=PAGE)}", type=api.Sessions)).sessions
+    )
 
 
 async def read_session(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
@@ -281,12 +274,12 @@ async def _fill(client: AsyncClient, session: SessionState) -> None:
     from kedge.protocol.sessions import SessionDetails
 
     path = f"/sessions/{escape(session.session_id)}"
-    runs = await client.call("GET", f"/runs{query(session_id=session.session_id, limit=PAGE)}", type=api.Runs)
+    runs = await client.call("GET", f"/runs{build_query(session_id=session.session_id, limit=PAGE)}", type=api.Runs)
     messages: list[Message] = []
     as_of: int | None = None
     after: str | None = None
     while True:
-        answer = await client.call("GET", f"{path}/messages{query(after=after, limit=PAGE)}", type=api.Messages)
+        answer = await client.call("GET", f"{path}/messages{build_query(after=after, limit=PAGE)}", type=api.Messages)
         as_of = answer.as_of_seq if as_of is None else as_of
         messages += answer.messages
         if len(answer.messages) < PAGE:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.client.errors import Unreachable
-from kedge.client.http1 import query
+from kedge.client.http1 import build_query
 from kedge.tui.editor.completion import Popup
 from kedge.tui.editor.draft import Draft
 from tests.server.client import done
@@ -36,7 +36,7 @@ async def files(tmp_path: Path) -> AsyncGenerator[Files]:
 
 def _finding(inside: Inside, workspace: str) -> Files:
     async def find(typed: str) -> list[str]:
-        return done(await inside.ask(inside.client.get, f"{workspace}/files{query(q=typed, limit=20)}"))["files"]
+        return done(await inside.ask(inside.client.get, f"{workspace}/files{build_query(q=typed, limit=20)}"))["files"]
 
     return find
 
