@@ -68,16 +68,16 @@ def workspace(kedge: Kedge) -> Path:
 @pytest.mark.usefixtures("no_backend")
 class TestWhereThereIsNone:
     @pytest.mark.parametrize("command", ["touch made", "echo x > made", "ls"])
-    async def test_a_person_is_asked_in_plain_words(
+    async def test_a_person_is_asked_about_every_command(
         self, pilot: Pilot, kedge: Kedge, model_server: ModelServer, command: str
     ) -> None:
-        """Also about what would need nobody's leave."""
+        """Also about commands that would need no approval in a sandbox."""
         model_server.on(commands(command))
         receipt = await kedge.send(await kedge.session(), "go")
         asked = await request(kedge)
         assert asked.description.startswith(f"WITHOUT the sandbox ({WHY}")
         assert asked.params["without_sandbox"].startswith(WHY)
-        assert asked.params["label"].startswith(f"it would run without the sandbox: {WHY}")
+        assert asked.params["label"].startswith(f"runs without the sandbox ({WHY}")
         assert not (workspace(kedge) / "made").exists()
         await answer(kedge, asked, "allow")
         assert (await kedge.end(receipt.run_id)).text == "done"

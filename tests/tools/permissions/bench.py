@@ -1,5 +1,4 @@
-"""`Bench`: a workspace with links that lead out of it, names like options and a repository that somebody planted, and a
-judge for it with whatever rules a test wants."""
+"""`Bench`: a workspace with hostile links, file names and planted repositories, and judges for it."""
 
 from __future__ import annotations
 
@@ -69,10 +68,10 @@ class Bench:
             env=env,
         )
 
-    def says(self, judge: Judge, command: str, **params: Any) -> str:
-        return said(self.decides(judge, command, **params))
+    def outcome(self, judge: Judge, command: str, **params: Any) -> str:
+        return kind_of(self.decide(judge, command, **params))
 
-    def decides(
+    def decide(
         self, judge: Judge, command: str, *, has_sandbox: bool = True, unsandboxed: bool = False, **params: Any
     ) -> Decision:
         command = command.replace("SCRATCH", str(self.scratch))
@@ -86,9 +85,9 @@ class Bench:
         )
         return judge.judge("bash", access)
 
-    def path(self, judge: Judge, tool: str, kind: AccessKind, path: Path | str) -> str:
-        return said(judge.judge(tool, Access(kind=kind, subject=str(path), description="touch it")))
+    def path_outcome(self, judge: Judge, tool: str, kind: AccessKind, path: Path | str) -> str:
+        return kind_of(judge.judge(tool, Access(kind=kind, subject=str(path), description="touch it")))
 
 
-def said(decision: Decision) -> str:
+def kind_of(decision: Decision) -> str:
     return type(decision).__name__.lower()

@@ -840,4 +840,8 @@ COMMANDS: dict[str, Cases] = {
         ("jq -n '$ ENV'", "sandbox"),
     ],
 }
-ALL = [case for table in (PRODUCTIONS, WRAPPERS, COMMANDS) for cases in table.values() for case in cases]
+TABLES: dict[str, Cases] = {
+    name: [case for cases in table.values() for case in cases]
+    for name, table in (("productions", PRODUCTIONS), ("wrappers", WRAPPERS), ("commands", COMMANDS))
+}
+ALL = [case for table in TABLES.values() for case in table]

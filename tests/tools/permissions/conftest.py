@@ -1,4 +1,4 @@
-"""A workspace that nothing here changes: one for all the cases of a module."""
+"""One workspace for all cases of a module: no test of them changes it."""
 
 from __future__ import annotations
 

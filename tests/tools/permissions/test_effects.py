@@ -36,7 +36,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 def check(runner: Runner, command: str, *, has_sandbox: bool = True) -> None:
     bench = runner.bench
     for mode in ("ask", "auto-edit") if has_sandbox else ("ask",):
-        decision = bench.decides(bench.judge(mode, env=runner.env), command, has_sandbox=has_sandbox)
+        decision = bench.decide(bench.judge(mode, env=runner.env), command, has_sandbox=has_sandbox)
         if not isinstance(decision, Allow) or decision.by == "mode":
             continue  # asked, or an edit that the mode allows
         before = runner.snapshot()
@@ -71,7 +71,7 @@ def test_no_case_of_the_table_changes_anything(runner: Runner) -> None:
     for command, expected in cases.ALL:
         if expected == "ask" or any(name in command for name in SLOW):
             continue
-        decision = runner.bench.decides(runner.bench.judge(env=runner.env), command)
+        decision = runner.bench.decide(runner.bench.judge(env=runner.env), command)
         if isinstance(decision, Allow):
             before = runner.snapshot()
             runner.run(command.replace("SCRATCH", str(runner.bench.scratch)), decision)
@@ -100,7 +100,7 @@ def test_no_case_of_the_table_changes_anything(runner: Runner) -> None:
 def test_a_sandboxed_command_reads_no_secret(runner: Runner, command: str) -> None:
     os.environ["OUTSIDE_TOKEN"] = "hush"
     try:
-        decision = runner.bench.decides(runner.bench.judge(env=runner.env), command)
+        decision = runner.bench.decide(runner.bench.judge(env=runner.env), command)
         output = runner.run(command, decision)
     finally:
         del os.environ["OUTSIDE_TOKEN"]
@@ -125,7 +125,7 @@ def test_what_worked_without_a_question_still_does(runner: Runner) -> None:
         "sort a.txt | uniq -c": "text",
         "ls -la && pwd": "a.txt",
     }.items():
-        decision = runner.bench.decides(runner.bench.judge(env=runner.env), command)
+        decision = runner.bench.decide(runner.bench.judge(env=runner.env), command)
         assert isinstance(decision, Allow), command
         assert decision.run_as == "sandboxed"
         assert expected in runner.run(command, decision), command
@@ -133,10 +133,10 @@ def test_what_worked_without_a_question_still_does(runner: Runner) -> None:
 
 def test_a_program_that_the_workspace_brings_is_never_read_only(runner: Runner, tmp_path: Path) -> None:
     bench = runner.bench
-    assert bench.says(bench.judge(env=runner.env), "pip --version") == "ask"
-    assert bench.says(bench.judge(env={"PATH": f"{os.defpath}:."}), "unheard-of --version") == "ask"
+    assert bench.outcome(bench.judge(env=runner.env), "pip --version") == "ask"
+    assert bench.outcome(bench.judge(env={"PATH": f"{os.defpath}:."}), "unheard-of --version") == "ask"
     venv = bench.workspace / "bin"
     link = tmp_path / "linked"
     link.symlink_to(venv)
-    assert bench.says(bench.judge(env={"PATH": f"{link}:{os.defpath}"}), "pip --version") == "ask"
-    assert bench.says(bench.judge(env={"PATH": os.defpath}), "python3 --version") == "allow"
+    assert bench.outcome(bench.judge(env={"PATH": f"{link}:{os.defpath}"}), "pip --version") == "ask"
+    assert bench.outcome(bench.judge(env={"PATH": os.defpath}), "python3 --version") == "allow"

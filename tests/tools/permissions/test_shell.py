@@ -154,14 +154,14 @@ def test_whatever_bash_runs_is_found(bench: Bench, script: str) -> None:
 @FIXED
 @given(script=harmless_scripts())
 def test_scripts_of_reading_commands_run_without_a_question(bench: Bench, script: str) -> None:
-    assert bench.says(bench.judge(), script) == "allow", script
+    assert bench.outcome(bench.judge(), script) == "allow", script
 
 
 @settings(max_examples=250, deadline=None)
 @given(script=hidden_in(harmless_scripts(), "rm -rf src"))
 def test_a_deny_rule_finds_a_command_wherever_it_stands(bench: Bench, script: str) -> None:
-    assert bench.says(bench.judge(allow=["bash"], deny=["bash(rm *)"]), script) in ("deny", "ask"), script
-    decision = bench.decides(bench.judge(), script)
+    assert bench.outcome(bench.judge(allow=["bash"], deny=["bash(rm *)"]), script) in ("deny", "ask"), script
+    decision = bench.decide(bench.judge(), script)
     assert not isinstance(decision, Allow) or decision.run_as == "sandboxed", script
 
 
@@ -223,15 +223,15 @@ def test_no_text_takes_long_to_read(token: str) -> None:
 def test_no_command_takes_long_to_judge(bench: Bench, command: str) -> None:
     denying = bench.judge(allow=["bash"], deny=["bash(git push *)", "view(**/.env)"])
     started = time.process_time()
-    assert bench.says(bench.judge(), command) in ("ask", "allow")
-    assert bench.says(denying, command) in ("ask", "allow", "deny")
+    assert bench.outcome(bench.judge(), command) in ("ask", "allow")
+    assert bench.outcome(denying, command) in ("ask", "allow", "deny")
     assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("text", ["x" * (MAX_CHARS + 1), "\udc80", "a\0b", "a\x7fb", "a\u2028b", "ls\x1b[2K", "ls\rrm"])
 def test_what_a_person_cannot_see_is_asked_about(bench: Bench, text: str) -> None:
-    assert bench.says(bench.judge(), text) == "ask"
-    assert bench.says(bench.judge("auto-edit"), text) == "ask"
+    assert bench.outcome(bench.judge(), text) == "ask"
+    assert bench.outcome(bench.judge("auto-edit"), text) == "ask"
 
 
 def test_a_here_document_that_is_quoted_is_text(bench: Bench, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether a command line may run, and how: freely, in the read-only sandbox, or only if the user approves it.
+"""Decide whether a command line runs freely, runs in the read-only sandbox, or needs the user's approval.
 
 A line runs freely only if every simple command in it is allowed by a rule or a grant, or certainly only reads
 (`find_exact_reads`). A line that seems to only read runs in the read-only sandbox. For everything else the user is
@@ -27,17 +27,18 @@ from kedge.tools.permissions.readonly.table import (
     reads_files,
 )
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.permissions.shell.parse import Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell.parse import TOO_COMPLEX, Command, Line, Redirect, Word, find_problem
 from kedge.tools.permissions.shell.scan import read_line
 from kedge.tools.permissions.shell.wrappers import (
     is_harmless_variable,
     is_powerful_variable,
     sets_powerful_variable,
+    strip_bin,
     strip_plain_wrappers,
     unwrap,
 )
 
-MAX_WORDS = 1000  # of a line: each is looked at as a path, and as the beginning of a command
+MAX_WORDS = 1000  # of a line; each is checked as a path and as the start of a command
 Approval = Literal["rule", "grant", "mode"]
 _APPROVALS: dict[Approval, str] = {
     "rule": "the rules for its commands",
@@ -45,20 +46,21 @@ _APPROVALS: dict[Approval, str] = {
     "mode": "the mode allows the edit",
 }
 _SANDBOXED = "it runs in a read-only sandbox"
+_SETS_VARIABLE = "sets an environment variable that other programs use"
 
 
 def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, unsandboxed: bool = False) -> Decision:
-    """`directory`: where the command starts, resolved. `unsandboxed`: it was asked to run without the sandbox."""
+    """`directory`: where the command starts, resolved. `unsandboxed`: the model asked to run it without the sandbox."""
     if (rule := policy.find_whole_rule(policy.deny, "execute")) is not None:
-        return deny_by(rule, "to run commands")
+        return deny_by(rule, "running commands")
     line = read_line(text, policy.scope.home)
     is_planning = policy.mode == "plan"
     if sum(len(command.words) for command in line.commands) > MAX_WORDS:
         rule = None if policy.deny or is_planning else policy.find_whole_rule(policy.allow, "execute")
         if rule is not None:
             return Allow(why=f"the rule {rule.text}", by="rule")
-        why = f"it has more than {MAX_WORDS:,} words"
-        return Deny(why=f"{PLANNING}: {why}.") if is_planning else Ask.of([why], is_doubtful=bool(policy.deny))
+        why = f"the command has more than {MAX_WORDS:,} words"
+        return Deny(why=f"{PLANNING}: {why}.") if is_planning else Ask.of([why], may_be_denied=bool(policy.deny))
     context = Context.of(policy, shell, line, directory)
     denied = find_denials(line, text, context)
     if isinstance(denied, Deny):
@@ -82,26 +84,25 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
     problem = find_problem(text)
     loose = merge([denied, [Reason(problem)] if problem else [], *_check_loose(line, context)])
     if not loose and free and policy.denies_some("read"):
-        note = "it may read what a rule forbids; the grep tool leaves that out"
-        loose = [Reason(f"`{show(text)}`: {note}", is_read=True)]
+        loose = [Reason(f"`{show(text)}` may read files that a rule denies", is_read=True)]
     if isinstance(loose, Deny):
         return loose
     if not loose and shell.has_sandbox and not unsandboxed:
         return Allow(why=_SANDBOXED, run_as="sandboxed", readable=_find_readable(line, context))
-    asked = _ask(line, free, loose, is_planning=is_planning, is_doubtful=bool(denied))
+    asked = _ask(line, free, loose, is_planning=is_planning, may_be_denied=bool(denied))
     if is_planning and isinstance(asked, Ask):
         return msgspec.structs.replace(asked, readable=_find_readable(line, context, is_approved=True))
     return asked
 
 
 def _only_shows_processes(line: Line) -> bool:
-    """`ps aux | grep x | head -n 5`: what the sandbox hides is all that it reads."""
+    """Whether it reads nothing but processes, which the sandbox would hide: `ps aux | grep x | head -n 5`."""
     others = [command for command in line.commands if command.words[0].text not in NEEDS_PROC]
     return not line.redirects and len(others) < len(line.commands) and all(is_filter(command) for command in others)
 
 
 def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
-    """Whether a command line certainly changes nothing, whoever lets it run."""
+    """Whether a command line certainly changes nothing, however it was approved."""
     line = read_line(text, policy.scope.home)
     if sum(len(command.words) for command in line.commands) > MAX_WORDS:
         return False
@@ -109,54 +110,55 @@ def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
     return isinstance(found, list) and all(reason.is_read for reason in found)
 
 
-def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bool, is_doubtful: bool) -> Deny | Ask:
-    """The reasons that the user sees, and the rules that would let the same line run freely the next time."""
-    needs_plain_line = not line.not_plain and any(reason.needs_plain_line for reason in loose)
-    shown = free if needs_plain_line else loose or free
+def _ask(line: Line, free: list[Reason], loose: list[Reason], *, is_planning: bool, may_be_denied: bool) -> Deny | Ask:
+    """Ask with the reasons to show, and the rules that would let the same line run freely the next time."""
+    is_mixed = not line.not_plain and any(reason.needs_plain_line for reason in loose)
+    shown = free if is_mixed else loose or free
     if is_planning and not all(reason.is_read for reason in shown):
         return Deny(why=f"{PLANNING}: {'; '.join(dict.fromkeys(reason.note for reason in shown))}.")
-    needed = shown if is_planning else free  # in a plan only reading elsewhere can be allowed
+    needed = shown if is_planning else free  # in mode plan the user can only allow reading outside the workspace
     rules = [reason.rule for reason in needed if reason.rule is not None]
     can_remember = (line.is_list or is_planning) and len(rules) == len(needed)
-    return Ask.of([reason.note for reason in shown], rules if can_remember else (), is_doubtful=is_doubtful)
+    return Ask.of([reason.note for reason in shown], rules if can_remember else (), may_be_denied=may_be_denied)
 
 
-# running freely
+# Running freely
 
 
 def _check_free(line: Line, context: Context, *, unsandboxed: bool) -> Deny | list[Reason]:
-    """Why a line may not run freely: nothing, if each command is approved, or reads only beyond doubt."""
+    """Reasons why a line may not run freely; none if each command is approved or certainly only reads."""
     if line.not_plain or not context.shell.is_bash:
-        return [Reason(line.not_plain or "there is no bash to run it")]
+        return [Reason(line.not_plain or "bash is not available, and another shell may read the command differently")]
     if line.has_control_flow and not line.commands:
-        return [Reason("it is more than plain commands")]
+        return [Reason(TOO_COMPLEX)]
     found: list[Verdict] = [_check_redirect(redirect, line, context) for redirect in line.redirects]
     for command in line.commands:
         if not _is_approved(command, context):
             if unsandboxed:
-                found.append([_not_approved(command, "it asks to run without the sandbox")])
+                found.append([_not_approved(command, "asks to run without the sandbox")])
             elif line.is_list:
                 found.append(_check_exact(command, context, writes=_writes(line, context)))
             else:
-                found.append([_not_approved(command, "beside a command that a rule allows, only in a plain list")])
+                found.append([_not_approved(command, "is in a loop, condition or subshell")])
     return merge(found)
 
 
 def _check_exact(command: Command, context: Context, *, writes: bool) -> Deny | list[Reason]:
-    """`writes`: the line writes files, which may be settings that git obeys."""
+    """Reasons why a command needs approval. `writes`: the line writes files, which may be settings that git obeys."""
     inner, wrappers = strip_plain_wrappers(command)
     name = inner.words[0].shown
-    bare = Command((Word(name.removeprefix("/usr").removeprefix("/bin/")), *inner.words[1:]))
+    bare = Command((Word(strip_bin(name)), *inner.words[1:]))
     reads = None if inner.assigned or not inner.words[0].is_literal else find_exact_reads(bare.words)
     is_local = context.shell.programs.is_from_workspace(name, is_wrapped=bool(wrappers))
-    if reads is None or is_local or _has_foreign(wrappers, context) or (bare.words[0].text == "cd" and len(reads) != 1):
+    is_local = is_local or _has_local_wrapper(wrappers, context)
+    if reads is None or is_local or (bare.words[0].text == "cd" and len(reads) != 1):
         return [_not_approved(command)]
     is_git = bare.words[0].text == "git"
     hides = context.policy.denies_some("read") and reads_files(bare)
     if is_git and (writes or hides):
         return [_not_approved(command)]
     if is_git and reads and any(git.may_run_programs(path) for path in context.find_paths(reads[0]) or ()):
-        return [Reason(f"`{show(command.text)}`: the settings of the repository there may run programs")]
+        return [Reason(f"`{show(command.text)}`: git settings of the repository may run programs")]
     found: list[Verdict] = []
     for word in reads:
         resolved = context.find_paths(word)
@@ -168,14 +170,14 @@ def _check_exact(command: Command, context: Context, *, writes: bool) -> Deny | 
     return merge(found)
 
 
-def _not_approved(command: Command, note: str = "not known to be read-only") -> Reason:
-    return Reason(f"`{show(command.text)}`: {note}", suggestions.rule_for_command(strip_plain_wrappers(command)[0]))
+def _not_approved(command: Command, note: str = "may change files") -> Reason:
+    return Reason(f"`{show(command.text)}` {note}", suggestions.rule_for_command(strip_plain_wrappers(command)[0]))
 
 
 def _check_redirect(redirect: Redirect, line: Line, context: Context) -> Verdict:
     resolved = context.find_paths(redirect.target)
     if resolved is None:
-        return [Reason("a redirection leads to a file that is not known")]
+        return [Reason("redirects to a file that is not known in advance")]
     if redirect.kind == "read":
         return merge([context.policy.check_read(path) for path in resolved if not is_harmless_device(path)])
     return merge([context.policy.check_write(path) for path in resolved if not _is_output(path, line)])
@@ -191,12 +193,12 @@ def _is_approved(command: Command, context: Context) -> bool:
     if policy.mode == "plan":
         return False
     inner, wrappers = strip_plain_wrappers(command)
-    forms = (command,) if _has_foreign(wrappers, context) else (command, inner)
+    forms = (command,) if _has_local_wrapper(wrappers, context) else (command, inner)
     rules = policy.command_rules((*policy.allow, *policy.grants))
     return any(_matches(rule, form) for form in forms for rule in rules)
 
 
-def _has_foreign(wrappers: list[str], context: Context) -> bool:
+def _has_local_wrapper(wrappers: list[str], context: Context) -> bool:
     is_from_workspace = context.shell.programs.is_from_workspace
     return any(is_from_workspace(name, is_wrapped=place > 0) for place, name in enumerate(wrappers))
 
@@ -211,7 +213,7 @@ def _matches(rule: Rule, command: Command) -> bool:
 
 
 def _find_approval(line: Line, context: Context) -> Approval | None:
-    """Whether the user approved any of it: by a rule, a grant, or the mode that lets a file be written."""
+    """How the user approved any part of the line: by a rule, a grant, or the mode that lets a file be written."""
     policy = context.policy
     found: set[str] = set()
     for redirect in line.redirects:
@@ -229,18 +231,18 @@ def _is_device(redirect: Redirect, line: Line, context: Context) -> bool:
 
 
 def _is_output(path: str, line: Line) -> bool:
-    """A device that only takes output. If the line opens a file to read, `/dev/stdout` may be that file."""
+    """Whether a path is a device that only takes output. If the line reads a file, `/dev/stdout` may be that file."""
     reads = any(redirect.kind == "read" for redirect in line.redirects)
     return is_written_safely(path) or (is_harmless_device(path) and path != "/dev/stdin" and not reads)
 
 
-# running in the sandbox
+# Running in the read-only sandbox
 
 
 def _check_loose(line: Line, context: Context, depth: int = 0) -> Iterator[Verdict]:
-    """Why a line may not run in the read-only sandbox: it seems to write, or to read outside the workspace."""
+    """Reasons why a line may not run in the read-only sandbox: it seems to write, or to read outside the workspace."""
     for word in filter(is_powerful_variable, line.assigned):
-        yield [Reason(f"`{show(word.shown)}`: it sets a variable that other programs obey")]
+        yield [Reason(f"`{show(word.shown)}` {_SETS_VARIABLE}")]
     for redirect in line.redirects:
         if redirect.kind == "read" and context.find_paths(redirect.target) is None:
             continue  # the sandbox decides what it can read
@@ -257,11 +259,11 @@ def _check_loose_command(command: Command, context: Context, depth: int) -> Iter
     shown = f"`{show(command.text)}`"
     name = command.words[0].shown
     if depth > MAX_CODE_DEPTH:
-        yield [Reason(f"{shown}: shells are nested too deeply")]
+        yield [Reason(f"{shown} nests shells too deeply")]
     elif sets_powerful_variable(command):
-        yield [Reason(f"{shown}: it sets a variable that other programs obey")]
+        yield [Reason(f"{shown} {_SETS_VARIABLE}")]
     elif context.shell.programs.is_from_workspace(name):
-        yield [Reason(f"{shown}: a program of the workspace", suggestions.rule_for_command(command))]
+        yield [Reason(f"{shown} runs a program from the workspace", suggestions.rule_for_command(command))]
     elif (inner := unwrap(command)) is not None:
         commands, codes = inner
         for each in commands:
@@ -269,20 +271,20 @@ def _check_loose_command(command: Command, context: Context, depth: int) -> Iter
         for code in codes:
             yield from _check_loose(read_line(code, context.policy.scope.home), context, depth + 1)
     else:
-        bare = (Word(name.removeprefix("/usr").removeprefix("/bin/")), *command.words[1:])
+        bare = (Word(strip_bin(name)), *command.words[1:])
         reads = find_loose_reads(bare) if command.words[0].text is not None else None
         if reads is None:
             is_approved = _is_approved(command, context)
-            note = "allowed, but only in a line of plain commands" if is_approved else "not known to be read-only"
+            note = "is allowed, but only in a list of plain commands" if is_approved else "may change files"
             rule = suggestions.rule_for_command(command)
-            yield [Reason(f"{shown}: {note}", rule, needs_plain_line=is_approved)]
+            yield [Reason(f"{shown} {note}", rule, needs_plain_line=is_approved)]
         else:
             for word in reads:
                 yield _check_loose_path(word, context)
 
 
 def _check_loose_path(word: Word, context: Context) -> Verdict:
-    """A path outside the workspace is asked about if it is there; the sandbox hides it in any case."""
+    """Ask about a path outside the workspace if it exists; the sandbox hides it in any case."""
     resolved = context.find_paths(word) or ()
     found = [_check_command_read(context.policy, path) for path in resolved if os.path.exists(path)]
     if any(isinstance(each, Deny) for each in found):
@@ -291,7 +293,7 @@ def _check_loose_path(word: Word, context: Context) -> Verdict:
 
 
 def _find_readable(line: Line, context: Context, *, is_approved: bool = False) -> tuple[str, ...]:
-    """Paths outside the workspace that the user's rules, or the user, allow this line to read."""
+    """Paths outside the workspace that the user, or the user's rules, allow this line to read."""
     words = [word for command in line.commands for word in command.words[1:]]
     words += [redirect.target for redirect in line.redirects]
     policy = context.policy

@@ -1,10 +1,10 @@
-"""What surrounds a command line while it is checked: the rules, the directories it may run in, and its programs."""
+"""The context in which a command line is checked: policy, shell, programs, and the directories it may run in."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,51 +24,49 @@ _SYSTEM_DIRECTORIES = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin
 
 
 class Programs(msgspec.Struct, frozen=True):
-    """Programs as the shell finds them. `workspace` and `scratch` are resolved."""
+    """Finds programs as the shell does: those of the workspace or its virtual environment are never read-only.
+
+    `path` is the value of PATH; `workspace` and `scratch` are resolved."""
 
     path: str
     workspace: str
     scratch: str | None = None
 
-    @classmethod
-    def of(cls, env: Mapping[str, str], workspace: str, scratch: str | None) -> Programs:
-        return cls(env.get("PATH") or os.defpath, workspace, scratch)
-
     def is_from_workspace(self, name: str, *, is_wrapped: bool = False) -> bool:
-        """Whether the workspace decides what runs under this name. `is_wrapped`: another program starts it."""
+        """Whether the workspace controls which program this name runs. `is_wrapped`: another program starts it."""
         if name in _BUILTINS and not is_wrapped:
             return False
         if "/" in name:
             return str(Path(name).parent) not in _SYSTEM_DIRECTORIES
         for entry in self.path.split(os.pathsep):
             found = shutil.which(name, path=entry) if entry.startswith("/") else None
-            if not entry.startswith("/") or (found is not None and self._is_here(entry, found)):
-                return True  # `.` and its like: whatever the current directory holds
+            if not entry.startswith("/") or (found is not None and self._is_inside(entry, found)):
+                return True  # a relative entry like `.` means the current directory
             if found is not None:
                 return False
         return False  # there is no such program
 
-    def _is_here(self, entry: str, found: str) -> bool:
-        places = [Path(place) for place in (self.workspace, self.scratch) if place]
+    def _is_inside(self, entry: str, found: str) -> bool:
+        roots = [Path(root) for root in (self.workspace, self.scratch) if root]
         paths = [Path(entry), Path(os.path.realpath(entry)), Path(os.path.realpath(found))]
-        return any(is_inside(path, place) for path in paths for place in places)
+        return any(is_inside(path, root) for path in paths for root in roots)
 
 
 MAX_SHOWN_CHARS = 120
 
 
 class Shell(msgspec.Struct, frozen=True):
-    """What runs the command line, and whether a read-only sandbox can be had for it."""
+    """The shell that runs the command line, and whether a read-only sandbox is available for it."""
 
     programs: Programs
-    is_bash: bool = True  # another shell may read the line in another way
+    is_bash: bool = True  # another shell may read the line differently
     has_sandbox: bool = False
 
 
 class Context(msgspec.Struct, frozen=True):
     policy: Policy
     shell: Shell
-    directories: Directories  # that the commands of the line may run in
+    directories: Directories  # in which the commands of the line may run
 
     @classmethod
     def of(cls, policy: Policy, shell: Shell, line: Line, directory: str) -> Context:
@@ -76,14 +74,14 @@ class Context(msgspec.Struct, frozen=True):
         return cls(policy, shell, find_directories(line, directory))
 
     def find_paths(self, word: Word) -> tuple[str, ...] | None:
-        """Every path that a word may mean, resolved; None: not known."""
+        """Every path that a word may mean, resolved; None if that is unknown."""
         if word.text is None:
             return None
         return resolve_all(self.directories, word.text, is_glob=word.is_glob)
 
 
 def find_directories(line: Line, directory: str) -> Directories:
-    """The directories that the commands of a line may run in; None: not known."""
+    """The directories in which the commands of a line may run; None if unknown."""
     found: Directories = frozenset({directory})
     targets: list[str] = []
     for command in line.commands:
@@ -107,7 +105,7 @@ def find_directories(line: Line, directory: str) -> Directories:
 
 
 def merge(found: Sequence[Verdict]) -> Deny | list[Reason]:
-    """The first refusal, else all reasons to ask."""
+    """The first denial, else all reasons to ask."""
     reasons: list[Reason] = []
     for each in found:
         if isinstance(each, Deny):
@@ -118,5 +116,6 @@ def merge(found: Sequence[Verdict]) -> Deny | list[Reason]:
 
 
 def show(text: str) -> str:
+    """A command on one line, shortened."""
     flat = " ".join(text.split())
     return flat if len(flat) <= MAX_SHOWN_CHARS else flat[: MAX_SHOWN_CHARS - 1] + "…"

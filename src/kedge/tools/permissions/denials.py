@@ -1,6 +1,6 @@
-"""What deny rules say of a command line: deny_by what they name, and ask about what they may name.
+"""Apply deny rules to a command line: deny what they name, and ask about what they may name.
 
-They hold for what cannot be read, too. A line that is not plain is asked about if it has the words of a rule.
+They also apply to lines that are not plain: those are asked about if they contain the words of a rule.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 
 
 def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Deny | list[Reason]:
-    """Deny what a deny rule names; a reason to ask for each thing that one may name."""
+    """Deny if a deny rule matches; otherwise a reason to ask for each part that one may match."""
     policy = context.policy
     rules = policy.command_rules(policy.deny)
     doubts: list[Verdict] = []
     for command in line.commands:
-        for words in _forms(command):
+        for words in _find_forms(command):
             for rule in rules:
                 match rule.matches_words(words):
                     case "yes":
-                        return deny_by(rule, f"to run `{show(' '.join(word.shown for word in words))}`")
+                        return deny_by(rule, f"running `{show(' '.join(word.shown for word in words))}`")
                     case "maybe":
                         doubts.append(_doubt(command.text, rule))
                     case _:
@@ -54,11 +54,12 @@ def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Den
     return merge(doubts)
 
 
-def _forms(command: Command) -> Iterator[Sequence[Word]]:
+def _find_forms(command: Command) -> Iterator[Sequence[Word]]:
+    """The commands that this one may come down to, behind wrappers and git's own options."""
     for words in find_possible_commands(command.words):
         yield words
         if words[0].text == "git":
-            yield from git.without_globals(words)
+            yield from git.strip_globals(words)
 
 
 def _mentions(text: str, rule: Rule) -> bool:
@@ -69,11 +70,11 @@ def _mentions(text: str, rule: Rule) -> bool:
 
 
 def _doubt(text: str, rule: Rule) -> list[Reason]:
-    return [Reason(f"`{show(text)}`: it may be what the rule {rule.text!r} forbids")]
+    return [Reason(f"`{show(text)}` may match the deny rule {rule.text!r}")]
 
 
 def _find_denied_paths(command: Command, context: Context) -> Deny | list[Reason]:
-    """A command that reads a denied path is refused; one that may read or change one is asked about."""
+    """Deny a command that reads a denied path; reasons to ask if it may read or change one."""
     policy = context.policy
     if not policy.denies_some("read") and not policy.denies_some("write"):
         return []
@@ -83,12 +84,11 @@ def _find_denied_paths(command: Command, context: Context) -> Deny | list[Reason
         resolved = context.find_paths(word)
         for path in resolved or ():
             if reads is not None and (rule := policy.find_denial("read", path)) is not None:
-                return deny_by(rule, f"to read {path}")
+                return deny_by(rule, f"reading {path}")
             if reads is not None and policy.denies_some("read") and reads_files(command) and os.path.isdir(path):
-                note = "it may read what a rule forbids; the grep tool leaves that out"
-                found.append([Reason(f"`{show(command.text)}`: {note}", is_read=True)])
+                found.append([Reason(f"`{show(command.text)}` may read files that a rule denies", is_read=True)])
         if resolved is None and reads is not None and policy.denies_some("read"):
-            found.append([Reason(f"`{show(command.text)}`: which files it reads is not known", is_read=True)])
+            found.append([Reason(f"`{show(command.text)}` reads files that are not known in advance", is_read=True)])
         if reads is None:
             found.append(_doubt_paths(word, context, command.text))
     return merge(found)
@@ -98,11 +98,11 @@ def _doubt_paths(word: Word, context: Context, text: str) -> list[Reason]:
     """A reason to ask if a word, or the value in it (`--to=x`, `-ox`), may be a path that a rule denies."""
     policy = context.policy
     if word.text is None:
-        return [Reason(f"`{show(text)}`: which files it touches is not known")]
+        return [Reason(f"`{show(text)}` uses files that are not known in advance")]
     for candidate in dict.fromkeys((word.text, word.text.partition("=")[2], word.text[2:])):
         paths = context.find_paths(Word(candidate, is_glob=word.is_glob)) if candidate else ()
         if paths is None:
-            return [Reason(f"`{show(text)}`: which files it touches is not known")]
+            return [Reason(f"`{show(text)}` uses files that are not known in advance")]
         rules = [policy.find_denial("read", path) or policy.find_denial("write", path) for path in paths]
         if (rule := next((rule for rule in rules if rule is not None), None)) is not None:
             return _doubt(text, rule)
@@ -113,8 +113,8 @@ def _deny_redirect(redirect: Redirect, context: Context) -> Verdict:
     found = context.find_paths(redirect.target)
     is_reopened = any(is_harmless_device(path) and not is_written_safely(path) for path in found or ())
     if (found is None or is_reopened) and context.policy.denies_some(redirect.kind):
-        return [Reason("a redirection leads to a file that is not known")]
+        return [Reason("redirects to a file that is not known in advance")]
     for path in found or ():
         if (rule := context.policy.find_denial(redirect.kind, path)) is not None:
-            return deny_by(rule, f"to {'read' if redirect.kind == 'read' else 'change'} {path}")
+            return deny_by(rule, f"{'reading' if redirect.kind == 'read' else 'changing'} {path}")
     return []

@@ -1,7 +1,7 @@
-"""The judge: decides of each thing that a call wants whether it is allowed, the user is asked, or it is refused.
+"""Decide about each access of a tool call: allow it, ask the user, or deny it.
 
-The order: yolo, deny rules, allow rules, a hook, the session's grants, what needs no approval, and then the user. The
-mode `plan` comes before all of it: it lets nothing be changed, whoever would allow it.
+In this order: yolo allows, deny rules deny, allow rules allow, a hook decides, the session's grants allow, harmless
+accesses are allowed, and the user is asked about the rest. Mode `plan` comes first: it denies all changes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Access
 from kedge.tools.process.spawn import find_shell
 
-# What a user's own program decided; None leaves it to the others.
+# The decision of a user's own program; None leaves it to the others.
 Hook = Callable[[str, Access], Allow | Deny | None]
 
 
 def effective_mode(configured: Mode, chosen: Mode | None, permissions: Permissions, *, is_skipped: bool) -> Mode:
-    """The run's own mode, else the configured one. Skipping permissions does not skip `plan`, which is a promise."""
+    """The run's own mode, else the configured one. Skipping permissions does not skip mode `plan`."""
     mode = chosen or configured
     if mode != "plan" and (permissions == "allow" or is_skipped):
         return "yolo"
@@ -35,7 +35,7 @@ def effective_mode(configured: Mode, chosen: Mode | None, permissions: Permissio
 
 
 class Judge:
-    """One for each run. Raises BadRule for a rule that cannot be read."""
+    """Decides for one run. Raises BadRule for a rule that cannot be parsed."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Judge:
         self.grant(grants)
 
     def grant(self, rules: Sequence[str]) -> None:
-        """Remember what the user just allowed for the session. A rule that cannot be read any more is dropped."""
+        """Add the rules that the user allowed for the session; those that cannot be parsed are dropped."""
         for rule in rules:
             try:
                 self._grants.append(self._parse(rule))
@@ -71,34 +71,39 @@ class Judge:
 
     @property
     def hidden(self) -> Callable[[str], bool] | None:
-        """Tells of a resolved path whether a rule forbids to read it. None where no rule forbids any."""
+        """A function that says of a resolved path whether a rule denies reading it; None where no rule denies any."""
         if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self._deny):
             return None
         policy = Policy(self._scope, "view", self.mode, self._deny, (), ())
         return lambda path: isinstance(policy.check_read(path), Deny)
 
     def judge(self, tool: str, access: Access) -> Decision:
-        decision = self._judge(tool, access)
+        decision = self._decide(tool, access)
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Allow) and decision.run_as == "sandboxed":
             return decision
         if access.sandbox_problem and self.mode == "plan":
-            return Deny(why=f"{PLANNING}, and there is no sandbox that would see to it: {access.sandbox_problem}.")
+            return Deny(why=f"{PLANNING}, and no sandbox can enforce that here: {access.sandbox_problem}.")
         if access.sandbox_problem:
-            return _without_sandbox(access, decision)
-        if access.is_preapproved and isinstance(decision, Ask) and not decision.is_doubtful and not access.unsandboxed:
+            return _ask_without_sandbox(access, decision)
+        if (
+            access.is_preapproved
+            and isinstance(decision, Ask)
+            and not decision.may_be_denied
+            and not access.unsandboxed
+        ):
             return Allow(why="it runs in the sandbox", by="sandbox")
         return decision
 
     def changes_nothing(self, tool: str, accesses: Sequence[Access]) -> bool:
-        """Whether a call is a command that certainly only reads, whatever rule or mode allows it."""
+        """Whether a call is a command that certainly only reads, whichever rule or mode allows it."""
         if tool != "bash" or not all(access.kind == "execute" for access in accesses):
             return False
         policy = Policy(self._scope, tool, "ask", (), (), ())
         return all(only_reads(policy, access.subject, self._start(access), self._shell(access)) for access in accesses)
 
-    def _judge(self, tool: str, access: Access) -> Decision:
+    def _decide(self, tool: str, access: Access) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
         policy = Policy(self._scope, tool, self.mode, self._deny, self._allow, self._grants)
@@ -107,7 +112,7 @@ class Judge:
                 policy, access.subject, self._start(access), self._shell(access), unsandboxed=access.unsandboxed
             )
         else:
-            decision = _decide(self._check(policy, access), access)
+            decision = _make_decision(_check(policy, access), access)
         if isinstance(decision, Deny):
             return decision
         if self._hook is not None and not (isinstance(decision, Allow) and decision.by == "rule"):
@@ -116,24 +121,13 @@ class Judge:
                 return hooked
         return decision
 
-    def _check(self, policy: Policy, access: Access) -> Verdict:
-        match access.kind:
-            case "read":
-                return policy.check_read(access.subject)
-            case "write":
-                return policy.check_write(access.subject)
-            case "fetch":
-                return policy.check_fetch(access.subject)
-            case "execute":
-                return policy.check_tool()
-
     def _shell(self, access: Access) -> Shell:
         has_sandbox = access.can_sandbox and (self._uses_sandbox or self.mode == "plan")
         return Shell(self._programs, is_bash=self._has_bash, has_sandbox=has_sandbox)
 
     @functools.cached_property
     def _programs(self) -> Programs:
-        return Programs.of(self._env, self._scope.directory, self._scope.scratch)
+        return Programs(self._env.get("PATH") or os.defpath, self._scope.directory, self._scope.scratch)
 
     @functools.cached_property
     def _has_bash(self) -> bool:
@@ -141,7 +135,7 @@ class Judge:
         return Path(find_shell(self._env, Path(self._scope.directory), scratch)).name == "bash"
 
     def _start(self, access: Access) -> str:
-        """The directory that a command starts in, which the tool shows with it."""
+        """The directory in which a command starts."""
         given: object = access.params.get("working_dir")
         return os.path.realpath(Path(self._scope.directory, given if isinstance(given, str) else "."))
 
@@ -149,15 +143,27 @@ class Judge:
         return parse_rule(text, self._scope.directory, self._scope.home)
 
 
-def _decide(found: Verdict, access: Access) -> Decision:
-    if not isinstance(found, list):
-        return found
-    rules = [reason.rule for reason in found if reason.rule is not None]
-    asked = Ask.of([reason.note for reason in found], rules if len(rules) == len(found) else ())
-    return asked if asked.label else Ask.of([access.description])
+def _check(policy: Policy, access: Access) -> Verdict:
+    match access.kind:
+        case "read":
+            return policy.check_read(access.subject)
+        case "write":
+            return policy.check_write(access.subject)
+        case "fetch":
+            return policy.check_fetch(access.subject)
+        case "execute":
+            return policy.check_tool()
 
 
-def _without_sandbox(access: Access, decision: Allow | Ask) -> Ask:
-    """A sandbox is configured and cannot be had: the user is asked each time, whatever else would allow it."""
-    note = f"it would run without the sandbox: {access.sandbox_problem}"
+def _make_decision(verdict: Verdict, access: Access) -> Decision:
+    if not isinstance(verdict, list):
+        return verdict
+    rules = [reason.rule for reason in verdict if reason.rule is not None]
+    ask = Ask.of([reason.note for reason in verdict], rules if len(rules) == len(verdict) else ())
+    return ask if ask.label else Ask.of([access.description])
+
+
+def _ask_without_sandbox(access: Access, decision: Allow | Ask) -> Ask:
+    """The configured sandbox is unavailable: the user is asked each time, whatever else would allow the command."""
+    note = f"runs without the sandbox ({access.sandbox_problem})"
     return Ask.of([note, *(decision.notes if isinstance(decision, Ask) else ())])

@@ -1,4 +1,4 @@
-"""Where a call stands: the workspace, what may be read or written there without asking, and how its paths resolve."""
+"""Paths: which may be read or edited without asking, which are secret or protected, and what a word resolves to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 from kedge.tools.paths import is_inside
 from kedge.tools.permissions.shell.parse import names
 
-MAX_ENTRIES = 20_000  # of directories that are listed for one wildcard
-MAX_MATCHES = 2000  # of one wildcard: what it stands for is looked at, and this many can be
-MAX_LINKS = 40  # as the kernel
-MAX_DIRECTORIES = 8  # that a command may be in, after its `cd`s
+MAX_ENTRIES = 20_000  # directory entries listed to expand one wildcard
+MAX_MATCHES = 2000  # paths of one wildcard; each is checked
+MAX_LINKS = 40  # as in the kernel
+MAX_DIRECTORIES = 8  # in which a command may run, after its `cd`s
 HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 _SECRET_NAMES = names(
     ".env .env.* *.pem *.key *.p12 *.pfx *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519* .netrc .pgpass .npmrc .pypirc"
@@ -25,11 +25,11 @@ _SECRET_PARTS = names(".ssh .aws .gnupg .kube .docker .azure .password-store gcl
 
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/store/")
 
-Directories = frozenset[str] | None  # where a command may be; None: not known
+Directories = frozenset[str] | None  # in which a command may run; None: unknown
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """All paths here are resolved."""
+    """The directories of a run, resolved; the paths given to its methods must be resolved, too."""
 
     directory: str
     scratch: str | None = None
@@ -39,9 +39,9 @@ class Scope(msgspec.Struct, frozen=True):
         return self._is_inside(path) or is_harmless_device(path)
 
     def is_free_to_edit(self, path: str) -> bool:
-        """Whether the mode `auto-edit` may let it be written: in the workspace, and nothing that runs or grants.
+        """Whether mode `auto-edit` may write it: it is in the workspace, and no other program runs or obeys it.
 
-        The scratch directory is not: programs are pointed at what lies there, and nobody watches it.
+        Not in the scratch directory: programs read files there, and the user does not see them.
         """
         return self.is_in_workspace(path) and not self.is_protected(path)
 
@@ -49,12 +49,11 @@ class Scope(msgspec.Struct, frozen=True):
         return is_protected_file(path, self.directory)
 
     def is_system(self, path: str) -> bool:
-        """Whether it is among the programs and libraries of the machine, which every command may read."""
+        """Whether it belongs to the system's programs and libraries, which every command may read."""
         return path.startswith(_SYSTEM) and not is_secret(path) and not self._is_home(path)
 
     def is_hidden_by_sandbox(self, path: str) -> bool:
-        """Whether the read-only sandbox shows it to nobody, also where a rule allows to read it: secrets, and what is
-        above the home."""
+        """Whether the read-only sandbox hides it, also if a rule allows reading it: secrets, the home, its parents."""
         return is_secret(path) or (self.home is not None and is_inside(Path(self.home), Path(path)))
 
     def _is_home(self, path: str) -> bool:
@@ -75,7 +74,7 @@ def is_harmless_device(path: str) -> bool:
 
 
 def is_written_safely(path: str) -> bool:
-    """Whether a redirection may write to it. `/dev/stdin` and its like are whatever file is open there."""
+    """Whether a redirection may write to it. `/dev/stdin` and similar stand for whichever file is open there."""
     return path in ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
@@ -87,11 +86,11 @@ def is_secret(path: str) -> bool:
 
 
 def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[str, ...] | None:
-    """Every path that a word may mean, links and `..` resolved. None: that cannot be said."""
+    """Every path that a word may mean, links and `..` resolved; None if that is unknown."""
     if "\0" in text or len(text) > 4096:
         return None
     if is_harmless_device(text):
-        return (text,)  # what they lead to is this shell's own
+        return (text,)  # they stand for the shell's own files
     if directories is None and not text.startswith("/"):
         return None
     if is_glob and _is_uncertain_glob(text):
@@ -103,8 +102,8 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
             return None
         for path in expanded:
             if is_glob and (path.startswith("-") or path.split() != [path]):
-                return None  # named like an option, or like several words once a variable holds it
-            resolved = _resolved(os.path.join(directory, path))
+                return None  # looks like an option, or splits into several words in a variable
+            resolved = _resolve(os.path.join(directory, path))
             if resolved is None:
                 return None
             found.add(resolved)
@@ -114,21 +113,21 @@ def resolve_all(directories: Directories, text: str, *, is_glob: bool) -> tuple[
 
 
 def change_directory(directories: Directories, text: str) -> Directories:
-    """Where the shell may be after `cd text`: still here, if it fails, or there. None when `..` and links disagree."""
+    """The directories after `cd text`: old ones, in case it fails, and new ones. None if `..` and links disagree."""
     if directories is None:
         return None
     after = set(directories)
     for directory in directories:
-        there = os.path.join(directory, text)
-        logical = os.path.normpath(there)
-        if _resolved(there) is None or _resolved(there) != _resolved(logical):
+        target = os.path.join(directory, text)
+        logical = os.path.normpath(target)
+        if _resolve(target) is None or _resolve(target) != _resolve(logical):
             return None
         after.add(logical)
     return frozenset(after) if len(after) <= MAX_DIRECTORIES else None
 
 
-def _resolved(path: str) -> str | None:
-    """Where an absolute path leads. None: through /proc, which shows each process something else, or in a circle."""
+def _resolve(path: str) -> str | None:
+    """Resolve an absolute path. None if it loops, or leads through /proc, which differs for each process."""
     done, links = "", 0
     left = [part for part in reversed(path.split("/")) if part not in ("", ".")]
     while left:
@@ -140,9 +139,9 @@ def _resolved(path: str) -> str | None:
         try:
             target = os.readlink(step)
         except OSError:
-            done = step  # no link, or nothing there
+            done = step  # not a link, or missing
         except ValueError:
-            return None  # no name that a file can have
+            return None  # not a valid file name
         else:
             links += 1
             done = "" if target.startswith("/") else done
@@ -153,14 +152,12 @@ def _resolved(path: str) -> str | None:
 
 
 def _is_uncertain_glob(text: str) -> bool:
-    """`.*` may mean `..`, and brackets have corners (classes, ranges by locale)."""
+    """Whether shells may disagree: `.*` may match `..`, and brackets depend on classes and locale."""
     return "[" in text or any(re.match(r"\.+[*?]", part) for part in text.split("/"))
 
 
 def _expand(directory: str, text: str) -> list[str] | None:
-    """The names that a wildcard stands for now; the pattern itself, as the shell does, when there are none.
-
-    None: to find out would take too long."""
+    """The paths that a wildcard matches now, or, like the shell, the pattern itself. None if that takes too long."""
     found, budget = [""], MAX_ENTRIES
     for part in text.replace("**", "*").split("/"):
         if not re.search(r"[*?]", part):
@@ -176,25 +173,26 @@ def _expand(directory: str, text: str) -> list[str] | None:
             if budget < 0:
                 return None
             matched += [
-                f"{path}/{name}" if path else name for name in fnmatch.filter(names, part) if _shows(name, part)
+                f"{path}/{name}" if path else name for name in fnmatch.filter(names, part) if _may_match(name, part)
             ]
         found = [path for path in matched if os.path.lexists(os.path.join(directory, path))]
     existing = [path for path in found if os.path.lexists(os.path.join(directory, path))]
     return existing or [text]
 
 
-def _shows(name: str, pattern: str) -> bool:
+def _may_match(name: str, pattern: str) -> bool:
+    """Wildcards do not match a leading dot."""
     return not name.startswith(".") or pattern.startswith(".")
 
 
-# Anywhere on the way to the file, outside the workspace too: a workspace may lie in `~/.config`. All in small letters.
+# Anywhere in the path, also above the workspace, which may lie in `~/.config`. All in lower case.
 _DIRECTORIES = frozenset({".git", ".hg", ".svn", ".kedge", ".husky", ".ssh", ".config"})
-# Below the workspace.
+# Only below the workspace.
 _DIRECTORIES_INSIDE = names(
     ".github/workflows .github/actions .github/instructions .gitea/workflows .forgejo/workflows .circleci .buildkite"
     " .vscode .idea .zed .devcontainer .cargo .bundle .yarn .mise"
     " .claude .agents .cursor .codex .opencode .gemini .windsurf .clinerules"
-    # What a virtual environment or a package manager installed is found by name, and run.
+    # Programs installed by a virtual environment or a package manager are found by name, and run.
     " .venv venv .direnv .tox .nox .pixi node_modules site-packages dist-packages __pypackages__"
 )
 _NAMES = names(
@@ -212,7 +210,10 @@ _NAMES = names(
 
 
 def is_protected_file(path: str, workspace: str) -> bool:
-    """Whether a resolved path is one; capital letters are no difference: some file systems take .GIT for .git."""
+    """Whether other programs run or obey the file, so that changing it needs approval, also in mode `auto-edit`.
+
+    These are files that git, shells, editors, CI, package managers or coding agents read by themselves, not those that
+    run on request (a Makefile, package.json, a test). Case is ignored: some file systems take .GIT for .git."""
     where = Path(path.casefold())
     if not _DIRECTORIES.isdisjoint(where.parts) or any(fnmatch.fnmatchcase(where.name, name) for name in _NAMES):
         return True

@@ -1,8 +1,8 @@
-"""The rules, the mode and the session's grants of one call, and what they say of a path, an address or a tool."""
+"""Decisions, and the policy (rules, grants, mode) that makes them for a path, a URL or a tool."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
@@ -16,6 +16,8 @@ from kedge.tools.port import AccessKind, RunAs
 
 MAX_LABEL_CHARS = 200
 
+PLANNING = "this run only plans (mode plan), so nothing may be changed or run that is not known to be read-only"
+
 
 class Allow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
@@ -25,53 +27,47 @@ class Allow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """The user decides. `rules` are what "allow for this session" remembers; without any, it allows this once."""
+    """The user decides. `rules` are what "allow for this session" remembers; without any it allows this call only."""
 
-    label: str  # what is in question, in one line
-    notes: tuple[str, ...] = ()  # one for each thing that was not allowed
+    label: str  # all notes in one short line
+    notes: tuple[str, ...] = ()  # for the user: one for each thing that needs approval
     rules: tuple[str, ...] = ()
-    is_doubtful: bool = False  # a deny rule may forbid it
-    readable: tuple[str, ...] = ()  # in mode plan: what the sandboxed command may read once it is allowed
+    may_be_denied: bool = False  # a deny rule may match
+    readable: tuple[str, ...] = ()  # in mode plan: paths that the sandboxed command may read once it is allowed
 
     @classmethod
-    def of(cls, notes: Iterable[str], rules: Iterable[str] = (), *, is_doubtful: bool = False) -> Ask:
-        each = tuple(dict.fromkeys(notes))
-        return cls(
-            label=shorten("; ".join(each)), notes=each, rules=tuple(dict.fromkeys(rules)), is_doubtful=is_doubtful
-        )
+    def of(cls, notes: Iterable[str], rules: Iterable[str] = (), *, may_be_denied: bool = False) -> Ask:
+        unique = tuple(dict.fromkeys(notes))
+        label = "; ".join(unique)
+        label = label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"
+        return cls(label=label, notes=unique, rules=tuple(dict.fromkeys(rules)), may_be_denied=may_be_denied)
 
     def params(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of the request: what the tool shows, and what `read_grants` reads back."""
+        """The parameters of the permission request: those of the tool, and the rules that `read_grants` reads later."""
         return {**shown, "label": self.label, "notes": list(self.notes), "rules": list(self.rules)}
 
 
 class Deny(msgspec.Struct, frozen=True, kw_only=True):
-    """Denied by a rule or by the mode: an error result that the model may work around."""
+    """The call gets an error result; the model may go on without it."""
 
-    why: str  # for the model: what refused, and what it may do instead
+    why: str  # for the model: the reason, and what to do instead
+    by: Literal["rule", "mode", "hook"] = "mode"
     rule: str | None = None
 
 
 Decision = Allow | Ask | Deny
 
 
-def shorten(label: str) -> str:
-    return label if len(label) <= MAX_LABEL_CHARS else label[: MAX_LABEL_CHARS - 1] + "…"
-
-
-PLANNING = "this run only plans (mode plan), so nothing may be changed or run that is not known to be read-only"
-
-
 class Reason(msgspec.Struct, frozen=True):
-    """Why the user is asked, and the rule that would have allowed it. None: no rule should."""
+    """Why the user is asked, and the rule that would have allowed it (None: no rule should)."""
 
-    note: str
+    note: str  # for the user
     rule: str | None = None
     is_read: bool = False  # it only reads, outside the workspace
-    needs_plain_line: bool = False  # a rule allows it, but not in this line
+    needs_plain_line: bool = False  # a rule allows the command, but not in a line like this
 
 
-Verdict = Allow | Deny | list[Reason]
+Verdict = Allow | Deny | list[Reason]  # about one part of a call
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -84,55 +80,49 @@ class Policy(msgspec.Struct, frozen=True):
 
     def check_read(self, path: str) -> Verdict:
         if (rule := self.find_denial("read", path)) is not None:
-            return deny_by(rule, f"to read {path}")
-        if (rule := self._find_path_rule(self.allow, "read", path)) is not None:
-            return Allow(why=f"the rule {rule.text}", by="rule")
-        if (rule := self._find_path_rule(self.grants, "read", path)) is not None:
-            return Allow(why=f"allowed for this session: {rule.text}", by="grant")
+            return deny_by(rule, f"reading {path}")
+        if (allowed := self._find_approval("read", lambda rule: rule.matches_path(path))) is not None:
+            return allowed
         if self.scope.is_free_to_read(path):
             return Allow(why="it is in the workspace")
-        kind = "a file that may hold secrets" if is_secret(path) else "outside the workspace"
+        kind = "which may contain secrets" if is_secret(path) else "outside the workspace"
         return [Reason(f"reads {path}, {kind}", suggestions.rule_for_read(path, self.scope), is_read=True)]
 
     def check_write(self, path: str) -> Verdict:
         if (rule := self.find_denial("write", path)) is not None:
-            return deny_by(rule, f"to change {path}")
+            return deny_by(rule, f"changing {path}")
         if self.mode == "plan":
             return Deny(why=f"{PLANNING}; describe the change in your plan instead.")
-        if (rule := self._find_path_rule(self.allow, "write", path)) is not None:
-            return Allow(why=f"the rule {rule.text}", by="rule")
-        if (rule := self._find_path_rule(self.grants, "write", path)) is not None and self._covers(rule, path):
-            return Allow(why=f"allowed for this session: {rule.text}", by="grant")
-        if self.mode == "auto-edit" and self.scope.is_free_to_edit(path):
+        is_free = self.scope.is_free_to_edit(path)
+        # A grant for the whole workspace leaves out the files that other programs obey: those are asked one by one.
+        grants = [rule for rule in self.grants if is_free or rule.text != "edit(**)"]
+        if (allowed := self._find_approval("write", lambda rule: rule.matches_path(path), grants)) is not None:
+            return allowed
+        if self.mode == "auto-edit" and is_free:
             return Allow(why="the mode is auto-edit", by="mode")
-        where = "which decides what other programs run" if self.scope.is_protected(path) else ""
-        if not self.scope.is_free_to_edit(path) and not where:
-            where = "outside the workspace"
-        note = f"changes {path}" + (f", {where}" if where else "")
+        note = f"changes {path}"
+        if self.scope.is_protected(path):
+            note += ", which controls what other programs run"
+        elif not is_free:
+            note += ", outside the workspace"
         return [Reason(note, suggestions.rule_for_write(path, self.scope))]
 
     def check_fetch(self, url: str) -> Verdict:
         for rule in self._about(self.deny, "fetch"):
             if rule.matches_url(url):
-                return deny_by(rule, f"to fetch {url}")
-        for rule in self._about(self.allow, "fetch"):
-            if rule.matches_url(url):
-                return Allow(why=f"the rule {rule.text}", by="rule")
-        for rule in self._about(self.grants, "fetch"):
-            if rule.matches_url(url):
-                return Allow(why=f"allowed for this session: {rule.text}", by="grant")
+                return deny_by(rule, f"fetching {url}")
+        if (allowed := self._find_approval("fetch", lambda rule: rule.matches_url(url))) is not None:
+            return allowed
         return [Reason(f"fetches {url}", suggestions.rule_for_fetch(url))]
 
     def check_tool(self) -> Verdict:
-        """A tool that rules know only by its name."""
+        """Decide about a tool that rules know only by its name."""
         if (rule := self.find_whole_rule(self.deny, "execute")) is not None:
-            return deny_by(rule, f"to use {self.tool_name}")
+            return deny_by(rule, f"using {self.tool_name}")
         if self.mode == "plan":
             return Deny(why=f"{PLANNING}.")
-        if (rule := self.find_whole_rule(self.allow, "execute")) is not None:
-            return Allow(why=f"the rule {rule.text}", by="rule")
-        if (rule := self.find_whole_rule(self.grants, "execute")) is not None:
-            return Allow(why=f"allowed for this session: {rule.text}", by="grant")
+        if (allowed := self._find_approval("execute", lambda rule: rule.is_whole)) is not None:
+            return allowed
         return [Reason(f"uses {self.tool_name}", self.tool_name if self.tool_name.startswith("mcp_") else None)]
 
     def find_whole_rule(self, rules: Sequence[Rule], kind: AccessKind) -> Rule | None:
@@ -149,23 +139,27 @@ class Policy(msgspec.Struct, frozen=True):
         """The rules that name commands by their words."""
         return [rule for rule in rules if rule.name == "bash" and rule.words is not None]
 
-    def _find_path_rule(self, rules: Sequence[Rule], kind: AccessKind, path: str) -> Rule | None:
-        return next((rule for rule in self._about(rules, kind) if rule.matches_path(path)), None)
-
-    def _covers(self, grant: Rule, path: str) -> bool:
-        """A grant for the whole workspace does not cover files that other programs obey: those are asked one by one."""
-        return grant.text != "edit(**)" or self.scope.is_free_to_edit(path)
+    def _find_approval(
+        self, kind: AccessKind, matches: Callable[[Rule], bool], grants: Sequence[Rule] | None = None
+    ) -> Allow | None:
+        for rule in filter(matches, self._about(self.allow, kind)):
+            return Allow(why=f"the rule {rule.text}", by="rule")
+        for rule in filter(matches, self._about(self.grants if grants is None else grants, kind)):
+            return Allow(why=f"allowed for this session: {rule.text}", by="grant")
+        return None
 
     def _about(self, rules: Sequence[Rule], kind: AccessKind) -> Iterable[Rule]:
         return (rule for rule in rules if rule.is_about(self.tool_name, kind))
 
 
-def deny_by(rule: Rule, what: str) -> Deny:
-    return Deny(why=f"the rule {rule.text!r} forbids {what}; do without it, or ask for another way.", rule=rule.text)
+def deny_by(rule: Rule, doing: str) -> Deny:
+    return Deny(
+        why=f"the rule {rule.text!r} forbids {doing}; do without it, or ask the user.", by="rule", rule=rule.text
+    )
 
 
 def read_grants(requests: Iterable[PermissionRequest]) -> tuple[str, ...]:
-    """The rules of requests whose answer was `allow_session`, each once, oldest first."""
+    """The rules of requests that were answered with `allow_session`, each once, oldest first."""
     rules: dict[str, None] = {}
     for request in requests:
         found: Any = request.params.get("rules")

@@ -1,7 +1,7 @@
-"""Rules: `tool` or `tool(pattern)`, written by people in their configuration and on the command line.
+"""Permission rules: `tool` or `tool(pattern)`, from the configuration and the command line.
 
-`bash`, `view` (`read`), `edit` (`write`) and `fetch` name what is done, whichever tool does it; any other name is a
-tool's own. What the patterns mean is in docs/permissions.md, word for word.
+`bash`, `view` (`read`), `edit` (`write`) and `fetch` name a kind of access, by whichever tool; any other name is a
+tool. docs/permissions.md explains the patterns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kedge.config.wildcards import join_wildcards
 from kedge.tools.permissions.shell.parse import Word
 from kedge.tools.port import AccessKind
 
-_CAN_FOLD = sys.platform == "darwin"  # its file systems take SRC for src; a denial must, too
+_CAN_FOLD = sys.platform == "darwin"  # file systems ignore case there, so denials must, too
 
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
@@ -32,14 +32,14 @@ Match = Literal["yes", "no", "maybe"]
 class Rule(msgspec.Struct, frozen=True):
     text: str
     name: str
-    words: tuple[WordPattern, ...] | None = None  # of bash
-    is_open: bool = False  # of bash: ends in ` *`, so that more words may follow
+    words: tuple[WordPattern, ...] | None = None  # for bash
+    is_open: bool = False  # for bash: ends in ` *`, so more words may follow
     path: re.Pattern[str] | None = None
     domain: str | None = None
 
     @property
     def is_whole(self) -> bool:
-        """The name alone: whatever the tool does."""
+        """Whether it is a name without a pattern, which matches every access."""
         return self.words is None and self.path is None and self.domain is None
 
     def is_about(self, tool: str, kind: AccessKind) -> bool:
@@ -66,7 +66,7 @@ class Rule(msgspec.Struct, frozen=True):
         return host.endswith(self.domain[1:]) if self.domain.startswith("*.") else host == self.domain
 
     def matches_words(self, words: Sequence[Word]) -> Match:
-        """Whether the rule names this simple command. `maybe`: a word is not known that decides it."""
+        """Whether the rule matches a simple command; `maybe` if that depends on an unknown word."""
         if self.words is None:
             return "yes" if self.is_whole else "no"
         found: Match = "yes"
@@ -75,7 +75,7 @@ class Rule(msgspec.Struct, frozen=True):
                 return "no"
             word = words[index]
             if word.text is None and not word.is_one:
-                return "maybe"  # nothing, or several words
+                return "maybe"  # it may be no word, or several
             if word.text is None or word.is_glob:
                 if not (pattern.is_any and word.is_one and not word.is_glob):
                     found = "maybe"
@@ -98,14 +98,14 @@ def host_of(url: str) -> str | None:
 
 
 def parse_rule(text: str, directory: str, home: str | None) -> Rule:
-    """Raises BadRule. Relative paths of the rule begin at `directory`."""
+    """Parse a rule; relative paths in it start at `directory`. Raises BadRule."""
     written = read_rule(text)
     path = None if written.path is None else path_regex(text, written.path, directory, home)
     return Rule(text, written.name, words=written.words, is_open=written.is_open, path=path, domain=written.domain)
 
 
 def path_regex(rule: str, pattern: str, directory: str, home: str | None) -> re.Pattern[str]:
-    """A path with `*`, `**` and `?`. What comes before them is resolved as the paths are that it is compared with."""
+    """A regex for a path with `*`, `**` and `?`. The part before them is resolved, like the paths to compare with."""
     if pattern == "~" or pattern.startswith("~/"):
         if home is None:
             raise BadRule(rule, "there is no home directory (HOME is not set); write the path from / on.")
@@ -115,14 +115,14 @@ def path_regex(rule: str, pattern: str, directory: str, home: str | None) -> re.
     absolute = "/" + pattern.lstrip("/") if pattern.startswith("/") else f"{directory}/{pattern}"
     parts = [part for part in absolute.split("/") if part not in ("", ".")]
     first = first_wildcard(parts)
-    if ".." in parts[first:]:  # behind a directory whose own name has a star
+    if ".." in parts[first:]:  # after a directory whose own name has a star
         raise BadRule(rule, "`..` cannot follow a wildcard; write the path without it.")
     base = os.path.realpath("/" + "/".join(parts[:first]))
     return re.compile(("" if base == "/" else re.escape(base)) + _below(parts[first:]) or "/", re.DOTALL)
 
 
 def _below(parts: Sequence[str]) -> str:
-    """The parts of a path with wildcards: whole ones, with any number of directories where `**` stands."""
+    """A regex for path components; `**` matches any number of directories."""
     pieces = [""]
     for part in parts:
         if part == "**":
@@ -145,7 +145,7 @@ def quote_path(path: str) -> str:
 
 
 def _component_regex(part: str) -> str:
-    """A regular expression for one part of a path: `*` is any characters, `?` one, a backslash quotes the next."""
+    """A regex for one path component: `*` matches any characters, `?` one, a backslash quotes the next."""
     pieces, index = [""], 0
     while index < len(part):
         char = part[index]

@@ -1,4 +1,4 @@
-"""What "allow for this session" would remember: a rule as narrow as what was asked, never one that runs anything."""
+"""Suggest the rules that "allow for this session" remembers: as narrow as the request, never one that runs anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kedge.tools.permissions.paths import Scope, is_secret
 from kedge.tools.permissions.rules import host_of, quote_path, quote_word
 from kedge.tools.permissions.shell.parse import Command, names
 
-# After these words any further ones are the same deed: building, checking, testing this project.
+# Any words may follow these: they build, check or test this project.
 _PREFIXES = frozenset(
     tuple(words.split())
     for line in (
@@ -24,7 +24,7 @@ _PREFIXES = frozenset(
     )
     for words in line.split(", ")
 )
-# They run what they are told in their words, or what comes in: each time is another deed.
+# They run code from their arguments or input: each call can do something else.
 _INTERPRETERS = names(
     "python python2 python3 pypy pypy3 node nodejs deno bun perl ruby php lua awk gawk mawk nawk sed tclsh expect R"
     " Rscript julia ghci scala groovy osascript pwsh powershell sqlite3 psql mysql gdb ed ex vi vim emacs m4 sh bash"
@@ -64,7 +64,7 @@ def rule_for_read(path: str, scope: Scope) -> str:
 
 
 def rule_for_write(path: str, scope: Scope) -> str:
-    """All of the workspace, but for what runs or grants things: that is allowed file by file."""
+    """A rule for the whole workspace; for a protected file, or one outside, a rule for that file."""
     return "edit(**)" if scope.is_free_to_edit(path) and scope.is_in_workspace(path) else f"edit({quote_path(path)})"
 
 
@@ -76,6 +76,6 @@ def rule_for_fetch(url: str) -> str | None:
 
 
 def _is_script(command: Command) -> bool:
-    """`python tool.py`: a file that can be read, and no code on the command line."""
+    """Whether it runs a script file (`python tool.py`), and no code from the command line."""
     first = command.words[1].text if len(command.words) > 1 else None
     return first is not None and not first.startswith("-") and "." in first and not set(first) & set(" ;(){}'\"\n$")

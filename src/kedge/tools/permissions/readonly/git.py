@@ -1,4 +1,4 @@
-"""Which git commands only read, and whether a repository's own settings could make them run a program."""
+"""Which git commands only read, and whether a repository's settings could make them run a program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from kedge.files.safe_open import read_regular_file
 from kedge.tools.permissions.shell.parse import UNKNOWN, Word, names
 
-# Options of the reading commands that only shape what is shown. None of them writes a file or runs a program.
+# Options that only change what is shown: none of them writes a file or runs a program.
 _OPTIONS = names(
     "--abbrev-commit --abbrev-ref --absolute-git-dir --after --all --all-match --author --author-date-order --before"
     " --branches --cached --cherry-pick --color --committer --contains --count --date --date-order --decorate --deleted"
@@ -30,7 +30,7 @@ _READING = names(
     " for-each-ref merge-base check-ignore check-attr count-objects version whatchanged diff-tree diff-index"
     " diff-files branch tag remote stash worktree reflog config var"
 )
-# These change something unless their first word, or one of their options, says that they only list.
+# These commands change something unless their first word, or one of their options, makes them list.
 _LISTING_WORDS = {
     "remote": ("", "get-url"),
     "stash": ("list", "show"),
@@ -51,14 +51,14 @@ _CHANGING = re.compile(
     r"--(?:out|ext-diff|textconv|open-files|no-index|delete|move|copy|edit|set|unset|add|replace|remove|force|rename)"
     r".*|-\w*[dDmMcCfuxO]\w*"
 )
-# They print names, and never what files hold.
+# They print names, never the contents of files.
 _LISTING_NAMES = names(
     "status branch tag remote rev-parse ls-files ls-tree describe version worktree merge-base show-ref"
 )
 _MAX_FORMS = 20
 _GLOBAL_FLAGS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"})
 _GLOBAL_VALUED = names("-C -c --git-dir --work-tree --namespace --config-env --super-prefix")
-# Settings of a repository that name no program and lead to no other settings. All others may.
+# Settings that neither name a program nor include other settings. All others may.
 _HARMLESS_SECTION = re.compile(r'\[(?:core|user|init|pull|push|fetch|gc|color|remote|branch)(?: "[^"\\\n]*")?\]')
 _HARMLESS_SETTING = re.compile(
     r"(?:repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"
@@ -66,7 +66,7 @@ _HARMLESS_SETTING = re.compile(
     r" = [\w./:*+@ -]*|url = (?![^/]*::)[\w./:~+@%-]*",
     re.IGNORECASE,
 )
-# Hooks that reading calls, and what leads to settings or objects elsewhere.
+# Hooks that reading commands run, and files that lead to settings or objects elsewhere.
 _SUSPICIOUS = (
     *("hooks/post-index-change", "hooks/reference-transaction", "modules", "config.worktree", "commondir"),
     "objects/info/alternates",
@@ -78,8 +78,8 @@ _GITLINK = b"\x00\x00\xe0\x00"  # the mode of a submodule in an index
 
 
 def find_exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
-    """The paths that git reads, if the command certainly only reads. `texts`: what follows `git`."""
-    where, rest = _without_globals(texts)
+    """The paths that git reads, if the command certainly only reads; `texts` are the words after `git`."""
+    where, rest = _split_globals(texts)
     if where is None or not rest or rest[0] not in _READING:
         return None
     name, rest = rest[0], rest[1:]
@@ -87,7 +87,7 @@ def find_exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
     if not all(text.partition("=")[0] in _OPTIONS or _FLAGS.fullmatch(text) for text in options):
         return None
     if any("%G" in text for text in rest):
-        return None  # it runs gpg
+        return None  # runs gpg
     if not _only_lists(name, rest) or name in ("config", "var"):
         return None
     plain = [text for text in rest if not text.startswith("-")]
@@ -95,8 +95,8 @@ def find_exact_reads(texts: Sequence[str]) -> tuple[Word, ...] | None:
 
 
 def find_loose_reads(words: Sequence[Word]) -> tuple[Word, ...] | None:
-    """The words that may be paths, of a git command that is taken for read-only; None for any other."""
-    where, rest = _without_globals([word.shown for word in words])
+    """The words that may be paths, of a git command that may run in the read-only sandbox; None for any other."""
+    where, rest = _split_globals([word.shown for word in words])
     if where is None or not rest or rest[0] not in _READING or not _only_lists(rest[0], rest[1:]):
         return None
     if any(_CHANGING.fullmatch(text) for text in rest[1:]) and rest[0] in ("branch", "tag", "config", "remote"):
@@ -106,8 +106,8 @@ def find_loose_reads(words: Sequence[Word]) -> tuple[Word, ...] | None:
     return (Word(where), *(word for word in words if not word.shown.startswith("-")))
 
 
-def _without_globals(texts: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The directory that `-C` names, and the words from the subcommand on; None: other options of git itself."""
+def _split_globals(texts: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The directory of `-C` (None: there are other global options), and the words from the subcommand on."""
     where, rest = ".", list(texts)
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
@@ -118,8 +118,8 @@ def _without_globals(texts: Sequence[str]) -> tuple[str | None, list[str]]:
     return where, rest
 
 
-def without_globals(words: Sequence[Word]) -> list[list[Word]]:
-    """What `git -C dir -c a=b push` may be to a rule that forbids `git push`: without the options before it."""
+def strip_globals(words: Sequence[Word]) -> list[list[Word]]:
+    """The forms of `git -C dir -c a=b push` without global options, for a rule that denies `git push`."""
     rest = list(words[1:])
     forms: list[list[Word]] = []
     while rest and rest[0].shown.startswith("-"):
@@ -134,7 +134,7 @@ def without_globals(words: Sequence[Word]) -> list[list[Word]]:
 
 
 def _only_lists(name: str, rest: Sequence[str]) -> bool:
-    """Of the commands that list or change: whether it only lists. What decides stands first, so that it is no value."""
+    """Whether a command that can list or change only lists. The first word decides: it is no option's value."""
     plain = [text for text in rest if not text.startswith("-")]
     first = rest[0] if rest else ""
     if name in _LISTING_WORDS:
@@ -148,35 +148,31 @@ def _only_lists(name: str, rest: Sequence[str]) -> bool:
 
 
 def may_run_programs(directory: str) -> bool:
-    """Whether something in the repository around a directory could make a reading git run a program of its choice."""
-    for place in (Path(directory), *Path(directory).parents):
-        marker = place / ".git"
-        if _exists(marker) and (_is_odd(marker) or _exists(place / ".gitmodules") or _has_programs(marker)):
+    """Whether the repository around a directory could make a reading git command run a program."""
+    for root in (Path(directory), *Path(directory).parents):
+        marker = root / ".git"
+        if _exists(marker) and (_is_odd(marker) or _exists(root / ".gitmodules") or _has_programs(marker)):
             return True
-        # A bare repository among the files; its HEAD may be a link that leads nowhere.
-        if _exists(place / "HEAD") and any(_exists(place / name) for name in ("objects", "commondir", "config")):
+        # A bare repository in the tree; its HEAD may be a dangling link.
+        if _exists(root / "HEAD") and any(_exists(root / name) for name in ("objects", "commondir", "config")):
             return True
     return False
 
 
 def shows_contents(texts: Sequence[str]) -> bool:
-    """Whether a git command may print what files hold, or held: that of files whose reading is forbidden, too."""
-    _, rest = _without_globals(texts)
+    """Whether a git command may print contents of files, past ones and denied ones included."""
+    _, rest = _split_globals(texts)
     return not rest or rest[0] not in _LISTING_NAMES
 
 
 def _is_odd(marker: Path) -> bool:
-    """A worktree or a submodule, whose settings are elsewhere; or a link."""
+    """Whether it is a worktree or a submodule, whose settings are elsewhere, or a link."""
     return os.path.islink(marker) or not os.path.isdir(marker)
 
 
 def _has_programs(repository: Path) -> bool:
-    """Hooks that reading calls, submodules with settings of their own, and settings not known to be harmless."""
-    if any(
-        _exists(repository / name) for name in ("hooks/post-index-change", "hooks/reference-transaction", "modules")
-    ):
-        return True
-    if any(_exists(repository / name) for name in ("config.worktree", "commondir", "objects/info/alternates")):
+    """Whether it has hooks that reading commands run, submodules, or settings not known to be harmless."""
+    if any(_exists(repository / name) for name in _SUSPICIOUS):
         return True
     if any(repository.glob("sharedindex.*")) or any(map(_has_links, (repository, *map(repository.joinpath, _INNER)))):
         return True
@@ -193,7 +189,7 @@ def _read(path: Path, limit: int) -> bytes | None:
 
 
 def _has_links(directory: Path) -> bool:
-    """A link in a repository may lead to another one, or to any file."""
+    """Whether it contains links, which may lead to another repository or any file."""
     try:
         with os.scandir(directory) as entries:
             return any(entry.is_symlink() for entry in entries)

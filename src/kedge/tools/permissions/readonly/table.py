@@ -1,4 +1,4 @@
-"""Commands that only read: two lists, an exact one and a loose one.
+"""Commands that only read: an exact table and a loose one.
 
 `find_exact_reads` is for commands that may run without a sandbox: it accepts only options known to be harmless, and
 words that are paths or plain text. `find_loose_reads` is for commands that run in the read-only sandbox: it rejects
@@ -24,9 +24,9 @@ _LISTING = names("ls du df tree find stat file realpath readlink echo printf bas
 class _Exact(msgspec.Struct, frozen=True):
     flags: str = ""  # short options; a number or punctuation may follow them as a value
     options: frozenset[str] = frozenset()  # whole words that begin with a dash, up to a `=`
-    most: int | None = None  # words that are no options
-    has_paths: bool = True  # whether its words are paths
-    has_pattern: bool = False  # its first word is a pattern, the others are paths
+    most: int | None = None  # number of words that are not options
+    has_paths: bool = True  # its words are paths
+    has_pattern: bool = False  # its first word is a pattern, the others paths
     reads_here: bool = False  # without a path it reads the current directory
 
 
@@ -117,21 +117,21 @@ _EXACT: dict[str, _Exact] = {
 }
 # A script that prints or deletes lines by their number.
 _SED_LINES = re.compile(r"(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=](?:; ?(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*")
-# Conversions that only print: `%n` with any modifier would write to a variable.
+# Conversions that only print; `%n` would write to a variable.
 _PRINTF_FORMAT = re.compile(r"(?:[^%]|%%|%[-+ #0]*\d*(?:\.\d+)?[sdiouxXeEfgGcbq])*")
 _PS_WORDS = re.compile(r"a?u?x?w{0,2}|-[eAfFlwp]+|\d+")
-# They read what the sandbox hides: mounts and other processes.
+# They read mounts and processes, which the sandbox hides.
 NEEDS_PROC = names("df ps")
-# Programs whose version does not depend on the files of a repository (but npm's and others' does).
+# `NAME --version` does not depend on the files of a repository, unlike that of npm and others.
 _VERSIONED = names("python python3 node ruby perl php java javac gcc g++ clang cc make cmake bash zsh git rg jq uv")
-# … and those that are asked for it in the sandbox alone.
+# The same, only in the sandbox.
 _VERSIONED_LOOSELY = _VERSIONED | names(
     "npm deno bun gem docker kubectl pip pip3 ruff mypy pyright tsc eslint terraform helm gh"
 )
 
 
 def find_exact_reads(words: Sequence[Word]) -> Reads | None:
-    """The paths that the command reads if it certainly does nothing else, else None. All words must be literal."""
+    """The paths that a command reads if it certainly does nothing else; None otherwise, or if a word is not literal."""
     if not all(word.is_literal and word.text is not None for word in words):
         return None
     name, *texts = [word.text or "" for word in words]
@@ -150,16 +150,16 @@ def find_exact_reads(words: Sequence[Word]) -> Reads | None:
     if name == "ps":
         return () if all(_PS_WORDS.fullmatch(text) for text in texts) else None
     known = _EXACT.get(name)
-    return None if known is None else _given(known, texts)
+    return None if known is None else _find_exact_paths(known, texts)
 
 
-def _given(known: _Exact, texts: Sequence[str]) -> Reads | None:
+def _find_exact_paths(known: _Exact, texts: Sequence[str]) -> Reads | None:
     plain: list[str] = []
     paths: list[str] = []
     flags = re.compile(rf"-[{re.escape(known.flags)}]+[\d,:;.+-]*|-\d+" if known.flags else r"(?!)")
     for text in texts:
         if text == "--":
-            return None  # it may be the value of an option, and to some commands the rest is no list of paths
+            return None  # it may be an option's value, and for some commands the rest are not paths
         if not text.startswith("-") or text == "-":
             plain.append(text)
             continue
@@ -178,7 +178,7 @@ def _given(known: _Exact, texts: Sequence[str]) -> Reads | None:
     return tuple(Word(path) for path in paths if path != "-")
 
 
-# What obviously writes, by the name of the command: options, or how many words there may be.
+# Options that obviously write, and the most words a command may have without writing.
 _WRITES: dict[str, re.Pattern[str]] = {
     name: re.compile(pattern)
     for names, pattern in (
@@ -211,7 +211,7 @@ _PATTERN_FIRST = names("grep egrep fgrep zgrep rg ag sed awk gawk mawk nawk jq y
 
 
 def find_loose_reads(words: Sequence[Word]) -> Reads | None:
-    """The words that may be paths, of a command that is taken for read-only in a sandbox; None for any other."""
+    """The words that may be paths, of a command that may run in the read-only sandbox; None for any other."""
     name = words[0].text
     if name is None or words[0].is_glob:
         return None
@@ -249,7 +249,7 @@ def _is_version_query(name: str, texts: Sequence[str], programs: frozenset[str])
 
 
 def reads_files(command: Command) -> bool:
-    """Whether a reading command looks into files, and not only at their names."""
+    """Whether a reading command prints the contents of files, and not only their names."""
     name = command.words[0].shown.rpartition("/")[2]
     if name == "git":
         return git.shows_contents([word.shown for word in command.words[1:]])
@@ -257,6 +257,6 @@ def reads_files(command: Command) -> bool:
 
 
 def is_filter(command: Command) -> bool:
-    """Whether a command of a pipeline reads what comes in, and no file."""
+    """Whether a command of a pipeline reads only its input, and no file."""
     reads = find_exact_reads(command.words) if command.words[0].text in _FILTERS else None
     return reads is not None and all(word == HERE or (word.text or "").isdecimal() for word in reads)

@@ -1,9 +1,9 @@
-"""Read plain bash command lines exactly: simple commands, joined by pipes, lists and simple control flow.
+"""Parse plain bash command lines exactly: simple commands, joined by pipes, lists and simple control flow.
 
-This reader decides what may run outside the sandbox, so it is small and takes only what every shell reads in the same
-way. Words are literal text, quoted or not, with `$NAME` and wildcards at most. Anything else (substitutions,
-arithmetic, functions, arrays, brackets, variables that are set, …) makes the whole line `NotPlain`; then
-`shell_scan.find_commands` looks for the commands in it, which is good enough to ask a question and to run in a sandbox.
+The result decides what may run outside the sandbox, so the parser accepts only what every shell reads the same way.
+Words are literal text, quoted or not, with `$NAME` and wildcards at most. Anything else (substitutions, arithmetic,
+functions, arrays, brackets, assignments, …) raises `NotPlain`; then `scan.find_commands` looks for the commands, which
+is good enough to ask the user and to run the line in a sandbox.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 
 def names(text: str) -> frozenset[str]:
-    """A set of words, written as one text."""
+    """Split a text into a set of names; keeps tables short."""
     return frozenset(text.split())
 
 
@@ -36,29 +36,30 @@ _QUOTED = {
         re.DOTALL | re.ASCII,
     ),
 }
-_LOOP_VARIABLE = re.compile(r"[a-z_][a-z0-9_]{0,7}")  # short: not one that programs obey, like http_proxy
+_LOOP_VARIABLE = re.compile(r"[a-z_][a-z0-9_]{0,7}")  # short: none that programs read, like http_proxy
 _OPERATOR = re.compile(r"&&|\|\||;|\||\n")
 _REDIRECT = re.compile(r"[0-9]{0,2}(<<<|<<|<&|<(?![(>])|>>|>&|>\||>(?!\())|(&>>|&>)")
 _CONTROL = names("if then elif else fi while until do done !")
 _REFUSED_NAMES = frozenset({"case", "esac", "select", "function", "coproc", "in"})
-_UNUSUAL = names("Cc Cf Zs Zl Zp Cs Co Cn")
+_UNUSUAL = names("Cc Cf Zs Zl Zp Cs Co Cn")  # Unicode categories of characters that cannot be seen
+TOO_COMPLEX = "the command is more than a list of plain commands"
 
 
 class NotPlain(Exception):
-    """The line is more than plain commands."""
+    """The line cannot be parsed exactly; `why` is for the user."""
 
-    def __init__(self, why: str = "it is more than plain commands") -> None:
+    def __init__(self, why: str = TOO_COMPLEX) -> None:
         super().__init__(why)
         self.why = why
 
 
 class Word(msgspec.Struct, frozen=True):
-    """One word as the shell passes it on, with quotes removed."""
+    """A word as the shell passes it to a command, without quotes."""
 
-    text: str | None  # None: not known before the command runs
-    is_glob: bool = False  # an unquoted * or ?: stands for names of files
-    is_one: bool = True  # if it is not known: whether it is certainly one word
-    is_literal: bool = True  # no expansion of any kind
+    text: str | None  # None: unknown until the command runs
+    is_glob: bool = False  # has an unquoted * or ?
+    is_one: bool = True  # an unknown text is certainly one word
+    is_literal: bool = True  # nothing in it is expanded
 
     @property
     def shown(self) -> str:
@@ -69,7 +70,7 @@ UNKNOWN = Word(None, is_one=False, is_literal=False)
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A simple command. `assigned`: the NAME=value in front of it."""
+    """A simple command. `assigned`: the NAME=value words before it."""
 
     words: tuple[Word, ...]
     assigned: tuple[Word, ...] = ()
@@ -85,33 +86,33 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct):
-    """What a command line does. `not_plain`: why it was not read exactly, if it was not."""
+    """The commands and redirections of a line. `not_plain`: why it was scanned and not parsed exactly, for the user."""
 
     commands: list[Command] = []
     redirects: list[Redirect] = []
     others: list[Word] = []  # words that belong to no command, like the values of a loop
     has_control_flow: bool = False
     not_plain: str = ""
-    # Only of a line that is not plain:
-    assigned: list[Word] = []  # NAME=value that stands alone
+    # Only set for a line that is not plain:
+    assigned: list[Word] = []  # NAME=value without a command
     functions: set[str] = set()
 
     @property
     def is_list(self) -> bool:
-        """Pipelines and lists of simple commands, and nothing else."""
+        """Whether it has only pipelines and lists of simple commands."""
         return not self.not_plain and not self.has_control_flow
 
 
 def find_problem(text: str) -> str | None:
-    """Why a text is not read at all: its size, or characters that a person does not see."""
+    """Why a text is not parsed at all, for the user: its size, or characters that cannot be seen."""
     if len(text) > MAX_CHARS:
-        return f"it is longer than {MAX_CHARS // 1024} KiB"
+        return f"the command is longer than {MAX_CHARS // 1024} KiB"
     unusual = next((char for char in text if char not in " \t\n" and unicodedata.category(char) in _UNUSUAL), None)
-    return None if unusual is None else f"it contains an unusual character (U+{ord(unusual):04X})"
+    return None if unusual is None else f"the command contains an unusual character (U+{ord(unusual):04X})"
 
 
 def read_plain_line(text: str, home: str | None = None) -> Line:
-    """Raises NotPlain. The text has no problem (`find_problem`)."""
+    """Raises NotPlain. `find_problem` must have returned None for the text."""
     return _Reader(text, home).read()
 
 
@@ -151,13 +152,13 @@ class _Reader:
         if self._words:
             self._line.commands.append(Command(tuple(self._words), tuple(self._assigned)))
         elif self._assigned:
-            raise NotPlain("it sets a variable")
+            raise NotPlain("the command sets a variable")
         if len(self._line.commands) > MAX_COMMANDS:
-            raise NotPlain(f"it has more than {MAX_COMMANDS} commands")
+            raise NotPlain(f"the command has more than {MAX_COMMANDS} parts")
         self._words, self._assigned = [], []
 
     def _read_parenthesis(self, char: str) -> None:
-        """A subshell, or `&`, which leaves a command in the background."""
+        """Read a parenthesis of a subshell, or `&`."""
         self._at += 1
         self._line.has_control_flow = True
         if char == "(" and (self._words or self._assigned or self._text[self._at : self._at + 1] == "("):
@@ -189,7 +190,7 @@ class _Reader:
             self._words.append(word)
 
     def _read_for(self) -> None:
-        """`for name in words`, up to the `;` or the newline before its `do`."""
+        """Read `for name in words`, up to the `;` or the newline before its `do`."""
         self._line.has_control_flow = True
         header = re.compile(r"[ \t]+(\w+)[ \t]+in(?=[ \t])").match(self._text, self._at)
         # Assigning to RANDOM, SECONDS and others would evaluate the value.
@@ -219,7 +220,7 @@ class _Reader:
             self._line.redirects.append(Redirect("read" if operator in ("<", "<&") else "write", word))
 
     def _skip_heredocs(self) -> None:
-        """Skip the text of here-documents, in which nothing may be expanded."""
+        """Skip the text of here-documents; raise NotPlain if something in it would be expanded."""
         for delimiter in self._heredocs:
             end = re.compile(rf"^{delimiter.strip(chr(39) + chr(34))}$", re.MULTILINE).search(self._text, self._at)
             if end is None:
@@ -229,7 +230,7 @@ class _Reader:
             self._at = min(end.end() + 1, len(self._text))
         self._heredocs = []
 
-    # words
+    # Words
 
     def _read_word(self) -> Word:
         start = self._at
@@ -295,10 +296,10 @@ class _Reader:
             return Word(None, is_literal=False)
         return Word(os.path.normpath(self._home) + text[1:], is_literal=False)
 
-    # the text
+    # Positions in the text
 
     def _skip_blanks(self) -> bool:
-        """Skip blanks and continued lines; whether anything is left."""
+        """Skip blanks and continued lines; return whether any text is left."""
         while self._at < len(self._text):
             if self._text[self._at] in " \t":
                 self._at += 1

@@ -1,7 +1,7 @@
-"""Find the commands in any bash text, as well as possible: for questions, deny rules and the read-only sandbox.
+"""Find the commands in any bash text, for questions to the user, deny rules and the read-only sandbox.
 
-Nothing runs outside the sandbox because of what is found here; `shell.read_plain_line` decides that. So this scanner
-may be wrong in rare corners, and it never fails: a text that is no shell at all is scanned, too.
+No command runs outside the sandbox because of this scan (`parse.read_plain_line` decides that), so it may be wrong in
+rare cases. It never fails, also for a text that is not shell.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from kedge.tools.permissions.shell.parse import (
     MAX_CHARS,
     MAX_COMMANDS,
+    TOO_COMPLEX,
     UNKNOWN,
     Command,
     Line,
@@ -48,7 +49,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
 
 
 class _Frame(msgspec.Struct):
-    """A command that is being read, with what it is nested in."""
+    """A command being read; nested ones are stacked."""
 
     words: list[Word] = []
     text: str = ""
@@ -58,7 +59,7 @@ class _Frame(msgspec.Struct):
     redirect: str = ""
     in_double: bool = False
     closed_by: str = ""
-    is_data: bool = False  # the values of an array
+    is_data: bool = False  # values of an array
 
 
 class _Scanner:
@@ -84,20 +85,20 @@ class _Scanner:
         if token == "`" and frame.closed_by == "`":
             self._close()
         elif kind == "open":
-            self._unknown(frame)
+            self._mark_unknown(frame)
             self._stack.append(_Frame(closed_by="`" if token == "`" else ")"))
         elif kind == "double" and (not frame.in_double or token == '"'):
             frame.in_double, frame.is_word = not frame.in_double, True
         elif kind in ("variable", "skip"):
             if token != "\\\n":
-                self._unknown(frame)
+                self._mark_unknown(frame)
         elif kind == "escape":
             self._add(frame, token[1:] if not frame.in_double or token[1] in '$`"\\' else token)
         elif frame.in_double:
             self._add(frame, token)
         elif kind == "single":
             if token.startswith("$"):
-                self._unknown(frame)
+                self._mark_unknown(frame)
             else:
                 self._add(frame, token[1:].removesuffix("'"))
         elif kind == "condition" and not frame.is_word:
@@ -108,7 +109,7 @@ class _Scanner:
             self._end_word()
             frame.redirect = token.lstrip("0123456789")
         elif kind == "group":
-            self._group(token)
+            self._take_parenthesis(token)
         elif kind == "end":
             self._end_command()
             at = self._skip_heredocs(text, at) if token == "\n" else at
@@ -126,10 +127,10 @@ class _Scanner:
         frame.text += text
         frame.is_word = True
 
-    def _unknown(self, frame: _Frame) -> None:
+    def _mark_unknown(self, frame: _Frame) -> None:
         frame.is_word, frame.is_known = True, False
 
-    def _group(self, token: str) -> None:
+    def _take_parenthesis(self, token: str) -> None:
         frame = self._stack[-1]
         if token == ")":
             if len(self._stack) > 1:
@@ -193,7 +194,7 @@ class _Scanner:
             self._line.assigned += assigned
 
     def _scan_expansions(self, text: str) -> None:
-        """Scan a text in which only substitutions count."""
+        """Scan a text in which only substitutions are commands."""
         inner = _Scanner(self._line)
         inner._stack = [_Frame(in_double=True, is_data=True)]
         inner.scan(text.replace('"', " "))
@@ -210,7 +211,7 @@ class _Scanner:
 
 
 def read_line(text: str, home: str | None = None) -> Line:
-    """The line, read exactly if it is plain, otherwise as well as possible."""
+    """Parse the line exactly if it is plain; otherwise scan it."""
     if (problem := find_problem(text)) is not None:
         return find_commands(text[:MAX_CHARS], problem)
     try:
@@ -219,7 +220,7 @@ def read_line(text: str, home: str | None = None) -> Line:
         return find_commands(text, error.why)
 
 
-def find_commands(text: str, not_plain: str = "it is more than plain commands") -> Line:
+def find_commands(text: str, not_plain: str = TOO_COMPLEX) -> Line:
     line = Line(not_plain=not_plain)
     _Scanner(line).scan(text)
     return line

@@ -1,4 +1,4 @@
-"""Commands that run another command: `timeout 5 make`, `xargs grep x`, `sh -c '…'`, `sudo …`."""
+"""Commands that run other commands: `timeout 5 make`, `xargs grep x`, `sh -c '…'`, `sudo …`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import takewhile
 
 from kedge.tools.permissions.shell.parse import UNKNOWN, Command, Word, names
 
-# What may stand between a wrapper and its command: options, durations, priorities, signals, NAME=value, `{}`.
+# Words between a wrapper and its command: options, durations, priorities, signals, NAME=value, `{}`.
 _BETWEEN = re.compile(r"-.*|\+?\d[\d.,:x-]*[smhd]?|[A-Z][A-Z0-9]*|[A-Za-z_]\w*=.*|\{\}", re.DOTALL)
-# They add nothing of their own to what they run.
+# They run the command without adding effects of their own.
 _TRANSPARENT = names(
     "timeout gtimeout nice nohup stdbuf time command builtin exec setsid ionice chrt taskset unbuffer busybox"
     " caffeinate env xargs watch coproc"
@@ -24,7 +24,7 @@ _POWERFUL = names(
 _SHELLS = names("sh bash dash ash ksh mksh zsh fish csh tcsh rbash")
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # of find
 
-# How a wrapper must be written for a rule to apply to the command behind it: options with their values, then words.
+# The form of a wrapper that lets a rule apply to the command behind it: options with their values.
 _PLAIN_FORMS: dict[str, re.Pattern[str]] = {
     "timeout": re.compile(
         r"(?:(?:--foreground|--preserve-status|-v|-k \d+[smhd]?|-s [A-Z0-9]+) )*\d+(?:\.\d+)?[smhd]? "
@@ -39,13 +39,13 @@ _PLAIN_FORMS: dict[str, re.Pattern[str]] = {
 _MAX_OWN_WORDS = 12
 _MAX_WRAPPERS = 8
 _MAX_SUFFIXES = 200
-# Variables that may stand in front of any command: they change how output looks, and nothing else.
+# Variables that may precede any command: they only change how output looks.
 _HARMLESS_VARIABLE = re.compile(
     r"(?:LC_\w+|LANG|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|COLUMNS|LINES|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
     r"|RUST_BACKTRACE)=[\w.,:@+-]*",
     re.ASCII,
 )
-# Variables that decide which program runs, or what another program does.
+# Variables that change which program runs, or what a program does.
 _POWERFUL_VARIABLE = re.compile(
     r"(?:PATH|HOME|IFS|ENV|SHELL\w*|CDPATH|GLOBIGNORE|BASH\w*|PROMPT_COMMAND|PS\d|LD_\w+|DYLD_\w+|GIT_\w+|PYTHON\w*"
     r"|NODE_\w+|RUBY\w*|PERL\w*|JAVA_\w+|\w*PAGER|\w*EDITOR|LESS\w*|MAGIC|TERMINFO\w*|XDG_\w+|LANGUAGE|TEXTDOMAIN\w*)"
@@ -69,9 +69,7 @@ def is_powerful_variable(word: Word) -> bool:
 
 
 def strip_plain_wrappers(command: Command) -> tuple[Command, list[str]]:
-    """The command behind `timeout 60`, `nice -n 5`, `env A=b` and their like, where they are written plainly.
-
-    Also returns the names of the wrappers."""
+    """The command behind plainly written `timeout 60`, `nice -n 5`, `env A=b` …, and the names of those wrappers."""
     words, assigned, stripped = command.words, command.assigned, list[str]()
     while len(stripped) < _MAX_WRAPPERS:
         form = _PLAIN_FORMS.get(_base_name(words[0]) if _is_system_name(words[0].shown) else "")
@@ -85,6 +83,11 @@ def strip_plain_wrappers(command: Command) -> tuple[Command, list[str]]:
         assigned += words[1 : max(lengths) + 1] if words[0].shown.endswith("env") else ()
         words = words[max(lengths) + 1 :]
     return Command(words, assigned), stripped
+
+
+def strip_bin(name: str) -> str:
+    """`/bin/ls` and `/usr/bin/ls` are `ls`."""
+    return name.removeprefix("/usr").removeprefix("/bin/")
 
 
 def _is_plain_word(word: Word) -> bool:
@@ -101,9 +104,9 @@ def _base_name(word: Word) -> str:
 
 
 def unwrap(command: Command) -> tuple[list[Command], list[str]] | None:
-    """The commands and the shell texts that a transparent wrapper runs; None if it is no wrapper or cannot be read."""
+    """The commands and shell texts that a transparent wrapper runs; None if it is no wrapper or cannot be parsed."""
     words = command.words
-    name = words[0].shown.removeprefix("/usr").removeprefix("/bin/")
+    name = strip_bin(words[0].shown)
     if name == "find":
         return _unwrap_find(words)
     if name == "command" and len(words) > 1 and words[1].text in ("-v", "-V"):
@@ -148,10 +151,10 @@ def _unwrap_find(words: Sequence[Word]) -> tuple[list[Command], list[str]] | Non
 
 
 def find_possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
-    """What a command may come down to, for rules that forbid: the words behind any wrapper, wherever they begin."""
+    """All commands that a command may run, for deny rules: itself, and the words behind any wrapper from any start."""
     yield words
     name = _base_name(words[0])
-    if name in ("xargs", "parallel"):  # what comes in becomes words
+    if name in ("xargs", "parallel"):  # the input becomes words
         words = (*(UNKNOWN if re.search(r"[{}%]|:::", word.shown) else word for word in words), UNKNOWN)
     if len(words) > _MAX_SUFFIXES:
         yield (UNKNOWN,)
@@ -171,19 +174,19 @@ def find_possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
 
 
 def _runs_unknown_code(name: str, words: Sequence[Word]) -> bool:
-    """A shell that reads a file, its input or a text that is not known; git with an alias of its own."""
+    """Whether it is a shell that runs a file, its input or an unknown text, or git with an alias."""
     if name == "git":
         return any("alias." in word.shown.lower() for word in words)
     if name in ("source", ".") or (name == "eval" and any(word.text is None for word in words)):
         return True
     if name not in _SHELLS or [word.text for word in words[1:]] == ["--version"]:
         return False
-    at = next((place for place, word in enumerate(words) if re.fullmatch(r"-\w*c", word.shown)), None)
+    at = next((i for i, word in enumerate(words) if re.fullmatch(r"-\w*c", word.shown)), None)
     return at is None or at + 1 >= len(words) or words[at + 1].text is None
 
 
 def find_possible_code(words: Sequence[Word]) -> Iterator[str]:
-    """Words of a wrapper that may be shell text."""
+    """The words of a wrapper that may be shell text."""
     if _base_name(words[0]) in _TRANSPARENT | _POWERFUL | _SHELLS | {"find", "eval"}:
         for word in words[1:]:
             if word.text is not None and re.search(r"[\s;&|<>()`$]", word.text):
