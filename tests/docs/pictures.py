@@ -19,8 +19,8 @@ from kedge.tui.dialogs import dialog
 from tests.e2e.home import Home, new_home
 from tests.server.process import ROOT
 from tests.support.model_control import ModelControl, model_thread
-from tests.tui.hands import Hands, kedge
 from tests.tui.snapshots import picture
+from tests.tui.ui_driver import UiDriver, kedge
 
 KEPT = ROOT / "docs" / "pictures"
 SIZE = (128, 40)
@@ -92,8 +92,8 @@ _FONT_FACE = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # fetched from els
 class Painter:
     """Takes a picture whenever the story has come to one."""
 
-    def __init__(self, hands: Hands, directory: Path) -> None:
-        self._hands = hands
+    def __init__(self, ui: UiDriver, directory: Path) -> None:
+        self._hands = ui
         self._directory = directory
 
     async def take(self, name: str, *texts: str) -> None:
@@ -115,41 +115,41 @@ async def make(directory: Path) -> None:
         _script(models)
         with patch.dict(os.environ, _environment(home, models), clear=True), patch.object(dialog, "QUIET_S", 0.0):
             server = home.serve()
-            async with kedge(repository, SIZE) as hands:
-                await play(hands, Painter(hands, directory))
+            async with kedge(repository, SIZE) as ui:
+                await play(ui, Painter(ui, directory))
             assert server.stop() == 0
 
 
-async def play(hands: Hands, painter: Painter) -> None:
-    await hands.submit(PROMPT)
-    await hands.opens("PermissionDialog")
+async def play(ui: UiDriver, painter: Painter) -> None:
+    await ui.submit(PROMPT)
+    await ui.opens("PermissionDialog")
     await painter.take("permission", TITLE, "multiedit?", "unicodedata")
-    await hands.press("a")
-    await hands.shows("bash?", "$ python3 -m unittest")
-    await hands.press("a")
-    await hands.idle()
-    session = hands.app.chat.session
+    await ui.press("a")
+    await ui.shows("bash?", "$ python3 -m unittest")
+    await ui.press("a")
+    await ui.idle()
+    session = ui.app.chat.session
     assert session is not None
-    await hands.until(lambda: session.usage.output_tokens, "what it took is known")
+    await ui.until(lambda: session.usage.output_tokens, "what it took is known")
     await painter.take("chat", TITLE, "both tests pass", "untitled", "slugs.py +3 -1", "$0.03", "4%")
-    await hands.press("f4")
-    await hands.opens("ChangesDialog")
-    await hands.shows("modified", "slugs.py  +3")
-    if not _is_split(hands):
-        await hands.press("v")
-    await hands.until(lambda: _is_split(hands), "side by side")
+    await ui.press("f4")
+    await ui.opens("ChangesDialog")
+    await ui.shows("modified", "slugs.py  +3")
+    if not _is_split(ui):
+        await ui.press("v")
+    await ui.until(lambda: _is_split(ui), "side by side")
     await painter.take("changes")
-    await hands.press("escape")
-    await hands.closes()
-    await hands.press("ctrl+o")
-    await hands.opens("ModelDialog")
+    await ui.press("escape")
+    await ui.closes()
+    await ui.press("ctrl+o")
+    await ui.opens("ModelDialog")
     await painter.take("models", "OpenAI", *MODELS)
-    await hands.press("escape")
-    await hands.closes()
+    await ui.press("escape")
+    await ui.closes()
 
 
-def _is_split(hands: Hands) -> bool:
-    return any(line.count("import re") == 2 for line in hands.text.splitlines())
+def _is_split(ui: UiDriver) -> bool:
+    return any(line.count("import re") == 2 for line in ui.text.splitlines())
 
 
 def make_repository(directory: Path) -> Path:

@@ -23,7 +23,7 @@ from kedge.protocol.runs import Run, Usage
 from kedge.protocol.sessions import Job, Session
 from kedge.tui import app as app_module
 from kedge.tui import formats, panels
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.app import KedgeApp
 from kedge.tui.settings import Launch
 from kedge.tui.state.blocks import Block, PromptBlock, TextBlock
@@ -145,7 +145,7 @@ FILES = SessionFiles(
 )
 
 
-class StillDesk(Desk):
+class StillDesk(Api):
     """Answers what pictures show."""
 
     async def call(self, method: str, path: str, body: object = None, *, type: type[Any]) -> Any:

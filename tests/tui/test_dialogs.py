@@ -8,7 +8,7 @@ from textual.widgets import OptionList
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.tui.dialogs.choices import ConfirmDialog, Palette
 from kedge.tui.dialogs.models import ModelDialog
-from tests.tui.hands import screen_text
+from tests.tui.ui_driver import screen_text
 
 ODD = "a\x1b[31mb\x1b]2;title\x07\x9bc[bold]d"
 

@@ -11,7 +11,7 @@ from textual.widgets import Input, OptionList
 
 from tests.e2e.home import Home, new_home
 from tests.support.model_control import ModelControl
-from tests.tui.hands import kedge
+from tests.tui.ui_driver import kedge
 
 RIGHT, WRONG, NEWER = "right.first.key.0001", "wrong.first.key.0002", "newer.first.key.0003"
 KEYS = ("OPENAI_API_KEY", "KEDGE_MODEL")
@@ -33,56 +33,56 @@ def home(model_control: ModelControl, monkeypatch: pytest.MonkeyPatch) -> Genera
 async def test_a_key_is_entered_checked_and_stored_a_model_chosen_and_there_is_an_answer(
     home: Home, tmp_path: Path
 ) -> None:
-    async with kedge(tmp_path, is_ready=False) as hands:
-        await hands.opens("FirstStart")
-        await hands.shows("Welcome to Kedge", "Enter a provider's key")
-        options = hands.app.screen.query_one(OptionList)
+    async with kedge(tmp_path, is_ready=False) as ui:
+        await ui.opens("FirstStart")
+        await ui.shows("Welcome to Kedge", "Enter a provider's key")
+        options = ui.app.screen.query_one(OptionList)
         options.highlighted = options.get_option_index("key")
-        await hands.press("enter")
-        await hands.opens("Palette")
-        await hands.write("openai")
-        await hands.press("enter")
-        await hands.opens("KeyDialog")
-        await hands.write(WRONG)
-        assert WRONG not in hands.text, "it is entered unseen"
-        await hands.press("enter")
-        await hands.shows("Not stored", "refused the key")
+        await ui.press("enter")
+        await ui.opens("Palette")
+        await ui.write("openai")
+        await ui.press("enter")
+        await ui.opens("KeyDialog")
+        await ui.write(WRONG)
+        assert WRONG not in ui.text, "it is entered unseen"
+        await ui.press("enter")
+        await ui.shows("Not stored", "refused the key")
         assert not (home.data_dir / "credentials.json").exists()
-        hands.app.screen.query_one(Input).value = RIGHT
-        await hands.press("enter")
-        await hands.opens("ModelDialog")
+        ui.app.screen.query_one(Input).value = RIGHT
+        await ui.press("enter")
+        await ui.opens("ModelDialog")
         stored = json.loads((home.data_dir / "credentials.json").read_text())
         assert stored["providers"]["openai"]["api_key"] == RIGHT
-        await hands.write("fake-model")
-        await hands.press("enter")
-        await hands.closes()
-        await hands.until(lambda: hands.app.chat.model == "openai/fake-model", "it is the model now")
-        await hands.submit("Hello.")
-        await hands.shows("FAKE-ANSWER-OK")
-        await hands.idle()
+        await ui.write("fake-model")
+        await ui.press("enter")
+        await ui.closes()
+        await ui.until(lambda: ui.app.chat.model == "openai/fake-model", "it is the model now")
+        await ui.submit("Hello.")
+        await ui.shows("FAKE-ANSWER-OK")
+        await ui.idle()
 
 
 async def test_a_key_that_is_refused_one_day_is_asked_for_and_the_run_goes_on(home: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path, is_ready=False, model="openai/fake-model") as hands:
-        await hands.opens("FirstStart")
-        await hands.app.desk.log_in("openai", RIGHT)
-        await hands.press("escape")
-        await hands.closes()
+    async with kedge(tmp_path, is_ready=False, model="openai/fake-model") as ui:
+        await ui.opens("FirstStart")
+        await ui.app.api.log_in("openai", RIGHT)
+        await ui.press("escape")
+        await ui.closes()
         home.models.accept_keys(NEWER)
-        await hands.submit("Hello.")
-        await hands.opens("KeyDialog")
-        await hands.shows("Key for OpenAI")
-        await hands.write(NEWER)
-        await hands.press("enter")
-        await hands.closes()
-        await hands.shows("FAKE-ANSWER-OK")
-        await hands.idle()
-        assert hands.app.chat.session is not None
-        assert len(hands.app.chat.session.runs) == 1
+        await ui.submit("Hello.")
+        await ui.opens("KeyDialog")
+        await ui.shows("Key for OpenAI")
+        await ui.write(NEWER)
+        await ui.press("enter")
+        await ui.closes()
+        await ui.shows("FAKE-ANSWER-OK")
+        await ui.idle()
+        assert ui.app.chat.session is not None
+        assert len(ui.app.chat.session.runs) == 1
 
 
 async def test_who_wants_to_look_around_first_is_told_how_to_go_on(home: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path, is_ready=False) as hands:
-        await hands.opens("FirstStart")
-        await hands.press("escape")
-        await hands.shows("No model yet: /login enters a key", "no model")
+    async with kedge(tmp_path, is_ready=False) as ui:
+        await ui.opens("FirstStart")
+        await ui.press("escape")
+        await ui.shows("No model yet: /login enters a key", "no model")

@@ -19,8 +19,8 @@ from kedge.tui import app as app_module
 from kedge.tui.dialogs import dialog
 from kedge.tui.dialogs.requests import PermissionDialog
 from tests.e2e.home import Home
-from tests.tui.hands import screen_text
 from tests.tui.test_terminal import EDITOR, MODEL, allow, kedge, submit
+from tests.tui.ui_driver import screen_text
 
 SMALL = (80, 24)
 

@@ -39,7 +39,7 @@ def busy(app: Still) -> None:
 
 def lost(app: Still) -> None:
     _ = app.session
-    app.link.state, app.link.error = "lost", "no server answers"
+    app.sync.state, app.sync.error = "lost", "no server answers"
 
 
 def told(app: Still) -> None:
@@ -74,7 +74,7 @@ def sessions(app: Still) -> SessionDialog:
     _ = app.session
     for number, title in enumerate(("Ropes and knots", "日本語のとても長い題名" * 6, "")):
         app.workspace.sessions[f"o{number}"] = still.stored_session(f"o{number}", title)
-    return SessionDialog(app.desk, app.workspace, still.SESSION)
+    return SessionDialog(app.api, app.workspace, still.SESSION)
 
 
 def palette(app: Still) -> Palette:
@@ -100,12 +100,12 @@ DIALOGS: dict[str, Callable[[Still], ModalScreen[Any]]] = {
     "palette": palette,
     "help": lambda app: HelpDialog(app.chat, [("/help", "keys and commands"), ("/model [NAME]", "choose a model")]),
     "first": lambda _: FirstStart(still.OFFERED),
-    "key": lambda app: KeyDialog(app.desk, still.PROVIDER),
+    "key": lambda app: KeyDialog(app.api, still.PROVIDER),
     "queue": lambda _: QueueDialog([still.run("1", "Write a test " * 12), still.run("2", "Then rest")]),
     "confirm": undo,
-    "changes": lambda app: ChangesDialog(still.StillDesk(app.link.ready), still.SESSION),
+    "changes": lambda app: ChangesDialog(still.StillDesk(app.sync.ready), still.SESSION),
     "diff": lambda _: DiffDialog("src/anchor.py", DIFF),
-    "jobs": lambda app: JobsDialog(still.StillDesk(app.link.ready)),
+    "jobs": lambda app: JobsDialog(still.StillDesk(app.sync.ready)),
 }
 
 

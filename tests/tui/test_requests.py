@@ -11,7 +11,7 @@ from textual.widgets import Input, RadioSet, SelectionList
 from kedge.client import AsyncClient
 from kedge.tui.dialogs import dialog
 from tests.e2e.home import Home
-from tests.tui.hands import Hands, kedge
+from tests.tui.ui_driver import UiDriver, kedge
 
 
 @pytest.fixture(autouse=True)
@@ -30,66 +30,66 @@ def bash(models_home: Home, name: str, *commands: str) -> str:
     return name
 
 
-async def ask(hands: Hands, prompt: str) -> None:
-    await hands.submit(prompt)
-    await hands.opens("PermissionDialog")
+async def ask(ui: UiDriver, prompt: str) -> None:
+    await ui.submit(prompt)
+    await ui.opens("PermissionDialog")
 
 
 @pytest.mark.parametrize("key", ["a", "y"])
 async def test_allow(served: Home, tmp_path: Path, key: str) -> None:
-    async with kedge(tmp_path) as hands:
-        await ask(hands, bash(served, "allow twice", "touch one", "touch two"))
-        await hands.shows("Allow bash?", "$ touch one")
-        await hands.press(key)
-        await hands.shows("$ touch two")
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "allow twice", "touch one", "touch two"))
+        await ui.shows("Allow bash?", "$ touch one")
+        await ui.press(key)
+        await ui.shows("$ touch two")
         assert (tmp_path / "one").exists()
-        await hands.press(key)
-        await hands.shows("THE-END")
+        await ui.press(key)
+        await ui.shows("THE-END")
         assert (tmp_path / "two").exists()
 
 
 async def test_allow_for_the_session_asks_once(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        await ask(hands, bash(served, "allow always", "touch same", "touch same"))
-        await hands.press("s")
-        await hands.shows("THE-END")
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "allow always", "touch same", "touch same"))
+        await ui.press("s")
+        await ui.shows("THE-END")
 
 
 @pytest.mark.parametrize("key", ["d", "n"])
 async def test_deny(served: Home, tmp_path: Path, key: str) -> None:
-    async with kedge(tmp_path) as hands:
-        await ask(hands, bash(served, "deny this", "touch never"))
-        await hands.press(key)
-        await hands.closes()
-        await hands.idle()
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "deny this", "touch never"))
+        await ui.press(key)
+        await ui.closes()
+        await ui.idle()
         assert not (tmp_path / "never").exists()
-        assert hands.told == [], "no word on what we did ourselves"
+        assert ui.told == [], "no word on what we did ourselves"
 
 
 async def test_later_and_again(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        await ask(hands, bash(served, "later then", "touch later"))
-        await hands.press("escape")
-        await hands.closes()
-        await hands.shows("Waiting for your answer · F2")
-        await hands.press("a")
-        assert hands.app.chat.editor.text == "a"
-        await hands.press("f2")
-        await hands.opens("PermissionDialog")
-        await hands.press("a")
-        await hands.shows("THE-END")
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "later then", "touch later"))
+        await ui.press("escape")
+        await ui.closes()
+        await ui.shows("Waiting for your answer · F2")
+        await ui.press("a")
+        assert ui.app.chat.editor.text == "a"
+        await ui.press("f2")
+        await ui.opens("PermissionDialog")
+        await ui.press("a")
+        await ui.shows("THE-END")
 
 
 async def test_keys_typed_ahead_are_no_answer(served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialog, "QUIET_S", 1000.0)
-    async with kedge(tmp_path) as hands:
-        await ask(hands, bash(served, "in a hurry", "touch hasty"))
-        await hands.press(*"anyways")
-        assert hands.dialog("PermissionDialog")
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "in a hurry", "touch hasty"))
+        await ui.press(*"anyways")
+        assert ui.dialog("PermissionDialog")
         assert not (tmp_path / "hasty").exists()
         monkeypatch.setattr(dialog, "QUIET_S", 0.0)
-        await hands.press("d")
-        await hands.closes()
+        await ui.press("d")
+        await ui.closes()
 
 
 @pytest.mark.parametrize("kind", ["yes_no", "text"])
@@ -103,39 +103,39 @@ async def test_keys_typed_ahead_answer_no_question(
         {"text": "THE-END"},
         prompt=f"ask {kind} in a hurry",
     )
-    async with kedge(tmp_path) as hands:
-        await hands.submit(f"ask {kind} in a hurry")
-        await hands.opens("QuestionDialog")
-        await hands.press(*"so", "space", "down", "enter", "ctrl+s", "ctrl+r")
-        assert hands.dialog("QuestionDialog")
-        assert [field.value for field in hands.app.screen.query(Input)] == ([""] if kind == "text" else [])
-        assert all(field.pressed_index < 0 for field in hands.app.screen.query(RadioSet))
+    async with kedge(tmp_path) as ui:
+        await ui.submit(f"ask {kind} in a hurry")
+        await ui.opens("QuestionDialog")
+        await ui.press(*"so", "space", "down", "enter", "ctrl+s", "ctrl+r")
+        assert ui.dialog("QuestionDialog")
+        assert [field.value for field in ui.app.screen.query(Input)] == ([""] if kind == "text" else [])
+        assert all(field.pressed_index < 0 for field in ui.app.screen.query(RadioSet))
         monkeypatch.setattr(dialog, "QUIET_S", 0.0)
-        await hands.press("space", "ctrl+s")
-        await hands.shows("THE-END")
+        await ui.press("space", "ctrl+s")
+        await ui.shows("THE-END")
 
 
 async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        await ask(hands, bash(served, "asked of two", "touch theirs"))
-        (request,) = hands.app.workspace.requests
+    async with kedge(tmp_path) as ui:
+        await ask(ui, bash(served, "asked of two", "touch theirs"))
+        (request,) = ui.app.workspace.requests
         async with await AsyncClient.connect(str(tmp_path), name="their-client") as other:
             await other.call("POST", "/permissions/grant", {"id": request, "action": "allow"}, type=dict)
-        await hands.shows("THE-END", "their-client answered: allow")
-        assert hands.app.screen is hands.app.chat
+        await ui.shows("THE-END", "their-client answered: allow")
+        assert ui.app.screen is ui.app.chat
 
 
 async def test_one_answered_elsewhere_behind_another_dialog_closes_too(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands, await AsyncClient.connect(str(tmp_path), name="colleague") as other:
-        await ask(hands, bash(served, "asked behind", "touch behind"))
-        (request_id,) = hands.app.workspace.requests
-        await hands.press("ctrl+q")
-        await hands.opens("ConfirmDialog")
+    async with kedge(tmp_path) as ui, await AsyncClient.connect(str(tmp_path), name="colleague") as other:
+        await ask(ui, bash(served, "asked behind", "touch behind"))
+        (request_id,) = ui.app.workspace.requests
+        await ui.press("ctrl+q")
+        await ui.opens("ConfirmDialog")
         await other.call("POST", "/permissions/grant", {"id": request_id, "action": "allow"}, type=dict)
-        await hands.until(lambda: not hands.app.workspace.requests, "answered")
-        await hands.idle()
-        await hands.press("escape")
-        await hands.closes()
+        await ui.until(lambda: not ui.app.workspace.requests, "answered")
+        await ui.idle()
+        await ui.press("escape")
+        await ui.closes()
 
 
 async def test_an_edit_is_asked_for_with_its_diff(served: Home, tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ async def test_an_edit_is_asked_for_with_its_diff(served: Home, tmp_path: Path) 
         {"text": "THE-END"},
         prompt="edit the notes",
     )
-    async with kedge(tmp_path, (140, 40)) as hands:
-        await ask(hands, "edit the notes")
-        await hands.shows("Allow edit?", "two = 2", "two = 22", "v split")
-        unsplit = hands.text
-        await hands.press("v")
-        await hands.until(lambda: hands.text != unsplit, "it looks different")
-        await hands.press("a")
-        await hands.shows("THE-END")
+    async with kedge(tmp_path, (140, 40)) as ui:
+        await ask(ui, "edit the notes")
+        await ui.shows("Allow edit?", "two = 2", "two = 22", "v split")
+        unsplit = ui.text
+        await ui.press("v")
+        await ui.until(lambda: ui.text != unsplit, "it looks different")
+        await ui.press("a")
+        await ui.shows("THE-END")
         assert (tmp_path / "notes.py").read_text() == "one = 1\ntwo = 22\n"
 
 
@@ -170,21 +170,21 @@ async def test_questions_of_each_kind(served: Home, tmp_path: Path) -> None:
         {"text": "THE-END"},
         prompt="ask me all",
     )
-    async with kedge(tmp_path, (100, 40)) as hands:
-        await hands.submit("ask me all")
-        await hands.opens("QuestionDialog")
-        await hands.shows("4 questions", "Really?", "green [x]", "b [y]", "In your words?")
-        one = hands.app.screen.query(RadioSet).last()
-        await hands.press("down", "space")  # the second: No
+    async with kedge(tmp_path, (100, 40)) as ui:
+        await ui.submit("ask me all")
+        await ui.opens("QuestionDialog")
+        await ui.shows("4 questions", "Really?", "green [x]", "b [y]", "In your words?")
+        one = ui.app.screen.query(RadioSet).last()
+        await ui.press("down", "space")  # the second: No
         one.focus()
-        await hands.press("down", "space")
-        hands.app.screen.query_one(SelectionList).focus()
-        await hands.press("space", "down", "down", "space")
-        hands.app.screen.query_one(Input).focus()
-        await hands.write("my words")
-        await hands.press("ctrl+s")
-        await hands.shows("THE-END")
-        session = hands.app.chat.session
+        await ui.press("down", "space")
+        ui.app.screen.query_one(SelectionList).focus()
+        await ui.press("space", "down", "down", "space")
+        ui.app.screen.query_one(Input).focus()
+        await ui.write("my words")
+        await ui.press("ctrl+s")
+        await ui.shows("THE-END")
+        session = ui.app.chat.session
         assert session is not None
         ((_, result),) = session.results.values()
         for answer in ("no", "green [x]", "a", "c", "my words"):
@@ -199,21 +199,21 @@ async def test_a_question_that_nobody_wants_to_answer(served: Home, tmp_path: Pa
         {"text": "THE-END"},
         prompt="ask in vain",
     )
-    async with kedge(tmp_path) as hands:
-        await hands.submit("ask in vain")
-        await hands.opens("QuestionDialog")
-        await hands.press("ctrl+r")
-        await hands.closes()
-        await hands.idle()
+    async with kedge(tmp_path) as ui:
+        await ui.submit("ask in vain")
+        await ui.opens("QuestionDialog")
+        await ui.press("ctrl+r")
+        await ui.closes()
+        await ui.idle()
 
 
 async def test_who_has_no_other_key_can_cancel_the_run_that_asks_for_one(served: Home, tmp_path: Path) -> None:
     served.models.on({"status": 401, "error": "invalid_api_key", "times": 2, "text": "LET-IN"}, prompt="with a key")
-    async with kedge(tmp_path) as hands:
-        await hands.submit("with a key")
-        await hands.opens("KeyDialog")
-        await hands.shows("Key for OpenAI")
-        await hands.press("escape")
-        await hands.closes()
-        await hands.press("escape", "escape")
-        await hands.shows("■")
+    async with kedge(tmp_path) as ui:
+        await ui.submit("with a key")
+        await ui.opens("KeyDialog")
+        await ui.shows("Key for OpenAI")
+        await ui.press("escape")
+        await ui.closes()
+        await ui.press("escape", "escape")
+        await ui.shows("■")

@@ -9,103 +9,103 @@ from textual.widgets import Input, OptionList
 
 from kedge.client import AsyncClient
 from tests.e2e.home import Home, asking
-from tests.tui.hands import Hands, kedge
+from tests.tui.ui_driver import UiDriver, kedge
 
 
-def lines(hands: Hands) -> list[str]:
-    found = hands.app.screen.query_one(OptionList)
+def lines(ui: UiDriver) -> list[str]:
+    found = ui.app.screen.query_one(OptionList)
     return [str(found.get_option_at_index(index).prompt) for index in range(found.option_count)]
 
 
 async def test_sessions_are_searched_opened_renamed_and_deleted(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands, await AsyncClient.connect(str(tmp_path)) as other:
+    async with kedge(tmp_path) as ui, await AsyncClient.connect(str(tmp_path)) as other:
         first = await other.create_session("First one")
         await other.create_session("Second one")
         run = await other.run(asking(text="a rare word: kingfisher"), session_id=first.id)
         await run.wait()
-        await hands.press("ctrl+s")
-        await hands.opens("SessionDialog")
-        await hands.until(lambda: len(lines(hands)) == 2, "both are there")
-        await hands.write("second")
-        await hands.until(lambda: len(lines(hands)) == 1 and "Second one" in lines(hands)[0], "by its title")
-        hands.app.screen.query_one(Input).value = "kingfisher"
-        await hands.until(lambda: len(lines(hands)) == 1 and "First one" in lines(hands)[0], "by what was said")
-        await hands.press("enter")
-        await hands.shows("a rare word: kingfisher")
-        assert hands.app.chat.session_id == first.id
+        await ui.press("ctrl+s")
+        await ui.opens("SessionDialog")
+        await ui.until(lambda: len(lines(ui)) == 2, "both are there")
+        await ui.write("second")
+        await ui.until(lambda: len(lines(ui)) == 1 and "Second one" in lines(ui)[0], "by its title")
+        ui.app.screen.query_one(Input).value = "kingfisher"
+        await ui.until(lambda: len(lines(ui)) == 1 and "First one" in lines(ui)[0], "by what was said")
+        await ui.press("enter")
+        await ui.shows("a rare word: kingfisher")
+        assert ui.app.chat.session_id == first.id
 
-        await hands.press("ctrl+s")
-        await hands.opens("SessionDialog")
+        await ui.press("ctrl+s")
+        await ui.opens("SessionDialog")
         await other.call("PATCH", f"/sessions/{first.id}", {"title": "Their name"}, type=dict)
-        await hands.shows("Their name")
-        await hands.write("their")
-        await hands.until(lambda: len(lines(hands)) == 1, "by its new title")
-        await hands.press("ctrl+r")
-        hands.app.screen.query_one(Input).value = "My name"
-        await hands.press("enter")
-        await hands.until(lambda: any("My name" in line for line in lines(hands)), "renamed")
-        await hands.press("ctrl+r", "escape")
-        assert hands.dialog("SessionDialog"), "Esc leaves the field, not the list"
-        await hands.press("ctrl+d")
-        await hands.opens("ConfirmDialog")
-        await hands.press("enter")  # keeps it
-        await hands.opens("SessionDialog")
-        assert len(lines(hands)) == 2
-        await hands.press("ctrl+d")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.until(lambda: hands.dialog("SessionDialog") and len(lines(hands)) == 1, "deleted")
-        await hands.press("escape")
-        await hands.shows("The session was deleted")
+        await ui.shows("Their name")
+        await ui.write("their")
+        await ui.until(lambda: len(lines(ui)) == 1, "by its new title")
+        await ui.press("ctrl+r")
+        ui.app.screen.query_one(Input).value = "My name"
+        await ui.press("enter")
+        await ui.until(lambda: any("My name" in line for line in lines(ui)), "renamed")
+        await ui.press("ctrl+r", "escape")
+        assert ui.dialog("SessionDialog"), "Esc leaves the field, not the list"
+        await ui.press("ctrl+d")
+        await ui.opens("ConfirmDialog")
+        await ui.press("enter")  # keeps it
+        await ui.opens("SessionDialog")
+        assert len(lines(ui)) == 2
+        await ui.press("ctrl+d")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.until(lambda: ui.dialog("SessionDialog") and len(lines(ui)) == 1, "deleted")
+        await ui.press("escape")
+        await ui.shows("The session was deleted")
 
 
 async def test_a_model_is_chosen_for_the_session(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        await hands.submit(asking(text="FIRST"))
-        await hands.shows("FIRST")
-        await hands.idle()
-        await hands.press("ctrl+o")
-        await hands.opens("ModelDialog")
-        await hands.shows("openai/fake-model")
-        await hands.write("fake")
-        await hands.until(lambda: lines(hands) and all("fake" in line for line in lines(hands)), "filtered")
-        await hands.press("escape")
-        await hands.submit("/model openai/other-model")
-        await hands.shows("openai/other-model")
-        await hands.submit(asking(text="SECOND"))
-        await hands.shows("SECOND", "openai/other-model · ")
+    async with kedge(tmp_path) as ui:
+        await ui.submit(asking(text="FIRST"))
+        await ui.shows("FIRST")
+        await ui.idle()
+        await ui.press("ctrl+o")
+        await ui.opens("ModelDialog")
+        await ui.shows("openai/fake-model")
+        await ui.write("fake")
+        await ui.until(lambda: lines(ui) and all("fake" in line for line in lines(ui)), "filtered")
+        await ui.press("escape")
+        await ui.submit("/model openai/other-model")
+        await ui.shows("openai/other-model")
+        await ui.submit(asking(text="SECOND"))
+        await ui.shows("SECOND", "openai/other-model · ")
         body = {"model": "openai/their-model"}
         async with await AsyncClient.connect(str(tmp_path)) as other:
-            await other.call("PATCH", f"/sessions/{hands.app.chat.session_id}", body, type=dict)
-        await hands.shows("  ask  openai/their-model")
-        await hands.press("ctrl+n")
-        await hands.shows("keys and commands", "  ask  openai/fake-model")
+            await other.call("PATCH", f"/sessions/{ui.app.chat.session_id}", body, type=dict)
+        await ui.shows("  ask  openai/their-model")
+        await ui.press("ctrl+n")
+        await ui.shows("keys and commands", "  ask  openai/fake-model")
 
 
 async def test_a_title_is_edited_with_the_keys_that_else_delete_sessions(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        session = await hands.app.desk.create_session()
-        await hands.app.desk.rename(session.id, "titled")
-        await hands.press("ctrl+s")
-        await hands.opens("SessionDialog")
-        await hands.shows("titled")
-        await hands.press("ctrl+r", "home", "delete", "enter")
-        await hands.until(lambda: hands.app.workspace.sessions[session.id].title == "itled", "renamed")
-        assert hands.dialog("SessionDialog")
+    async with kedge(tmp_path) as ui:
+        session = await ui.app.api.create_session()
+        await ui.app.api.rename(session.id, "titled")
+        await ui.press("ctrl+s")
+        await ui.opens("SessionDialog")
+        await ui.shows("titled")
+        await ui.press("ctrl+r", "home", "delete", "enter")
+        await ui.until(lambda: ui.app.workspace.sessions[session.id].title == "itled", "renamed")
+        assert ui.dialog("SessionDialog")
 
 
 async def test_a_provider_without_a_key_asks_for_it(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        await hands.press("ctrl+o")
-        await hands.opens("ModelDialog")
-        await hands.write("anthropic")
-        await hands.until(lambda: len(lines(hands)) == 1, "filtered")
-        await hands.press("enter")
-        await hands.opens("KeyDialog")
-        await hands.shows("Key for Anthropic")
+    async with kedge(tmp_path) as ui:
+        await ui.press("ctrl+o")
+        await ui.opens("ModelDialog")
+        await ui.write("anthropic")
+        await ui.until(lambda: len(lines(ui)) == 1, "filtered")
+        await ui.press("enter")
+        await ui.opens("KeyDialog")
+        await ui.shows("Key for Anthropic")
 
 
-async def change(hands: Hands, home: Home, directory: Path) -> None:
+async def change(ui: UiDriver, home: Home, directory: Path) -> None:
     """A prompt that changes one file and makes another."""
     (directory / "old.txt").write_text("one\ntwo\n")
     steps = (
@@ -120,41 +120,41 @@ async def change(hands: Hands, home: Home, directory: Path) -> None:
         {"text": "CHANGED"},
         prompt="change two files",
     )
-    await hands.submit("change two files")
-    await hands.shows("CHANGED")
-    await hands.idle()
+    await ui.submit("change two files")
+    await ui.shows("CHANGED")
+    await ui.idle()
 
 
 async def test_changes_are_shown_undone_and_done_again(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path, (120, 40), mode="yolo") as hands:
-        await change(hands, served, tmp_path)
-        await hands.press("f4")
-        await hands.opens("ChangesDialog")
-        await hands.shows("new.txt", "old.txt")
-        await hands.press("down")
-        await hands.shows("TWO")
-        one_column = hands.text
-        await hands.press("v")
-        await hands.until(lambda: hands.text != one_column, "side by side")
-        await hands.press("escape")
-        await hands.submit("/undo")
-        await hands.opens("ConfirmDialog")
-        await hands.shows("Undo?", "change two files", "new.txt goes", "old.txt changes")
-        await hands.press("escape")
+    async with kedge(tmp_path, (120, 40), mode="yolo") as ui:
+        await change(ui, served, tmp_path)
+        await ui.press("f4")
+        await ui.opens("ChangesDialog")
+        await ui.shows("new.txt", "old.txt")
+        await ui.press("down")
+        await ui.shows("TWO")
+        one_column = ui.text
+        await ui.press("v")
+        await ui.until(lambda: ui.text != one_column, "side by side")
+        await ui.press("escape")
+        await ui.submit("/undo")
+        await ui.opens("ConfirmDialog")
+        await ui.shows("Undo?", "change two files", "new.txt goes", "old.txt changes")
+        await ui.press("escape")
         assert (tmp_path / "new.txt").exists()
-        await hands.submit("/undo")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.shows("Undone: 2 files changed")
-        await hands.hides("CHANGED")
+        await ui.submit("/undo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.shows("Undone: 2 files changed")
+        await ui.hides("CHANGED")
         assert not (tmp_path / "new.txt").exists()
         assert (tmp_path / "old.txt").read_text() == "one\ntwo\n"
-        assert hands.app.chat.editor.text == "change two files"
-        hands.app.chat.editor.clear()
-        await hands.submit("/redo")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.shows("CHANGED", "Redone")
+        assert ui.app.chat.editor.text == "change two files"
+        ui.app.chat.editor.clear()
+        await ui.submit("/redo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.shows("CHANGED", "Redone")
         assert (tmp_path / "old.txt").read_text() == "one\nTWO\n"
 
 
@@ -163,120 +163,120 @@ async def test_an_undo_marks_what_a_background_job_may_have_changed_and_undoes_i
 ) -> None:
     (tmp_path / "mine.txt").write_text("one\n")
     job = "while test ! -e over; do sleep 0.05; done"
-    async with kedge(tmp_path, (120, 40), mode="yolo") as hands:
+    async with kedge(tmp_path, (120, 40), mode="yolo") as ui:
         calls = [
             {"name": "bash", "input": {"command": "touch started"}},
             {"name": "bash", "input": {"command": job, "run_in_background": True}},
         ]
         served.models.on({"tool_calls": json.dumps(calls)}, {"text": "SERVING"}, prompt="serve it")
-        await hands.submit("serve it")
-        await hands.shows("SERVING")
-        await hands.idle()
+        await ui.submit("serve it")
+        await ui.shows("SERVING")
+        await ui.idle()
         (tmp_path / "mine.txt").write_text("by hand\n")
-        await hands.submit("/undo")
-        await hands.opens("ConfirmDialog")
-        await hands.shows("? mine.txt is left", "including the files marked ?")
-        await hands.press("up", "up", "enter")
-        await hands.shows("Undone: 1 file changed, 1 left as it is")
+        await ui.submit("/undo")
+        await ui.opens("ConfirmDialog")
+        await ui.shows("? mine.txt is left", "including the files marked ?")
+        await ui.press("up", "up", "enter")
+        await ui.shows("Undone: 1 file changed, 1 left as it is")
         assert (tmp_path / "mine.txt").read_text() == "by hand\n"
-        hands.app.chat.editor.clear()
-        await hands.submit("/redo")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.shows("SERVING", "Redone")
-        await hands.submit("/undo")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.shows("Undone: 2 files changed")
+        ui.app.chat.editor.clear()
+        await ui.submit("/redo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.shows("SERVING", "Redone")
+        await ui.submit("/undo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.shows("Undone: 2 files changed")
         assert (tmp_path / "mine.txt").read_text() == "one\n"
         (tmp_path / "over").touch()
 
 
 async def test_a_reopened_session_shows_the_files_it_changed(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path, (140, 40), mode="yolo") as hands:
-        await change(hands, served, tmp_path)
-        await hands.shows("new.txt +1 -0", "old.txt +1 -1")
-        session_id = hands.app.chat.session_id
-        await hands.press("ctrl+n")
-        await hands.hides("Changed files")
-    async with kedge(tmp_path, (140, 40), session_id=session_id) as hands:
-        await hands.shows("CHANGED", "Changed files", "new.txt +1 -0", "old.txt +1 -1")
-        await hands.submit("/undo")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.hides("Changed files")
+    async with kedge(tmp_path, (140, 40), mode="yolo") as ui:
+        await change(ui, served, tmp_path)
+        await ui.shows("new.txt +1 -0", "old.txt +1 -1")
+        session_id = ui.app.chat.session_id
+        await ui.press("ctrl+n")
+        await ui.hides("Changed files")
+    async with kedge(tmp_path, (140, 40), session_id=session_id) as ui:
+        await ui.shows("CHANGED", "Changed files", "new.txt +1 -0", "old.txt +1 -1")
+        await ui.submit("/undo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.hides("Changed files")
 
 
 async def test_an_undo_by_another_client_shows_at_once(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path, mode="yolo") as hands, await AsyncClient.connect(str(tmp_path)) as other:
-        await change(hands, served, tmp_path)
-        await other.call("POST", f"/sessions/{hands.app.chat.session_id}/undo", {}, type=dict)
-        await hands.hides("CHANGED")
+    async with kedge(tmp_path, mode="yolo") as ui, await AsyncClient.connect(str(tmp_path)) as other:
+        await change(ui, served, tmp_path)
+        await other.call("POST", f"/sessions/{ui.app.chat.session_id}/undo", {}, type=dict)
+        await ui.hides("CHANGED")
 
 
 async def test_an_undo_of_a_command_names_it_and_gives_it_back(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        await hands.submit("!echo TO-BE-UNDONE")
-        await hands.shows("! echo TO-BE-UNDONE")
-        await hands.idle()
-        await hands.submit("/undo")
-        await hands.opens("ConfirmDialog")
-        await hands.shows("“!echo TO-BE-UNDONE”", "No file changes.")
-        await hands.press("up", "enter")
-        await hands.until(lambda: hands.app.chat.editor.text == "!echo TO-BE-UNDONE", "to be sent again")
+    async with kedge(tmp_path) as ui:
+        await ui.submit("!echo TO-BE-UNDONE")
+        await ui.shows("! echo TO-BE-UNDONE")
+        await ui.idle()
+        await ui.submit("/undo")
+        await ui.opens("ConfirmDialog")
+        await ui.shows("“!echo TO-BE-UNDONE”", "No file changes.")
+        await ui.press("up", "enter")
+        await ui.until(lambda: ui.app.chat.editor.text == "!echo TO-BE-UNDONE", "to be sent again")
 
 
 async def test_a_fork_goes_on_in_a_copy(served: Home, tmp_path: Path) -> None:
-    async with kedge(tmp_path) as hands:
-        await hands.submit(asking(text="BEFORE"))
-        await hands.shows("BEFORE")
-        await hands.idle()
-        before = hands.app.chat.session_id
-        await hands.submit("/fork")
-        await hands.until(lambda: hands.app.chat.session_id != before, "another session")
-        await hands.shows("BEFORE", "You are in the copy now")
+    async with kedge(tmp_path) as ui:
+        await ui.submit(asking(text="BEFORE"))
+        await ui.shows("BEFORE")
+        await ui.idle()
+        before = ui.app.chat.session_id
+        await ui.submit("/fork")
+        await ui.until(lambda: ui.app.chat.session_id != before, "another session")
+        await ui.shows("BEFORE", "You are in the copy now")
 
 
 async def test_jobs_are_listed_and_ended(served: Home, tmp_path: Path) -> None:
     job = json.dumps([{"name": "bash", "input": {"command": "exec sleep 300", "run_in_background": True}}])
     served.models.on({"tool_calls": job}, {"text": "STARTED"}, prompt="start a job")
-    async with kedge(tmp_path, mode="yolo") as hands:
-        await hands.submit("start a job")
-        await hands.shows("STARTED")
-        await hands.submit("/jobs")
-        await hands.opens("JobsDialog")
-        await hands.shows("running", "exec sleep 300")
-        await hands.press("k")
-        await hands.shows("ended")
-        await hands.press("escape")
-        await hands.closes()
+    async with kedge(tmp_path, mode="yolo") as ui:
+        await ui.submit("start a job")
+        await ui.shows("STARTED")
+        await ui.submit("/jobs")
+        await ui.opens("JobsDialog")
+        await ui.shows("running", "exec sleep 300")
+        await ui.press("k")
+        await ui.shows("ended")
+        await ui.press("escape")
+        await ui.closes()
 
 
 async def test_a_run_that_failed_leaves_nothing_when_it_is_undone(served: Home, tmp_path: Path) -> None:
     served.models.on({"status": 400, "error": "bad_request"}, prompt="fail me")
-    async with kedge(tmp_path) as hands:
-        await hands.submit(asking(text="BEFORE"))
-        await hands.shows("BEFORE")
-        await hands.idle()
-        await hands.submit("fail me")
-        await hands.shows("✗", "planned failure")
-        await hands.idle()
-        await hands.submit("/undo")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.closes()
-        await hands.until(lambda: "Undone" in str(hands.told), "undone")
-        await hands.hides("planned failure")
-        await hands.shows("BEFORE")
-        hands.app.chat.editor.clear()
-        session_id = hands.app.chat.session_id
-    async with kedge(tmp_path, session_id=session_id) as hands:
-        await hands.shows("BEFORE")
-        assert "planned failure" not in hands.text
-        await hands.submit("/redo")
-        await hands.opens("ConfirmDialog")
-        await hands.press("up", "enter")
-        await hands.shows("BEFORE", "▌ fail me", "planned failure")
+    async with kedge(tmp_path) as ui:
+        await ui.submit(asking(text="BEFORE"))
+        await ui.shows("BEFORE")
+        await ui.idle()
+        await ui.submit("fail me")
+        await ui.shows("✗", "planned failure")
+        await ui.idle()
+        await ui.submit("/undo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.closes()
+        await ui.until(lambda: "Undone" in str(ui.told), "undone")
+        await ui.hides("planned failure")
+        await ui.shows("BEFORE")
+        ui.app.chat.editor.clear()
+        session_id = ui.app.chat.session_id
+    async with kedge(tmp_path, session_id=session_id) as ui:
+        await ui.shows("BEFORE")
+        assert "planned failure" not in ui.text
+        await ui.submit("/redo")
+        await ui.opens("ConfirmDialog")
+        await ui.press("up", "enter")
+        await ui.shows("BEFORE", "▌ fail me", "planned failure")
 
 
 async def test_another_session_that_asks_is_named_with_what_it_asks_before_the_first_prompt_too(
@@ -285,9 +285,9 @@ async def test_another_session_that_asks_is_named_with_what_it_asks_before_the_f
     prompt = "make it elsewhere"
     call = {"name": "bash", "input": {"command": "touch made", "description": "Make it"}}
     served.models.on({"tool_calls": json.dumps([call])}, {"text": "THE-END"}, prompt=prompt)
-    async with kedge(tmp_path) as hands, await AsyncClient.connect(str(tmp_path)) as other:
+    async with kedge(tmp_path) as ui, await AsyncClient.connect(str(tmp_path)) as other:
         elsewhere = await other.create_session("Elsewhere [/here]")
         await other.submit(prompt, session_id=elsewhere.id, permissions="ask")
-        await hands.until(lambda: "Elsewhere [/here]: asks\nrun touch made" in hands.told, "who asks, and what")
-        await hands.shows("Elsewhere [/here]: asks", "run touch made")
+        await ui.until(lambda: "Elsewhere [/here]: asks\nrun touch made" in ui.told, "who asks, and what")
+        await ui.shows("Elsewhere [/here]: asks", "run touch made")
         await other.cancel(session_id=elsewhere.id)

@@ -11,11 +11,11 @@ import pytest
 
 from kedge.client import AsyncClient
 from kedge.protocol.runs import Receipt
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.state.block_builder import build_blocks
 from kedge.tui.state.blocks import TextBlock
 from kedge.tui.state.workspace import WorkspaceState
-from kedge.tui.sync import Link
+from kedge.tui.sync import Sync
 from tests.e2e.home import Home, answer_of, asking
 
 LIMIT_S = 45.0
@@ -27,8 +27,8 @@ class Watch:
     def __init__(self, home: Home, directory: Path) -> None:
         self.workspace = WorkspaceState()
         self._changed = asyncio.Event()
-        self.link = Link(self.workspace, lambda: self._connect(home, directory), self._changed.set)
-        self.desk = Desk(self.link.ready)
+        self.sync = Sync(self.workspace, lambda: self._connect(home, directory), self._changed.set)
+        self.api = Api(self.sync.ready)
         self.session_id = ""
 
     async def _connect(self, home: Home, directory: Path) -> AsyncClient:
@@ -41,12 +41,12 @@ class Watch:
                 await self._changed.wait()
 
     async def open(self) -> str:
-        self.session_id = (await self.desk.create_session()).id
-        await self.link.open_session(self.session_id)
+        self.session_id = (await self.api.create_session()).id
+        await self.sync.open_session(self.session_id)
         return self.session_id
 
     async def submit(self, prompt: str, run_id: str) -> Receipt:
-        return await self.desk.submit(self.session_id, prompt, run_id=run_id)
+        return await self.api.submit(self.session_id, prompt, run_id=run_id)
 
     @property
     def text(self) -> str:
@@ -60,7 +60,7 @@ class Watch:
 @contextlib.asynccontextmanager
 async def watching(home: Home, directory: Path) -> AsyncGenerator[Watch]:
     watch = Watch(home, directory)
-    task = asyncio.create_task(watch.link.run())
+    task = asyncio.create_task(watch.sync.run())
     try:
         yield watch
     finally:
@@ -87,7 +87,7 @@ class TestLink:
             await watch.submit(asking(**plan), "r")
             await watch.until(lambda: "w20 " in watch.text)
             await asyncio.to_thread(server.kill)
-            await watch.until(lambda: watch.link.state == "lost")
+            await watch.until(lambda: watch.sync.state == "lost")
             home.models.release("half")
             server = await asyncio.to_thread(home.serve)
             await watch.until(lambda: "r" in watch.workspace.open_session(watch.session_id).ends)
@@ -107,7 +107,7 @@ class TestLink:
             await first.until(lambda: "w15 " in first.text)
             async with watching(home, tmp_path) as second:
                 second.session_id = first.session_id
-                await second.link.open_session(first.session_id)
+                await second.sync.open_session(first.session_id)
                 await second.until(lambda: "w15 " in second.text)
                 home.models.release("later")
                 for watch in (first, second):
@@ -123,7 +123,7 @@ class TestLink:
             for file in home.data_dir.glob("*.db*"):
                 file.unlink()
             server = await asyncio.to_thread(home.serve)
-            await watch.until(lambda: watch.link.state == "refused")
+            await watch.until(lambda: watch.sync.state == "refused")
             session_id = await watch.open()  # waits for the way in
             await watch.until(lambda: session_id in watch.workspace.sessions)
             await watch.submit(asking(text="AGAIN"), "r")
@@ -135,13 +135,13 @@ class TestLink:
         async with watching(home, tmp_path) as one, watching(home, tmp_path) as other:
             session_id = await one.open()
             await other.until(lambda: session_id in other.workspace.sessions)
-            await one.desk.rename(session_id, "renamed")
+            await one.api.rename(session_id, "renamed")
             await other.until(lambda: other.workspace.sessions[session_id].title == "renamed")
             await one.submit(asking(gate="wait"), "r")
             await other.until(lambda: "r" in other.workspace.runs)
-            await other.desk.cancel(session_id)
+            await other.api.cancel(session_id)
             await one.until(lambda: "r" in one.workspace.open_session(session_id).ends)
             assert one.workspace.open_session(session_id).ends["r"].cancelled
-            await other.desk.delete(session_id)
+            await other.api.delete(session_id)
             await one.until(lambda: session_id not in one.workspace.sessions)
         assert await asyncio.to_thread(server.stop) == 0

@@ -23,7 +23,7 @@ T = TypeVar("T")
 SUBMIT_S = 15.0  # then the text goes back into the editor: somebody who waits wants to know
 
 
-class Desk:
+class Api:
     """`ready` gives the client as soon as there is a server."""
 
     def __init__(self, ready: Callable[[], Awaitable[AsyncClient]]) -> None:
@@ -120,7 +120,7 @@ class Desk:
 
         return await self.call("POST", "/questions/answer", {"id": request_id, "answers": answers}, type=AnswerReceipt)
 
-    async def refuse_to_answer(self, request_id: str) -> AnswerReceipt:
+    async def skip_questions(self, request_id: str) -> AnswerReceipt:
         from kedge.protocol.requests import AnswerReceipt
 
         return await self.call("POST", "/questions/cancel", {"id": request_id}, type=AnswerReceipt)

@@ -19,14 +19,14 @@ from textual.screen import ModalScreen
 from kedge.client.errors import ClientError, SpawnRefused
 from kedge.protocol.text_safety import visible
 from kedge.tui import terminal
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Guarded
 from kedge.tui.editor.clipboard import cleaned
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
 from kedge.tui.state.workspace import WorkspaceState
-from kedge.tui.sync import Link
+from kedge.tui.sync import Sync
 from kedge.tui.terminal import TerminalDriver
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class KedgeApp(App[int]):
         self.launch = launch
         self.settings = Settings()
         self.workspace = WorkspaceState(partial(react, self))
-        self.link = Link(self.workspace, self._connect, self._changed)
-        self.desk = Desk(self.link.ready)
-        self.chat = ChatScreen(self.workspace, self.link, self.desk, mode=launch.mode)
+        self.sync = Sync(self.workspace, self._connect, self._changed)
+        self.api = Api(self.sync.ready)
+        self.chat = ChatScreen(self.workspace, self.sync, self.api, mode=launch.mode)
         self.problem: SpawnRefused | None = None  # why there is no server to look at
         self._told = told
         self.announcer = Announcer(self)
@@ -73,7 +73,7 @@ class KedgeApp(App[int]):
     async def _stay_linked(self) -> None:
         self._linking = asyncio.current_task()
         try:
-            await self.link.run()
+            await self.sync.run()
         except SpawnRefused as error:
             self.problem = error
             self.exit()
@@ -112,7 +112,7 @@ class KedgeApp(App[int]):
             await self._read_settings()
             session_id = self.launch.session_id
             if session_id is None and self.launch.is_continued:
-                latest = await self.desk.latest_session()
+                latest = await self.api.latest_session()
                 session_id = latest.id if latest else None
             if session_id is not None:
                 self.chat.open_session(session_id)
@@ -124,8 +124,8 @@ class KedgeApp(App[int]):
             self.notify(str(error), severity="error")
 
     async def _read_settings(self) -> None:
-        self.settings = Settings.read(await self.desk.config())
-        self.chat.commands.add(await self.desk.user_commands())
+        self.settings = Settings.read(await self.api.config())
+        self.chat.commands.add(await self.api.user_commands())
         self.set_keymap(dict(self.settings.keys))
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode
@@ -145,7 +145,7 @@ class KedgeApp(App[int]):
         """Find out which model the next prompt goes to; whether there is one."""
         from kedge.tui.pickers import current
 
-        offered = await self.desk.offered()
+        offered = await self.api.offered()
         session = self.workspace.sessions.get(self.chat.session_id or "")
         found = current(offered, self.launch.model, session.model if session else None)
         self.chat.model = found.name if found.is_ready else ""
@@ -308,7 +308,7 @@ def leave(app: KedgeApp) -> None:
 
 async def _cancel_and_leave(app: KedgeApp, session_id: str) -> None:
     try:
-        await app.desk.cancel(session_id)
+        await app.api.cancel(session_id)
     except ClientError as error:
         app.notify(f"Not cancelled: {error}", severity="error")
         return

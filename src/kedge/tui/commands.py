@@ -138,7 +138,7 @@ class Commands:
                 self._screen.open_session(session_id)
 
         self._screen.app.push_screen(
-            SessionDialog(self._screen.desk, self._screen.workspace, self._screen.session_id), chosen
+            SessionDialog(self._screen.api, self._screen.workspace, self._screen.session_id), chosen
         )
 
     def _rename(self, title: str) -> None:
@@ -146,7 +146,7 @@ class Commands:
             if not title:
                 self._screen.hint("Say how: /rename TITLE")
                 return
-            self._do(self._screen.desk.rename(session_id, title))
+            self._do(self._screen.api.rename(session_id, title))
 
     def _model(self, name: str) -> None:
         self._screen.kedge.pick_model(name)
@@ -166,7 +166,7 @@ class Commands:
         from kedge.client.submission import new_run_id
 
         if session_id := self._of_session():
-            self._do(self._screen.desk.summarize(session_id, run_id=new_run_id()))
+            self._do(self._screen.api.summarize(session_id, run_id=new_run_id()))
 
     def _context(self, _: str) -> None:
         session, window = self._screen.session, self._screen.window
@@ -191,7 +191,7 @@ class Commands:
         from kedge.tui.dialogs.changes import ChangesDialog
 
         if session_id := self._of_session():
-            self._screen.app.push_screen(ChangesDialog(self._screen.desk, session_id))
+            self._screen.app.push_screen(ChangesDialog(self._screen.api, session_id))
 
     def _undo(self, _: str) -> None:
         from kedge.tui.undo import undo
@@ -219,7 +219,7 @@ class Commands:
     def _jobs(self, _: str) -> None:
         from kedge.tui.dialogs.background import JobsDialog
 
-        self._screen.app.push_screen(JobsDialog(self._screen.desk))
+        self._screen.app.push_screen(JobsDialog(self._screen.api))
 
     def _copy(self, _: str) -> None:
         session = self._screen.session
@@ -239,7 +239,7 @@ class Commands:
 
         screen = self._screen
         title, directory = screen.workspace.title_of(session_id), screen.kedge.launch.directory
-        messages = await screen.desk.messages(session_id)
+        messages = await screen.api.messages(session_id)
         try:
             path = await asyncio.to_thread(export, messages, title, name, directory)
         except (OSError, RuntimeError) as error:

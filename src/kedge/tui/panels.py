@@ -13,11 +13,11 @@ from textual.widgets import Static
 from kedge.protocol.runs import Mode
 from kedge.tui import formats
 from kedge.tui.state.session import SessionState
-from kedge.tui.sync import Link
+from kedge.tui.sync import Sync
 from kedge.version import VERSION
 
 
-class Quiet(Static):
+class QuietText(Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self._shown = Content("")
@@ -43,20 +43,20 @@ TICK_S = 0.1
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class Banner(Quiet):
+class Banner(QuietText):
     """Shown while the server is not there."""
 
-    def draw(self, link: Link) -> None:
-        is_up = link.state == "live"
-        self.display = not is_up and not (link.state == "connecting" and not link.error)
+    def draw(self, sync: Sync) -> None:
+        is_up = sync.state == "live"
+        self.display = not is_up and not (sync.state == "connecting" and not sync.error)
         if is_up:
             return
-        what = "The server cannot be reached" if link.state == "lost" else "The server does not let us in"
-        why = f" ({formats.one_line(link.error, 200)})" if link.error else ""
+        what = "The server cannot be reached" if sync.state == "lost" else "The server does not let us in"
+        why = f" ({formats.one_line(sync.error, 200)})" if sync.error else ""
         self.show(Content(f"{what}: trying again. Nothing is lost.{why}"))
 
 
-class Doing(NamedTuple):
+class ActivityInfo(NamedTuple):
     """What is said above the editor, apart from what runs."""
 
     asked: int = 0  # requests that wait for the person
@@ -65,20 +65,20 @@ class Doing(NamedTuple):
     is_agent: bool = False  # a sub-agent's session is looked at
 
 
-class Activity(Quiet):
+class Activity(QuietText):
     """What the session is doing; ticks only while it does."""
 
     def __init__(self) -> None:
         super().__init__()
         self._since: float | None = None
         self._session: SessionState | None = None
-        self._doing = Doing()
+        self._doing = ActivityInfo()
         self._tick = 0
 
     def on_mount(self) -> None:
         self._timer = self.set_interval(TICK_S, self._draw, pause=True)
 
-    def draw(self, session: SessionState | None, doing: Doing) -> None:
+    def draw(self, session: SessionState | None, doing: ActivityInfo) -> None:
         is_busy = session is not None and session.is_busy
         if is_busy and (self._since is None or session is not self._session):
             self._since = time.monotonic()
@@ -110,7 +110,7 @@ class Activity(Quiet):
             self.show(Content.styled(f"{mark} {what} · {took} · {way}", "$foreground-muted"))
 
 
-class Queue(Quiet):
+class Queue(QuietText):
     """Prompts that wait, one line each."""
 
     SHOWN = 3
@@ -130,8 +130,8 @@ class StatusLine(Horizontal):
     """Mode, model and directory; context, tokens and cost."""
 
     def compose(self) -> ComposeResult:
-        yield Quiet(id="status-left")
-        yield Quiet(id="status-right")
+        yield QuietText(id="status-left")
+        yield QuietText(id="status-right")
 
     def draw(
         self, mode: Mode, model: str, session: SessionState | None, window: int | None, place: str, key: str
@@ -143,9 +143,9 @@ class StatusLine(Horizontal):
             ("  ", ""),
             (place, "$foreground-muted"),
         )
-        self.query_one("#status-left", Quiet).show(left)
+        self.query_one("#status-left", QuietText).show(left)
         numbers = [*_numbers(session, window), f"{key} help"]
-        self.query_one("#status-right", Quiet).show(Content.styled(" · ".join(numbers), "$foreground-muted"))
+        self.query_one("#status-right", QuietText).show(Content.styled(" · ".join(numbers), "$foreground-muted"))
 
 
 def _numbers(session: SessionState | None, window: int | None) -> list[str]:
@@ -170,7 +170,7 @@ _MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 class Sidebar(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
-        yield Quiet(id="sidebar-text")
+        yield QuietText(id="sidebar-text")
 
     def draw(self, title: str, model: str, session: SessionState | None, window: int | None, place: str) -> None:
         width = max(self.size.width - 4, 20)
@@ -188,7 +188,7 @@ class Sidebar(VerticalScroll, can_focus=False):
                 "Changed files",
                 [f"{formats.one_line(path, width - 10)} +{file.added} -{file.removed}" for path, file in changed],
             )
-        self.query_one("#sidebar-text", Quiet).show(Content("\n").join(parts))
+        self.query_one("#sidebar-text", QuietText).show(Content("\n").join(parts))
 
 
 def _section(name: str, lines: list[str]) -> list[Content]:
@@ -212,7 +212,7 @@ def _usage(session: SessionState, window: int | None) -> list[str]:
 # What an empty session shows: where one is, what answers, and how to begin.
 
 
-class Welcome(Quiet):
+class Welcome(QuietText):
     """In the place of the chat until there is one."""
 
     def draw(self, place: str, model: str, help_key: str, palette_key: str) -> None:

@@ -37,7 +37,7 @@ async def pick_model(app: KedgeApp, name: str) -> None:
     from kedge.tui.dialogs.models import ModelDialog
 
     if not name:
-        offered = await app.desk.offered()
+        offered = await app.api.offered()
         chosen = await app.ask(ModelDialog(offered, app.chat.model))
         if chosen is None:
             return
@@ -48,9 +48,9 @@ async def pick_model(app: KedgeApp, name: str) -> None:
     app.launch = app.launch._replace(model=None)
     try:
         if app.chat.session_id is not None:
-            await app.desk.choose_model(app.chat.session_id, name)
+            await app.api.choose_model(app.chat.session_id, name)
         else:
-            await app.desk.configure_model(name)
+            await app.api.configure_model(name)
     except ClientError as error:
         app.chat.hint(str(error))
 
@@ -61,7 +61,7 @@ async def log_in(app: KedgeApp, provider: str) -> bool:
     from kedge.tui.dialogs.models import KeyDialog
 
     try:
-        known = (await app.desk.credentials()).providers
+        known = (await app.api.credentials()).providers
     except ClientError as error:
         app.chat.hint(str(error))
         return False
@@ -73,7 +73,7 @@ async def log_in(app: KedgeApp, provider: str) -> bool:
         if provider:
             app.chat.hint(f"There is no provider {provider!r} that takes a key")
         return False
-    return bool(await app.ask(KeyDialog(app.desk, found)))
+    return bool(await app.ask(KeyDialog(app.api, found)))
 
 
 # How it looks: a theme by its name or from the list, kept in the user's own configuration.
@@ -89,7 +89,7 @@ async def pick_theme(app: KedgeApp, name: str) -> None:
         return
     app.theme = name
     try:
-        await app.desk.set_config("tui.theme", name)
+        await app.api.set_config("tui.theme", name)
     except ClientError as error:
         app.chat.hint(f"It looks so until you leave; not stored: {error}")
 

@@ -28,7 +28,7 @@ def react(app: KedgeApp, what: StateChange) -> None:
     shown = app.chat.session_id
     match what:
         case RequestResolved():
-            app.chat.asking.resolved(what)
+            app.chat.requests.resolved(what)
         case RunEnded():
             _ended(app, what)
         case SessionDeleted(session_id):
@@ -36,8 +36,8 @@ def react(app: KedgeApp, what: StateChange) -> None:
                 app.chat.action_new_session()
                 app.chat.hint("The session was deleted")
         case SessionRewound(session_id):
-            app.read(partial(app.link.read_session, session_id))
-            app.read(partial(app.link.read_surroundings, session_id))
+            app.read(partial(app.sync.read_session, session_id))
+            app.read(partial(app.sync.read_surroundings, session_id))
         case ConfigChanged():
             app.reread()
         case ModelChanged(session_id):
@@ -56,7 +56,7 @@ def react(app: KedgeApp, what: StateChange) -> None:
 def _ended(app: KedgeApp, what: RunEnded) -> None:
     run, end = what
     if app.chat.session_id == end.session_id:
-        app.read(partial(app.link.read_totals, end.session_id))
+        app.read(partial(app.sync.read_totals, end.session_id))
     is_own = run is None or run.parent_run_id is None  # and not a sub-agent's
     if is_own and not end.cancelled:
         app.announcer.tell("failed" if end.error else "finished", end.error or end.text, end.session_id)

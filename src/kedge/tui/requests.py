@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kedge.tui.screen import ChatScreen
 
 
-class Asking:
+class RequestDialogs:
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
         self._dialog: ModalScreen[Any] | None = None
@@ -85,14 +85,14 @@ class Asking:
         self._screen.changed()
 
     async def _answer(self, request: Request, answer: PermissionAction | list[Any]) -> None:
-        desk = self._screen.desk
+        api = self._screen.api
         try:
             if isinstance(answer, str):
-                receipt = await desk.grant(request.id, answer)
+                receipt = await api.grant(request.id, answer)
             elif answer:
-                receipt = await desk.answer(request.id, answer)
+                receipt = await api.answer(request.id, answer)
             else:
-                receipt = await desk.refuse_to_answer(request.id)
+                receipt = await api.skip_questions(request.id)
         except ClientError as error:
             self._answered.discard(request.id)
             self._screen.notify(f"Not answered: {error}", severity="error")

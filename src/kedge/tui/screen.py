@@ -16,21 +16,21 @@ from textual.screen import Screen
 from kedge.client.errors import ClientError
 from kedge.protocol.runs import MODES, Mode
 from kedge.protocol.text_safety import visible_line
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import Memory, state_directory
 from kedge.tui.keys import KEYS, bindings, shown
-from kedge.tui.panels import Activity, Banner, Doing, Queue, Sidebar, StatusLine, Welcome
-from kedge.tui.requests import Asking
+from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome
+from kedge.tui.requests import RequestDialogs
 from kedge.tui.state.block_builder import build_blocks
 from kedge.tui.state.blocks import CallBlock, ReasoningBlock
 from kedge.tui.state.session import SessionState
 from kedge.tui.state.workspace import WorkspaceState
-from kedge.tui.submission import Sending
-from kedge.tui.sync import Link
+from kedge.tui.submission import PromptSender
+from kedge.tui.sync import Sync
 
 if TYPE_CHECKING:
     from kedge.tui.app import KedgeApp
@@ -44,19 +44,19 @@ class ChatScreen(Screen[None]):
     BINDINGS = bindings()
     AUTO_FOCUS = "PromptEditor"
 
-    def __init__(self, workspace: WorkspaceState, link: Link, desk: Desk, *, mode: Mode | None = None) -> None:
+    def __init__(self, workspace: WorkspaceState, sync: Sync, api: Api, *, mode: Mode | None = None) -> None:
         super().__init__()
         self.workspace = workspace
-        self.link = link
-        self.desk = desk
+        self.sync = sync
+        self.api = api
         self.mode: Mode = mode or "ask"
         self.is_mode_chosen = mode is not None  # else it is what is configured
         self.session_id: str | None = None
         self.model = ""  # that the next prompt goes to
         self.window: int | None = None  # of its context, in tokens
         self.commands = Commands(self)
-        self.asking = Asking(self)
-        self.sending = Sending(self)
+        self.requests = RequestDialogs(self)
+        self.sender = PromptSender(self)
         self._escaped_at = float("-inf")
         self._hint = ""
         self._is_frame_due = False
@@ -95,7 +95,7 @@ class ChatScreen(Screen[None]):
         directory = Path(launch.directory).absolute()
         memory = Memory(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
         names = self.commands.names()
-        return PromptEditor(self.desk.files, names, memory=memory, directory=directory if is_here else None)
+        return PromptEditor(self.api.files, names, memory=memory, directory=directory if is_here else None)
 
     def on_mount(self) -> None:
         self.on_resize()
@@ -123,22 +123,22 @@ class ChatScreen(Screen[None]):
         self._drawn_at = time.monotonic()
         session = self.session
         requests = self.workspace.requests_of(self.session_id) if self.session_id else []
-        self.query_one(Banner).draw(self.link)
+        self.query_one(Banner).draw(self.sync)
         blocks = build_blocks(session) if session else []
         self.transcript.show(blocks)
         self._welcome(is_wanted=not blocks)
         self.query_one(Queue).draw(session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
-        doing = Doing(len(requests), self.key("answer"), self._hint, is_agent)
+        doing = ActivityInfo(len(requests), self.key("answer"), self._hint, is_agent)
         self.query_one(Activity).draw(session, doing)
         place = visible_line(Path(self.kedge.launch.directory).name) or "/"
         model = visible_line(self.model)
         self.query_one(StatusLine).draw(self.mode, model, session, self.window, place, self.key("help"))
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(self.workspace.title_of(self.session_id), model, session, self.window, place)
-        self.asking.sync(requests)
+        self.requests.sync(requests)
         self.kedge.announcer.show_state(session)
-        self.sending.settle()
+        self.sender.settle()
 
     def _welcome(self, *, is_wanted: bool) -> None:
         welcome = self.query_one(Welcome)
@@ -163,20 +163,20 @@ class ChatScreen(Screen[None]):
     @work(exclusive=True, group="open")
     async def open_session(self, session_id: str) -> None:
         try:
-            await self.link.open_session(session_id)
+            await self.sync.open_session(session_id)
         except ClientError as error:
             self.notify(str(error), severity="error")
             return
         self.session_id = session_id
-        self.asking.forget()
+        self.requests.forget()
         self.draw()
         self.transcript.scroll_end(animate=False)
         self.kedge.see_model()
-        self.kedge.read(partial(self.link.read_surroundings, session_id))
+        self.kedge.read(partial(self.sync.read_surroundings, session_id))
 
     def action_new_session(self) -> None:
         self.session_id = None
-        self.asking.forget()
+        self.requests.forget()
         self.draw()
         self.kedge.see_model()
         self.editor.focus()
@@ -193,7 +193,7 @@ class ChatScreen(Screen[None]):
         self.send(draft)
 
     def send(self, draft: Draft) -> None:
-        self.run_worker(self.sending.send(draft), group="send")
+        self.run_worker(self.sender.send(draft), group="send")
 
     # keys
 
@@ -223,7 +223,7 @@ class ChatScreen(Screen[None]):
     @work(group="cancel")
     async def _cancel(self, session_id: str) -> None:
         try:
-            await self.desk.cancel(session_id)
+            await self.api.cancel(session_id)
         except ClientError as error:
             self.notify(f"Not cancelled: {error}", severity="error")
         self.hint("")
@@ -236,7 +236,7 @@ class ChatScreen(Screen[None]):
         self.changed()
 
     def action_answer(self) -> None:
-        self.asking.reopen()
+        self.requests.reopen()
         self.changed()
 
     def action_leave(self) -> None:

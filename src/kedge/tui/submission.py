@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kedge.tui.screen import ChatScreen
 
 
-class Sending:
+class PromptSender:
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
         self._turn = asyncio.Lock()  # of the prompt that is handed in
@@ -31,7 +31,7 @@ class Sending:
         run_id = again or new_run_id()
         self._unsent[run_id] = draft
         is_typed = draft in screen.editor.sending  # else it is the text of a command
-        screen.link.retry()
+        screen.sync.retry()
         try:
             async with self._turn:
                 await self._hand_in(draft, run_id)
@@ -61,17 +61,17 @@ class Sending:
             self._arrived(run_id)
 
     async def _hand_in(self, draft: Draft, run_id: str) -> None:
-        screen, desk = self._screen, self._screen.desk
+        screen, api = self._screen, self._screen.api
         if screen.session_id is None:
             # A command says little of what a session is about: the first prompt will.
             title = provisional_title(draft.text) if draft.kind == "prompt" else ""
-            session_id = (await desk.create_session(title)).id
-            await screen.link.open_session(session_id)
+            session_id = (await api.create_session(title)).id
+            await screen.sync.open_session(session_id)
             screen.session_id = session_id
         if draft.kind == "shell":
-            await desk.shell(screen.session_id, draft.text, run_id=run_id)
+            await api.shell(screen.session_id, draft.text, run_id=run_id)
             return
-        await desk.submit(
+        await api.submit(
             screen.session_id,
             draft.text,
             run_id=run_id,

@@ -25,7 +25,7 @@ LinkState = Literal["connecting", "live", "lost", "refused"]
 FOREVER_S = 10 * 365 * 86_400.0  # an interface that is open goes on trying: its user can see that it does
 
 
-class Link:
+class Sync:
     """`state` is what the banner says; `on_change` is called whenever there may be something new to show."""
 
     def __init__(

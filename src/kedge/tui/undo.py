@@ -39,12 +39,12 @@ def fork(screen: ChatScreen, session_id: str) -> None:
 async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
     target = f"/sessions/{escape(session_id)}/{what}"
     try:
-        plan = await screen.desk.call("POST", target, {"dry_run": True}, type=Rewound)
+        plan = await screen.api.call("POST", target, {"dry_run": True}, type=Rewound)
         choice = await screen.kedge.ask(_asked(what, plan))
         if choice not in _BODIES:
             return
         body = _BODIES[choice]
-        done = await screen.desk.call_once("POST", target, body, type=Rewound)
+        done = await screen.api.call_once("POST", target, body, type=Rewound)
     except ClientError as error:
         screen.hint(str(error))
         return
@@ -56,7 +56,7 @@ async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
 
 async def _fork(screen: ChatScreen, session_id: str) -> None:
     try:
-        done = await screen.desk.call_once("POST", f"/sessions/{escape(session_id)}/fork", {}, type=Rewound)
+        done = await screen.api.call_once("POST", f"/sessions/{escape(session_id)}/fork", {}, type=Rewound)
     except ClientError as error:
         screen.hint(str(error))
         return

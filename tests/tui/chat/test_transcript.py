@@ -1,4 +1,4 @@
-"""The transcript under a reader's hands: it follows, stays, folds, selects and copies."""
+"""The transcript under a reader's ui: it follows, stays, folds, selects and copies."""
 
 from __future__ import annotations
 

@@ -44,85 +44,85 @@ def test_what_is_left_has_no_control_characters_and_stays_as_it_is(pasted: str) 
 
 
 async def test_a_short_paste_is_text() -> None:
-    async with typing() as hands:
-        await hands.type("<>")
-        await hands.press("left")
-        await hands.paste("a\r\nb")
-        assert hands.text == "<a\nb>"
-        assert hands.app.submitted == []
+    async with typing() as ui:
+        await ui.type("<>")
+        await ui.press("left")
+        await ui.paste("a\r\nb")
+        assert ui.text == "<a\nb>"
+        assert ui.app.submitted == []
 
 
 async def test_a_long_paste_is_a_word_and_is_sent_whole() -> None:
-    async with typing() as hands:
-        await hands.type("look at ")
-        await hands.paste(LONG)
-        await hands.type(" please")
-        assert hands.text == f"look at {LABEL} please"
-        await hands.press("enter")
-        assert hands.app.submitted == [Draft(f"look at {LONG} please")]
-        hands.editor.refused(hands.app.submitted[0])
-        await hands.pilot.pause()
-        assert hands.text == f"look at {LABEL} please"
-        await hands.press("enter")
-        assert hands.app.submitted[1] == hands.app.submitted[0]
+    async with typing() as ui:
+        await ui.type("look at ")
+        await ui.paste(LONG)
+        await ui.type(" please")
+        assert ui.text == f"look at {LABEL} please"
+        await ui.press("enter")
+        assert ui.app.submitted == [Draft(f"look at {LONG} please")]
+        ui.editor.refused(ui.app.submitted[0])
+        await ui.pilot.pause()
+        assert ui.text == f"look at {LABEL} please"
+        await ui.press("enter")
+        assert ui.app.submitted[1] == ui.app.submitted[0]
 
 
 async def test_the_word_of_a_paste_is_one_character_to_every_key() -> None:
-    async with typing() as hands:
-        await hands.type("a")
-        await hands.paste(LONG)
-        await hands.type("b")
-        await hands.press("left", "left")
-        assert hands.editor.cursor_location == (0, 1)
-        await hands.press("right")
-        assert hands.editor.cursor_location == (0, 1 + len(LABEL))
-        await hands.press("shift+left")
-        assert hands.editor.selected_text == LABEL
-        await hands.press("right", "backspace")
-        assert hands.text == "ab"
-        await hands.press("ctrl+underscore")
-        assert hands.text == f"a{LABEL}b"
-        await hands.press("home", "right", "delete")
-        assert hands.text == "ab"
-        await hands.press("ctrl+underscore")
-        hands.editor.insert("x", (0, 5))  # also for whoever edits without a key
-        assert hands.text == f"a{LABEL}xb"
-        hands.editor.delete((0, 0), (0, 4))
-        assert hands.text == "xb"
+    async with typing() as ui:
+        await ui.type("a")
+        await ui.paste(LONG)
+        await ui.type("b")
+        await ui.press("left", "left")
+        assert ui.editor.cursor_location == (0, 1)
+        await ui.press("right")
+        assert ui.editor.cursor_location == (0, 1 + len(LABEL))
+        await ui.press("shift+left")
+        assert ui.editor.selected_text == LABEL
+        await ui.press("right", "backspace")
+        assert ui.text == "ab"
+        await ui.press("ctrl+underscore")
+        assert ui.text == f"a{LABEL}b"
+        await ui.press("home", "right", "delete")
+        assert ui.text == "ab"
+        await ui.press("ctrl+underscore")
+        ui.editor.insert("x", (0, 5))  # also for whoever edits without a key
+        assert ui.text == f"a{LABEL}xb"
+        ui.editor.delete((0, 0), (0, 4))
+        assert ui.text == "xb"
 
 
 async def test_a_paste_is_shown_in_its_place_by_a_key() -> None:
-    async with typing() as hands:
-        await hands.paste(LONG)
-        await hands.press("f3")
-        assert hands.text == LONG
-        await hands.press("ctrl+underscore")
-        assert hands.text == LABEL
-        await hands.press("backspace", "f3")
-        await hands.pilot.pause()
-        assert "Nothing here was pasted" in hands.app.told[0]
+    async with typing() as ui:
+        await ui.paste(LONG)
+        await ui.press("f3")
+        assert ui.text == LONG
+        await ui.press("ctrl+underscore")
+        assert ui.text == LABEL
+        await ui.press("backspace", "f3")
+        await ui.pilot.pause()
+        assert "Nothing here was pasted" in ui.app.told[0]
 
 
 async def test_a_very_long_paste_goes_as_a_file_and_takes_no_time() -> None:
     text = "0123456789abcdef" * 65_536  # a MiB on one line
-    async with typing() as hands:
+    async with typing() as ui:
         began = time.process_time()
-        await hands.paste(text)
+        await ui.paste(text)
         assert time.process_time() - began < 5
-        assert hands.text == "[Pasted text #1, 1,048,576 characters]"
-        await hands.press("enter")
-        [draft] = hands.app.submitted
+        assert ui.text == "[Pasted text #1, 1,048,576 characters]"
+        await ui.press("enter")
+        [draft] = ui.app.submitted
         assert draft.text == "[Pasted text #1, 1,048,576 characters]"
         assert draft.attachments == (Attachment("pasted-1.txt", "text/plain", text.encode()),)
 
 
 async def test_what_is_too_large_is_refused_and_the_rest_stays() -> None:
-    async with typing() as hands:
-        await hands.type("kept")
-        await hands.paste("x" * (4 * 1024 * 1024 + 1))
-        await hands.pilot.pause()
-        assert hands.text == "kept"
-        assert "over 4 MiB" in hands.app.told[0]
+    async with typing() as ui:
+        await ui.type("kept")
+        await ui.paste("x" * (4 * 1024 * 1024 + 1))
+        await ui.pilot.pause()
+        assert ui.text == "kept"
+        assert "over 4 MiB" in ui.app.told[0]
 
 
 @pytest.mark.parametrize("how", ["plain", "quoted", "escaped", "url"])
@@ -135,39 +135,37 @@ async def test_a_dropped_image_is_attached(tmp_path: Path, how: str) -> None:
         "escaped": str(image).replace(" ", "\\ "),
         "url": image.as_uri() + "\n",
     }[how]
-    async with typing() as hands:
-        await hands.type("see ")
-        await hands.paste(pasted)
-        assert hands.text == "see [Image #1 my shot.png]"
-        await hands.press("enter")
-        assert hands.app.submitted == [
-            Draft("see [Image #1 my shot.png]", (Attachment("my shot.png", "image/png", PNG),))
-        ]
+    async with typing() as ui:
+        await ui.type("see ")
+        await ui.paste(pasted)
+        assert ui.text == "see [Image #1 my shot.png]"
+        await ui.press("enter")
+        assert ui.app.submitted == [Draft("see [Image #1 my shot.png]", (Attachment("my shot.png", "image/png", PNG),))]
 
 
 async def test_several_are_dropped_at_once_and_their_order_stays(tmp_path: Path) -> None:
     names = ["b.png", "a.png"]
     for name in names:
         (tmp_path / name).write_bytes(PNG)
-    async with typing() as hands:
-        await hands.paste(" ".join(str(tmp_path / name) for name in names))
-        assert [each.file_name for each in hands.editor.content.attachments] == names
+    async with typing() as ui:
+        await ui.paste(" ".join(str(tmp_path / name) for name in names))
+        assert [each.file_name for each in ui.editor.content.attachments] == names
 
 
 async def test_a_dropped_file_that_is_no_image_stays_a_name(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    async with typing() as hands:
-        await hands.paste(str(tmp_path / "notes.txt"))
-        assert hands.text == str(tmp_path / "notes.txt")
+    async with typing() as ui:
+        await ui.paste(str(tmp_path / "notes.txt"))
+        assert ui.text == str(tmp_path / "notes.txt")
 
 
 async def test_an_image_that_is_none_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "fake.png").write_bytes(b"text")
-    async with typing() as hands:
-        await hands.paste(str(tmp_path / "fake.png"))
-        await hands.pilot.pause()
-        assert hands.text == ""
-        assert "its content is not image/png" in hands.app.told[0]
+    async with typing() as ui:
+        await ui.paste(str(tmp_path / "fake.png"))
+        await ui.pilot.pause()
+        assert ui.text == ""
+        assert "its content is not image/png" in ui.app.told[0]
 
 
 async def test_images_that_a_prompt_names_go_with_it(tmp_path: Path) -> None:
@@ -176,16 +174,16 @@ async def test_images_that_a_prompt_names_go_with_it(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("x")
     (tmp_path / "broken.png").write_bytes(b"no")
     prompt = 'compare @shot.png, @"with space.png" and @code.py @broken.png @gone.png a@shot.png'
-    async with typing(EditorApp(directory=tmp_path)) as hands:
-        hands.editor.insert_text(prompt)
-        await hands.press("escape", "enter")
-        [draft] = hands.app.submitted
+    async with typing(EditorApp(directory=tmp_path)) as ui:
+        ui.editor.insert_text(prompt)
+        await ui.press("escape", "enter")
+        [draft] = ui.app.submitted
         assert draft.text == prompt
         assert [each.file_name for each in draft.attachments] == ["shot.png", "with space.png"]
-    async with typing() as hands:  # the server is elsewhere
-        hands.editor.insert_text("@shot.png")
-        await hands.press("escape", "enter")
-        assert hands.app.submitted == [Draft("@shot.png")]
+    async with typing() as ui:  # the server is elsewhere
+        ui.editor.insert_text("@shot.png")
+        await ui.press("escape", "enter")
+        assert ui.app.submitted == [Draft("@shot.png")]
 
 
 @pytest.mark.parametrize("has_image", [True, False])
@@ -199,8 +197,8 @@ async def test_an_image_in_the_clipboard_is_attached(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-9")
     monkeypatch.delenv("DISPLAY", raising=False)
-    async with typing() as hands:
-        hands.app.copy_to_clipboard("some text")
-        await hands.press("ctrl+v")
-        await hands.until(lambda: hands.text != "")
-        assert hands.text == ("[Image #1 clipboard.png]" if has_image else "some text")
+    async with typing() as ui:
+        ui.app.copy_to_clipboard("some text")
+        await ui.press("ctrl+v")
+        await ui.until(lambda: ui.text != "")
+        assert ui.text == ("[Image #1 clipboard.png]" if has_image else "some text")

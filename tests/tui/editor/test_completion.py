@@ -42,43 +42,43 @@ def _finding(inside: Inside, workspace: str) -> Files:
 
 
 async def test_files_are_completed_from_the_servers_names(files: Files) -> None:
-    async with typing(EditorApp(files)) as hands:
-        await hands.type("see @main")
-        await hands.until(lambda: hands.app.popup == ["src/main.py", "src/deep/main_test.py"])
-        await hands.press("down", "enter")
-        assert hands.text == "see @src/deep/main_test.py "
-        assert (hands.app.submitted, hands.app.popup) == ([], [])
-        await hands.type("and @REA")
-        await hands.until(lambda: hands.app.popup[:1] == ["README.md"])
-        await hands.press("tab", "enter")
-        assert hands.app.submitted == [Draft("see @src/deep/main_test.py and @README.md")]
+    async with typing(EditorApp(files)) as ui:
+        await ui.type("see @main")
+        await ui.until(lambda: ui.app.popup == ["src/main.py", "src/deep/main_test.py"])
+        await ui.press("down", "enter")
+        assert ui.text == "see @src/deep/main_test.py "
+        assert (ui.app.submitted, ui.app.popup) == ([], [])
+        await ui.type("and @REA")
+        await ui.until(lambda: ui.app.popup[:1] == ["README.md"])
+        await ui.press("tab", "enter")
+        assert ui.app.submitted == [Draft("see @src/deep/main_test.py and @README.md")]
 
 
 async def test_a_directory_leads_on_and_spaces_are_quoted(files: Files) -> None:
-    async with typing(EditorApp(files)) as hands:
-        await hands.type("@wis")
-        await hands.until(lambda: "with space/" in hands.app.popup)
-        await hands.choose("with space/")
-        await hands.press("tab")
-        assert hands.text == '@"with space/'
-        await hands.until(lambda: "with space/ü.txt" in hands.app.popup)
-        await hands.choose("with space/ü.txt")
-        await hands.press("tab")
-        assert hands.text == '@"with space/ü.txt" '
+    async with typing(EditorApp(files)) as ui:
+        await ui.type("@wis")
+        await ui.until(lambda: "with space/" in ui.app.popup)
+        await ui.choose("with space/")
+        await ui.press("tab")
+        assert ui.text == '@"with space/'
+        await ui.until(lambda: "with space/ü.txt" in ui.app.popup)
+        await ui.choose("with space/ü.txt")
+        await ui.press("tab")
+        assert ui.text == '@"with space/ü.txt" '
 
 
 async def test_escape_closes_the_list_and_counts_for_nothing_else(files: Files) -> None:
-    async with typing(EditorApp(files)) as hands:
-        await hands.type("@main")
-        await hands.until(lambda: bool(hands.app.popup))
-        await hands.press("escape")
-        assert (hands.app.popup, hands.app.escapes, hands.text) == ([], 0, "@main")
-        await hands.press("escape")
-        assert hands.app.escapes == 1
-        await hands.press("tab")
-        await hands.until(lambda: bool(hands.app.popup))
-        await hands.press("escape", "enter")
-        assert hands.app.submitted == [Draft("@main")]
+    async with typing(EditorApp(files)) as ui:
+        await ui.type("@main")
+        await ui.until(lambda: bool(ui.app.popup))
+        await ui.press("escape")
+        assert (ui.app.popup, ui.app.escapes, ui.text) == ([], 0, "@main")
+        await ui.press("escape")
+        assert ui.app.escapes == 1
+        await ui.press("tab")
+        await ui.until(lambda: bool(ui.app.popup))
+        await ui.press("escape", "enter")
+        assert ui.app.submitted == [Draft("@main")]
 
 
 async def test_an_answer_that_comes_too_late_is_not_shown() -> None:
@@ -90,16 +90,16 @@ async def test_an_answer_that_comes_too_late_is_not_shown() -> None:
         await gates[typed].wait()
         return [f"{typed}.txt"]
 
-    async with typing(EditorApp(slow)) as hands:
-        await hands.type("@a")
-        await hands.until(lambda: asked[-1:] == ["a"])
-        await hands.type("b")
-        await hands.until(lambda: asked[-1:] == ["ab"])
+    async with typing(EditorApp(slow)) as ui:
+        await ui.type("@a")
+        await ui.until(lambda: asked[-1:] == ["a"])
+        await ui.type("b")
+        await ui.until(lambda: asked[-1:] == ["ab"])
         gates["a"].set()
-        await hands.pilot.pause()
-        assert hands.app.popup == []
+        await ui.pilot.pause()
+        assert ui.app.popup == []
         gates["ab"].set()
-        await hands.until(lambda: hands.app.popup == ["ab.txt"])
+        await ui.until(lambda: ui.app.popup == ["ab.txt"])
 
 
 async def test_without_a_server_there_is_no_list_and_no_trouble() -> None:
@@ -109,63 +109,63 @@ async def test_without_a_server_there_is_no_list_and_no_trouble() -> None:
         asked.append(typed)
         raise Unreachable("nobody is there")
 
-    async with typing(EditorApp(unreachable)) as hands:
-        await hands.type("@x")
-        await hands.until(lambda: asked[-1:] == ["x"])
-        await hands.press("enter")
-        assert hands.app.submitted == [Draft("@x")]
+    async with typing(EditorApp(unreachable)) as ui:
+        await ui.type("@x")
+        await ui.until(lambda: asked[-1:] == ["x"])
+        await ui.press("enter")
+        assert ui.app.submitted == [Draft("@x")]
 
 
 async def test_commands_are_completed_and_sent_when_they_are_whole() -> None:
-    async with typing() as hands:
-        await hands.type("/mo")
-        assert hands.app.popup == ["/model", "/mode"]
-        await hands.press("down", "enter")
-        assert (hands.text, hands.app.submitted) == ("/mode ", [])
-        await hands.press("enter")
-        assert hands.app.submitted == [Draft("/mode", kind="command")]
-        await hands.type("/help")
-        assert hands.app.popup == ["/help"]
-        await hands.press("enter")
-        assert hands.app.submitted[1] == Draft("/help", kind="command")
-        hands.editor.set_commands([("mine", "my own")])
-        await hands.type("/m")
-        assert hands.app.popup == ["/mine"]
+    async with typing() as ui:
+        await ui.type("/mo")
+        assert ui.app.popup == ["/model", "/mode"]
+        await ui.press("down", "enter")
+        assert (ui.text, ui.app.submitted) == ("/mode ", [])
+        await ui.press("enter")
+        assert ui.app.submitted == [Draft("/mode", kind="command")]
+        await ui.type("/help")
+        assert ui.app.popup == ["/help"]
+        await ui.press("enter")
+        assert ui.app.submitted[1] == Draft("/help", kind="command")
+        ui.editor.set_commands([("mine", "my own")])
+        await ui.type("/m")
+        assert ui.app.popup == ["/mine"]
 
 
 async def test_arguments_of_a_command_are_completed() -> None:
     async def arguments(command: str) -> list[tuple[str, str]]:
         return [("openai/gpt", "large"), ("anthropic/claude", "")] if command == "model" else []
 
-    async with typing(EditorApp(arguments=arguments)) as hands:
-        await hands.type("/model cl")
-        await hands.until(lambda: hands.app.popup == ["anthropic/claude"])
-        await hands.press("tab", "enter")
-        assert hands.app.submitted == [Draft("/model anthropic/claude", kind="command")]
+    async with typing(EditorApp(arguments=arguments)) as ui:
+        await ui.type("/model cl")
+        await ui.until(lambda: ui.app.popup == ["anthropic/claude"])
+        await ui.press("tab", "enter")
+        assert ui.app.submitted == [Draft("/model anthropic/claude", kind="command")]
 
 
 async def test_a_slash_or_an_at_within_a_text_completes_nothing() -> None:
     async def any_file(typed: str) -> list[str]:
         raise AssertionError(f"asked for {typed}")
 
-    async with typing(EditorApp(any_file)) as hands:
-        await hands.type("a /mo me@example")
-        assert hands.app.popup == []
+    async with typing(EditorApp(any_file)) as ui:
+        await ui.type("a /mo me@example")
+        assert ui.app.popup == []
 
 
 async def test_the_list_is_above_the_editor_and_within_the_screen() -> None:
     async def many(typed: str) -> list[str]:
         return [f"日本/{typed}{n}" + "x" * 100 for n in range(30)]
 
-    async with typing(EditorApp(many), size=(40, 10)) as hands:
-        await hands.type("@f")
-        await hands.until(lambda: bool(hands.app.popup))
-        await hands.pilot.pause()
-        popup = hands.app.query_one(Popup)
-        assert popup.region.bottom == hands.editor.region.y
+    async with typing(EditorApp(many), size=(40, 10)) as ui:
+        await ui.type("@f")
+        await ui.until(lambda: bool(ui.app.popup))
+        await ui.pilot.pause()
+        popup = ui.app.query_one(Popup)
+        assert popup.region.bottom == ui.editor.region.y
         assert (popup.region.height, popup.region.right) == (8, 40)
-        await hands.press(*["down"] * 9)
+        await ui.press(*["down"] * 9)
         assert popup.chosen is not None
         assert popup.chosen.shown.startswith("日本/f9")
-        await hands.press(*["up"] * 10)
+        await ui.press(*["up"] * 10)
         assert popup.chosen.shown.startswith("日本/f29")

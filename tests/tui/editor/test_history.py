@@ -29,77 +29,77 @@ def texts(history: History) -> list[str]:
 
 
 async def test_up_and_down_walk_and_what_was_being_written_is_at_the_end(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as hands:
-        await hands.type("mine")
-        await hands.press("up")
-        assert hands.text == "two"
-        await hands.press("up")
-        assert hands.text == "one"
-        await hands.press("up")
-        assert hands.text == "one"
-        await hands.press("down", "down")
-        assert hands.text == "mine"
-        await hands.press("down")
-        assert hands.text == "mine"
+    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as ui:
+        await ui.type("mine")
+        await ui.press("up")
+        assert ui.text == "two"
+        await ui.press("up")
+        assert ui.text == "one"
+        await ui.press("up")
+        assert ui.text == "one"
+        await ui.press("down", "down")
+        assert ui.text == "mine"
+        await ui.press("down")
+        assert ui.text == "mine"
 
 
 async def test_within_many_lines_the_arrows_move_the_cursor_first(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "old"))) as hands:
-        await hands.type("a\\\nb")
-        await hands.press("up")
-        assert hands.text == "a\nb"
-        await hands.press("up")
-        assert hands.text == "old"
-        await hands.press("down")
-        assert hands.text == "a\nb"
+    async with typing(EditorApp(memory=remembering(tmp_path, "old"))) as ui:
+        await ui.type("a\\\nb")
+        await ui.press("up")
+        assert ui.text == "a\nb"
+        await ui.press("up")
+        assert ui.text == "old"
+        await ui.press("down")
+        assert ui.text == "a\nb"
 
 
 async def test_sending_an_earlier_prompt_leaves_what_was_being_written(tmp_path: Path) -> None:
     memory = remembering(tmp_path, "one", "two")
-    async with typing(EditorApp(memory=memory)) as hands:
-        await hands.type("mine")
-        await hands.press("up")
-        await hands.type("x")  # two → twox
-        await hands.press("up")
-        await hands.press("enter")
-        assert hands.app.submitted == [Draft("one")]
-        assert hands.text == "mine"
+    async with typing(EditorApp(memory=memory)) as ui:
+        await ui.type("mine")
+        await ui.press("up")
+        await ui.type("x")  # two → twox
+        await ui.press("up")
+        await ui.press("enter")
+        assert ui.app.submitted == [Draft("one")]
+        assert ui.text == "mine"
         assert "twox" in texts(memory.history)
 
 
 async def test_a_search_finds_and_what_it_replaces_can_be_yanked(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "fix the parser", "write docs", "fix tests"))) as hands:
-        await hands.type("fix")
-        await hands.press("ctrl+r")
-        assert hands.app.popup == ["fix tests", "fix the parser"]
-        await hands.type(" the")
-        await hands.until(lambda: hands.app.popup == ["fix the parser"])
-        await hands.press("enter")
-        assert (hands.text, hands.app.submitted, hands.app.popup) == ("fix the parser", [], [])
-        assert hands.editor.kills == ["fix the"]
-        await hands.press("ctrl+underscore")
-        assert hands.text == "fix the"
+    async with typing(EditorApp(memory=remembering(tmp_path, "fix the parser", "write docs", "fix tests"))) as ui:
+        await ui.type("fix")
+        await ui.press("ctrl+r")
+        assert ui.app.popup == ["fix tests", "fix the parser"]
+        await ui.type(" the")
+        await ui.until(lambda: ui.app.popup == ["fix the parser"])
+        await ui.press("enter")
+        assert (ui.text, ui.app.submitted, ui.app.popup) == ("fix the parser", [], [])
+        assert ui.editor.kills == ["fix the"]
+        await ui.press("ctrl+underscore")
+        assert ui.text == "fix the"
 
 
 async def test_a_search_that_is_left_changes_nothing(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as hands:
-        await hands.press("ctrl+r")
-        assert hands.app.popup == ["two", "one"]
-        await hands.press("escape")
-        assert (hands.text, hands.app.popup, hands.app.escapes) == ("", [], 0)
-        await hands.type("zzz")
-        await hands.press("ctrl+r")
-        assert "No earlier prompt" in hands.app.told[0]
-        await hands.press("enter")
-        assert hands.app.submitted == [Draft("zzz")]
+    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as ui:
+        await ui.press("ctrl+r")
+        assert ui.app.popup == ["two", "one"]
+        await ui.press("escape")
+        assert (ui.text, ui.app.popup, ui.app.escapes) == ("", [], 0)
+        await ui.type("zzz")
+        await ui.press("ctrl+r")
+        assert "No earlier prompt" in ui.app.told[0]
+        await ui.press("enter")
+        assert ui.app.submitted == [Draft("zzz")]
 
 
 async def test_what_is_sent_is_known_to_the_next_interface(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
-        await hands.type("first\n")
-    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as hands:
-        await hands.press("up")
-        assert hands.text == "first"
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+        await ui.type("first\n")
+    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as ui:
+        await ui.press("up")
+        assert ui.text == "first"
 
 
 def test_two_write_at_once_and_every_line_is_whole(tmp_path: Path) -> None:
@@ -151,16 +151,16 @@ def test_a_directory_that_cannot_be_written_costs_nothing(tmp_path: Path) -> Non
 
 
 async def test_a_draft_is_kept_at_the_end_and_is_there_again(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
-        await hands.type("half a pro")
-        await hands.paste("line\n" * 12)
-        content = hands.editor.content
-    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as hands:
-        assert hands.text == ""
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
-        assert hands.editor.content == content
-        await hands.paste("line\n" * 13)
-        assert [chip.label for chip in hands.editor.content.chips] == [
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+        await ui.type("half a pro")
+        await ui.paste("line\n" * 12)
+        content = ui.editor.content
+    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as ui:
+        assert ui.text == ""
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+        assert ui.editor.content == content
+        await ui.paste("line\n" * 13)
+        assert [chip.label for chip in ui.editor.content.chips] == [
             "[Pasted text #1, 13 lines]",
             "[Pasted text #2, 14 lines]",
         ]
@@ -168,13 +168,13 @@ async def test_a_draft_is_kept_at_the_end_and_is_there_again(tmp_path: Path) -> 
 
 async def test_a_draft_outlives_a_crash_also_one_on_its_way(tmp_path: Path) -> None:
     memory = Memory(tmp_path, "/a")
-    async with typing(EditorApp(memory=memory)) as hands:
-        await hands.type("sent\n")
-        await hands.type("typed")
+    async with typing(EditorApp(memory=memory)) as ui:
+        await ui.type("sent\n")
+        await ui.type("typed")
         kept = tmp_path / "drafts"
-        await hands.until(lambda: kept.is_dir() and bool(list(kept.glob("*.draft"))))
-        hands.editor._keep()
-        await hands.app.workers.wait_for_complete()
+        await ui.until(lambda: kept.is_dir() and bool(list(kept.glob("*.draft"))))
+        ui.editor._keep()
+        await ui.app.workers.wait_for_complete()
         [file] = kept.glob("*.draft")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.rename(kept / file.name.replace(f".{os.getpid()}.", f".{_gone()}."))
@@ -194,8 +194,8 @@ async def test_what_another_living_interface_writes_is_its_own(tmp_path: Path) -
     memory.keep([Content("theirs")], 1)
     [file] = (tmp_path / "drafts").glob("*.draft")
     file.rename(file.with_name(file.name.replace(f".{os.getpid()}.", f".{os.getppid()}.")))
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as hands:
-        assert hands.text == ""
+    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+        assert ui.text == ""
 
 
 def test_of_two_saves_the_newer_counts_whatever_their_order(tmp_path: Path) -> None:

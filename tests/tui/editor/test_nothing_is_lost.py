@@ -35,12 +35,12 @@ async def _play(acts: list[str]) -> None:
     memory = Memory()
     memory.history.add(Content("an earlier prompt\nof two lines"))
     memory.history.add(Content("another"))
-    async with typing(EditorApp(memory=memory)) as hands:
+    async with typing(EditorApp(memory=memory)) as ui:
         typed: list[str] = []
         for act in acts:
-            await _do(hands, act, typed)
-        await hands.pilot.pause()
-        editor = hands.editor
+            await _do(ui, act, typed)
+        await ui.pilot.pause()
+        editor = ui.editor
         kept = [*(content.expanded for content in editor._kept()), *editor.kills]
         kept += [draft.text for draft in editor.sending]
         kept += [content.expanded for content in memory.history.entries()]
@@ -49,17 +49,17 @@ async def _play(acts: list[str]) -> None:
         assert not missing, f"{acts} lost {missing}"
 
 
-async def _do(hands: Typist, act: str, typed: list[str]) -> None:
+async def _do(ui: Typist, act: str, typed: list[str]) -> None:
     match act:
         case "type":
             typed.append(chr(FIRST + len(typed)))
-            await hands.press(typed[-1])
+            await ui.press(typed[-1])
         case "paste" | "long paste":
             typed.append(chr(FIRST + len(typed)))
-            await hands.paste(typed[-1] + "\n" * (act == "long paste") * 12)
+            await ui.paste(typed[-1] + "\n" * (act == "long paste") * 12)
         case "accept" | "refuse":
-            if hands.editor.sending:
-                answer = hands.editor.accepted if act == "accept" else hands.editor.refused
-                answer(hands.editor.sending[0])
+            if ui.editor.sending:
+                answer = ui.editor.accepted if act == "accept" else ui.editor.refused
+                answer(ui.editor.sending[0])
         case key:
-            await hands.press(key)
+            await ui.press(key)

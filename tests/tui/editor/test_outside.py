@@ -37,24 +37,24 @@ def editor(tmp_path: Path, script: str) -> str:
     return f"{shlex.quote(str(path))} -x"
 
 
-async def prompt(hands: Typist) -> None:
-    await hands.type("hello ")
-    await hands.paste("\n".join(map(str, range(20))))
+async def prompt(ui: Typist) -> None:
+    await ui.type("hello ")
+    await ui.paste("\n".join(map(str, range(20))))
 
 
 async def test_what_was_saved_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: list[str]) -> None:
     script = f'cat "$2" > {tmp_path}/seen; stat -c %a "$(dirname "$2")" > {tmp_path}/mode; echo "from outside\r" > "$2"'
     monkeypatch.setenv("EDITOR", editor(tmp_path, script))
     monkeypatch.delenv("VISUAL", raising=False)
-    async with typing() as hands:
-        await prompt(hands)
-        await hands.press("ctrl+g")
-        assert hands.text == "from outside"
+    async with typing() as ui:
+        await prompt(ui)
+        await ui.press("ctrl+g")
+        assert ui.text == "from outside"
         assert (tmp_path / "seen").read_text() == "hello " + "\n".join(map(str, range(20)))
         assert (tmp_path / "mode").read_text() == "700\n"
         assert lent == ["lent", "back"]
-        await hands.press("ctrl+underscore")
-        assert hands.text == "hello [Pasted text #1, 20 lines]"
+        await ui.press("ctrl+underscore")
+        assert ui.text == "hello [Pasted text #1, 20 lines]"
 
 
 async def test_the_keys_of_emacs_lead_there_too(
@@ -62,11 +62,11 @@ async def test_the_keys_of_emacs_lead_there_too(
 ) -> None:
     monkeypatch.setenv("VISUAL", editor(tmp_path, 'echo visual > "$2"'))
     monkeypatch.setenv("EDITOR", "false")
-    async with typing() as hands:
-        await hands.press("ctrl+x", "a", "ctrl+e")
+    async with typing() as ui:
+        await ui.press("ctrl+x", "a", "ctrl+e")
         assert lent == []
-        await hands.press("ctrl+x", "ctrl+e")
-        assert (hands.text, lent) == ("visual", ["lent", "back"])
+        await ui.press("ctrl+x", "ctrl+e")
+        assert (ui.text, lent) == ("visual", ["lent", "back"])
 
 
 @pytest.mark.parametrize("script", ['echo lost > "$2"; exit 3', 'rm "$2"', 'printf "\\377" > "$2"'])
@@ -74,23 +74,23 @@ async def test_an_editor_that_fails_keeps_the_text_and_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: list[str], script: str
 ) -> None:
     monkeypatch.setenv("VISUAL", editor(tmp_path, script))
-    async with typing() as hands:
-        await prompt(hands)
-        before = hands.editor.content
-        await hands.press("ctrl+g")
-        await hands.until(lambda: bool(hands.app.told))
-        assert hands.editor.content == before
-        assert "my editor" in hands.app.told[0]
+    async with typing() as ui:
+        await prompt(ui)
+        before = ui.editor.content
+        await ui.press("ctrl+g")
+        await ui.until(lambda: bool(ui.app.told))
+        assert ui.editor.content == before
+        assert "my editor" in ui.app.told[0]
         assert lent == ["lent", "back"]
 
 
 async def test_a_terminal_that_cannot_be_lent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", "true")
-    async with typing() as hands:
-        await hands.type("kept")
-        await hands.press("ctrl+g")
-        await hands.until(lambda: hands.app.told == ["This terminal cannot be lent to an editor"])
-        assert hands.text == "kept"
+    async with typing() as ui:
+        await ui.type("kept")
+        await ui.press("ctrl+g")
+        await ui.until(lambda: ui.app.told == ["This terminal cannot be lent to an editor"])
+        assert ui.text == "kept"
 
 
 def test_what_is_not_set_or_not_there_falls_back(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ async def test_an_editor_is_not_found_in_the_workspace(
         program.chmod(0o755)
     monkeypatch.setenv("VISUAL", "my-editor")
     monkeypatch.setenv("PATH", f"{tmp_path}/workspace/bin:{tmp_path}/own/bin:{os.environ['PATH']}")
-    async with typing() as hands:
-        hands.editor.workspace = tmp_path / "workspace"
-        await hands.press("ctrl+g")
-        await hands.until(lambda: hands.text == "mine")
+    async with typing() as ui:
+        ui.editor.workspace = tmp_path / "workspace"
+        await ui.press("ctrl+g")
+        await ui.until(lambda: ui.text == "mine")
     assert lent == ["lent", "back"]

@@ -42,7 +42,7 @@ SESSION = Session(id="s", title="t", created_at=1, updated_at=1)
 
 
 class Log:
-    """Hands events to a book as a server would, each with its seq."""
+    """UiDriver events to a book as a server would, each with its seq."""
 
     def __init__(self) -> None:
         self.happened: list[StateChange] = []

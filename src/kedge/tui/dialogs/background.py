@@ -15,7 +15,7 @@ from kedge.client.http1 import escape
 from kedge.protocol.runs import Run
 from kedge.protocol.sessions import Job
 from kedge.tui import formats
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def open_queue(screen: ChatScreen) -> None:
     async def take(choice: Choice) -> None:
         what, run_id = choice
         try:
-            await screen.desk.drop(session.session_id, run_id)
+            await screen.api.drop(session.session_id, run_id)
         except ClientError as error:
             screen.hint(f"It is not in the queue any more: {error}")
             return
@@ -76,10 +76,10 @@ class JobsDialog(Dialog[None]):
     BINDINGS = [Binding("k,delete", "end", "end")]  # noqa: RUF012 - as Textual has it
     FOOTER = "k ends the job · Esc closes"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, api: Api) -> None:
         super().__init__()
         self.title = "Background jobs"
-        self._desk = desk
+        self._desk = api
 
     def body(self) -> ComposeResult:
         yield OptionList(markup=False)

@@ -13,7 +13,7 @@ from kedge.client.errors import ClientError
 from kedge.client.http1 import escape
 from kedge.protocol.files import SessionFiles
 from kedge.protocol.text_safety import visible
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.chat.diffs import DiffView
 from kedge.tui.dialogs.dialog import Dialog
 
@@ -44,10 +44,10 @@ class ChangesDialog(Dialog[None]):
     BINDINGS = [Binding("v", "split", "side by side")]  # noqa: RUF012 - as Textual has it
     FOOTER = "↑↓ file · Tab diff · v side by side · Esc closes"
 
-    def __init__(self, desk: Desk, session_id: str) -> None:
+    def __init__(self, api: Api, session_id: str) -> None:
         super().__init__()
         self.title = "Changes of this session"
-        self._desk = desk
+        self._desk = api
         self._session_id = session_id
         self._diffs: dict[str, str] = {}
 

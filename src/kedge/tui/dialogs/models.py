@@ -15,7 +15,7 @@ from kedge.protocol.api import LoginProvider
 from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.text_safety import visible
 from kedge.tui import formats
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def _describe_unusable(provider: OfferedProvider) -> Content:
 class KeyDialog(Dialog[bool]):
     FOOTER = "Enter checks and stores · Esc closes"
 
-    def __init__(self, desk: Desk, provider: LoginProvider) -> None:
+    def __init__(self, api: Api, provider: LoginProvider) -> None:
         super().__init__()
         self.title = f"Key for {provider.title}"
-        self._desk = desk
+        self._desk = api
         self._provider = provider
 
     def body(self) -> ComposeResult:
@@ -179,7 +179,7 @@ async def first_start(app: KedgeApp) -> None:
     from kedge.tui.pickers import log_in, pick_model
 
     while not await app.choose_model():
-        choice = await app.ask(FirstStart(await app.desk.offered()))
+        choice = await app.ask(FirstStart(await app.api.offered()))
         if choice is None:
             app.chat.hint("No model yet: /login enters a key, /model chooses one")
             return

@@ -16,7 +16,7 @@ from kedge.client.errors import ClientError
 from kedge.protocol.sessions import Session
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import formats
-from kedge.tui.api import Desk
+from kedge.tui.api import Api
 from kedge.tui.dialogs.choices import ConfirmDialog
 from kedge.tui.dialogs.dialog import Dialog
 from kedge.tui.state.workspace import WorkspaceState
@@ -31,10 +31,10 @@ class SessionDialog(Dialog[str]):
     ]
     FOOTER = "Enter opens · Ctrl+R renames · Ctrl+D deletes · Esc closes"
 
-    def __init__(self, desk: Desk, workspace: WorkspaceState, current: str | None) -> None:
+    def __init__(self, api: Api, workspace: WorkspaceState, current: str | None) -> None:
         super().__init__()
         self.title = "Sessions"
-        self._desk = desk
+        self._desk = api
         self._workspace = workspace
         self._current = current
         self._found: list[str] | None = None  # ids that a search in what was said found; None: all

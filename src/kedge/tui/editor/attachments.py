@@ -25,7 +25,7 @@ _TYPES = {
 MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
-class Unfit(Exception):
+class AttachmentRejected(Exception):
     """A file that cannot go with a prompt; the text says why, for the person."""
 
 
@@ -34,18 +34,20 @@ def is_attachable(path: Path) -> bool:
 
 
 def read(path: Path) -> Attachment:
-    """An image or a PDF. Raises `Unfit`."""
+    """An image or a PDF. Raises `AttachmentRejected`."""
     try:
         path = path.expanduser()
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise Unfit(f"{path.name} is not a file")
+            raise AttachmentRejected(f"{path.name} is not a file")
         if found.st_size > MAX_ATTACHED_BYTES:
-            raise Unfit(f"{path.name} is over {MAX_ATTACHED_BYTES >> 20} MiB, the most that goes with a prompt")
+            raise AttachmentRejected(
+                f"{path.name} is over {MAX_ATTACHED_BYTES >> 20} MiB, the most that goes with a prompt"
+            )
         content = path.read_bytes()
     except (OSError, ValueError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise Unfit(f"{path.name} cannot be read: {why}") from error
+        raise AttachmentRejected(f"{path.name} cannot be read: {why}") from error
     return checked(path.name, _type_of(path.suffix, content), content)
 
 
@@ -54,24 +56,28 @@ def checked(name: str, mime_type: str, content: bytes) -> Attachment:
     try:
         check_attachments([attachment])
     except KedgeError as error:
-        raise Unfit(error.message) from error
+        raise AttachmentRejected(error.message) from error
     return attachment
 
 
 def pasted_text(number: int, text: str) -> Attachment:
-    """A paste that is too long to stand in a prompt. Raises `Unfit`."""
+    """A paste that is too long to stand in a prompt. Raises `AttachmentRejected`."""
     if len(content := text.encode()) > MAX_PROMPT_BYTES:
-        raise Unfit(f"what was pasted is over {MAX_PROMPT_BYTES >> 20} MiB; put it into a file and name that")
+        raise AttachmentRejected(
+            f"what was pasted is over {MAX_PROMPT_BYTES >> 20} MiB; put it into a file and name that"
+        )
     return checked(f"pasted-{number}.txt", "text/plain", content)
 
 
 def check_room(attached: Iterable[Attachment], more: Attachment) -> None:
-    """Raises `Unfit` if it is too much together."""
+    """Raises `AttachmentRejected` if it is too much together."""
     sizes = [len(each.content) for each in attached]
     if len(sizes) >= MAX_ATTACHMENTS:
-        raise Unfit(f"a prompt takes {MAX_ATTACHMENTS} attachments, and has them")
+        raise AttachmentRejected(f"a prompt takes {MAX_ATTACHMENTS} attachments, and has them")
     if sum(sizes) + len(more.content) > MAX_ATTACHED_BYTES:
-        raise Unfit(f"with {more.file_name} the attachments would be over {MAX_ATTACHED_BYTES >> 20} MiB together")
+        raise AttachmentRejected(
+            f"with {more.file_name} the attachments would be over {MAX_ATTACHED_BYTES >> 20} MiB together"
+        )
 
 
 def mentioned(text: str, directory: Path, attached: Iterable[Attachment] = ()) -> list[Attachment]:
@@ -87,7 +93,7 @@ def mentioned(text: str, directory: Path, attached: Iterable[Attachment] = ()) -
             try:
                 attachment = read(path)
                 check_room([*attached, *found], attachment)
-            except Unfit:
+            except AttachmentRejected:
                 continue  # its name stays in the prompt: the agent will see what is the matter with it
             found.append(attachment)
             break

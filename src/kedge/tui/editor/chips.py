@@ -48,7 +48,7 @@ class ChipArea(TextArea):
         self.move_cursor(result.end_location)
 
     def insert_paste(self, text: str) -> None:
-        """A long text in a word. Raises `Unfit`."""
+        """A long text in a word. Raises `AttachmentRejected`."""
         number = self._numbers + 1
         lines = text.count("\n") + 1
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
@@ -61,7 +61,7 @@ class ChipArea(TextArea):
             self._insert_chip(Chip(label, text))
 
     def insert_file(self, attachment: Attachment) -> None:
-        """Raises `Unfit`."""
+        """Raises `AttachmentRejected`."""
         attachments.check_room(self.content.attachments, attachment)
         what = "Image" if attachment.mime_type.startswith("image/") else "File"
         name = "".join(char for char in attachment.file_name if char.isprintable() and char not in "[]")

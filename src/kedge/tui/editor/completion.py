@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kedge.tui.editor.editor import PromptEditor
 
-WishKind = Literal["file", "command", "argument"]
+CompletionKind = Literal["file", "command", "argument"]
 
 # An `@` begins a name at the start of a word, as far as the cursor; with a quote, names may have spaces.
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"(?P<quoted>[^"]*)|(?P<plain>[^\s"]*))$')
@@ -27,8 +27,8 @@ _COMMAND = re.compile(r"^/(?P<name>[\w:-]*)$")
 _ARGUMENT = re.compile(r"^/(?P<name>[\w:-]+)\s+(?P<typed>\S*)$")
 
 
-class Wish(NamedTuple):
-    kind: WishKind
+class Completion(NamedTuple):
+    kind: CompletionKind
     start: int  # the column where what is typed begins, `@` and `/` included
     typed: str
     command: str = ""  # whose argument it is
@@ -43,18 +43,18 @@ class Choice(NamedTuple):
     goes_on: bool = False
 
 
-def wish_at(line: str, row: int) -> Wish | None:
+def find_completion(line: str, row: int) -> Completion | None:
     """`line` is the line of the cursor, up to it."""
     if found := _FILE.search(line):
-        return Wish("file", found.start(), found["quoted"] if found["plain"] is None else found["plain"])
+        return Completion("file", found.start(), found["quoted"] if found["plain"] is None else found["plain"])
     if row == 0 and (found := _COMMAND.match(line)):
-        return Wish("command", 0, found["name"])
+        return Completion("command", 0, found["name"])
     if row == 0 and (found := _ARGUMENT.match(line)):
-        return Wish("argument", found.start("typed"), found["typed"], found["name"])
+        return Completion("argument", found.start("typed"), found["typed"], found["name"])
     return None
 
 
-def commands_for(typed: str, commands: Iterable[tuple[str, str]]) -> list[Choice]:
+def match_commands(typed: str, commands: Iterable[tuple[str, str]]) -> list[Choice]:
     """The one that it names, those that begin like it, then those that hold its letters in their order."""
     wanted = typed.casefold()
     ranked = sorted(
@@ -65,11 +65,11 @@ def commands_for(typed: str, commands: Iterable[tuple[str, str]]) -> list[Choice
     return [Choice(f"/{name} ", f"/{name}", about) for _, _, _, name, about in ranked]
 
 
-def files_for(names: Sequence[str]) -> list[Choice]:
+def match_files(names: Sequence[str]) -> list[Choice]:
     return [Choice(mention(name), name, goes_on=name.endswith("/")) for name in names]
 
 
-def arguments_for(typed: str, values: Iterable[tuple[str, str]]) -> list[Choice]:
+def match_arguments(typed: str, values: Iterable[tuple[str, str]]) -> list[Choice]:
     wanted = typed.casefold()
     fitting = [(value, about) for value, about in values if _holds(value.casefold(), wanted)]
     return [Choice(f"{value} ", value, about) for value, about in fitting]
@@ -171,7 +171,7 @@ class Completer:
         self._editor = editor
         self._files = files
         self._arguments = arguments
-        self._wish: Wish | None = None
+        self._wish: Completion | None = None
         self._place: tuple[int, int] | None = None  # row and column of what is being completed
         self._dismissed: tuple[int, int] | None = None
         self._asked = 0  # questions so far: an answer to an older one is not shown
@@ -189,7 +189,7 @@ class Completer:
             return
         row, column = self._editor.cursor_location
         is_plain = self._editor.selection.is_empty
-        wish = wish_at(self._editor.document.get_line(row)[:column], row) if is_plain else None
+        wish = find_completion(self._editor.document.get_line(row)[:column], row) if is_plain else None
         if wish is not None and wish == self._wish and self._place == (row, wish.start):
             return
         self._wish = wish
@@ -200,7 +200,7 @@ class Completer:
         if wish is None or self._place == self._dismissed:
             self._hide()
         elif wish.kind == "command":
-            self._show(commands_for(wish.typed, self.commands))
+            self._show(match_commands(wish.typed, self.commands))
         else:
             self._ask_soon(PAUSE_S)
 
@@ -272,7 +272,7 @@ class Completer:
         if number == self._asked and self._wish is not None:
             self._editor.run_worker(self._answer(number, self._wish), group="completion", exclusive=True)
 
-    async def _answer(self, number: int, wish: Wish) -> None:
+    async def _answer(self, number: int, wish: Completion) -> None:
         try:
             choices = await self._choices(wish)
         except ClientError:
@@ -280,12 +280,12 @@ class Completer:
         if number == self._asked:
             self._show(choices)
 
-    async def _choices(self, wish: Wish) -> list[Choice]:
+    async def _choices(self, wish: Completion) -> list[Choice]:
         if wish.kind == "file":
-            return files_for(await self._files(wish.typed))
+            return match_files(await self._files(wish.typed))
         if self._arguments is None:
             return []
-        return arguments_for(wish.typed, await self._arguments(wish.command))
+        return match_arguments(wish.typed, await self._arguments(wish.command))
 
     def _show(self, choices: list[Choice]) -> None:
         if not choices:

@@ -155,7 +155,7 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
 
     def _show_sending(self) -> None:
         lines = [content.text.strip().partition("\n")[0] for _, content in self._sending]
-        self.placeholder = Plain(f"Sending: {lines[-1]}") if lines else PLACEHOLDER
+        self.placeholder = Plain(f"PromptSender: {lines[-1]}") if lines else PLACEHOLDER
         self.set_class(bool(lines), "-sending")
         self._keep_soon()
 

@@ -11,7 +11,7 @@ from textual.app import SuspendNotSupported
 from textual.message import Message
 
 from kedge.tui.editor import attachments, clipboard
-from kedge.tui.editor.attachments import Unfit
+from kedge.tui.editor.attachments import AttachmentRejected
 from kedge.tui.editor.draft import Content
 from kedge.tui.editor.killing import KillArea
 
@@ -52,7 +52,7 @@ class OutsideArea(KillArea):
                 self.insert_paste(text)
             else:
                 self.insert_text(text)
-        except Unfit as error:
+        except AttachmentRejected as error:
             self.tell(f"Not attached: {error}")
 
     def action_paste(self) -> None:
@@ -65,7 +65,7 @@ class OutsideArea(KillArea):
                 self.insert_file(attachments.checked("clipboard.png", "image/png", image))
             elif self.app.clipboard:
                 self.take_paste(self.app.clipboard)
-        except Unfit as error:
+        except AttachmentRejected as error:
             self.tell(f"Not attached: {error}")
 
     def action_expand(self) -> None:

@@ -1,4 +1,4 @@
-"""The interface under a person's hands, without a terminal: real server, scripted model, waits for what is seen."""
+"""The interface under a person's ui, without a terminal: real server, scripted model, waits for what is seen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def screen_text(app: App[Any]) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
-class Hands:
+class UiDriver:
     def __init__(self, app: KedgeApp, pilot: Pilot[int]) -> None:
         self.app = app
         self.pilot = pilot
@@ -81,7 +81,7 @@ class Hands:
 
     async def ready(self) -> None:
         """Connected, and a model was found."""
-        await self.until(lambda: self.app.link.is_read and self.app.chat.model, "connected, with a model")
+        await self.until(lambda: self.app.sync.is_read and self.app.chat.model, "connected, with a model")
 
     async def idle(self) -> None:
         """What was asked is done."""
@@ -100,11 +100,11 @@ class Hands:
 @contextlib.asynccontextmanager
 async def kedge(
     directory: Path, size: tuple[int, int] = (100, 30), *, is_ready: bool = True, **launch: Any
-) -> AsyncGenerator[Hands]:
+) -> AsyncGenerator[UiDriver]:
     app = KedgeApp(Launch(directory=str(directory), **launch))
     async with app.run_test(size=size, notifications=True) as pilot:
-        hands = Hands(app, pilot)
-        app.say = hands.said.append  # type: ignore[method-assign]
+        ui = UiDriver(app, pilot)
+        app.say = ui.said.append  # type: ignore[method-assign]
         if is_ready:
-            await hands.ready()
-        yield hands
+            await ui.ready()
+        yield ui
