@@ -44,7 +44,7 @@ async def log_in(pilot: Pilot, key: str, **fields: Any) -> StoredCredential:
 
 
 async def listed(pilot: Pilot) -> list[Credential]:
-    return (await (await pilot.agent.logins()).listed(Path("/"))).credentials
+    return (await (await pilot.agent.logins()).list_credentials(Path("/"))).credentials
 
 
 def stored(pilot: Pilot) -> dict[str, Any]:
@@ -162,7 +162,7 @@ async def test_a_file_that_others_can_read_is_told_and_kept(user: Pilot) -> None
     await log_in(user, OLD, check=False)
     (user.kedge.data / CREDENTIALS_FILE).chmod(0o644)
     logins = await user.agent.logins()
-    for attempt in (log_in(user, NEW, check=False), logins.listed(Path("/")), logins.log_out("openai")):
+    for attempt in (log_in(user, NEW, check=False), logins.list_credentials(Path("/")), logins.log_out("openai")):
         with pytest.raises(KedgeError, match="chmod 600") as caught:
             await attempt
         assert caught.value.code == "bad_config"
@@ -183,7 +183,7 @@ async def test_where_keys_come_from_is_listed_by_their_ends(user: Pilot) -> None
         ("openai", "command", False, None, None),
         ("anthropic", "login", True, None, "file"),
     ]
-    everything = await (await user.agent.logins()).listed(Path("/"))
+    everything = await (await user.agent.logins()).list_credentials(Path("/"))
     assert {"openai", "anthropic", "ollama"} <= {each.provider_id for each in everything.providers}
     needs_key = {each.provider_id: each.needs_key for each in everything.providers}
     assert (needs_key["openai"], needs_key["ollama"]) == (True, False)
@@ -253,7 +253,7 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
     env = {"KEDGE_MODEL": "acme/tester", "LOGIN_TOKEN": OLD, "PATH": os.environ["PATH"]}
     try:
         async with Pilot(kedge, model_server.base_url, env=env) as pilot:
-            offered = (await (await pilot.agent.logins()).listed(Path("/"))).providers
+            offered = (await (await pilot.agent.logins()).list_credentials(Path("/"))).providers
             assert "LOGIN_TOKEN" in {each.key_variable for each in offered if each.provider_id == "acme"}
             model_server.door = Door(accepted=[NEW])
             run = await kedge.send(await kedge.session(), "go")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kedge.server.routes import OPERATIONS
+from kedge.server.routes import ROUTES
 from tests.e2e.home import Home
 from tests.server.client import Client, done
 from tests.server.examples import GETTING, body_of, path_of
@@ -118,11 +118,11 @@ class Work:
         """Every route that is not GET, with a request that would be taken."""
         ids = {"workspace_id": self.workspace.rpartition("/")[2], "session_id": self.session_id, "run_id": "r"}
         ids |= {"SESSION": self.session_id}
-        return [(row.method, path_of(row, **ids), body_of(row, **ids)) for row in OPERATIONS if row.method != "GET"]
+        return [(row.method, path_of(row, **ids), body_of(row, **ids)) for row in ROUTES if row.method != "GET"]
 
     def reads(self) -> list[tuple[str, str, Any]]:
         ids = {"workspace_id": self.workspace.rpartition("/")[2], "session_id": self.session_id, "run_id": self.run_id}
-        rows = [row for row in OPERATIONS if row in [each.values[0] for each in GETTING]]
+        rows = [row for row in ROUTES if row in [each.values[0] for each in GETTING]]
         return [("GET", path_of(row, **ids), None) for row in rows]
 
 
@@ -202,7 +202,7 @@ def test_while_a_person_runs_a_command_that_of_the_agent_is_refused_still(work: 
 def test_the_command_line_says_what_to_do(work: Work) -> None:
     work.agent_runs(f"{sys.executable} -m kedge run hello > told 2>&1; echo $? > ready")
     assert (work.directory / "told").read_text() == (
-        "kedge: a command that the agent started may read here, but change nothing; run it in a terminal of your own, "
+        "kedge: commands started by the agent may only read from the server; run this in a terminal of your own, "
         "or type ! before it in kedge\n"
     )
     assert (work.directory / "ready").read_text() == "2\n"

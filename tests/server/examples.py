@@ -13,8 +13,8 @@ from kedge.protocol.files import ForkBody, RedoBody, UndoBody
 from kedge.protocol.proof import PATH as PROOF
 from kedge.protocol.requests import Skip
 from kedge.protocol.sessions import SessionChange
-from kedge.server.http import Operation
-from kedge.server.routes import OPERATIONS
+from kedge.server.http import Route
+from kedge.server.routes import ROUTES
 
 BODIES: dict[type, dict[str, Any]] = {
     api.LoginBody: {"provider_id": "openai", "api_key": "the-key-of-an-example", "check": False},
@@ -39,31 +39,31 @@ BODIES: dict[type, dict[str, Any]] = {
 
 ParameterSet = Any  # pytest keeps its type to itself
 
-ALL = [pytest.param(operation, id=f"{operation.method} {operation.path}") for operation in OPERATIONS]
+ALL = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES]
 
 
-def chosen(is_wanted: Callable[[Operation], bool]) -> list[ParameterSet]:
-    return [each for each, operation in zip(ALL, OPERATIONS, strict=True) if is_wanted(operation)]
+def chosen(is_wanted: Callable[[Route], bool]) -> list[ParameterSet]:
+    return [each for each, route in zip(ALL, ROUTES, strict=True) if is_wanted(route)]
 
 
 # `proof` is answered over TCP alone, and there without a token.
-WITH_TOKEN = chosen(lambda operation: operation.path != PROOF)
-GETTING = chosen(lambda operation: operation.method == "GET" and operation.path != PROOF)
-OF_WORKSPACE = chosen(lambda operation: "{workspace_id}" in operation.path)
-WITH_BODY = chosen(lambda operation: operation.body is not None)
-HARMLESS = chosen(lambda operation: operation.body not in (None, api.ControlBody))
+WITH_TOKEN = chosen(lambda route: route.path != PROOF)
+GETTING = chosen(lambda route: route.method == "GET" and route.path != PROOF)
+OF_WORKSPACE = chosen(lambda route: "{workspace_id}" in route.path)
+WITH_BODY = chosen(lambda route: route.body is not None)
+HARMLESS = chosen(lambda route: route.body not in (None, api.ControlBody))
 
 
-def path_of(operation: Operation, **ids: str) -> str:
-    return re.sub(r"{(\w+)}", lambda found: ids.get(found[1], f"no-{found[1]}"), operation.path)
+def path_of(route: Route, **ids: str) -> str:
+    return re.sub(r"{(\w+)}", lambda found: ids.get(found[1], f"no-{found[1]}"), route.path)
 
 
-def body_of(operation: Operation, **ids: str) -> dict[str, Any] | None:
-    if operation.body is None:
+def body_of(route: Route, **ids: str) -> dict[str, Any] | None:
+    if route.body is None:
         return None
-    return {name: ids.get(value, value) if isinstance(value, str) else value for name, value in _example(operation)}
+    return {name: ids.get(value, value) if isinstance(value, str) else value for name, value in _example(route)}
 
 
-def _example(operation: Operation) -> Any:
-    assert operation.body is not None
-    return BODIES[operation.body].items()
+def _example(route: Route) -> Any:
+    assert route.body is not None
+    return BODIES[route.body].items()

@@ -13,10 +13,10 @@ from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.server.app import Application
 from kedge.server.context import Context
-from kedge.server.http import Operation
+from kedge.server.http import Route
 from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
-from kedge.server.routes import OPERATIONS
+from kedge.server.routes import ROUTES
 from kedge.store.sqlite.store import SqliteStore
 from kedge.tools.search.file_index import Names
 from tests.server.client import LIMIT_S, Client, unix
@@ -43,7 +43,7 @@ class Inside(NamedTuple):
 
 
 @asynccontextmanager
-async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Inside]:
+async def serving(directory: Path, *routes: Route) -> AsyncGenerator[Inside]:
     loop = asyncio.get_running_loop()
     agent, metrics = ScriptedAgent(), Metrics(loop.time)
     store = SqliteStore.open(directory / "data")
@@ -53,13 +53,13 @@ async def serving(directory: Path, *operations: Operation) -> AsyncGenerator[Ins
     configs.set_listener(store.append_config_changed)
     context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, Names(), loop.create_future())
     address = unix(directory / "run" / "x.sock")
-    listener = Listener(bind(address), Application(context, (*OPERATIONS, *operations)), engine.is_agents_process)
+    listener = Listener(bind(address), Application(context, (*ROUTES, *routes)), engine.is_agents_process)
     await listener.start()
     try:
         yield Inside(Client(address), engine, metrics, agent)
     finally:
         await engine.stop(grace_s=0)
-        context.over.set_result(None)
+        context.stopped.set_result(None)
         await listener.close()
         await configs.close()
         await store.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kedge.protocol.api import Health
-from kedge.server.http import Call, Operation, Reply, Stream
+from kedge.server.http import Request, Response, Route, StreamResponse
 from tests.server.client import Events, connect
 from tests.server.conftest import Start, short_dir
 from tests.server.inside import Inside, serving
@@ -21,30 +21,30 @@ from tests.server.inside import Inside, serving
 SECRET = "hunter2"
 
 
-async def broken(call: Call) -> Reply:
-    del call
+async def broken(request: Request) -> Response:
+    del request
     raise RuntimeError(f"the password is {SECRET}")
 
 
-async def unspeakable(call: Call) -> Reply:
-    del call
-    return Reply(object())
+async def unspeakable(request: Request) -> Response:
+    del request
+    return Response(object())
 
 
-async def half_a_story(call: Call) -> Stream:
-    del call
+async def half_a_story(request: Request) -> StreamResponse:
+    del request
 
     async def chunks() -> AsyncGenerator[bytes]:
         yield b"data: the beginning\n\n"
         raise RuntimeError(f"the password is {SECRET}")
 
-    return Stream(chunks())
+    return StreamResponse(chunks())
 
 
 BROKEN = [
-    Operation("GET", "/v1/broken", "raises", broken, Health),
-    Operation("GET", "/v1/unspeakable", "answers what cannot be encoded", unspeakable, Health),
-    Operation("GET", "/v1/half-a-story", "breaks off", half_a_story, str),
+    Route("GET", "/v1/broken", "raises", broken, Health),
+    Route("GET", "/v1/unspeakable", "answers what cannot be encoded", unspeakable, Health),
+    Route("GET", "/v1/half-a-story", "breaks off", half_a_story, str),
 ]
 
 

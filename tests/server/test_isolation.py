@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kedge.server.http import Operation
+from kedge.server.http import Route
 from tests.server.client import Client, done
 from tests.server.examples import OF_WORKSPACE, body_of, path_of
 
@@ -50,25 +50,25 @@ def state_of(client: Client, theirs: Secrets) -> list[Any]:
     return [done(client.get(theirs.path + query)) for query in queries]
 
 
-@pytest.mark.parametrize("operation", OF_WORKSPACE)
+@pytest.mark.parametrize("route", OF_WORKSPACE)
 def test_what_is_in_one_workspace_cannot_be_reached_from_another(
-    client: Client, theirs: Secrets, operation: Operation, tmp_path: Path
+    client: Client, theirs: Secrets, route: Route, tmp_path: Path
 ) -> None:
     before = state_of(client, theirs)
     ours = tmp_path / "ours"
     ours.mkdir()
     workspace_id = client.workspace(ours).rpartition("/")[2]
-    request = theirs.ids["question" if "/questions/" in operation.path else "permission"]
+    request = theirs.ids["question" if "/questions/" in route.path else "permission"]
     ids = {**theirs.ids, "workspace_id": workspace_id, "REQUEST": request}
-    path, body = path_of(operation, **ids), body_of(operation, **ids)
-    names_theirs = operation.path.count("{") > 1 or any(value in theirs.ids.values() for value in (body or {}).values())
+    path, body = path_of(route, **ids), body_of(route, **ids)
+    names_theirs = route.path.count("{") > 1 or any(value in theirs.ids.values() for value in (body or {}).values())
 
-    if operation.media_type.startswith("text/event-stream"):
+    if route.media_type.startswith("text/event-stream"):
         with client.events(f"/v1/workspaces/{workspace_id}", after=0, session_id=theirs.ids["session_id"]) as events:
             assert [event.type for event in events.until("caught_up")] == ["connected", "caught_up"]
     else:
-        answer = client.ask(operation.method, path, body)
-        assert answer.status == (404 if names_theirs else operation.status), answer.body
+        answer = client.ask(route.method, path, body)
+        assert answer.status == (404 if names_theirs else route.status), answer.body
         told = answer.json["code"] if names_theirs else answer.body.decode()
         assert not [name for name in theirs.names if name in told]
     assert state_of(client, theirs) == before

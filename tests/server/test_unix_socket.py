@@ -105,7 +105,7 @@ def test_a_directory_that_others_use_is_refused_and_not_closed(place: Place) -> 
     directory.mkdir()
     directory.chmod(0o1777)
     why = place.refused("--host", f"unix://{directory}/x.sock")
-    assert f"{directory} is open to others" in why
+    assert f"{directory} is open to other users" in why
     assert mode_of(directory) == 0o1777
     assert list(directory.iterdir()) == []
 
@@ -155,7 +155,7 @@ def test_a_file_in_the_way_is_refused_and_left_alone(place: Place) -> None:
     path = place.runtime_dir / "mine" / "x.sock"
     path.parent.mkdir(mode=0o700)
     path.write_text("precious")
-    assert f"{path} is in the way and is no socket" in place.refused("--host", f"unix://{path}")
+    assert f"{path} exists and is not a socket" in place.refused("--host", f"unix://{path}")
     assert path.read_text() == "precious"
 
 

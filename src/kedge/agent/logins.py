@@ -61,7 +61,7 @@ class Logins:
         if not is_there:
             raise NotFound("login", provider_id if _NAME.fullmatch(provider_id) else "…")
 
-    async def listed(self, directory: Path, env: Mapping[str, str] | None = None) -> CredentialList:
+    async def list_credentials(self, directory: Path, env: Mapping[str, str] | None = None) -> CredentialList:
         """Where keys come from, in the order in which they are looked for; variables are those of the server. `env` is
         what the configuration refers to, where that is another's."""
         known = configured_providers(await self._config(directory, self._environ if env is None else env))

@@ -70,7 +70,7 @@ def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
     _log_to(directory, also_stderr=not options.detached)
     configs = Configs()
     agent = AgentOnDemand(lambda: _agent(directory, configs))
-    serve.run(settings, agent, configs, report.ready, on_left=_leave_soon)
+    serve.run(settings, agent, configs, report.ready, on_stopped=_leave_soon)
     return EXIT_OK
 
 

@@ -229,6 +229,10 @@ class Engine:
             raise NotFound("workspace", workspace_id)
         return feed
 
+    def require_workspace(self, workspace_id: str) -> Workspace:
+        """Return the workspace; raise `NotFound` if there is none with this id."""
+        return self.feed(workspace_id).workspace
+
     def subscribe(
         self,
         workspace_id: str,

@@ -1,4 +1,4 @@
-"""P16 for TCP: a bearer token, always; and no web page gets in, because `Host` and `Origin` are checked too."""
+"""Authentication over TCP (P16): a bearer token, and checks of `Host` and `Origin` that keep web pages out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kedge.protocol.address import AddressError, TcpAddress, read_token
 from kedge.protocol.api import Proof, ProofQuery
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.proof import MIN_TOKEN_CHARS, address_text
-from kedge.server.app import App, Receive, Scope, Send, decode_query, send_answer, send_error
+from kedge.server.app import App, Receive, Scope, Send, decode_query, send_body, send_error
 from kedge.server.errors import Forbidden, Unauthorized
 
 _HOST = re.compile(
@@ -23,7 +23,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def make_token(path: str) -> str:
-    """The token of a file that only its owner can read; made on first use."""
+    """Return the token in a file that only its owner can read; create the file on first use. Raises `AddressError`."""
     if token := read_token(path):
         found = os.stat(path)
         if found.st_mode & 0o077 or found.st_uid != os.getuid():
@@ -35,14 +35,14 @@ def make_token(path: str) -> str:
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "w") as file:
             file.write(f"{token}\n")
-        os.replace(unfinished, path)  # whole or not at all: a client may be waiting for it
+        os.replace(unfinished, path)  # atomic: a client may be waiting for the file
     except OSError as error:
         raise AddressError(f"cannot write a token to {path} ({error.strerror}); name another --token-file") from error
     return token
 
 
 def check_token(token: str) -> str:
-    """A token that somebody chose; raises `AddressError` if it could be guessed."""
+    """Return a user-chosen token; raise `AddressError` if it could be guessed."""
     if len(token) < MIN_TOKEN_CHARS or not token.isascii():
         raise AddressError(
             f"the token is too short, or not plain ASCII; use {MIN_TOKEN_CHARS} random characters or more, "
@@ -60,16 +60,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Guard:
-    """Stands before the application on a TCP socket."""
+class AuthMiddleware:
+    """Wraps the application on a TCP socket: only authenticated requests reach it."""
 
     def __init__(self, app: App, token: str, bound: TcpAddress, extra_hosts: tuple[str, ...] = ()) -> None:
         self._app = app
         self._token = token
         self._names = {name.lower() for name in (*LOOPBACK_NAMES, bound.host)}
-        self._forwarded: set[str] = set()  # addresses that clients connect to, and others pass on to us
+        self._forwarded: set[str] = set()  # addresses of proxies that forward to this server
         for given in extra_hosts:
-            name, port = _split(given.lower()) or (given.lower(), "")
+            name, port = _split_host(given.lower()) or (given.lower(), "")
             self._names.add(name)
             if port:
                 self._forwarded.add(address_text((name, port)))
@@ -79,7 +79,7 @@ class Guard:
         try:
             self._check_host(scope)
             if scope["path"] == proof.PATH and scope["method"] == "GET":
-                await send_answer(self._prove(scope), receive, send)
+                await send_body(self._prove(scope), receive, send)
                 return
             self._check_token(scope)
         except KedgeError as error:
@@ -103,7 +103,7 @@ class Guard:
             raise Unauthorized
 
     def _prove(self, scope: Scope) -> Proof:
-        """Only for an address that is ours: whoever listens at another one cannot pass the answer on as its own."""
+        """Return a proof for one of our own addresses: a server at another address cannot present it as its own."""
         query = decode_query(ProofQuery, scope["query_string"])
         own = address_text(scope["server"])
         address = query.address if query.address in self._forwarded else own
@@ -111,20 +111,20 @@ class Guard:
 
     def _is_known(self, host: str) -> bool:
         name = host_name(host)
-        # Bound to the outside, the server is reached by address too: a page that rebinds a name cannot do that.
+        # A server that other machines can reach is also addressed by IP, which DNS rebinding cannot forge.
         return name in self._names or (self._is_remote and name is not None and _is_address(name))
 
 
 def host_name(host: str) -> str | None:
-    """The name in a `Host`, without its port; None if it is malformed."""
-    split = _split(host.lower())
+    """Return the name in a `Host` header without its port; None if it is malformed."""
+    split = _split_host(host.lower())
     return split[0] if split else None
 
 
-def _split(host: str) -> tuple[str, str] | None:
-    """The name and the port of a `Host`, the port as digits or empty; None if it is neither."""
+def _split_host(host: str) -> tuple[str, str] | None:
+    """Return name and port of a `Host` header, the port as digits or empty; None if it is malformed."""
     if _is_ipv6(host):
-        return host, ""  # not allowed by the letter, and clear all the same
+        return host, ""  # lacks the brackets that the standard demands, but is unambiguous
     found = _HOST.fullmatch(host)
     return (found["name"] or found["ipv6"], found["port"] or "") if found else None
 

@@ -1,4 +1,4 @@
-"""What handlers share: the engine, the configuration, the meters, and the way out."""
+"""The services that handlers use, and the agent as the server sees it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Agent(Protocol):
-    """What the server needs of an agent: who works on runs, and the model that a run without one would get."""
+    """The agent that executes runs. Implemented by `kedge.agent.agent.Agent`, and by scripted agents in tests."""
 
     @property
     def turns(self) -> Mapping[RunKind, Turn]: ...
@@ -29,10 +29,10 @@ class Agent(Protocol):
     def jobs(self) -> AllJobs: ...
     async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None: ...
     async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered: ...
-    async def check_model(self, model: str, directory: Path) -> None: ...  # raises what can be known to be wrong
+    async def check_model(self, model: str, directory: Path) -> None: ...
     async def logins(self) -> Logins: ...
     async def session_deleted(self, session_id: str) -> None: ...
-    async def warm_up(self) -> None: ...  # do what the first run would have to wait for
+    async def warm_up(self) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -44,4 +44,4 @@ class Context(NamedTuple):
     stop: Callable[[], None]
     configs: Configs
     names: Names
-    over: asyncio.Future[None]  # done when no run makes progress any more: nobody should wait for one
+    stopped: asyncio.Future[None]  # done when no run makes progress any more, so that no request waits for one

@@ -1,4 +1,4 @@
-"""What a request can do wrong before it reaches a handler, and the status of every error.
+"""Errors of requests that do not reach a handler, and the HTTP status of every error.
 
 KedgeError (protocol/errors.py)
 ├── BadRequest       400 malformed          ├── NotAllowed       405 method_not_allowed
@@ -33,7 +33,7 @@ class AgentProcess(Forbidden):
     def __init__(self) -> None:
         super().__init__(
             "agent_process",
-            "a command that the agent started may read here, but change nothing; run it in a terminal of your own, "
+            "commands started by the agent may only read from the server; run this in a terminal of your own, "
             "or type ! before it in kedge",
         )
 
@@ -50,15 +50,15 @@ class NoRoute(NotFound):
 
 
 class BodyTooLarge(TooLarge):
-    """What is still to come of the body is not read: the connection is closed."""
+    """The rest of the body is not read: the connection is closed."""
 
     def __init__(self) -> None:
-        super().__init__("body_too_large", f"the body is over {MAX_BODY_BYTES >> 20} MiB; put what is large into files")
+        super().__init__("body_too_large", f"the body is over {MAX_BODY_BYTES >> 20} MiB; put large data into files")
 
 
 class NotJson(KedgeError):
     def __init__(self) -> None:
-        super().__init__("not_json", "send JSON, and say so: Content-Type: application/json")
+        super().__init__("not_json", "send JSON with the header Content-Type: application/json")
 
 
 _STATUS: dict[type[KedgeError], int] = {

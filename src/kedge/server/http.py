@@ -1,27 +1,27 @@
-"""What a route is: one row that says how it is called, what it answers, and who does it.
+"""Routes, and the requests and responses of their handlers.
 
-The router, the checks of what comes in and the OpenAPI document are all made from the same rows (routes.py).
+The router, the decoding of requests and the OpenAPI document are all derived from the routes in routes.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from kedge.protocol.errors import ShuttingDown
-
-if TYPE_CHECKING:
-    from kedge.server.context import Context
+from kedge.server.context import Context
+from kedge.server.errors import NoRoute, NotAllowed
 
 S = TypeVar("S")
 
 
-class Reply(NamedTuple):
-    """An answer: a struct to be encoded, or bytes that are encoded already."""
+class Response(NamedTuple):
+    """A response whose body is a struct to be encoded as JSON, or bytes."""
 
     body: object
     status: int = 200
@@ -29,16 +29,16 @@ class Reply(NamedTuple):
     media_type: str = "application/json"
 
 
-class Stream(NamedTuple):
-    """An answer without an end: bytes as they come."""
+class StreamResponse(NamedTuple):
+    """A response of unknown length, sent chunk by chunk."""
 
     chunks: AsyncGenerator[bytes]
-    while_open: AbstractContextManager[object] = nullcontext()  # entered while it is sent
     media_type: str = "text/event-stream; charset=utf-8"
+    while_open: AbstractContextManager[object] = nullcontext()  # entered while the response is sent
 
 
-class Call:
-    """One request, decoded: the words of its path, its query and its body as structs."""
+class Request:
+    """A decoded request: the parameters of its path, and its query and body as structs."""
 
     def __init__(
         self,
@@ -47,18 +47,28 @@ class Call:
         headers: Mapping[str, str],
         query: object,
         body: object,
-        gone: Callable[[], Coroutine[Any, Any, None]],
+        disconnected: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.context = context
         self.engine = context.engine
         self.headers = headers
-        self._path = path
+        self.path = path
         self._query = query
         self._body = body
-        self._gone = gone
+        self._disconnected = disconnected
 
-    def __getitem__(self, name: str) -> str:
-        return self._path[name]
+    @property
+    def workspace_id(self) -> str:
+        return self.path["workspace_id"]
+
+    @property
+    def session_id(self) -> str:
+        return self.path["session_id"]
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the request's workspace; raises `NotFound` if there is no such workspace."""
+        return Path(self.engine.require_workspace(self.workspace_id).path)
 
     def query(self, type: type[S]) -> S:
         assert isinstance(self._query, type)
@@ -70,31 +80,31 @@ class Call:
 
     @property
     def client(self) -> str:
-        """Who says so: the name that the client gave itself."""
+        """The name that the client gave itself, as stored with the answers to permission requests and questions."""
         return self.headers.get("kedge-client", "")[:100] or "unknown"
 
-    async def while_wanted(self, work: Coroutine[Any, Any, S]) -> S:
-        """Wait for `work` until the client gives up or the server leaves: neither waits for a run that goes on."""
-        working, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone())
+    async def run_while_connected(self, work: Coroutine[Any, Any, S]) -> S:
+        """Return the result of `work`. Raise `ShuttingDown` when the client disconnects or the server stops first."""
+        working, disconnected = asyncio.ensure_future(work), asyncio.ensure_future(self._disconnected())
         try:
-            await asyncio.wait({working, gone, self.context.over}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, disconnected, self.context.stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 raise ShuttingDown
             return working.result()
         finally:
             working.cancel()
-            gone.cancel()
+            disconnected.cancel()
 
 
-Handler = Callable[[Call], Coroutine[Any, Any, Reply | Stream]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response | StreamResponse]]
 
 
-class Operation(NamedTuple):
+class Route(NamedTuple):
     method: str
     path: str
     summary: str
     handler: Handler
-    answer: Any = None  # the type of the answer's body
+    answer: Any = None  # the type of the response's body
     status: int = 200
     body: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] | None = None
@@ -103,4 +113,51 @@ class Operation(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The operation id in the OpenAPI document."""
         return self.handler.__name__
+
+    @property
+    def tag(self) -> str:
+        """The group of operations in the OpenAPI document."""
+        return self.handler.__module__.rpartition(".")[2]
+
+
+class Router:
+    """Finds the route of a path. A segment in braces matches any segment that is not empty."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._by_length: dict[int, list[tuple[list[str], dict[str, Route]]]] = {}
+        for route in routes:
+            segments = route.path.split("/")
+            same_length = self._by_length.setdefault(len(segments), [])
+            methods = next((methods for known, methods in same_length if known == segments), None)
+            if methods is None:
+                same_length.append((segments, {route.method: route}))
+            else:
+                methods[route.method] = route
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """Return the route and the path's parameters; raise `NoRoute` or `NotAllowed`."""
+        given = path.split("/")
+        allowed: list[str] = []
+        for segments, methods in self._by_length.get(len(given), []):
+            parameters = _match(segments, given)
+            if parameters is None:
+                continue
+            if route := methods.get("GET" if method == "HEAD" else method):
+                return route, parameters
+            # A path can match two routes: `prompts/list` is also the prompt named "list".
+            allowed = allowed or sorted([*methods, "HEAD"] if "GET" in methods else methods)
+        if allowed:
+            raise NotAllowed(method, allowed)
+        raise NoRoute(path)
+
+
+def _match(segments: list[str], given: list[str]) -> dict[str, str] | None:
+    parameters: dict[str, str] = {}
+    for segment, value in zip(segments, given, strict=True):
+        if segment.startswith("{") and value:
+            parameters[segment[1:-1]] = value
+        elif segment != value:
+            return None
+    return parameters

@@ -1,4 +1,4 @@
-"""The sockets of a server: bound safely, served by uvicorn's protocols, closed by us (P16, P15)."""
+"""The server's listening sockets: binding them safely, accepting connections, closing them (P15, P16)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kedge.server.connections import (
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1024  # a stampede of clients waits here while the first one is served
-CLOSE_S = 1.0  # for answers on their way when the server leaves
-ACCEPT_RETRY_S = 0.2  # when the system gives no descriptor for a connection
+BACKLOG = 1024  # connections that wait while the first ones are served
+CLOSE_S = 1.0  # for responses in flight when the server stops
+ACCEPT_RETRY_S = 0.2  # when the system has no descriptor for a connection
 
 
 def bind(address: Address, *, allow_remote: bool = False) -> socket.socket:
@@ -37,7 +37,7 @@ def bind(address: Address, *, allow_remote: bool = False) -> socket.socket:
 
 
 def _bind_unix(address: UnixAddress) -> socket.socket:
-    """A socket that only we can connect to. One that a dead server left is replaced; a living one is not."""
+    """Bind a socket for this user alone. Replace the socket file of a dead server, never of a live one."""
     _make_dir(os.path.dirname(address.path))
     _remove_stale(address)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -53,9 +53,9 @@ def _bind_unix(address: UnixAddress) -> socket.socket:
 
 def _make_dir(directory: str) -> None:
     if directory != runtime_dir() and os.path.isdir(directory) and os.stat(directory).st_mode & 0o077:
-        # Not ours to close: it could be /tmp.
+        # Its mode is not ours to change: it could be /tmp.
         raise AddressError(
-            f"{directory} is open to others, and so would be a socket in it; name a directory of yours with mode 0700"
+            f"{directory} is open to other users, and so would be a socket in it; choose a directory with mode 0700"
         )
     make_private_dir(directory)
 
@@ -66,7 +66,7 @@ def _remove_stale(address: UnixAddress) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise AddressError(f"{address.path} is in the way and is no socket; remove it, or choose another --host")
+        raise AddressError(f"{address.path} exists and is not a socket; remove it, or choose another --host")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -81,7 +81,7 @@ def _remove_stale(address: UnixAddress) -> None:
 def _bind_tcp(address: TcpAddress, allow_remote: bool) -> socket.socket:
     if not is_loopback(address.host) and not allow_remote:
         raise AddressError(
-            f"{address} can be reached from other machines, unencrypted; say 127.0.0.1, or insist with --allow-remote"
+            f"{address} can be reached from other machines, unencrypted; use 127.0.0.1, or pass --allow-remote"
         )
     try:
         family, kind, proto, _, name = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
@@ -104,7 +104,7 @@ def _cannot_listen(address: Address, error: Exception) -> AddressError:
 
 
 class Listener:
-    """One listening socket and the connections that came through it."""
+    """A listening socket and its connections."""
 
     def __init__(self, sock: socket.socket, app: App, is_agent_process: IsAgentProcess) -> None:
         self._sock = sock
@@ -129,7 +129,7 @@ class Listener:
         self._accepting = asyncio.create_task(self._accept())
 
     async def _accept(self) -> None:
-        """One connection at a time: asyncio's own server takes a whole backlog at once, and with it all descriptors."""
+        """Accept one connection at a time. asyncio's server accepts a whole backlog, which can use all descriptors."""
         loop = asyncio.get_running_loop()
         is_unix = self._sock.family == socket.AF_UNIX
         tcp_connections = None if is_unix else TcpConnections(connection_limits())
@@ -142,32 +142,32 @@ class Listener:
         while True:
             try:
                 sock, _ = await loop.sock_accept(self._sock)
-            except ConnectionError:  # the client has left
+            except ConnectionError:  # the client has disconnected
                 continue
             except OSError as error:
-                log.warning("cannot take a connection (%s)", error.strerror)
+                log.warning("cannot accept a connection (%s)", error.strerror)
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             try:
                 await loop.connect_accepted_socket(connect, sock)
-            except Exception:  # the boundary: one connection must not end the loop for all others
+            except Exception:  # one broken connection must not end the loop
                 log.exception("a connection could not be served")
                 sock.close()
 
     async def close(self) -> None:
-        """Take no more connections, let answers on their way go out, then hang up, also on those who do not read."""
+        """Stop accepting, let responses in flight finish, then close all connections."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
             self._sock.close()
         for connection in list(self._state.connections):
             connection.shutdown()
-        await _end(self._state.tasks)
+        await _wait_for(self._state.tasks)
         for connection in list(self._state.connections):
             connection.transport.abort()
-        for task in await _end(self._state.tasks):
+        for task in await _wait_for(self._state.tasks):
             task.cancel()
 
 
-async def _end(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+async def _wait_for(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
     return (await asyncio.wait(tasks, timeout=CLOSE_S))[1] if tasks else set()

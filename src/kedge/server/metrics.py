@@ -1,4 +1,4 @@
-"""What `GET /v1/metrics` shows: counts since the start, and what is open now, as Prometheus text."""
+"""The Prometheus metrics of `GET /v1/metrics`: counters since the start, and gauges of the current state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kedge.store.port import Committed, Store
 if TYPE_CHECKING:
     from kedge.engine.engine import Engine
 
-MOST = 1_000_000  # open runs of a workspace that are counted at the start
-# From a commit on a fast disk to a slow model's answer.
+MAX_OPEN_RUNS = 1_000_000  # of a workspace, counted at the start
+# From a commit on a fast disk to the response of a slow model.
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -41,18 +41,18 @@ class Metrics:
     def __init__(self, now: Callable[[], float]) -> None:
         self.accept = Histogram()
         self.step = Histogram()
-        self.used_at = now()  # when somebody was last served, or a run last ended
-        self.open_requests = 0  # streams included
+        self.used_at = now()  # when a request or a run last ended
+        self.open_requests = 0  # including streams
         self._now = now
         self._ended = {"completed": 0, "failed": 0, "cancelled": 0}
         self._open: dict[tuple[str, str], str] = {}
         self._steps: dict[str, float] = {}
 
     async def begin(self, store: Store) -> None:
-        """Count what an earlier server left open."""
+        """Count the runs that an earlier server left open."""
         for state in await store.workspaces():
             for run_state in OPEN_STATES:
-                for run in await store.runs(state.workspace.id, state=run_state, limit=MOST):
+                for run in await store.runs(state.workspace.id, state=run_state, limit=MAX_OPEN_RUNS):
                     self._open[state.workspace.id, run.run_id] = run.state
 
     def request_began(self) -> None:
@@ -108,7 +108,7 @@ class Metrics:
 
 
 def resident_bytes() -> int:
-    """Memory in use now on Linux; elsewhere the most there was."""
+    """Return the resident memory on Linux; elsewhere its peak."""
     try:
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * resource.getpagesize()

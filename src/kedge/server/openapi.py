@@ -1,21 +1,26 @@
-"""The OpenAPI 3.1 document, made from the route table and the structs that the routes decode and encode."""
+"""The OpenAPI 3.1 document, derived from the routes and the structs that they decode and encode.
+
+Schemas have short, stable names, and a form that client generators accept.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from kedge.protocol.errors import ErrorBody
-from kedge.server.http import Operation
+from kedge.protocol.messages import Message, Part
+from kedge.server.http import Route
 from kedge.version import VERSION
 
-_REASONS = {
+_REF = "#/components/schemas/"
+_ERROR_DESCRIPTIONS = {
     400: "malformed",
     401: "no token, or a wrong one (TCP only)",
-    403: "refused Host or Origin (TCP only), or a change asked for by a command of the agent",
+    403: "refused Host or Origin (TCP only), or a change requested by a command of the agent",
     404: "not found",
     405: "method not allowed",
     409: "conflict",
@@ -28,69 +33,96 @@ _REASONS = {
 }
 
 
-def document(operations: Iterable[Operation]) -> bytes:
-    """The document as it is served, and as it stands in docs/openapi.json."""
-    return msgspec.json.format(msgspec.json.encode(described(operations)), indent=2) + b"\n"
+def document(routes: Iterable[Route]) -> bytes:
+    """Return the document as it is served, and as it stands in docs/openapi.json."""
+    return msgspec.json.format(msgspec.json.encode(describe(routes)), indent=2) + b"\n"
 
 
-def described(operations: Iterable[Operation]) -> dict[str, Any]:
-    rows = list(operations)
-    types = [t for row in rows for t in (row.answer, row.body, row.query) if t is not None and t is not str]
-    schemas, components = msgspec.json.schema_components(
-        [*types, ErrorBody], ref_template="#/components/schemas/{name}"
-    )
-    by_type = dict(zip(map(repr, [*types, ErrorBody]), schemas, strict=True))
+def describe(routes: Iterable[Route]) -> dict[str, Any]:
+    routes = list(routes)
+    types = [t for route in routes for t in (route.answer, route.body, route.query) if t is not None and t is not str]
+    types += [ErrorBody, Message]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
+    by_type = dict(zip(map(repr, types), schemas, strict=True))
+    names = {cls.__name__: f"{cls.__name__}Part" for cls in get_args(Part)}
+    names[by_type[repr(Message)]["$ref"].removeprefix(_REF)] = "Message"
+    queries = {route.query.__name__: components.pop(route.query.__name__) for route in routes if route.query}
     paths: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, by_type, components)
-    return {
+    for route in routes:
+        query: dict[str, Any] = queries[route.query.__name__] if route.query else {}
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type, query)
+    described: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "Kedge",
             "version": VERSION,
-            "description": "Durable runs of an AI coding agent. docs/contract.md holds the promises behind the routes.",
+            "description": "Durable runs of an AI coding agent. docs/contract.md has the guarantees behind the routes.",
         },
         "paths": paths,
         "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "over TCP, always"}},
+            "schemas": {
+                names.get(name, name): {**schema, "title": names.get(name, name)} for name, schema in components.items()
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "required over TCP"}},
         },
         "security": [{"token": []}, {}],
     }
+    return _normalize(described, names)
 
 
-def _operation(row: Operation, by_type: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    answer = {"type": "string"} if row.answer is str else by_type[repr(row.answer)]
-    described: dict[str, Any] = {
-        "operationId": row.name,
-        "summary": row.summary,
+def _normalize(node: Any, names: dict[str, str]) -> Any:
+    """Return `node` with short schema names, and with the types of items and enums that generators need."""
+    match node:
+        case str() if node.startswith(_REF):
+            name = node.removeprefix(_REF)
+            return _REF + names.get(name, name)
+        case {"type": "array", **rest} if "items" not in rest and "prefixItems" not in rest:
+            return {**node, "items": {}}
+        case {"enum": [str(value)], **rest}:
+            return {"type": "string", "const": value, **rest}
+        case {"enum": [*values], **rest} if "type" not in rest and all(isinstance(value, str) for value in values):
+            return {"type": "string", **node}
+        case {**fields}:
+            return {key: _normalize(value, names) for key, value in fields.items()}
+        case [*items]:
+            return [_normalize(item, names) for item in items]
+        case _:
+            return node
+
+
+def _operation(route: Route, by_type: dict[str, Any], query: dict[str, Any]) -> dict[str, Any]:
+    answer = {"type": "string"} if route.answer is str else by_type[repr(route.answer)]
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "tags": [route.tag],
+        "summary": route.summary,
         "responses": {
-            str(row.status): {"description": "as asked", "content": {row.media_type: {"schema": answer}}},
-            **{str(status): _error(status, by_type) for status in sorted(_errors(row))},
+            str(route.status): {"description": "success", "content": {route.media_type: {"schema": answer}}},
+            **{str(status): _error_response(status, by_type) for status in sorted(_error_statuses(route))},
         },
     }
-    if parameters := [*_path_parameters(row.path), *_query_parameters(row, components)]:
-        described["parameters"] = parameters
-    if row.body is not None:
-        content = {"application/json": {"schema": by_type[repr(row.body)]}}
-        described["requestBody"] = {"required": True, "content": content}
-    return described
+    if parameters := [*_path_parameters(route.path), *_query_parameters(query)]:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        content = {"application/json": {"schema": by_type[repr(route.body)]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
 
 
-def _errors(row: Operation) -> set[int]:
-    found = {401, 403, 405, 500, 503, *row.errors}
-    if "{" in row.path:
-        found.add(404)
-    if row.query is not None:
-        found.add(422)
-    if row.body is not None:
-        found |= {400, 413, 415, 422}
-    return found
+def _error_statuses(route: Route) -> set[int]:
+    statuses = {401, 403, 405, 500, 503, *route.errors}
+    if "{" in route.path:
+        statuses.add(404)
+    if route.query is not None:
+        statuses.add(422)
+    if route.body is not None:
+        statuses |= {400, 413, 415, 422}
+    return statuses
 
 
-def _error(status: int, by_type: dict[str, Any]) -> dict[str, Any]:
+def _error_response(status: int, by_type: dict[str, Any]) -> dict[str, Any]:
     return {
-        "description": _REASONS[status],
+        "description": _ERROR_DESCRIPTIONS[status],
         "content": {"application/json": {"schema": by_type[repr(ErrorBody)]}},
     }
 
@@ -102,20 +134,17 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     ]
 
 
-def _query_parameters(row: Operation, components: dict[str, Any]) -> list[dict[str, Any]]:
-    if row.query is None:
-        return []
-    schema: dict[str, Any] = components[row.query.__name__]
-    required: list[str] = schema.get("required", [])
+def _query_parameters(query: dict[str, Any]) -> list[dict[str, Any]]:
+    required: list[str] = query.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": each}
-        for name, each in schema["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": schema}
+        for name, schema in query.get("properties", {}).items()
     ]
 
 
 if __name__ == "__main__":
     import sys
 
-    from kedge.server.routes import OPERATIONS
+    from kedge.server.routes import ROUTES
 
-    sys.stdout.buffer.write(document(OPERATIONS))
+    sys.stdout.buffer.write(document(ROUTES))

@@ -1,4 +1,4 @@
-"""Every route of the server (section 3 of the contract). A part that is not built yet has no row."""
+"""Every route of the server (section 3 of the contract). Planned routes are not listed."""
 
 from __future__ import annotations
 
@@ -11,213 +11,232 @@ from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
 from kedge.server.handlers import config, requests, runs, server, sessions, workspaces
-from kedge.server.http import Operation
+from kedge.server.http import Route
 
 W = "/v1/workspaces/{workspace_id}"
 S = W + "/sessions/{session_id}"
 A = W + "/agent/sessions/{session_id}"
 
-OPERATIONS = (
-    Operation("GET", "/v1/health", "Is the server there?", server.health, api.Health),
-    Operation(
+ROUTES = (
+    Route("GET", "/v1/health", "Server health", server.get_health, api.Health),
+    Route(
         "GET",
         "/v1/proof",
-        "Proof that the server has the token; needs none (TCP only)",
-        server.proof,
+        "Prove that the server knows the token; needs no token itself (TCP only)",
+        server.get_proof,
         api.Proof,
         query=api.ProofQuery,
         errors=(404,),
     ),
-    Operation("GET", "/v1/version", "Version and bounds", server.version, api.Version),
-    Operation("GET", "/v1/openapi.json", "This description", server.openapi, dict[str, Any]),
-    Operation("GET", "/v1/metrics", "Prometheus metrics", server.metrics, str, media_type=server.PROMETHEUS),
-    Operation(
-        "POST", "/v1/control", "Stop the server", server.control, api.Controlled, body=api.ControlBody, errors=(409,)
+    Route("GET", "/v1/version", "Version and bounds", server.get_version, api.Version),
+    Route("GET", "/v1/openapi.json", "This document", server.get_openapi, dict[str, Any]),
+    Route("GET", "/v1/metrics", "Prometheus metrics", server.get_metrics, str, media_type=server.PROMETHEUS),
+    Route(
+        "POST",
+        "/v1/control",
+        "Stop the server",
+        server.control_server,
+        api.Controlled,
+        body=api.ControlBody,
+        errors=(409,),
     ),
-    Operation(
+    Route(
         "GET",
         "/v1/credentials",
-        "Where keys come from, and their last four characters",
+        "Sources of API keys, with their last four characters",
         config.list_credentials,
         api.CredentialList,
         query=api.CredentialsQuery,
         errors=(404,),
     ),
-    Operation(
+    Route(
         "POST",
         "/v1/credentials",
-        "Check a provider's key, and store it",
+        "Check and store a provider's API key",
         config.log_in,
         api.StoredCredential,
         body=api.LoginBody,
         errors=(404,),
     ),
-    Operation(
+    Route(
         "DELETE",
         "/v1/credentials/{provider_id}",
-        "Forget a stored key",
+        "Delete a stored API key",
         config.log_out,
         api.Deleted,
         errors=(422,),
     ),
-    Operation("GET", "/v1/workspaces", "All workspaces", workspaces.list_workspaces, api.Workspaces),
-    Operation(
+    Route("GET", "/v1/workspaces", "List workspaces", workspaces.list_workspaces, api.Workspaces),
+    Route(
         "POST",
         "/v1/workspaces",
-        "Join the workspace of a directory",
+        "Open the workspace of a directory",
         workspaces.open_workspace,
         Workspace,
         body=api.WorkspaceBody,
     ),
-    Operation("GET", W, "One workspace", workspaces.get_workspace, Workspace),
-    Operation(
-        "DELETE", W, "Forget a workspace; its files stay", workspaces.delete_workspace, api.Deleted, errors=(409,)
+    Route("GET", W, "Get a workspace", workspaces.get_workspace, Workspace),
+    Route(
+        "DELETE",
+        W,
+        "Delete a workspace; the files in its directory stay",
+        workspaces.delete_workspace,
+        api.Deleted,
+        errors=(409,),
     ),
-    Operation(
+    Route(
         "GET",
         W + "/events",
-        "The story as server-sent events, from a cursor on",
-        workspaces.events,
+        "Stream events (server-sent events) from a cursor on",
+        workspaces.stream_events,
         str,
         query=api.EventsQuery,
         media_type="text/event-stream; charset=utf-8",
     ),
-    Operation(
-        "GET", W + "/files", "Files by a part of their names", workspaces.find_files, api.Files, query=api.FilesQuery
+    Route(
+        "GET", W + "/files", "Find files by part of their name", workspaces.find_files, api.Files, query=api.FilesQuery
     ),
-    Operation("GET", W + "/commands", "The user's own commands", workspaces.list_commands, api.UserCommands),
-    Operation("GET", W + "/log", "A page of the log", workspaces.read_log, api.LogAnswer, query=api.LogQuery),
-    Operation("GET", W + "/sessions", "Sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
-    Operation("POST", W + "/sessions", "A new session", sessions.create_session, Session, body=api.SessionBody),
-    Operation("GET", S, "One session", sessions.get_session, SessionDetails),
-    Operation(
+    Route("GET", W + "/commands", "List user-defined commands", workspaces.list_commands, api.UserCommands),
+    Route("GET", W + "/log", "Read a page of the event log", workspaces.read_log, api.LogAnswer, query=api.LogQuery),
+    Route("GET", W + "/sessions", "List sessions", sessions.list_sessions, api.Sessions, query=api.SessionsQuery),
+    Route("POST", W + "/sessions", "Create a session", sessions.create_session, Session, body=api.SessionBody),
+    Route("GET", S, "Get a session", sessions.get_session, SessionDetails),
+    Route(
         "PATCH",
         S,
-        "Rename a session, or choose its model",
+        "Rename a session or set its model",
         sessions.change_session,
         Session,
         body=SessionChange,
     ),
-    Operation("DELETE", S, "Cancel a session's runs, then delete it", sessions.delete_session, api.Deleted),
-    Operation(
-        "GET", S + "/messages", "Messages, oldest first", sessions.list_messages, api.Messages, query=api.MessagesQuery
+    Route("DELETE", S, "Cancel a session's runs, then delete it", sessions.delete_session, api.Deleted),
+    Route(
+        "GET",
+        S + "/messages",
+        "List messages, oldest first",
+        sessions.list_messages,
+        api.Messages,
+        query=api.MessagesQuery,
     ),
-    Operation(
+    Route(
         "GET",
         S + "/files",
-        "What a session changed in files",
-        sessions.session_files,
+        "List the files that a session changed",
+        sessions.list_session_files,
         SessionFiles,
         query=SessionFilesQuery,
     ),
-    Operation(
+    Route(
         "POST",
         S + "/undo",
-        "Bring files and conversation back to before a message",
+        "Restore files and conversation to before a message",
         sessions.undo_session,
         Rewound,
         body=UndoBody,
         errors=(409,),
     ),
-    Operation(
-        "POST", S + "/redo", "Take back the last undo", sessions.redo_session, Rewound, body=RedoBody, errors=(409,)
-    ),
-    Operation(
+    Route("POST", S + "/redo", "Redo the last undo", sessions.redo_session, Rewound, body=RedoBody, errors=(409,)),
+    Route(
         "POST",
         S + "/fork",
-        "A new session that goes on from a message",
+        "Create a session that continues from a message",
         sessions.fork_session,
         Rewound,
         body=ForkBody,
         errors=(409,),
     ),
-    Operation("GET", W + "/agent", "Is the agent busy, is it ready?", runs.agent_state, api.AgentState),
-    Operation(
+    Route("GET", W + "/agent", "Whether the agent is busy and ready", runs.get_agent_state, api.AgentState),
+    Route(
         "POST",
         W + "/agent",
-        "Submit a prompt: accepted means durable",
-        runs.submit,
+        "Submit a prompt; 202 means that it is stored durably",
+        runs.submit_prompt,
         Receipt,
         status=202,
         body=api.SubmitBody,
         errors=(409, 429),
     ),
-    Operation("GET", W + "/runs", "Runs", runs.list_runs, api.Runs, query=api.RunsQuery),
-    Operation(
-        "GET", W + "/runs/{run_id}", "One run, now or when it has ended", runs.get_run, RunStatus, query=api.RunQuery
-    ),
-    Operation("POST", W + "/runs/{run_id}/cancel", "Cancel one run", runs.cancel_run, Run),
-    Operation("GET", A, "A session with what it is doing", runs.session_status, SessionStatus),
-    Operation(
+    Route("GET", W + "/runs", "List runs", runs.list_runs, api.Runs, query=api.RunsQuery),
+    Route("GET", W + "/runs/{run_id}", "Get a run, or wait for its end", runs.get_run, RunStatus, query=api.RunQuery),
+    Route("POST", W + "/runs/{run_id}/cancel", "Cancel a run", runs.cancel_run, Run),
+    Route("GET", A, "Get a session with its running and queued prompts", runs.get_session_status, SessionStatus),
+    Route(
         "POST",
         A + "/summarize",
-        "Summarize a session, so that its next prompts have room",
-        runs.summarize,
+        "Summarize a session to make room in the model's context",
+        runs.summarize_session,
         Receipt,
         status=202,
         body=api.SummarizeBody,
         errors=(409, 429),
     ),
-    Operation(
+    Route(
         "POST",
         A + "/shell",
-        "Run a person's own command; the model sees it with the next prompt",
-        runs.shell,
+        "Run the user's own shell command; the model sees it with the next prompt",
+        runs.run_shell_command,
         Receipt,
         status=202,
         body=api.ShellBody,
         errors=(409, 429),
     ),
-    Operation("POST", A + "/cancel", "Cancel all that is open in a session", runs.cancel_session, api.Cancelled),
-    Operation("GET", A + "/prompts/list", "The queue", runs.list_queue, api.Queue),
-    Operation("POST", A + "/prompts/clear", "Empty the queue", runs.clear_queue, api.Cancelled),
-    Operation(
+    Route("POST", A + "/cancel", "Cancel all open runs of a session", runs.cancel_session, api.Cancelled),
+    Route("GET", A + "/prompts/list", "List queued prompts", runs.list_queue, api.Queue),
+    Route("POST", A + "/prompts/clear", "Remove all queued prompts", runs.clear_queue, api.Cancelled),
+    Route(
         "DELETE",
         A + "/prompts/{run_id}",
-        "Take one prompt out of the queue",
-        runs.drop_queued,
+        "Remove a queued prompt",
+        runs.remove_queued_prompt,
         api.Cancelled,
         errors=(409,),
     ),
-    Operation(
+    Route(
         "GET",
         W + "/config",
-        "What is configured, and where each value comes from",
+        "Get the configuration and the source of each value",
         config.get_config,
         api.ConfigAnswer,
         errors=(422,),
     ),
-    Operation(
+    Route(
         "POST",
         W + "/config/set",
-        "Set a key in the user's file or the workspace's",
+        "Set a config key in the user's or the workspace's file",
         config.set_config,
         api.ConfigAnswer,
         body=api.ConfigSetBody,
     ),
-    Operation(
+    Route(
         "POST",
         W + "/config/remove",
-        "Remove a key, if it is there",
+        "Remove a config key",
         config.remove_config,
         api.ConfigAnswer,
         body=api.ConfigRemoveBody,
     ),
-    Operation(
-        "POST", W + "/config/model", "Choose a model", config.set_model, api.ConfigAnswer, body=api.ConfigModelBody
+    Route(
+        "POST",
+        W + "/config/model",
+        "Set the default model",
+        config.set_model,
+        api.ConfigAnswer,
+        body=api.ConfigModelBody,
     ),
-    Operation(
+    Route(
         "GET",
         W + "/models",
-        "Models that can be used, and for the rest why not",
+        "List models that can be used, and why others cannot",
         config.list_models,
         Offered,
         errors=(422,),
     ),
-    Operation("GET", W + "/jobs", "Background jobs, newest first", runs.list_jobs, JobList),
-    Operation("POST", W + "/jobs/{job_id}/kill", "End a background job", runs.kill_job, Job),
-    Operation("GET", W + "/permissions", "Pending permissions", requests.list_permissions, api.PendingPermissions),
-    Operation(
+    Route("GET", W + "/jobs", "List background jobs, newest first", runs.list_jobs, JobList),
+    Route("POST", W + "/jobs/{job_id}/kill", "Kill a background job", runs.kill_job, Job),
+    Route(
+        "GET", W + "/permissions", "List pending permission requests", requests.list_permissions, api.PendingPermissions
+    ),
+    Route(
         "POST",
         W + "/permissions/grant",
         "Answer a permission request; the first answer wins",
@@ -225,17 +244,23 @@ OPERATIONS = (
         AnswerReceipt,
         body=api.GrantBody,
     ),
-    Operation("GET", W + "/permissions/skip", "Is nobody asked in this workspace?", requests.get_skip, Skip),
-    Operation(
+    Route(
+        "GET",
+        W + "/permissions/skip",
+        "Whether permission requests are skipped in this workspace",
+        requests.get_skip,
+        Skip,
+    ),
+    Route(
         "POST",
         W + "/permissions/skip",
-        "Ask nobody in this workspace (yolo), or ask again",
+        "Skip permission requests in this workspace (yolo mode), or stop skipping",
         requests.set_skip,
         Skip,
         body=Skip,
     ),
-    Operation("GET", W + "/questions", "Pending questions", requests.list_questions, api.PendingQuestions),
-    Operation(
+    Route("GET", W + "/questions", "List pending questions", requests.list_questions, api.PendingQuestions),
+    Route(
         "POST",
         W + "/questions/answer",
         "Answer a question; the first answer wins",
@@ -243,10 +268,10 @@ OPERATIONS = (
         AnswerReceipt,
         body=api.AnswerBody,
     ),
-    Operation(
+    Route(
         "POST",
         W + "/questions/cancel",
-        "Refuse to answer a question",
+        "Decline a question",
         requests.cancel_question,
         AnswerReceipt,
         body=api.RequestBody,

@@ -1,4 +1,4 @@
-"""The life of a server: open the store, listen, work, and leave in order (P15)."""
+"""Runs the server: opens the store, listens, serves, and shuts down in order (P15)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kedge.engine.processes.reaper import Reaper
 from kedge.files.versions import Versions
 from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_address, token_path
 from kedge.server.app import App, Application, Receive, Scope, Send
-from kedge.server.auth import Guard, check_token, make_token
+from kedge.server.auth import AuthMiddleware, check_token, make_token
 from kedge.server.connections import raise_descriptor_limit
 from kedge.server.context import Agent, Context
 from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
 from kedge.server.openapi import document
-from kedge.server.routes import OPERATIONS
+from kedge.server.routes import ROUTES
 from kedge.store.sqlite.store import SqliteStore
 from kedge.tools.search.file_index import Names
 
@@ -35,25 +35,25 @@ log = logging.getLogger(__name__)
 
 class Settings(NamedTuple):
     data_dir: str
-    host: Address | None = None  # beside the data directory's own socket
+    host: Address | None = None  # in addition to the data directory's own socket
     token: str | None = None
     token_file: str | None = None
     allow_remote: bool = False
     allowed_hosts: tuple[str, ...] = ()
-    idle_s: float | None = None  # leave after that long without work; None: stay
+    idle_s: float | None = None  # stop after that long without work; None: never
 
 
 OnReady = Callable[[list[Address]], None]
 
 
-def run(settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady, on_left: Callable[[], None]) -> None:
-    """Serve until told to leave. At `on_left` all is written and closed; what ignores its cancellation may linger."""
+def run(settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady, on_stopped: Callable[[], None]) -> None:
+    """Serve until asked to stop. `on_stopped` is called when all is written and closed; stuck threads may still run."""
     raise_descriptor_limit()
-    asyncio.run(_serve(settings, agent, configs, on_ready, on_left))
+    asyncio.run(_serve(settings, agent, configs, on_ready, on_stopped))
 
 
 async def _serve(
-    settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady, on_left: Callable[[], None]
+    settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady, on_stopped: Callable[[], None]
 ) -> None:
     store = SqliteStore.open(Path(settings.data_dir))  # owns the directory from here on
     try:
@@ -61,28 +61,28 @@ async def _serve(
         await store.close()
     finally:
         store.abandon()
-    on_left()
+    on_stopped()
 
 
 async def _serve_from(
     store: SqliteStore, settings: Settings, agent: Agent, configs: Configs, on_ready: OnReady
 ) -> None:
     loop = asyncio.get_running_loop()
-    leaving = Leaving()
+    shutdown = ShutdownRequest()
     for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(sig, leaving.begin)
-    with contextlib.ExitStack() as sockets:  # gone before the directory is free for another server
-        token = _token(settings)  # before anything begins that would have to be stopped again
+        loop.add_signal_handler(sig, shutdown.request)
+    with contextlib.ExitStack() as sockets:  # removed before another server can own the directory
+        token = _load_token(settings)  # may fail: before anything starts that would have to be stopped
         bound = _bind_all(settings, sockets)
         metrics = Metrics(loop.time)
         await metrics.begin(store)
         reaper = Reaper()
         sockets.callback(reaper.close)
         if not reaper.start():
-            log.info("this machine hands no orphans to us: those of tools are found by their mark alone")
+            log.info("cannot adopt orphaned processes of tools; they are found by a mark in their environment")
         cgroups.remove_left_over()
         if cgroups.home() is None:
-            log.info("commands get no control group here: a daemon that hides from us on purpose may outlive its run")
+            log.info("no control groups here: a daemon that hides on purpose may outlive its run")
         engine = Engine(
             store,
             agent.turns,
@@ -92,21 +92,22 @@ async def _serve_from(
         )
         await engine.start()
         configs.set_listener(store.append_config_changed)
-        over: asyncio.Future[None] = loop.create_future()
-        context = Context(engine, agent, metrics, lambda: document(OPERATIONS), leaving.begin, configs, Names(), over)
-        app = Application(context, OPERATIONS)
+        stopped: asyncio.Future[None] = loop.create_future()
+        context = Context(engine, agent, metrics, lambda: document(ROUTES), shutdown.request, configs, Names(), stopped)
+        app = Application(context, ROUTES)
         listeners = [
-            Listener(sock, _guarded(app, address, token, settings), engine.is_agents_process) for address, sock in bound
+            Listener(sock, _with_auth(app, address, token, settings), engine.is_agents_process)
+            for address, sock in bound
         ]
         for listener in listeners:
             await listener.start()
         log.info("listening on %s", ", ".join(str(address) for address, _ in bound))
         on_ready([address for address, _ in bound])
         warming = loop.create_task(agent.warm_up())
-        await leaving.wait(lambda: _idle_until(engine, metrics, settings.idle_s))
-        log.info("leaving")
-        await _stop(engine, leaving)
-        over.set_result(None)
+        await shutdown.wait(lambda: _idle_until(engine, metrics, settings.idle_s))
+        log.info("stopping")
+        await _stop(engine, shutdown)
+        stopped.set_result(None)
         await asyncio.gather(*(listener.close() for listener in listeners))
         await configs.close()
         warming.cancel()
@@ -114,33 +115,33 @@ async def _serve_from(
         await agent.close()
 
 
-async def _stop(engine: Engine, leaving: Leaving) -> None:
+async def _stop(engine: Engine, shutdown: ShutdownRequest) -> None:
     stopping = asyncio.ensure_future(engine.stop())
-    await asyncio.wait({stopping, leaving.again}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({stopping, shutdown.repeated}, return_when=asyncio.FIRST_COMPLETED)
     if not stopping.done():
-        log.info("in a hurry")
+        log.info("asked to stop again: not waiting for turns")
         await engine.stop()
     await stopping
 
 
-class Leaving:
-    """The wish to leave: a signal, a command, or a long idle time. Wished twice, it is urgent."""
+class ShutdownRequest:
+    """A request to stop, by a signal or a command. The second one makes it urgent."""
 
     def __init__(self) -> None:
-        self.again: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._wished = asyncio.Event()
+        self.repeated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._requested = asyncio.Event()
 
-    def begin(self) -> None:
-        if self._wished.is_set() and not self.again.done():
-            self.again.set_result(None)
-        self._wished.set()
+    def request(self) -> None:
+        if self._requested.is_set() and not self.repeated.done():
+            self.repeated.set_result(None)
+        self._requested.set()
 
     async def wait(self, idle_until: Callable[[], float | None]) -> None:
-        """Return when leaving is wished, or nothing happened until `idle_until()`, which is asked again each time."""
-        while not self._wished.is_set() and ((deadline := idle_until()) is None or deadline > _now()):
+        """Return when a stop is requested, or at `idle_until()`, which is evaluated again when that time has come."""
+        while not self._requested.is_set() and ((deadline := idle_until()) is None or deadline > _now()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await self._wished.wait()
+                    await self._requested.wait()
 
 
 def _now() -> float:
@@ -148,7 +149,7 @@ def _now() -> float:
 
 
 def _idle_until(engine: Engine, metrics: Metrics, idle_s: float | None) -> float | None:
-    """When the server may leave by itself: never with open runs, nor while somebody is connected."""
+    """Return when the server stops by itself; None: never. Open runs and connected clients keep it running."""
     if idle_s is None:
         return None
     is_used = not engine.is_idle or metrics.open_requests > 0
@@ -157,18 +158,18 @@ def _idle_until(engine: Engine, metrics: Metrics, idle_s: float | None) -> float
 
 def _bind_all(settings: Settings, sockets: contextlib.ExitStack) -> list[tuple[Address, socket.socket]]:
     bound: list[tuple[Address, socket.socket]] = []
-    wanted: list[Address] = []
+    addresses: list[Address] = []
     if not isinstance(settings.host, UnixAddress):
-        wanted.append(default_address(settings.data_dir))
+        addresses.append(default_address(settings.data_dir))
     if settings.host is not None:
-        wanted.append(settings.host)
-    for address in wanted:
+        addresses.append(settings.host)
+    for address in addresses:
         sock = bind(address, allow_remote=settings.allow_remote)
         sockets.callback(sock.close)
         if isinstance(address, UnixAddress):
             sockets.callback(_remove, address.path)
         else:
-            address = TcpAddress(address.host, sock.getsockname()[1])  # port 0 was a wish for any
+            address = TcpAddress(address.host, sock.getsockname()[1])  # port 0 means any free port
         bound.append((address, sock))
     return bound
 
@@ -178,8 +179,8 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _token(settings: Settings) -> str:
-    """What clients must know to come in by TCP; nothing when there is no such way."""
+def _load_token(settings: Settings) -> str:
+    """Return the token for TCP clients; empty if the server does not listen on TCP."""
     if not isinstance(settings.host, TcpAddress):
         return ""
     if settings.token:
@@ -187,14 +188,14 @@ def _token(settings: Settings) -> str:
     return make_token(settings.token_file or token_path(settings.data_dir))
 
 
-def _guarded(app: App, address: Address, token: str, settings: Settings) -> App:
+def _with_auth(app: App, address: Address, token: str, settings: Settings) -> App:
     if isinstance(address, UnixAddress):
         return app
-    return Guard(_authenticated(app), token, address, settings.allowed_hosts)
+    return AuthMiddleware(_mark_authenticated(app), token, address, settings.allowed_hosts)
 
 
-def _authenticated(app: App) -> App:
-    """Tells the connection that what comes through it has shown the token."""
+def _mark_authenticated(app: App) -> App:
+    """Wrap `app` so that its connection learns that a valid token was sent."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["authenticated"]()

@@ -1,1 +1,1 @@
-"""One module a subject; each handler decodes nothing, decides nothing, and calls the engine once."""
+"""Handlers by subject. A handler neither decodes nor decides: it calls the engine or the agent."""

@@ -1,67 +1,72 @@
-"""The configuration of a workspace: shown with where it comes from and without secrets, and changed."""
+"""A workspace's configuration, its models, and providers' API keys (which hold for all workspaces)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from kedge.protocol.api import ConfigModelBody, ConfigRemoveBody, ConfigSetBody, CredentialsQuery, Deleted, LoginBody
+from kedge.protocol.api import (
+    ConfigModelBody,
+    ConfigRemoveBody,
+    ConfigSetBody,
+    CredentialsQuery,
+    Deleted,
+    LoginBody,
+)
 from kedge.protocol.bounds import check_depth, check_model, check_text
 from kedge.protocol.environment import environment_of
-from kedge.server.http import Call, Reply
+from kedge.server.http import Request, Response
 
 
-async def get_config(call: Call) -> Reply:
-    from kedge.config.show import describe_config  # reads the schema: too slow for the server's start
+async def get_config(request: Request) -> Response:
+    from kedge.config.show import describe_config  # reads the schema, which would slow the server's start
 
-    directory = call.engine.feed(call["workspace_id"]).path
-    return Reply(describe_config(await call.context.configs.load(call["workspace_id"], directory)))
+    config = await request.context.configs.load(request.workspace_id, str(request.directory))
+    return Response(describe_config(config))
 
 
-async def set_config(call: Call) -> Reply:
-    body, directory = call.body(ConfigSetBody), call.engine.feed(call["workspace_id"]).path
+async def set_config(request: Request) -> Response:
+    body, directory = request.body(ConfigSetBody), str(request.directory)
     check_depth(body.value, "values")
-    await call.context.configs.set(call["workspace_id"], directory, body.scope, body.key, body.value)
-    return await get_config(call)
+    await request.context.configs.set(request.workspace_id, directory, body.scope, body.key, body.value)
+    return await get_config(request)
 
 
-async def remove_config(call: Call) -> Reply:
-    body, directory = call.body(ConfigRemoveBody), call.engine.feed(call["workspace_id"]).path
-    await call.context.configs.remove(call["workspace_id"], directory, body.scope, body.key)
-    return await get_config(call)
+async def remove_config(request: Request) -> Response:
+    body, directory = request.body(ConfigRemoveBody), str(request.directory)
+    await request.context.configs.remove(request.workspace_id, directory, body.scope, body.key)
+    return await get_config(request)
 
 
-async def set_model(call: Call) -> Reply:
-    body, directory = call.body(ConfigModelBody), call.engine.feed(call["workspace_id"]).path
+async def set_model(request: Request) -> Response:
+    body, directory = request.body(ConfigModelBody), str(request.directory)
     check_text(body.model, "model")
     check_model(body.model)
     key = "small_model" if body.small else "model"
-    await call.context.configs.set(call["workspace_id"], directory, body.scope, key, body.model)
-    return await get_config(call)
+    await request.context.configs.set(request.workspace_id, directory, body.scope, key, body.model)
+    return await get_config(request)
 
 
-async def log_in(call: Call) -> Reply:
-    body = call.body(LoginBody)
-    directory = _directory(call, body.workspace_id)
-    return Reply(await (await call.context.agent.logins()).log_in(body, directory))
+async def list_models(request: Request) -> Response:
+    return Response(await request.context.agent.models(request.directory, environment_of(request.headers)))
 
 
-async def list_credentials(call: Call) -> Reply:
-    directory = _directory(call, call.query(CredentialsQuery).workspace_id)
-    return Reply(await (await call.context.agent.logins()).listed(directory, environment_of(call.headers)))
+async def log_in(request: Request) -> Response:
+    body = request.body(LoginBody)
+    directory = _directory(request, body.workspace_id)
+    return Response(await (await request.context.agent.logins()).log_in(body, directory))
 
 
-async def log_out(call: Call) -> Reply:
-    await (await call.context.agent.logins()).log_out(call["provider_id"])
-    return Reply(Deleted(deleted=True))
+async def list_credentials(request: Request) -> Response:
+    directory = _directory(request, request.query(CredentialsQuery).workspace_id)
+    logins = await request.context.agent.logins()
+    return Response(await logins.list_credentials(directory, environment_of(request.headers)))
 
 
-def _directory(call: Call, workspace_id: str | None) -> Path:
-    """Whose configuration counts; at the root it is the user's own and no workspace's."""
-    if workspace_id is None:
-        return Path("/")
-    return Path(call.engine.feed(workspace_id).path)
+async def log_out(request: Request) -> Response:
+    await (await request.context.agent.logins()).log_out(request.path["provider_id"])
+    return Response(Deleted(deleted=True))
 
 
-async def list_models(call: Call) -> Reply:
-    directory = Path(call.engine.feed(call["workspace_id"]).path)
-    return Reply(await call.context.agent.models(directory, environment_of(call.headers)))
+def _directory(request: Request, workspace_id: str | None) -> Path:
+    """Return the directory whose configuration applies; without a workspace the root, which has only the user's."""
+    return Path("/" if workspace_id is None else request.engine.require_workspace(workspace_id).path)

@@ -1,42 +1,43 @@
-"""What is asked of people, and what they say (P14)."""
+"""Permission requests and questions to people, and their answers (P14)."""
 
 from __future__ import annotations
 
 from kedge.protocol.api import AnswerBody, GrantBody, PendingPermissions, PendingQuestions, RequestBody
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, Skip
-from kedge.server.http import Call, Reply
+from kedge.server.http import Request, Response
 
 
-async def list_permissions(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"])
-    pending = await call.engine.store.pending(call["workspace_id"], "permission")
-    return Reply(PendingPermissions([request for request in pending if isinstance(request, PermissionRequest)]))
+async def list_permissions(request: Request) -> Response:
+    request.engine.require_workspace(request.workspace_id)
+    pending = await request.engine.store.pending(request.workspace_id, "permission")
+    return Response(PendingPermissions([each for each in pending if isinstance(each, PermissionRequest)]))
 
 
-async def grant_permission(call: Call) -> Reply:
-    body = call.body(GrantBody)
-    return Reply(await call.engine.answer_permission(call["workspace_id"], body.id, body.action, call.client))
+async def grant_permission(request: Request) -> Response:
+    body, engine = request.body(GrantBody), request.engine
+    return Response(await engine.answer_permission(request.workspace_id, body.id, body.action, request.client))
 
 
-async def get_skip(call: Call) -> Reply:
-    return Reply(Skip(call.engine.feed(call["workspace_id"]).skips_permissions))
+async def get_skip(request: Request) -> Response:
+    return Response(Skip(request.engine.feed(request.workspace_id).skips_permissions))
 
 
-async def set_skip(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"]).skips_permissions = call.body(Skip).skip
-    return await get_skip(call)
+async def set_skip(request: Request) -> Response:
+    request.engine.feed(request.workspace_id).skips_permissions = request.body(Skip).skip
+    return await get_skip(request)
 
 
-async def list_questions(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"])
-    pending = await call.engine.store.pending(call["workspace_id"], "question")
-    return Reply(PendingQuestions([request for request in pending if isinstance(request, QuestionRequest)]))
+async def list_questions(request: Request) -> Response:
+    request.engine.require_workspace(request.workspace_id)
+    pending = await request.engine.store.pending(request.workspace_id, "question")
+    return Response(PendingQuestions([each for each in pending if isinstance(each, QuestionRequest)]))
 
 
-async def answer_question(call: Call) -> Reply:
-    body = call.body(AnswerBody)
-    return Reply(await call.engine.answer_question(call["workspace_id"], body.id, body.answers, call.client))
+async def answer_question(request: Request) -> Response:
+    body, engine = request.body(AnswerBody), request.engine
+    return Response(await engine.answer_question(request.workspace_id, body.id, body.answers, request.client))
 
 
-async def cancel_question(call: Call) -> Reply:
-    return Reply(await call.engine.answer_question(call["workspace_id"], call.body(RequestBody).id, None, call.client))
+async def cancel_question(request: Request) -> Response:
+    request_id = request.body(RequestBody).id
+    return Response(await request.engine.answer_question(request.workspace_id, request_id, None, request.client))

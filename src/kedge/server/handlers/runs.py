@@ -1,9 +1,8 @@
-"""Prompts and what becomes of them: submit, follow, cancel, and the queue."""
+"""Runs: submit, wait, cancel, the queue; and background jobs."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from kedge.protocol.api import (
     AgentState,
@@ -19,19 +18,18 @@ from kedge.protocol.api import (
 from kedge.protocol.environment import environment_of
 from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import JobList
-from kedge.server.http import Call, Reply
+from kedge.server.http import Request, Response
 
 
-async def agent_state(call: Call) -> Reply:
-    feed = call.engine.feed(call["workspace_id"])
-    model = await call.context.agent.default_model(Path(feed.path), environment_of(call.headers))
-    is_busy = call.engine.actors.is_busy(call["workspace_id"])
-    return Reply(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
+async def get_agent_state(request: Request) -> Response:
+    model = await request.context.agent.default_model(request.directory, environment_of(request.headers))
+    is_busy = request.engine.actors.is_busy(request.workspace_id)
+    return Response(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
 
 
-async def submit(call: Call) -> Reply:
+async def submit_prompt(request: Request) -> Response:
     began = time.perf_counter()
-    body = call.body(SubmitBody)
+    body = request.body(SubmitBody)
     submission = Submission(
         session_id=body.session_id,
         prompt=body.prompt,
@@ -41,76 +39,77 @@ async def submit(call: Call) -> Reply:
         model=body.model,
         options=body.options,
     )
-    reply = await _accept(call, submission, body)
-    call.context.metrics.accept.observe(time.perf_counter() - began)
-    return reply
+    response = await _accept(request, submission, body)
+    request.context.metrics.accept.observe(time.perf_counter() - began)
+    return response
 
 
-async def summarize(call: Call) -> Reply:
-    body = call.body(SummarizeBody)
+async def summarize_session(request: Request) -> Response:
+    body = request.body(SummarizeBody)
     submission = Submission(
-        session_id=call["session_id"], prompt="", kind="summarize", on_busy=body.on_busy, model=body.model
+        session_id=request.session_id, prompt="", kind="summarize", on_busy=body.on_busy, model=body.model
     )
-    return await _accept(call, submission, body)
+    return await _accept(request, submission, body)
 
 
-async def shell(call: Call) -> Reply:
-    body = call.body(ShellBody)
-    submission = Submission(session_id=call["session_id"], prompt=body.command, kind="shell", on_busy=body.on_busy)
-    return await _accept(call, submission, body)
+async def run_shell_command(request: Request) -> Response:
+    body = request.body(ShellBody)
+    submission = Submission(session_id=request.session_id, prompt=body.command, kind="shell", on_busy=body.on_busy)
+    return await _accept(request, submission, body)
 
 
-async def _accept(call: Call, submission: Submission, body: SubmitBody | SummarizeBody | ShellBody) -> Reply:
-    receipt = await call.engine.accept(call["workspace_id"], submission, run_id=body.run_id, env=body.env)
-    return Reply(receipt, 202, {"location": f"/v1/workspaces/{call['workspace_id']}/runs/{receipt.run_id}"})
+async def _accept(request: Request, submission: Submission, body: SubmitBody | SummarizeBody | ShellBody) -> Response:
+    receipt = await request.engine.accept(request.workspace_id, submission, run_id=body.run_id, env=body.env)
+    return Response(receipt, 202, {"location": f"/v1/workspaces/{request.workspace_id}/runs/{receipt.run_id}"})
 
 
-async def list_runs(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"])
-    query = call.query(RunsQuery)
-    runs = await call.engine.store.runs(call["workspace_id"], query.session_id, query.state, query.limit)
-    return Reply(Runs(runs))
+async def list_runs(request: Request) -> Response:
+    request.engine.require_workspace(request.workspace_id)
+    query = request.query(RunsQuery)
+    return Response(
+        Runs(await request.engine.store.runs(request.workspace_id, query.session_id, query.state, query.limit))
+    )
 
 
-async def get_run(call: Call) -> Reply:
-    wait_s = call.query(RunQuery).wait
+async def get_run(request: Request) -> Response:
+    wait_s, run_id = request.query(RunQuery).wait, request.path["run_id"]
     if wait_s:
-        return Reply(await call.while_wanted(call.engine.wait(call["workspace_id"], call["run_id"], wait_s)))
-    return Reply(await call.engine.store.run(call["workspace_id"], call["run_id"]))
+        return Response(await request.run_while_connected(request.engine.wait(request.workspace_id, run_id, wait_s)))
+    return Response(await request.engine.store.run(request.workspace_id, run_id))
 
 
-async def cancel_run(call: Call) -> Reply:
-    return Reply(await call.engine.cancel_run(call["workspace_id"], call["run_id"]))
+async def cancel_run(request: Request) -> Response:
+    return Response(await request.engine.cancel_run(request.workspace_id, request.path["run_id"]))
 
 
-async def cancel_session(call: Call) -> Reply:
-    return Reply(Cancelled(await call.engine.cancel_session(call["workspace_id"], call["session_id"])))
+async def cancel_session(request: Request) -> Response:
+    return Response(Cancelled(await request.engine.cancel_session(request.workspace_id, request.session_id)))
 
 
-async def session_status(call: Call) -> Reply:
-    return Reply(await call.engine.store.session_status(call["workspace_id"], call["session_id"]))
+async def get_session_status(request: Request) -> Response:
+    return Response(await request.engine.store.session_status(request.workspace_id, request.session_id))
 
 
-async def list_queue(call: Call) -> Reply:
-    status = await call.engine.store.session_status(call["workspace_id"], call["session_id"])
-    return Reply(Queue(status.queue))
+async def list_queue(request: Request) -> Response:
+    status = await request.engine.store.session_status(request.workspace_id, request.session_id)
+    return Response(Queue(status.queue))
 
 
-async def clear_queue(call: Call) -> Reply:
-    return Reply(Cancelled(await call.engine.clear_queue(call["workspace_id"], call["session_id"])))
+async def clear_queue(request: Request) -> Response:
+    return Response(Cancelled(await request.engine.clear_queue(request.workspace_id, request.session_id)))
 
 
-async def drop_queued(call: Call) -> Reply:
-    await call.engine.drop_queued(call["workspace_id"], call["session_id"], call["run_id"])
-    return Reply(Cancelled([call["run_id"]]))
+async def remove_queued_prompt(request: Request) -> Response:
+    await request.engine.drop_queued(request.workspace_id, request.session_id, request.path["run_id"])
+    return Response(Cancelled([request.path["run_id"]]))
 
 
-async def list_jobs(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"])
-    return Reply(JobList([job.info() for job in call.context.agent.jobs.of(call["workspace_id"]).list()]))
+async def list_jobs(request: Request) -> Response:
+    request.engine.require_workspace(request.workspace_id)
+    return Response(JobList([job.info() for job in request.context.agent.jobs.of(request.workspace_id).list()]))
 
 
-async def kill_job(call: Call) -> Reply:
-    call.engine.feed(call["workspace_id"])
-    job = await call.context.agent.jobs.of(call["workspace_id"]).kill(call["job_id"])
-    return Reply(job.info())
+async def kill_job(request: Request) -> Response:
+    request.engine.require_workspace(request.workspace_id)
+    job = await request.context.agent.jobs.of(request.workspace_id).kill(request.path["job_id"])
+    return Response(job.info())

@@ -1,4 +1,4 @@
-"""The server itself: is it there, what is it, how is it, and please leave."""
+"""The server itself: health, version, metrics, and shutdown."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from kedge.protocol.api import MAX_PAGE, MAX_WAIT_S, Bounds, ControlBody, Contro
 from kedge.protocol.errors import Conflict
 from kedge.server.connections import HEAD_S, connection_limits
 from kedge.server.errors import NoRoute
-from kedge.server.http import Call, Reply
+from kedge.server.http import Request, Response
 from kedge.version import VERSION
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def health(call: Call) -> Reply:
-    return Reply(Health("stopping" if call.engine.is_stopping else "ok"))
+async def get_health(request: Request) -> Response:
+    return Response(Health("stopping" if request.engine.is_stopping else "ok"))
 
 
-async def proof(call: Call) -> Reply:
-    """Answered by `auth.Guard` over TCP. A Unix socket has no token: there the system says who answers."""
-    del call
+async def get_proof(request: Request) -> Response:
+    """Over TCP `AuthMiddleware` answers this. A Unix socket has no token: the system says who listens there."""
+    del request
     raise NoRoute("/v1/proof")
 
 
-async def version(call: Call) -> Reply:
-    retention, connections = call.engine.retention, connection_limits()
-    return Reply(
+async def get_version(request: Request) -> Response:
+    retention, connections = request.engine.retention, connection_limits()
+    return Response(
         Version(
             VERSION,
             "v1",
@@ -54,17 +54,17 @@ async def version(call: Call) -> Reply:
     )
 
 
-async def openapi(call: Call) -> Reply:
-    return Reply(call.context.openapi())
+async def get_openapi(request: Request) -> Response:
+    return Response(request.context.openapi())
 
 
-async def metrics(call: Call) -> Reply:
-    text = await call.context.metrics.text(call.engine)
-    return Reply(text.encode(), media_type=PROMETHEUS)
+async def get_metrics(request: Request) -> Response:
+    text = await request.context.metrics.text(request.engine)
+    return Response(text.encode(), media_type=PROMETHEUS)
 
 
-async def control(call: Call) -> Reply:
-    if call.body(ControlBody).command == "shutdown_if_idle" and not call.engine.is_idle:
+async def control_server(request: Request) -> Response:
+    if request.body(ControlBody).command == "shutdown_if_idle" and not request.engine.is_idle:
         raise Conflict("not_idle", "the server has open runs or background jobs; wait for them, or send shutdown")
-    call.context.stop()
-    return Reply(Controlled(stopping=True))
+    request.context.stop()
+    return Response(Controlled(stopping=True))

@@ -1,4 +1,4 @@
-"""Workspaces and their story."""
+"""Workspaces, their events, files and user commands."""
 
 from __future__ import annotations
 
@@ -19,61 +19,58 @@ from kedge.protocol.api import (
     Workspaces,
 )
 from kedge.protocol.errors import Invalid
-from kedge.server.http import Call, Reply, Stream
+from kedge.server.http import Request, Response, StreamResponse
 
 
-async def list_workspaces(call: Call) -> Reply:
-    return Reply(Workspaces([state.workspace for state in await call.engine.store.workspaces()]))
+async def list_workspaces(request: Request) -> Response:
+    return Response(Workspaces([state.workspace for state in await request.engine.store.workspaces()]))
 
 
-async def open_workspace(call: Call) -> Reply:
-    path = Path(call.body(WorkspaceBody).path)
+async def open_workspace(request: Request) -> Response:
+    path = Path(request.body(WorkspaceBody).path)
     if not path.is_absolute() or "\0" in str(path):
         raise Invalid("invalid_request", "path must be the absolute path of a directory on the server's machine")
-    return Reply(await call.engine.open_workspace(path))
+    return Response(await request.engine.open_workspace(path))
 
 
-async def get_workspace(call: Call) -> Reply:
-    return Reply(call.engine.feed(call["workspace_id"]).workspace)
+async def get_workspace(request: Request) -> Response:
+    return Response(request.engine.require_workspace(request.workspace_id))
 
 
-async def delete_workspace(call: Call) -> Reply:
-    await call.engine.delete_workspace(call["workspace_id"])
-    call.context.configs.forget(call["workspace_id"])
-    return Reply(Deleted(deleted=True))
+async def delete_workspace(request: Request) -> Response:
+    await request.engine.delete_workspace(request.workspace_id)
+    request.context.configs.forget(request.workspace_id)
+    return Response(Deleted(deleted=True))
 
 
-async def events(call: Call) -> Stream:
-    query = call.query(EventsQuery)
+async def stream_events(request: Request) -> StreamResponse:
+    query = request.query(EventsQuery)
     after = query.after
-    last = call.headers.get("last-event-id", "").strip()
+    last = request.headers.get("last-event-id", "").strip()
     if last:
         if not last.isdecimal() or len(last) > 18:
             raise Invalid("invalid_request", "Last-Event-ID must be the id of an event: a whole number")
         after = int(last)
-    workspace_id = call["workspace_id"]
-    chunks = call.engine.subscribe(workspace_id, after=after, log_id=query.log_id, session_id=query.session_id)
+    workspace_id, directory = request.workspace_id, str(request.directory)
+    chunks = request.engine.subscribe(workspace_id, after=after, log_id=query.log_id, session_id=query.session_id)
     # While a client follows the workspace, changes of its configuration are published at once.
-    watch = call.context.configs.watch(workspace_id, call.engine.feed(workspace_id).path)
-    return Stream(chunks, while_open=watch)
+    return StreamResponse(chunks, while_open=request.context.configs.watch(workspace_id, directory))
 
 
-async def find_files(call: Call) -> Reply:
-    query = call.query(FilesQuery)
-    directory = Path(call.engine.feed(call["workspace_id"]).path)
-    found = await call.while_wanted(call.context.names.find(directory, query.q, query.limit))
-    return Reply(Files(found.names, found.is_cut))
+async def find_files(request: Request) -> Response:
+    query = request.query(FilesQuery)
+    found = await request.run_while_connected(request.context.names.find(request.directory, query.q, query.limit))
+    return Response(Files(found.names, found.is_cut))
 
 
-async def list_commands(call: Call) -> Reply:
+async def list_commands(request: Request) -> Response:
     from kedge.agent.user_commands import user_commands
 
-    directory = Path(call.engine.feed(call["workspace_id"]).path)
-    return Reply(UserCommands(await asyncio.to_thread(user_commands, directory)))
+    return Response(UserCommands(await asyncio.to_thread(user_commands, request.directory)))
 
 
-async def read_log(call: Call) -> Reply:
-    query = call.query(LogQuery)
-    page = await call.engine.store.read_log(call["workspace_id"], query.after, query.limit)
+async def read_log(request: Request) -> Response:
+    query = request.query(LogQuery)
+    page = await request.engine.store.read_log(request.workspace_id, query.after, query.limit)
     envelopes = [msgspec.Raw(event.frame.partition(b"data: ")[2].rstrip()) for event in page.events]
-    return Reply(LogAnswer(envelopes, page.head, page.log_id))
+    return Response(LogAnswer(envelopes, page.head, page.log_id))
