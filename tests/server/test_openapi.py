@@ -66,7 +66,7 @@ def test_schemathesis_finds_nothing_against_a_live_server(start: Start, tmp_path
     command = [sys.executable, "-m", "schemathesis.cli", "run", url]
     command += [f"--header=Authorization: Bearer {server.token}", "--max-examples=10", "--request-timeout=20"]
     command += ["--generation-database=none", "--no-color"]
-    command += [f"--exclude-route-id={name}" for name in LEFT_OUT]
+    command += [f"--exclude-operation-id={name}" for name in LEFT_OUT]
     command += [f"--exclude-checks={','.join(CHECKS_LEFT_OUT)}"]
     env = {
         **os.environ,
