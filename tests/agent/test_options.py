@@ -222,7 +222,7 @@ class TestSystem:
             told = {result.tool_call_id: result for result in await results(pilot, session)}
         secret, plain = (told[each] for each in sorted(told))
         assert secret.is_error
-        assert "Refused" in secret.content
+        assert secret.metadata == {"refused": "rule", "rule": "view(**/.env)"}
         assert "PASSWORD" not in secret.content
         assert "hello" in plain.content
 

@@ -99,14 +99,13 @@ class TestWhereThereIsNone:
     async def test_a_run_that_nobody_watches_goes_without_the_command(
         self, pilot: Pilot, kedge: Kedge, model_server: ModelServer, permissions: Permissions
     ) -> None:
-        """Also one that allows everything: it counts on what holds it."""
+        """Also one that allows everything: it relies on the sandbox."""
         model_server.on(commands("touch made"))
         session = await kedge.session()
         assert (await pilot.ask("go", session, permissions=permissions)).text == "done"
         [result] = await kedge.results(session)
         assert result.is_error
-        assert "sandbox" in result.content
-        assert "nobody is there" in result.content
+        assert result.metadata == {"refused": "unattended" if permissions == "deny" else "no_sandbox"}
         assert not (workspace(kedge) / "made").exists()
 
     async def test_who_skips_all_questions_is_asked_this_one(
@@ -169,8 +168,8 @@ class TestWhereThereIsOne:
         session = await kedge.session()
         await pilot.ask("go", session, permissions="deny")
         forbidden, unsure = await kedge.results(session)
-        assert "forbids" in forbidden.content
-        assert "needs a person's permission" in unsure.content
+        assert (forbidden.metadata or {})["refused"] == "rule"
+        assert unsure.metadata == {"refused": "unattended"}
         assert not (workspace(kedge) / "made").exists()
 
     @pytest.mark.parametrize("mode", ["plan", "ask"])

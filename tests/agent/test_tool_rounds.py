@@ -347,7 +347,7 @@ class TestPermissions:
         assert hands.told == ["peek before begins", "peek before ends"]
         told = await results(pilot, session)
         assert [result.is_error for result in told] == [False, True, True]
-        assert "Refused by a person" in told[1].content
+        assert told[1].metadata == {"denied": "tester"}
         model_server.on([Plan(text="sorry")], prompt="not that")
         assert (await pilot.ask("not that", session)).text == "sorry"
 
@@ -369,7 +369,7 @@ class TestPermissions:
         end = await pilot.ask("go", session, permissions="deny")
         assert (end.text, end.error) == ("done", None)
         assert hands.told == ["poke b begins", "poke b ends"]
-        assert "nobody is there" in (await results(pilot, session))[0].content
+        assert (await results(pilot, session))[0].metadata == {"refused": "unattended"}
         assert "Nobody is there" in model_server.calls[0].body["messages"][0]["content"]
 
     async def test_what_is_allowed_beforehand_is_not_asked(self, pilot: Pilot, model_server: ModelServer) -> None:

@@ -49,7 +49,7 @@ def test_a_no_ends_the_turn_and_the_next_prompt_goes_on(project: Project) -> Non
     assert project.grant(request, "allow") == {"resolved": False, "by": "unknown", "action": "deny"}
     said, other = project.results(refused)
     assert said.is_error
-    assert "Refused by a person" in said.content
+    assert "Refused by the user" in said.content
     assert other.is_error, "what came after it in the same step is not done, and says so"
     assert len(project.requests(refused)) == 1, "the model waits for what the person says next"
 

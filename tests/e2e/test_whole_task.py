@@ -61,7 +61,7 @@ def test_where_nobody_is_asked_a_command_is_refused_at_once_and_the_exit_code_sa
     seen, refused = project.results(prompt)
     assert not seen.is_error
     assert refused.is_error
-    assert "nobody is there" in refused.content
+    assert "nobody to ask" in refused.content
     assert project.status() == []
     again = project.prompt(step(bash(f"{UNITTEST} && touch made")), text="Run.")
     assert project.run(again, *flags, wire=wire).code == 0, "what it said was true"

@@ -1,6 +1,6 @@
 """The calls of one step: those that only read run side by side, those that change something one after the other.
 
-A call asks for leave before it starts, because one that only waits for a person has not started (P13). Whatever goes
+A call asks for permission before it starts: a call that only waits for a person has not started (P13). Whatever goes
 wrong with it becomes a result that the model can learn from; each result is committed as soon as it is there.
 """
 
@@ -21,7 +21,7 @@ from kedge.agent.turn_state import DENIED, WARN_AT, WARNING, Made, rounds
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
-from kedge.protocol.messages import ToolCall
+from kedge.protocol.messages import RefusalReason, ToolCall
 from kedge.protocol.requests import Answer
 from kedge.protocol.text_safety import visible_line
 from kedge.store.errors import ClaimLost
@@ -43,8 +43,8 @@ CUT_OFF = (
 )
 
 _NO_SANDBOX = (
-    "Refused: the sandbox that is configured for commands cannot be had here ({why}), and nobody is there to let this"
-    " one run without. Do without it."
+    "Refused: the sandbox that is configured for commands is unavailable here ({why}), and nobody can approve running"
+    " without it. Do without this command."
 )
 
 
@@ -52,8 +52,8 @@ class Denied(Exception):
     """A person said no: the turn ends here."""
 
 
-class _Leave(NamedTuple):
-    """What is known of a call that may start."""
+class _Permission(NamedTuple):
+    """How a permitted call may run."""
 
     may_run_unsandboxed: bool = False
     changes_nothing: bool = False  # a command that is known to be read-only
@@ -65,7 +65,7 @@ class _Leave(NamedTuple):
 class _Ready(NamedTuple):
     tool: Tool
     params: msgspec.Struct
-    leave: _Leave
+    permission: _Permission
     answer: Answer | None = None
 
 
@@ -106,9 +106,9 @@ class Calls:
         writer = await self._ctx.begin_tool_result(message_id, call.id, call.name)
         if isinstance(ready, _Ready):
             context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
-            context.may_run_unsandboxed = ready.leave.may_run_unsandboxed
-            context.run_as, context.readable_paths = ready.leave.run_as, ready.leave.readable
-            context.approved_path = ready.leave.path
+            context.may_run_unsandboxed = ready.permission.may_run_unsandboxed
+            context.run_as, context.readable_paths = ready.permission.run_as, ready.permission.readable
+            context.approved_path = ready.permission.path
             output = await _contained(call.name, lambda: self._run(ready, context))
         else:
             output = ready
@@ -116,7 +116,7 @@ class Calls:
 
     async def _run(self, ready: _Ready, context: CallContext) -> Output:
         """What a tool may change without saying so is watched: two looks at the whole workspace."""
-        if ready.leave.changes_nothing or ready.tool.facts.changes != "anything":
+        if ready.permission.changes_nothing or ready.tool.facts.changes != "anything":
             return await ready.tool.run(context, ready.params)
         env, max_bytes = self._place.env, self._place.config.files.max_bytes
         async with self._ctx.watch_files(env, max_bytes):
@@ -136,18 +136,20 @@ class Calls:
 
     async def _asked(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Ready | Output:
         """Everything that a person has to do with a call, before it starts."""
-        leave = await self._leave(message_id, call, tool, given)
-        if isinstance(leave, Output):
-            return leave
+        permission = await self._get_permission(message_id, call, tool, given)
+        if isinstance(permission, Output):
+            return permission
         if tool.list_questions is None:
-            return _Ready(tool, given, leave)
+            return _Ready(tool, given, permission)
         answer = await self._ctx.ask_question(message_id, call.id, clean(tool.list_questions(given)))
-        return _Ready(tool, given, leave, answer)
+        return _Ready(tool, given, permission, answer)
 
-    async def _leave(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Leave | Output:
-        """Leave for all that the call wants, or why it has none."""
+    async def _get_permission(
+        self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct
+    ) -> _Permission | Output:
+        """Get permission for every access of the call, or the result that says why it was refused."""
         if tool.list_access is None:
-            return _Leave()
+            return _Permission()
         accesses = await tool.list_access(self._place, given)
         has_waited = False
         run_as: RunAs = "approved"
@@ -158,31 +160,31 @@ class Calls:
                 run_as, readable = decision.run_as, decision.readable
                 continue
             if isinstance(decision, Deny):
-                return Output(content=f"Refused: {decision.why}", is_error=True)
+                return _refuse(f"Refused: {decision.why}", decision.by, decision.rule)
             has_waited = True
-            if (refusal := await self._asked_for(message_id, call, access, decision)) is not None:
+            if (refusal := await self._ask_permission(message_id, call, access, decision)) is not None:
                 return refusal
             run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
-        if has_waited and _deeds(accesses) != _deeds(await tool.list_access(self._place, given)):
-            # A link may lead elsewhere by now, and nobody gave leave for that.
+        if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._place, given)):
+            # A link may have changed meanwhile, and the new target was not approved.
             return Output(
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
         if run_as == "sandboxed":
-            return _Leave(changes_nothing=True, run_as=run_as, readable=readable, path=_path(accesses))
+            return _Permission(changes_nothing=True, run_as=run_as, readable=readable, path=_path(accesses))
         is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, accesses)
-        return _Leave(
+        return _Permission(
             may_run_unsandboxed=any(access.sandbox_problem for access in accesses),
             changes_nothing=is_harmless,
             run_as=run_as,
             path=_path(accesses),
         )
 
-    async def _asked_for(self, message_id: str, call: ToolCall, access: Access, asked: Ask) -> Output | None:
-        """Ask a person for leave; None: it was given."""
+    async def _ask_permission(self, message_id: str, call: ToolCall, access: Access, asked: Ask) -> Output | None:
+        """Ask the user for permission; None if it was given."""
         if access.sandbox_problem and self._ctx.run.permissions == "allow":
-            # Whoever allows everything counts on what is configured to hold it.
-            return Output(content=_NO_SANDBOX.format(why=access.sandbox_problem), is_error=True)
+            # A user who allows everything relies on the configured sandbox.
+            return _refuse(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
         answer = await self._ctx.ask_permission(
             message_id,
             call.id,
@@ -197,10 +199,10 @@ class Calls:
         if answer.action in ("allow", "allow_session"):
             return None
         if answer.by == "run":
-            why = "it needs a person's permission, and nobody is there to give it in this run"
-            return Output(content=f"Refused ({access.description}): {why}.", is_error=True)
+            why = "it needs the user's permission, and this run has nobody to ask"
+            return _refuse(f"Refused ({access.description}): {why}.", "unattended")
         return Output(
-            content=f"Refused by a person ({access.description}). Wait for what they say next.",
+            content=f"Refused by the user ({access.description}). Wait for the user's next message.",
             is_error=True,
             metadata={DENIED: answer.by},
         )
@@ -217,7 +219,13 @@ class Calls:
             raise Denied
 
 
-def _deeds(accesses: Sequence[Access]) -> list[tuple[str, str]]:
+def _refuse(content: str, reason: RefusalReason, rule: str | None = None) -> Output:
+    """A result for a call that was not asked about. The content is for the model, the metadata for interfaces."""
+    metadata = {"refused": reason} if rule is None else {"refused": reason, "rule": rule}
+    return Output(content=content, is_error=True, metadata=metadata)
+
+
+def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str]]:
     return [(access.kind, access.subject) for access in accesses]
 
 

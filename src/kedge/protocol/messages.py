@@ -13,6 +13,8 @@ FinishReason = Literal[
     "end_turn", "tool_use", "max_tokens", "content_filter", "canceled", "error", "interrupted", "unknown"
 ]
 DeltaKind = Literal["text", "reasoning", "tool_input", "tool_output"]
+# `metadata.refused` of the result of a call that was refused without asking the user.
+RefusalReason = Literal["rule", "mode", "hook", "unattended", "no_sandbox"]
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):

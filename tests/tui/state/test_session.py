@@ -179,6 +179,24 @@ def test_a_call_goes_from_written_to_done(log: Log) -> None:
     assert (call.state, call.output) == ("done", "the result")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "shown"),
+    [
+        ({"denied": "phone"}, "You denied this command."),
+        ({"refused": "rule", "rule": "bash(rm *)"}, "Denied by the rule bash(rm *)."),
+        ({"refused": "mode"}, "Not allowed in plan mode."),
+        ({"refused": "a reason of tomorrow"}, "for the model"),
+        ({}, "for the model"),
+    ],
+)
+def test_a_refused_call_shows_a_sentence_for_people(log: Log, metadata: dict[str, str], shown: str) -> None:
+    log.run("r", "running")
+    log.message("m", "assistant", [ToolCall("c", "bash", '{"command": "ls"}', finished=True), Finish("tool_use")])
+    log.message("t", "tool", [ToolResult("c", "bash", "for the model", True, metadata), Finish("end_turn")])
+    (call,) = [block for block in log.blocks if isinstance(block, CallBlock)]
+    assert (call.state, call.output) == ("failed", shown)
+
+
 def test_a_run_that_failed_before_its_first_message_shows_its_prompt_and_its_error(log: Log) -> None:
     log.run("r", "queued")
     log.run("r", "failed")

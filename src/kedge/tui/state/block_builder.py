@@ -25,6 +25,13 @@ from kedge.tui.state.session import MessageState, SessionState
 _UNNAMED_CALL = ToolCall("", "", "", finished=False)  # while only deltas of it have come
 _STATES: tuple[CallState, ...] = ("writing", "asking", "waiting", "running", "done", "failed", "interrupted")
 _DENIED = {"bash": "command", "edit": "edit", "multiedit": "edit", "write": "edit", "fetch": "request"}
+# By `metadata.refused` of the result.
+_REFUSED = {
+    "mode": "Not allowed in plan mode.",
+    "hook": "Denied by a hook.",
+    "unattended": "Denied: it needs approval, and this run has nobody to ask.",
+    "no_sandbox": "Denied: the sandbox is unavailable.",
+}
 
 
 def build_blocks(session: SessionState) -> list[Block]:
@@ -185,6 +192,10 @@ def _explain_result(result: ToolResult) -> str:
     metadata = result.metadata or {}
     if "denied" in metadata:
         return f"You denied this {_DENIED.get(result.name, 'call')}."
+    if isinstance(rule := metadata.get("rule"), str) and metadata.get("refused") == "rule":
+        return f"Denied by the rule {rule}."
+    if (sentence := _REFUSED.get(str(metadata.get("refused")))) is not None:
+        return sentence
     if result.name == "question" and not result.is_error and "answers" not in metadata:
         is_unattended = metadata.get("by") == "run"
         return "Nobody was there to answer." if is_unattended else "You skipped the questions."
