@@ -19,7 +19,7 @@ from kedge.tools.builtin.glob import TOOL as GLOB
 from kedge.tools.builtin.grep import TOOL as GREP
 from kedge.tools.port import Tool
 from kedge.tools.search.ripgrep import program
-from kedge.tools.text.text_file import digest_of
+from kedge.tools.text.text_file import compute_digest
 from tests.tools.hands import Hands
 
 FILES = 50_000
@@ -94,7 +94,7 @@ async def edits(hands: Hands, rounds: int) -> None:
     plain, ours = Samples("read and write"), Samples("edit")
     for i in range(rounds):
         data = path.read_bytes()
-        hands.known_files[str(path)] = digest_of(data)
+        hands.known_files[str(path)] = compute_digest(data)
         with plain.timed():
             rewrite(path)
         old, new = ("value_65000 =", "changed =") if i % 2 == 0 else ("changed =", "value_65000 =")

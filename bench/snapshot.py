@@ -92,7 +92,7 @@ def status(root: Path) -> None:
 
 def timed(samples: Samples, versions: Versions, root: Path) -> None:
     with samples.timed():
-        versions.trees.look(os.fsencode(root), os.environ, 2**32)
+        versions.trees.scan(os.fsencode(root), os.environ, 2**32)
         versions.trees.save(os.fsencode(root))
 
 

@@ -14,7 +14,7 @@ import pytest
 from kedge.engine import engine
 from kedge.engine.files import recorder
 from kedge.files.blobs import Blobs
-from kedge.files.states import ABSENT, UNSEEN, Observed, decode, encode
+from kedge.files.states import ABSENT, UNREADABLE, Observation, decode_state, encode_state
 from kedge.store.files_port import NewWork
 from tests.engine.undoing import do
 from tests.support.file_turn import FileTurn
@@ -30,14 +30,14 @@ async def test_retention_goes_on_after_versions_could_not_be_swept(
     loop, again = asyncio.get_running_loop(), asyncio.Event()
     sweeps: list[int] = []
 
-    def sweep(_: Mapping[str, int], __: int) -> int:
+    def prune(_: Mapping[str, int], __: int) -> int:
         sweeps.append(1)
         if len(sweeps) == 1:
             raise sqlite3.OperationalError("database or disk is full")
         loop.call_soon_threadsafe(again.set)
         return 0
 
-    monkeypatch.setattr(kedge.engine.file_recorder.versions.blobs, "sweep", sweep)
+    monkeypatch.setattr(kedge.engine.file_recorder.versions.blobs, "prune", prune)
     monkeypatch.setattr(engine, "RETENTION_EVERY_S", 0.001)
     retaining = asyncio.create_task(kedge.engine._keep_retention())
     async with asyncio.timeout(LIMIT_S):
@@ -89,7 +89,7 @@ async def test_a_file_that_can_never_be_read_again_stops_no_command(
     path = os.fsencode(root / "broken")
     real = recorder.observe_resolved
 
-    def observe(wanted: bytes) -> Observed:
+    def observe(wanted: bytes) -> Observation:
         if wanted == path:
             raise OSError(errno.EIO, "Input/output error")
         return real(wanted)
@@ -98,7 +98,7 @@ async def test_a_file_that_can_never_be_read_again_stops_no_command(
     turn.by_command("work", lambda: (root / "a").write_text("a"))
     session = await kedge.session()
     run_id = (await do(kedge, session, "look")).run_id
-    await kedge.store.files.begin_work(kedge.workspace_id, run_id, NewWork(path=path, before=encode(ABSENT)))
+    await kedge.store.files.begin_work(kedge.workspace_id, run_id, NewWork(path=path, before=encode_state(ABSENT)))
     await do(kedge, session, "work")
     changes = await kedge.store.files.changes(kedge.workspace_id, session, with_unsure=True)
-    assert (path, UNSEEN) in [(each.path, decode(each.after)) for each in changes]
+    assert (path, UNREADABLE) in [(each.path, decode_state(each.after)) for each in changes]

@@ -161,7 +161,7 @@ async def test_a_tree_that_is_too_large_is_said_to_be_unwatched(
 async def test_what_is_too_large_to_keep_is_said_and_left_alone(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kedge.files.states.MAX_KEPT_BYTES", 100)
+    monkeypatch.setattr("kedge.files.states.MAX_STORED_BYTES", 100)
     (root / "small").write_bytes(b"small")
     (root / "large").write_bytes(b"x" * 101)
 
@@ -243,11 +243,11 @@ class SlowLooks:
     def __init__(self, kedge: Kedge, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.begun = asyncio.Event()
-        self._real = kedge.engine.file_recorder.versions.trees.look
+        self._real = kedge.engine.file_recorder.versions.trees.scan
         self._loop = asyncio.get_running_loop()
-        monkeypatch.setattr(kedge.engine.file_recorder.versions.trees, "look", self.look)
+        monkeypatch.setattr(kedge.engine.file_recorder.versions.trees, "scan", self.scan)
 
-    def look(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
+    def scan(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
         self._loop.call_soon_threadsafe(self.begun.set)
         assert self.go.wait(30)
         return self._real(root, env, max_bytes)

@@ -240,7 +240,7 @@ JOB = "background_job"
 def test_a_chain_of_changes_goes_back_to_before_our_first_one(
     chain: list[Change], then: State, expected: State, verdict: str
 ) -> None:
-    (wish,) = restore_plan.wishes_of(chain)
-    assert (wish.then, wish.expected) == (then, expected)
-    found = "unsure" if wish.unsure else "ours" if wish.is_ours else "changed"
+    (target,) = restore_plan.find_targets(chain)
+    assert (target.then, target.expected) == (then, expected)
+    found = "unsure" if target.unsure else "ours" if target.is_ours else "changed"
     assert found == verdict

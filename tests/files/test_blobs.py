@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kedge.files.blobs import DATABASE, GRACE_S, Blobs
-from kedge.files.states import digest_of
+from kedge.files.states import compute_digest
 from kedge.files.versions import Versions
 
 
@@ -26,12 +26,12 @@ def test_a_content_is_kept_once_compressed_and_for_its_owner_alone(blobs: Blobs,
     size = blobs.size_bytes
     blobs.put([data])
     assert blobs.size_bytes == size < len(data) / 10
-    assert (blobs.get(digest_of(data)), blobs.get(digest_of(b""))) == (data, b"")
+    assert (blobs.get(compute_digest(data)), blobs.get(compute_digest(b""))) == (data, b"")
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     blobs.close()
     again = Blobs(tmp_path)
-    assert again.get(digest_of(data)) == data
+    assert again.get(compute_digest(data)) == data
     again.close()
 
 
@@ -40,14 +40,14 @@ def test_a_damaged_content_is_not_there(blobs: Blobs, stored: bytes) -> None:
     blobs.put([b"content"])
     with blobs.transaction() as db:
         db.execute("UPDATE blobs SET data = ?", (stored,))
-    assert blobs.get(digest_of(b"content")) is None
+    assert blobs.get(compute_digest(b"content")) is None
     blobs.close()
 
 
 def test_a_damaged_file_is_put_aside(blobs: Blobs, tmp_path: Path) -> None:
     (tmp_path / DATABASE).write_bytes(b"no database at all, but long enough to be looked at" * 100)
     blobs.put([b"content"])
-    assert blobs.get(digest_of(b"content")) == b"content"
+    assert blobs.get(compute_digest(b"content")) == b"content"
     assert (tmp_path / f"{DATABASE}.damaged").exists()
     blobs.close()
 
@@ -77,7 +77,7 @@ def test_after_a_commit_that_failed_the_next_ones_last(blobs: Blobs, tmp_path: P
     blobs.put([b"after"])
     blobs.close()
     again = Blobs(tmp_path)
-    assert [again.has(digest_of(data)) for data in (b"before", b"lost", b"after")] == [True, False, True]
+    assert [again.has(compute_digest(data)) for data in (b"before", b"lost", b"after")] == [True, False, True]
     again.close()
 
 
@@ -85,20 +85,20 @@ def test_what_nothing_refers_to_goes_after_a_while(tmp_path: Path) -> None:
     now = 1_000_000.0
     blobs = Blobs(tmp_path, now=lambda: now)
     blobs.put([b"used", b"unused"])
-    assert blobs.sweep({digest_of(b"used"): 1}, 2**30) == 0, "its record may be on the way"
+    assert blobs.prune({compute_digest(b"used"): 1}, 2**30) == 0, "its record may be on the way"
     now += GRACE_S + 1
-    assert blobs.sweep({digest_of(b"used"): 1}, 2**30) == 1
-    assert (blobs.has(digest_of(b"used")), blobs.has(digest_of(b"unused"))) == (True, False)
+    assert blobs.prune({compute_digest(b"used"): 1}, 2**30) == 1
+    assert (blobs.has(compute_digest(b"used")), blobs.has(compute_digest(b"unused"))) == (True, False)
     blobs.close()
 
 
 def test_over_the_bound_what_was_used_longest_ago_goes_first(blobs: Blobs) -> None:
     contents = [os.urandom(100_000) for _ in range(10)]
     blobs.put(contents)
-    last_use = {digest_of(data): place for place, data in enumerate(contents)}
-    blobs.sweep(last_use, 550_000)
+    last_use = {compute_digest(data): place for place, data in enumerate(contents)}
+    blobs.prune(last_use, 550_000)
     assert blobs.size_bytes <= 600_000
-    kept = [blobs.has(digest_of(data)) for data in contents]
+    kept = [blobs.has(compute_digest(data)) for data in contents]
     assert kept == sorted(kept), "the older went first"
     assert kept[-1]
     blobs.close()
@@ -109,9 +109,9 @@ def test_what_a_tree_has_now_stays_whatever_the_bound(tmp_path: Path) -> None:
     root.mkdir()
     (root / "file").write_bytes(b"now")
     versions = Versions(tmp_path)
-    versions.trees.look(os.fsencode(root), os.environ, 2**30)
+    versions.trees.scan(os.fsencode(root), os.environ, 2**30)
     versions.trees.save(os.fsencode(root))
     versions.blobs.put([b"then"])
-    versions.blobs.sweep({digest_of(b"now"): 1, digest_of(b"then"): 2}, 0)
-    assert (versions.blobs.has(digest_of(b"now")), versions.blobs.has(digest_of(b"then"))) == (True, False)
+    versions.blobs.prune({compute_digest(b"now"): 1, compute_digest(b"then"): 2}, 0)
+    assert (versions.blobs.has(compute_digest(b"now")), versions.blobs.has(compute_digest(b"then"))) == (True, False)
     versions.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.files import git_objects
-from kedge.files.states import UNSEEN, digest_of
+from kedge.files.states import UNREADABLE, compute_digest
 from kedge.files.versions import Versions
 
 OLD = 1_600_000_000
@@ -89,12 +89,12 @@ def test_no_repository_is_no_trouble(tmp_path: Path) -> None:
 
 def test_a_look_keeps_what_changed_and_nothing_else(root: Path, tmp_path: Path) -> None:
     versions, name = Versions(tmp_path), os.fsencode(root)
-    assert versions.trees.look(name, ENV, 2**30) == []
-    assert not versions.blobs.has(digest_of(b"a\r\n")), "git has it"
+    assert versions.trees.scan(name, ENV, 2**30) == []
+    assert not versions.blobs.has(compute_digest(b"a\r\n")), "git has it"
     (root / "a").write_text("changed")
     (root / "b").unlink()
     (root / "d/c").touch()
-    found = {each.path.rpartition(b"/")[2]: each for each in versions.trees.look(name, ENV, 2**30)}
+    found = {each.path.rpartition(b"/")[2]: each for each in versions.trees.scan(name, ENV, 2**30)}
     assert sorted(found) == [b"a", b"b"], "one that was only touched did not change"
     assert versions.blobs.get(found[b"a"].before.digest) == b"a\r\n"
     assert versions.blobs.get(found[b"b"].before.digest) == b"b\r\n"
@@ -104,12 +104,12 @@ def test_a_look_keeps_what_changed_and_nothing_else(root: Path, tmp_path: Path) 
 
 def test_an_object_that_is_gone_is_a_version_that_nobody_saw(root: Path, tmp_path: Path) -> None:
     versions, name = Versions(tmp_path), os.fsencode(root)
-    versions.trees.look(name, ENV, 2**30)
+    versions.trees.scan(name, ENV, 2**30)
     shutil.rmtree(root / ".git/objects")
     (root / ".git/objects").mkdir()
     (root / "a").write_text("changed")
-    (found,) = versions.trees.look(name, ENV, 2**30)
-    assert found.before == UNSEEN
+    (found,) = versions.trees.scan(name, ENV, 2**30)
+    assert found.before == UNREADABLE
     versions.close()
 
 
@@ -125,12 +125,12 @@ def test_an_object_that_the_repository_replaces_is_still_itself(root: Path) -> N
 
 
 def test_a_large_file_is_not_taken_from_git_either(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kedge.files.scan.MAX_KEPT_BYTES", 2)
-    monkeypatch.setattr("kedge.files.states.MAX_KEPT_BYTES", 2)
+    monkeypatch.setattr("kedge.files.scan.MAX_STORED_BYTES", 2)
+    monkeypatch.setattr("kedge.files.states.MAX_STORED_BYTES", 2)
     versions = Versions(tmp_path)
-    versions.trees.look(os.fsencode(root), ENV, 2**30)
+    versions.trees.scan(os.fsencode(root), ENV, 2**30)
     (root / "a").write_bytes(b"1")
-    (found,) = versions.trees.look(os.fsencode(root), ENV, 2**30)
+    (found,) = versions.trees.scan(os.fsencode(root), ENV, 2**30)
     assert (found.before.kind, found.after.kind) == ("large", "file")
     versions.close()
 
@@ -138,10 +138,10 @@ def test_a_large_file_is_not_taken_from_git_either(root: Path, tmp_path: Path, m
 def test_many_objects_are_fetched_some_at_a_time(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kedge.files.scan.BATCH_BYTES", 4)
     versions = Versions(tmp_path)
-    versions.trees.look(os.fsencode(root), ENV, 2**30)
+    versions.trees.scan(os.fsencode(root), ENV, 2**30)
     for name in ("a", "b", "d/c"):
         (root / name).unlink()
-    found = versions.trees.look(os.fsencode(root), ENV, 2**30)
+    found = versions.trees.scan(os.fsencode(root), ENV, 2**30)
     kept = {each.path.rpartition(b"/")[2]: versions.blobs.get(each.before.digest) for each in found}
     assert {kept[b"a"], kept[b"b"], kept[b"c"]} == {b"a\r\n", b"b\r\n", b"d/c\r\n"}
     versions.close()
@@ -185,11 +185,11 @@ def test_nothing_that_a_repository_brings_is_started(root: Path, tmp_path: Path)
         shutil.rmtree(each)  # so that an object is missing, and would be fetched
     versions = Versions(tmp_path)
     env = {**ENV, "PATH": f"tools:{ENV['PATH']}"}
-    versions.trees.look(os.fsencode(root), env, 2**30)
+    versions.trees.scan(os.fsencode(root), env, 2**30)
     (root / "a").unlink()
     (root / "new").write_text("new")
     git_root = os.fsencode(root)
-    found = versions.trees.look(git_root, env, 2**30)
+    found = versions.trees.scan(git_root, env, 2**30)
     assert [each.path.rpartition(b"/")[2] for each in found] == [b"a", b"new"]
     assert git_objects.objects(git_root, env, [sha]) == {}
     assert git_objects.ignored(git_root, env, [b"new"]) == set()

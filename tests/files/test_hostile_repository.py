@@ -12,7 +12,7 @@ import pytest
 
 from kedge.agent.repository import repository_state
 from kedge.files import git_objects, listing
-from kedge.files.environment import LIST_PROGRAMS, env_outside, find_program, hardened_git_env, without_programs
+from kedge.files.environment import LIST_PROGRAMS, disable_programs, find_program, harden_git_env, with_safe_path
 from kedge.tools.search.file_index import Names
 
 HOOKS = ("post-index-change", "pre-commit", "post-checkout", "reference-transaction", "fsmonitor-watchman")
@@ -113,7 +113,7 @@ async def test_nothing_that_a_repository_configures_is_started(hostile: Hostile)
     assert state is not None
     assert " M a.txt" in state
     root = os.fsencode(hostile.root)
-    listed = await asyncio.to_thread(listing.tracked, root, hostile.env)
+    listed = await asyncio.to_thread(listing.list_files, root, hostile.env)
     assert b"a.txt" in listed.paths
     await asyncio.to_thread(git_objects.index_of, root, hostile.env, listed.paths)
     await asyncio.to_thread(git_objects.ignored, root, hostile.env, [b"a.txt"])
@@ -143,8 +143,8 @@ READING = (
 
 
 def test_a_hardened_git_reads_without_starting_anything(hostile: Hostile) -> None:
-    env = hardened_git_env(hostile.env)
-    env = without_programs(env, hostile.git(hostile.root, *LIST_PROGRAMS, env=env))
+    env = harden_git_env(hostile.env)
+    env = disable_programs(env, hostile.git(hostile.root, *LIST_PROGRAMS, env=env))
     for words in READING:
         hostile.git(hostile.root, *words.split(), env=env)
         assert not hostile.sprung.exists(), f"git {words}: {hostile.sprung.read_text()}"
@@ -161,7 +161,7 @@ def test_a_bare_repository_in_the_workspace_is_not_taken_for_one(tmp_path: Path)
     (bare / "trap").write_text(f"#!/bin/sh\ntouch {sprung}\n")
     (bare / "trap").chmod(0o755)
     subprocess.run(["git", "-C", str(bare), "config", "core.fsmonitor", str(bare / "trap")], check=True)
-    listed = listing.tracked(os.fsencode(bare), os.environ)
+    listed = listing.list_files(os.fsencode(bare), os.environ)
     assert b"HEAD" in listed.paths  # listed by ripgrep, like any other directory
     assert not sprung.exists()
 
@@ -181,7 +181,7 @@ def test_a_git_of_the_workspace_is_not_started_although_its_directory_is_first_i
         (programs / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{workspace / place}:{os.environ['PATH']}"}
     assert asyncio.run(repository_state(workspace, env)) is not None
-    listed = listing.tracked(os.fsencode(workspace), env)
+    listed = listing.list_files(os.fsencode(workspace), env)
     assert b".venv/bin/git" in listed.paths
     assert not sprung.exists()
     # Nor is one that a link outside leads to.
@@ -191,4 +191,4 @@ def test_a_git_of_the_workspace_is_not_started_although_its_directory_is_first_i
     found = find_program("git", {"PATH": f"{elsewhere}:{env['PATH']}"}, workspace)
     assert found is not None
     assert not Path(found).resolve().is_relative_to(workspace)
-    assert str(programs) not in env_outside(env, workspace)["PATH"]
+    assert str(programs) not in with_safe_path(env, workspace)["PATH"]

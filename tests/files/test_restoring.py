@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kedge.files import restore
-from kedge.files.restore import Changed, Step
-from kedge.files.states import ABSENT, State, digest_of, observe_below
+from kedge.files.restore import ChangedMeanwhile, Step
+from kedge.files.states import ABSENT, Observation, State, compute_digest, observe_below
 
 
 def restored(root: Path, name: str, now: State, then: State) -> None:
@@ -18,7 +18,7 @@ def restored(root: Path, name: str, now: State, then: State) -> None:
     restore.restore(step, lambda _: b"old", "undo-1", os.fsencode(root))
 
 
-OLD = State("file", digest_of(b"old"), 0o644, 3)
+OLD = State("file", compute_digest(b"old"), 0o644, 3)
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def test_what_is_behind_a_link_is_not_this_path(root: Path, link: str) -> None:
     shutil.rmtree(root / link)
     (root / link).symlink_to(target)
     assert state(root, "d/deep/file") == ABSENT
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedMeanwhile):
         restored(root, "d/deep/file", new, OLD)
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedMeanwhile):
         restored(root, "d/deep/other", ABSENT, OLD)
     restored(root, "d/deep/file", new, ABSENT)  # it is not there any more
     assert [path.name for path in (root.parent / "elsewhere/deep").iterdir()] == ["file"]
@@ -51,16 +51,17 @@ def test_what_is_behind_a_link_is_not_this_path(root: Path, link: str) -> None:
 
 
 def test_a_link_that_comes_in_the_middle_of_a_step_is_not_followed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look and the write: as a job that works against us would."""
-    new, real = state(root, "d/deep/file"), restore._check
+    """Between the check and the write: as a job that works against us would."""
+    new, real = state(root, "d/deep/file"), restore.observe
 
-    def swap(step: Step, current: State) -> None:
-        real(step, current)
+    def swap(path: bytes, at: int | None = None) -> Observation:
+        seen = real(path, at)
         (root / "d").rename(root / "was")
         (root / "d").symlink_to(root.parent / "elsewhere")
+        return seen
 
-    monkeypatch.setattr(restore, "_check", swap)
-    with pytest.raises(Changed):
+    monkeypatch.setattr(restore, "observe", swap)
+    with pytest.raises(ChangedMeanwhile):
         restored(root, "d/deep/file", new, OLD)
     assert (root.parent / "elsewhere/deep/file").read_bytes() == b"new"
 
@@ -75,6 +76,6 @@ def test_empty_directories_behind_a_link_stay(root: Path) -> None:
 
 def test_a_tree_that_somebody_took_away_is_not_made_again(root: Path) -> None:
     shutil.rmtree(root)
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedMeanwhile):
         restored(root, "gone", ABSENT, OLD)
     assert not root.exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kedge.files import listing
-from kedge.files.listing import Uncovered
+from kedge.files.listing import CannotScan
 
 
 def test_a_program_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,5 +20,5 @@ def test_a_program_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypat
     root.mkdir()
     monkeypatch.setattr(listing, "LIST_S", 0.2)
     env = {"PATH": f"{program.parent}:{os.defpath}"}
-    with pytest.raises(Uncovered, match="takes over"):
-        listing.tracked(os.fsencode(root), env)
+    with pytest.raises(CannotScan, match="takes over"):
+        listing.list_files(os.fsencode(root), env)

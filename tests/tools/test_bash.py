@@ -244,7 +244,7 @@ async def test_without_bash_the_plain_shell_does(hands: Hands, monkeypatch: pyte
     def no_bash(*_: object, **__: object) -> None:
         return None
 
-    monkeypatch.setattr(spawn.shutil, "which", no_bash)
+    monkeypatch.setattr(spawn, "find_program", no_bash)
     monkeypatch.setattr(spawn, "BASHES", ())
     assert (await hands.call("bash", command="echo ${BASH_VERSION:-none}")).content == "none"
 

@@ -18,7 +18,7 @@ from kedge.tools.builtin.write import plan
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
 from kedge.tools.text.edit_plan import written
-from kedge.tools.text.text_file import digest_of
+from kedge.tools.text.text_file import compute_digest
 from tests.tools.hands import Hands
 
 
@@ -36,7 +36,7 @@ async def call(tool: Tool, hands: Hands, **params: Any) -> Output:
 def seen(hands: Hands, name: str, data: bytes) -> Path:
     path = hands.directory / name
     path.write_bytes(data)
-    hands.known_files[str(path)] = digest_of(data)
+    hands.known_files[str(path)] = compute_digest(data)
     return path
 
 

@@ -14,7 +14,7 @@ import pytest
 from kedge.agent.context_files import read_context_files
 from kedge.agent.tool_results import files_of
 from kedge.config.schema import Config, FetchConfig, PermissionsConfig
-from kedge.files.states import digest_of, observe_resolved
+from kedge.files.states import compute_digest, observe_resolved
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.judge import Judge
@@ -100,7 +100,7 @@ class Place:
 async def check(place: Place, count: int) -> Counter[tuple[str, str]]:
     """`count` calls while links are swapped: none may show or change what is outside."""
     found: Counter[tuple[str, str]] = Counter()
-    secret = digest_of((place.keys / "a.txt").read_bytes())
+    secret = compute_digest((place.keys / "a.txt").read_bytes())
     with swapping(*place.pairs):
         for number in range(count):
             name, given = CALLS[number % len(CALLS)]

@@ -16,11 +16,11 @@ from kedge.agent.context_files import levels
 from kedge.files.environment import (
     GIT_OPTIONS,
     LIST_PROGRAMS,
-    env_outside,
+    disable_programs,
+    drop_invalid_variables,
     find_program,
-    hardened_git_env,
-    possible,
-    without_programs,
+    harden_git_env,
+    with_safe_path,
 )
 
 GONE_S = 0.5  # for a git that was killed to be gone
@@ -39,15 +39,15 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
     """A few lines for the model; None where there is no repository."""
     if not await asyncio.to_thread(_is_repository, directory):
         return None
-    clean = {**hardened_git_env(possible(env)), "LC_ALL": "C"}
-    clean = await asyncio.to_thread(env_outside, clean, directory)
+    clean = {**harden_git_env(drop_invalid_variables(env)), "LC_ALL": "C"}
+    clean = await asyncio.to_thread(with_safe_path, clean, directory)
     program = await asyncio.to_thread(find_program, "git", clean, directory)
     if program is None:
         return NO_GIT
     git = partial(_git, program, directory)
     try:
         async with asyncio.timeout(LIMIT_S):
-            clean = without_programs(clean, await git(clean, *LIST_PROGRAMS) or "")
+            clean = disable_programs(clean, await git(clean, *LIST_PROGRAMS) or "")
             status, commits = await asyncio.gather(git(clean, *_STATUS), git(clean, *_LOG))
     except TimeoutError:
         return "A git repository; its state could not be read in time."

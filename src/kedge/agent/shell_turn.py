@@ -12,7 +12,7 @@ from kedge.agent.tool_context import CallContext, TurnPlace
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.files.environment import possible
+from kedge.files.environment import drop_invalid_variables
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.process.jobs import AllJobs
@@ -37,7 +37,7 @@ class ShellTurn:
             )
         place = TurnPlace(
             ctx,
-            env=possible(self._environ if ctx.env is None else ctx.env),
+            env=drop_invalid_variables(self._environ if ctx.env is None else ctx.env),
             config=Config(),  # nothing that is configured stands between a person and their own command
             data_dir=self._data_dir,
             jobs=self._jobs.of(ctx.workspace_id),

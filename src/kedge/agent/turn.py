@@ -33,7 +33,7 @@ from kedge.agent.turn_state import (
 from kedge.config.rules import BadRule
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.files.environment import env_outside, possible
+from kedge.files.environment import drop_invalid_variables, with_safe_path
 from kedge.models.values import ModelInfo, StepRequest, ToolSpec
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message
@@ -177,10 +177,10 @@ class _Turn:
 
     async def _made_ready(self, history: list[Message]) -> _Hands:
         parts, ctx = self._parts, self._ctx
-        env = possible(parts.environ if ctx.env is None else ctx.env)
+        env = drop_invalid_variables(parts.environ if ctx.env is None else ctx.env)
         config = await asyncio.to_thread(parts.configure, ctx.directory, env)
         # A command that prints a key, and whatever fetches a model, must not be found in the workspace.
-        outside = await asyncio.to_thread(env_outside, env, ctx.directory)
+        outside = await asyncio.to_thread(with_safe_path, env, ctx.directory)
         keys = TurnKeys(ctx, parts.selector, parts.credentials, outside, config)
         models = TurnModels(parts, ctx, outside, config)
         large = await models.select_large(keys, is_first=len(history) == 1)

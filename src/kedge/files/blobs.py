@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 
-from kedge.files.states import digest_of
+from kedge.files.states import compute_digest
 
 DATABASE = "versions.db"
 # What nothing refers to is kept for so long: its record may be on the way.
@@ -65,7 +65,7 @@ class Blobs:
 
     def put(self, contents: Iterable[bytes]) -> None:
         """When this returns, they outlive us."""
-        packed = [(digest_of(data), self._now(), _packed(data)) for data in contents]
+        packed = [(compute_digest(data), self._now(), _packed(data)) for data in contents]
         if not packed:
             return
         with self.transaction() as db:
@@ -84,13 +84,13 @@ class Blobs:
             data = _unpacked(row[0])
         except zlib.error:
             return None
-        return data if digest_of(data) == digest else None
+        return data if compute_digest(data) == digest else None
 
     def has(self, digest: str) -> bool:
         with self.transaction() as db:
             return db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is not None
 
-    def sweep(self, last_use: Mapping[str, int], max_bytes: int) -> int:
+    def prune(self, last_use: Mapping[str, int], max_bytes: int) -> int:
         """Remove what nothing refers to and, over the bound, what was used longest ago; returns how many went.
 
         `last_use` has every digest that a record refers to, and when: a larger number is later. What a tree on disk has

@@ -1,4 +1,4 @@
-"""What an edit changes, as people and models read it."""
+"""Line diffs for people and models, in bounded time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,46 @@ from typing import NamedTuple, TypeVar
 from kedge.files.blobs import Blobs
 from kedge.files.states import State
 
-MAX_DIFF_CHARS = 20_000  # in a result or a request; the files themselves have the rest
-MAX_DIFF_LINES = 20_000  # more lines than that are only counted
+MAX_DIFF_CHARS = 20_000  # in a result or a permission request
+MAX_DIFF_LINES = 20_000  # with more lines, only their number is shown
 MAX_STEPS = 5_000_000  # of the comparison: a second at most; rewriting a real file of 8,000 lines takes under a million
 CONTEXT = 3
+MAX_COUNTED_BYTES = 1024 * 1024  # a larger file is not text that people read
+
+T = TypeVar("T", bound=Hashable)
+
+
+class TooMuchWork(Exception):
+    """The comparison took more steps than allowed."""
+
+
+class BoundedMatcher(difflib.SequenceMatcher[T]):
+    """`difflib.SequenceMatcher` that raises `TooMuchWork` after `max_steps`, because its time can be cubic.
+
+    A step is a pair of equal elements that the matcher compares: some five million take a second.
+    """
+
+    a: Sequence[T]
+    b2j: dict[T, list[int]]
+    max_steps = 0
+    _steps = 0
+    _pairs: list[int] | None = None  # pairs of equal elements before each index of the first sequence
+
+    def set_seq1(self, a: Sequence[T]) -> None:
+        super().set_seq1(a)
+        self._pairs = None
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        if self._pairs is None:
+            counts = (1 + len(self.b2j.get(element, ())) for element in self.a)
+            self._pairs = list(accumulate(counts, initial=0))
+        end = len(self.a) if ahi is None else ahi
+        self._steps += self._pairs[end] - self._pairs[alo]
+        if self._steps > self.max_steps:
+            raise TooMuchWork
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 class Diff(NamedTuple):
@@ -28,15 +64,15 @@ class Diff(NamedTuple):
 
 
 def diff(before: str, after: str, name: str) -> Diff:
-    """A unified diff. The lines that both begin and end with are left out first, so that a large file costs little.
+    """Return a unified diff. Common lines at the start and end are skipped first, so that a large file costs little.
 
-    Where the smallest diff would take too long to find, all lines between them are removed and added.
+    If the smallest diff would take too long to find, all lines between them count as removed and added.
     """
-    old, new = _lines(before), _lines(after)
+    old, new = _split_lines(before), _split_lines(after)
     if old == new:
         return Diff("", 0, 0)
-    head = _same_at_start(old, new)
-    tail = min(_same_at_start(old[::-1], new[::-1]), len(old) - head, len(new) - head)
+    head = _count_common_start(old, new)
+    tail = min(_count_common_start(old[::-1], new[::-1]), len(old) - head, len(new) - head)
     start, skipped_end = max(0, head - CONTEXT), max(0, tail - CONTEXT)
     old_part, new_part = old[start : len(old) - skipped_end], new[start : len(new) - skipped_end]
     if len(old_part) + len(new_part) > MAX_DIFF_LINES:
@@ -74,7 +110,7 @@ def _groups(old: list[str], new: list[str], head: int, tail: int) -> list[list[O
 
 
 def _hunk(group: list[Operation], old: list[str], new: list[str], start: int) -> Iterator[str]:
-    """The lines of a hunk; its numbers count from the file's first line, which is `start` lines above those given."""
+    """Yield the lines of a hunk. `old` and `new` begin `start` lines after the first line of the file."""
     _, first_old, _, first_new, _ = group[0]
     _, _, end_old, _, end_new = group[-1]
     yield f"@@ -{_range(first_old, end_old, start)} +{_range(first_new, end_new, start)} @@"
@@ -87,74 +123,31 @@ def _hunk(group: list[Operation], old: list[str], new: list[str], start: int) ->
 
 
 def _range(first: int, end: int, start: int) -> str:
-    """As `diff -u` writes it: no lines are named by the line before them."""
+    """Format a line range like `diff -u`, where an empty range names the line before it."""
     count = end - first
     at = first + start + (1 if count else 0)
     return f"{at}" if count == 1 else f"{at},{count}"
 
 
-def _lines(text: str) -> list[str]:
-    """As files and editors count them: a form feed or a Unicode separator, where `str.splitlines` parts, ends none. Nor
-    does a carriage return alone: a shell or an interpreter reads on, and whoever is asked must see that."""
+def _split_lines(text: str) -> list[str]:
+    """Split at line feeds only. `str.splitlines` also splits at form feeds, Unicode separators, lone carriage returns,
+    where a shell or an interpreter does not: the person who approves a diff must see that."""
     lines = text.replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
-def _same_at_start(old: list[str], new: list[str]) -> int:
+def _count_common_start(old: list[str], new: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
 
 
-# --- How many lines of a file came and went: quick, also for thousands of files, so whatever their order.
-
-MAX_COUNTED_BYTES = 1024 * 1024  # of one file; a larger one is no text that people read
-
-
-def counts(before: State, after: State, blobs: Blobs) -> tuple[int, int]:
-    """Added and removed. Blocks: not for the loop."""
-    was, is_now = _line_counts(before, blobs), _line_counts(after, blobs)
-    return (is_now - was).total(), (was - is_now).total()
+def count_lines(before: State, after: State, blobs: Blobs) -> tuple[int, int]:
+    """Return how many lines were added and removed. Fast for thousands of files: ignores the order of lines. Blocks."""
+    old, new = _count_each_line(before, blobs), _count_each_line(after, blobs)
+    return (new - old).total(), (old - new).total()
 
 
-def _line_counts(state: State, blobs: Blobs) -> Counter[bytes]:
+def _count_each_line(state: State, blobs: Blobs) -> Counter[bytes]:
     if state.kind != "file" or state.size > MAX_COUNTED_BYTES:
         return Counter()
     data = blobs.get(state.digest) or b""
     return Counter() if b"\0" in data else Counter(data.splitlines())
-
-
-# --- `difflib.SequenceMatcher` with a bound on its work, which is quadratic and worse for texts made to be slow.
-
-T = TypeVar("T", bound=Hashable)
-
-
-class TooMuchWork(Exception):
-    """The comparison would take more steps than it may."""
-
-
-class BoundedMatcher(difflib.SequenceMatcher[T]):
-    """Raises `TooMuchWork` once all its comparisons together have taken more than `max_steps`.
-
-    A step is a pair of equal elements that the matcher looks at: some five million take a second.
-    """
-
-    a: Sequence[T]
-    b2j: dict[T, list[int]]
-    max_steps = 0
-    _steps = 0
-    _pairs: list[int] | None = None  # pairs of equal elements before each place of the first sequence
-
-    def set_seq1(self, a: Sequence[T]) -> None:
-        super().set_seq1(a)
-        self._pairs = None
-
-    def find_longest_match(
-        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
-    ) -> difflib.Match:
-        if self._pairs is None:
-            counts = (1 + len(self.b2j.get(element, ())) for element in self.a)
-            self._pairs = list(accumulate(counts, initial=0))
-        end = len(self.a) if ahi is None else ahi
-        self._steps += self._pairs[end] - self._pairs[alo]
-        if self._steps > self.max_steps:
-            raise TooMuchWork
-        return super().find_longest_match(alo, ahi, blo, bhi)

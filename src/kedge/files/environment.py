@@ -1,7 +1,12 @@
-"""Which variables a process can be given, and where Kedge's own programs are found.
+"""Environments for the programs that Kedge starts itself.
 
-A caller's variables are whatever came over the wire. What commands can write must not decide what Kedge itself starts:
-programs are looked for outside of the workspace, also where `PATH` names a directory in it (an activated `.venv`).
+A caller's variables come over the wire and may be anything. Programs are searched outside the workspace, even if `PATH`
+names a directory in it (an activated `.venv`), because commands can write there.
+
+Git must not start programs that a repository chooses. `harden_git_env` disables those with fixed names: hooks,
+fsmonitor, pagers, editors, ssh, bare repositories. Filters and diff drivers are named by the repository: list them with
+`git LIST_PROGRAMS` and pass the output to `disable_programs`. Submodules have their own configuration, which
+`.gitmodules` may change: `--ignore-submodules=dirty` keeps git out of them.
 """
 
 from __future__ import annotations
@@ -11,57 +16,13 @@ from collections.abc import Mapping, Sequence
 
 StrPath = str | bytes | os.PathLike[str]
 
-
-def possible(env: Mapping[str, str]) -> dict[str, str]:
-    """Those that can be, before anything is started with them."""
-    return {name: value for name, value in env.items() if is_possible(name, value)}
-
-
-def is_possible(name: str, value: str) -> bool:
-    if not name or "=" in name or "\0" in name or "\0" in value:
-        return False
-    try:
-        name.encode("utf-8", "surrogateescape")
-        value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def env_outside(env: Mapping[str, str], workspace: StrPath) -> dict[str, str]:
-    """`env` with a `PATH` that has neither relative directories nor any that lies in the workspace. Blocks."""
-    inside = _real(workspace)
-    places = [each for each in env.get("PATH", os.defpath).split(":") if each.startswith("/")]
-    return {**env, "PATH": ":".join(each for each in places if not _is_below(_real(each), inside))}
-
-
-def find_program(name: str, env: Mapping[str, str], workspace: StrPath) -> str | None:
-    """The absolute path of a program that neither lies in the workspace nor is a link to there. Blocks."""
-    inside = _real(workspace)
-    for place in env_outside(env, workspace)["PATH"].split(":"):
-        found = f"{place}/{name}"
-        if place and os.path.isfile(found) and os.access(found, os.X_OK) and not _is_below(_real(found), inside):
-            return found
-    return None
-
-
-def _real(path: StrPath) -> str:
-    return os.path.realpath(os.fsdecode(path))
-
-
-def _is_below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
-# --- The environment in which git starts no program that a repository chooses.
-
-# Later settings win, and those of the environment come after every file. The programs here are git's own defaults, so
-# that the user's set-up goes on to work where only a repository would have chosen another.
+# Settings in the environment override every configuration file. The programs here are git's defaults, so that a normal
+# set-up still works.
 _SETTINGS = (
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("credential.helper", ""),  # empties the list
-    ("diff.ignoreSubmodules", "dirty"),  # no git is started inside a submodule
+    ("diff.ignoreSubmodules", "dirty"),  # starts no git inside a submodule
     ("gpg.program", "gpg"),
     ("gpg.openpgp.program", "gpg"),
     ("gpg.x509.program", "gpgsm"),
@@ -79,15 +40,15 @@ _SWITCHES = {
     "GIT_SSH_COMMAND": "false",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",  # reading writes no index, which would run a hook
-    # A missing object is not fetched, which would start what a remote names; older versions know only the second.
+    # Fetching a missing object would start a program that a remote names. Older versions know only the second.
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
 }
-# The caller's own configuration. Every other GIT_ variable could point git at another repository or start a program.
+# Every other GIT_ variable could point git at another repository or start a program.
 _KEPT = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES"})
 _PAIRS = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_")
 
-# For git before 2.31, which reads no settings from the environment.
+# For git before 2.31, which ignores settings in the environment.
 GIT_OPTIONS = ("--no-optional-locks", "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 _PROGRAMS = (
@@ -99,10 +60,53 @@ LIST_PROGRAMS = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", 
 _OF_THE_REPOSITORY = frozenset({"local", "worktree"})
 
 
-def hardened_git_env(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` with git's switches set so that reading a repository starts nothing of its choice.
+def drop_invalid_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a process can be started with."""
+    return {name: value for name, value in env.items() if _is_valid_variable(name, value)}
 
-    The caller's own `GIT_CONFIG_COUNT` entries are kept, before ours.
+
+def _is_valid_variable(name: str, value: str) -> bool:
+    if not name or "=" in name or "\0" in name or "\0" in value:
+        return False
+    try:
+        name.encode("utf-8", "surrogateescape")
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def safe_path(path: str, outside_of: Sequence[StrPath]) -> str:
+    """Return the entries of a `PATH` that are absolute and outside these directories. Blocks."""
+    roots = [os.path.realpath(os.fsdecode(each)) for each in outside_of]
+    entries = [entry for entry in dict.fromkeys(path.split(":")) if entry.startswith("/") and "\0" not in entry]
+    return ":".join(entry for entry in entries if not _is_inside(entry, roots))
+
+
+def with_safe_path(env: Mapping[str, str], workspace: StrPath) -> dict[str, str]:
+    return {**env, "PATH": safe_path(env.get("PATH", os.defpath), [workspace])}
+
+
+def find_program(name: str, env: Mapping[str, str], *outside_of: StrPath) -> str | None:
+    """Return the path of a program that is neither inside these directories nor a link into them. Blocks."""
+    roots = [os.path.realpath(os.fsdecode(each)) for each in outside_of]
+    for directory in safe_path(env.get("PATH", os.defpath), outside_of).split(":"):
+        found = f"{directory}/{name}"
+        if directory and os.path.isfile(found) and os.access(found, os.X_OK) and not _is_inside(found, roots):
+            return found
+    return None
+
+
+def _is_inside(path: str, roots: Sequence[str]) -> bool:
+    """Return whether a path is in one of these directories, by its name or with links resolved."""
+    names = (os.path.normpath(path), os.path.realpath(path))
+    return any(name == root or name.startswith(root.rstrip("/") + "/") for name in names for root in roots)
+
+
+def harden_git_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Return `env` with variables that keep git from starting programs with fixed names.
+
+    The caller's own `GIT_CONFIG_COUNT` entries stay, before ours.
     """
     count = _count(env)
     kept = {f"{name}{place}" for name in _PAIRS for place in range(count)} | _KEPT
@@ -111,15 +115,15 @@ def hardened_git_env(env: Mapping[str, str]) -> dict[str, str]:
     return _with_settings(clean, _SETTINGS)
 
 
-def without_programs(env: Mapping[str, str], listed: str) -> dict[str, str]:
-    """`env` with the programs replaced that the repository configures; `listed` is the output of `LIST_PROGRAMS`."""
+def disable_programs(env: Mapping[str, str], listed: str) -> dict[str, str]:
+    """Return `env` with settings that override the repository's programs; `listed` is the output of `LIST_PROGRAMS`."""
     words = listed.split("\0")
     names = {name for scope, name in zip(words[::2], words[1::2], strict=False) if scope in _OF_THE_REPOSITORY}
     return _with_settings(dict(env), [(name, _replacement(name)) for name in sorted(names)])
 
 
 def _replacement(name: str) -> str:
-    """A value with which git does without the program, or fails where it cannot."""
+    """Return a value with which git skips the program, or fails if it cannot."""
     last = name.rpartition(".")[2]
     if name.startswith("submodule."):
         return "dirty"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kedge.files.environment import GIT_OPTIONS, find_program
-from kedge.files.listing import quiet
+from kedge.files.listing import make_git_env
 
 PREFIX = "git:"  # of a digest that names an object of git
 MIN_FILES = 200  # unknown ones; fewer are read as quickly
@@ -155,7 +155,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _git(root: bytes, env: Mapping[str, str], *words: str, stdin: bytes = b"") -> bytes | None:
-    clean = quiet(env, root)
+    clean = make_git_env(env, root)
     git = find_program("git", clean, root)
     if git is None:
         return None

@@ -1,6 +1,6 @@
-"""Which files of a tree are worth keeping: what git tracks or would, elsewhere what no ignore file names.
+"""The files of a tree that are not ignored, listed by git or ripgrep, and a walk over them.
 
-The user's index is only read, and nothing that the repository configures is started.
+Git's index is only read, and no program that the repository configures is started.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kedge.files.environment import GIT_OPTIONS, StrPath, env_outside, find_program, hardened_git_env, possible
+from kedge.files.environment import (
+    GIT_OPTIONS,
+    StrPath,
+    drop_invalid_variables,
+    find_program,
+    harden_git_env,
+    with_safe_path,
+)
 
-# A larger tree is no project: a home, a disk, a folder of data.
+# A larger tree is not a project, but a home directory, a disk or a folder of data.
 MAX_FILES = 100_000
 LIST_S = 20.0
 KEDGEIGNORE = b".kedgeignore"
@@ -28,22 +35,22 @@ _LIST = (*GIT_OPTIONS, "ls-files", "-z", "--cached", "--others", "--exclude-stan
 _RIPGREP = ("--no-config", "--no-messages", "--hidden", "--no-require-git", "-g", "!.git", "--files", "--null")
 
 
-class Uncovered(Exception):
-    """This tree cannot be watched; `why` says so in a few words."""
+class CannotScan(Exception):
+    """A tree cannot be scanned; `why` is the reason in a few words."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
 
 
-def ripgrep(workspace: StrPath) -> str | None:
-    """The one that was installed with Kedge, or the user's own from outside the workspace."""
+def find_ripgrep(workspace: StrPath) -> str | None:
+    """Return the ripgrep that was installed with Kedge, or the user's own if it is outside the workspace."""
     return _installed_ripgrep() or find_program("rg", os.environ, workspace)
 
 
 @cache
 def _installed_ripgrep() -> str | None:
-    import sysconfig  # nothing that a starting server should wait for
+    import sysconfig  # imported late: a starting server does not wait for it
 
     for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if os.access(directory / "rg", os.X_OK):
@@ -51,40 +58,43 @@ def _installed_ripgrep() -> str | None:
     return None
 
 
-def quiet(env: Mapping[str, str], root: StrPath) -> dict[str, str]:
-    """An environment in which git only reads what is here, as it is, and starts nothing that a repository brings."""
-    return {**hardened_git_env(env_outside(possible(env), root)), "GIT_NO_REPLACE_OBJECTS": "1"}
+def make_git_env(env: Mapping[str, str], root: StrPath) -> dict[str, str]:
+    """Return an environment in which git only reads the repository, and starts no program that it configures."""
+    return {**harden_git_env(with_safe_path(drop_invalid_variables(env), root)), "GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 class Listing(NamedTuple):
-    """Paths from the root. `has_links`: links are among them; ripgrep does not tell of any."""
+    """Paths relative to the root. `has_links`: symbolic links are included, which ripgrep does not list."""
 
     paths: set[bytes]
     has_links: bool = True
 
 
-def tracked(root: bytes, env: Mapping[str, str]) -> Listing:
-    """Blocks, for a bounded time: not for the loop. Raises `Uncovered`."""
-    clean = quiet(env, root)
+def list_files(root: bytes, env: Mapping[str, str]) -> Listing:
+    """List the files that git tracks or would track; without a repository, those that no ignore file names.
+
+    Blocks for a bounded time. Raises `CannotScan`.
+    """
+    clean = make_git_env(env, root)
     git = find_program("git", clean, root)
-    listed = None if git is None else _listed([git, *_LIST], root, clean)
+    listed = None if git is None else _run_lister([git, *_LIST], root, clean)
     if listed:
         return Listing(listed)
-    # No repository, no git, or a place that an outer repository ignores.
-    program = ripgrep(root)
+    # No repository, no git, or a directory that an outer repository ignores.
+    program = find_ripgrep(root)
     options = [] if listed is None else ["--no-ignore-parent"]
     if os.path.isfile(root + b"/" + KEDGEIGNORE):
         options += ["--ignore-file", os.fsdecode(KEDGEIGNORE)]
-    found = None if program is None else _listed([program, *_RIPGREP, *options], root, clean, is_found=(0, 1))
+    found = None if program is None else _run_lister([program, *_RIPGREP, *options], root, clean, ok_codes=(0, 1))
     if found is None:
-        raise Uncovered("neither git nor ripgrep could list its files")
+        raise CannotScan("neither git nor ripgrep could list its files")
     return Listing(found, has_links=False)
 
 
-def _listed(
-    command: Sequence[str], root: bytes, env: Mapping[str, str], is_found: tuple[int, ...] = (0,)
+def _run_lister(
+    command: Sequence[str], root: bytes, env: Mapping[str, str], ok_codes: tuple[int, ...] = (0,)
 ) -> set[bytes] | None:
-    """None: the program is not there, or cannot do it here."""
+    """Run a program that lists paths separated by NUL; return None if it does not exist or fails."""
     deadline = time.monotonic() + LIST_S
     try:
         process = subprocess.Popen(
@@ -106,56 +116,56 @@ def _listed(
                 *records, rest = (rest + chunk).split(b"\0")
                 names.update(records)
                 if len(names) > MAX_FILES:
-                    raise Uncovered(f"it has over {MAX_FILES:,} files")
+                    raise CannotScan(f"it has over {MAX_FILES:,} files")
         except BaseException:
             process.kill()
             raise
-    if process.returncode not in is_found:
+    if process.returncode not in ok_codes:
         return None
     return {name.removeprefix(b"./").rstrip(b"/") for name in names if name}
 
 
 def _read_until(deadline: float, fd: int) -> bytes:
-    """What there is next, nothing at the end. A program on a dead disk may never say anything."""
+    """Read the next bytes, empty at the end. Raises `CannotScan` at the deadline: a dead disk may never answer."""
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     if not waiting.poll(max(deadline - time.monotonic(), 0) * 1000):
-        raise Uncovered(f"listing its files takes over {LIST_S:.0f} s")
+        raise CannotScan(f"listing its files takes over {LIST_S:.0f} s")
     return os.read(fd, _CHUNK)
 
 
-# --- One walk over a tree: the files and links that are listed, as they are now, and the directories that hold nothing.
-
-
 def walk(root: bytes, listed: Listing) -> Iterator[tuple[bytes, os.stat_result | None]]:
-    """Files and links with their status, empty directories with None. Blocks: not for the loop."""
+    """Yield the listed files and links with their stat result, and empty directories with None. Blocks.
+
+    No link is followed: a directory is entered only if its parent lists it as a directory.
+    """
     names: dict[bytes, set[bytes]] = {b"": set()}
     for path in listed.paths:
         parent, _, name = path.rpartition(b"/")
         if parent not in names:
             _add_parents(names, parent)
         names[parent].add(name)
-    has_links, left = listed.has_links, [b""]
-    while left:
-        directory = left.pop()
+    has_links, pending = listed.has_links, [b""]
+    while pending:
+        directory = pending.pop()
         wanted, prefix = names[directory], directory + b"/" if directory else b""
         try:
             opened = os.scandir(root + b"/" + directory if directory else root)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue  # gone, or not ours to see
+            continue  # deleted meanwhile, or not readable
         with opened as entries:
             for entry in entries:
                 name = entry.name
                 if entry.is_dir(follow_symlinks=False):
                     if prefix + name in names:
-                        left.append(prefix + name)
+                        pending.append(prefix + name)
                     elif name != b".git":
-                        yield from _hollow(root, prefix + name, has_links=has_links)
+                        yield from _find_empty_directories(root, prefix + name, has_links=has_links)
                 elif name in wanted or (not has_links and entry.is_symlink()):
                     try:
                         status = entry.stat(follow_symlinks=False)
                     except (FileNotFoundError, PermissionError):
-                        continue  # this one is gone; the others are not
+                        continue  # deleted meanwhile
                     if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                         yield prefix + name, status
 
@@ -166,22 +176,22 @@ def _add_parents(names: dict[bytes, set[bytes]], directory: bytes) -> None:
         directory = directory.rpartition(b"/")[0]
 
 
-def _hollow(root: bytes, path: bytes, *, has_links: bool) -> list[tuple[bytes, os.stat_result | None]]:
-    """The empty directories from here down, if there is nothing but directories: what is ignored is not looked at.
+def _find_empty_directories(root: bytes, path: bytes, *, has_links: bool) -> list[tuple[bytes, os.stat_result | None]]:
+    """Return the empty directories from `path` down, or none if there is any (ignored) file.
 
-    Where links are not listed, they are found here, too.
+    If the listing has no links, they are returned, too.
     """
     found: list[tuple[bytes, os.stat_result | None]] = []
-    left = [path]
-    while left:
-        directory = left.pop()
+    pending = [path]
+    while pending:
+        directory = pending.pop()
         try:
             with os.scandir(root + b"/" + directory) as entries:
                 is_empty = True
                 for entry in entries:
                     is_empty = False
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(directory + b"/" + entry.name)
+                        pending.append(directory + b"/" + entry.name)
                     elif not has_links and entry.is_symlink():
                         found.append((directory + b"/" + entry.name, entry.stat(follow_symlinks=False)))
                     else:

@@ -1,6 +1,6 @@
-"""Bringing paths from one state to another. Each step is whole or not done, and doing it twice changes nothing.
+"""Restoring paths to an earlier state. Each step is atomic, and repeating it changes nothing.
 
-A step first looks whether the path still is what it was when the plan was made: what somebody changed since is theirs.
+A step first checks that the path is still in the state that the plan saw; what was changed since is not overwritten.
 """
 
 from __future__ import annotations
@@ -13,92 +13,93 @@ from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 from kedge import failpoints
-from kedge.files.states import ABSENT, State, directory_of, observe
+from kedge.files.states import ABSENT, State, observe, open_parent
 
-Content = Callable[[str], bytes | None]
-"""What has this digest; None: it is not kept any more."""
+ReadBlob = Callable[[str], bytes | None]
+"""Return the content with this digest, or None if it is not stored any more."""
 
 
 class Step(NamedTuple):
-    """One path of a plan: what it is now, and what it will be."""
+    """One path of a plan: its state now, and the state to restore."""
 
     path: bytes
     now: State
     then: State
 
 
-class Changed(Exception):
-    """Somebody changed a path while the plan was carried out."""
+class ChangedMeanwhile(Exception):
+    """A path was changed by somebody else while the plan was executed."""
 
     def __init__(self, path: bytes) -> None:
         super().__init__(os.fsdecode(path))
         self.path = path
 
 
-def carry_out(steps: Sequence[Step], content: Content, mark: str, stop: bytes) -> None:
-    """Do all of it, or raise `Changed` or `OSError` in the middle. `stop` is the directory that never goes.
+def restore_all(steps: Sequence[Step], read_blob: ReadBlob, mark: str, stop: bytes) -> None:
+    """Execute all steps, or raise `ChangedMeanwhile` or `OSError` in the middle. Blocks.
 
-    First what has to go, the deepest first, so that what takes its place finds room; `mark` is in the names of files on
-    the way, so that whoever goes on after a crash knows them. Blocks: not for the loop.
+    `stop` is the directory that is never removed. `mark` is part of the names of temporary files, so that a retry after
+    a crash finds them.
     """
-    for step in ordered(steps):
-        restore(step, content, mark, stop)
+    for step in sort_steps(steps):
+        restore(step, read_blob, mark, stop)
         failpoints.hit("undo.path")
 
 
-def ordered(steps: Sequence[Step]) -> list[Step]:
-    going = [step for step in steps if step.then.kind == "absent"]
-    coming = [step for step in steps if step.then.kind != "absent"]
-    return sorted(going, key=lambda step: step.path, reverse=True) + sorted(coming, key=lambda step: step.path)
+def sort_steps(steps: Sequence[Step]) -> list[Step]:
+    """Removals first, the deepest first, so that they make room for the paths that are created."""
+    removed = [step for step in steps if step.then.kind == "absent"]
+    created = [step for step in steps if step.then.kind != "absent"]
+    return sorted(removed, key=lambda step: step.path, reverse=True) + sorted(created, key=lambda step: step.path)
 
 
-def restore(step: Step, content: Content, mark: str, stop: bytes) -> None:
-    """No link is followed on the way, whoever puts one there and when: what is behind it is none of ours."""
+def restore(step: Step, read_blob: ReadBlob, mark: str, stop: bytes) -> None:
+    """Execute one step. Links are never followed, also those that replace a directory meanwhile."""
     path, then = step.path, step.then
-    name, temporary = os.path.basename(path), _temporary(path, mark)
-    with directory_of(stop, path) as at:
+    name, temporary = os.path.basename(path), _temporary_name(path, mark)
+    with open_parent(stop, path) as at:
         current = ABSENT
         if at is not None:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=at)  # of one who was killed here
+                os.unlink(temporary, dir_fd=at)  # left by a server that was killed here
             current = observe(name, at).state
         if current != then:
-            _check(step, current)
+            _check_unchanged(step, current)
             if then.kind == "absent" and at is not None:
                 _remove(name, at)
                 failpoints.hit("undo.removed")
     if then.kind == "absent":
-        _prune(path, stop)
+        _remove_empty_parents(path, stop)
     elif current != then:
-        with _made(stop, path) as at:
-            _bring(name, at, current, then, content, temporary)
+        with _make_parent(stop, path) as at:
+            _put_in_place(name, at, current, then, read_blob, temporary)
 
 
-def _check(step: Step, current: State) -> None:
-    # An empty directory that fell away, or what made room for one, is no change by somebody else.
-    hollow = ("absent", "directory")
-    is_half_done = current.kind in hollow and (step.now.kind in hollow or step.then.kind == "directory")
+def _check_unchanged(step: Step, current: State) -> None:
+    # A step that was interrupted may have removed an empty directory, or a file in place of a directory.
+    empty = ("absent", "directory")
+    is_half_done = current.kind in empty and (step.now.kind in empty or step.then.kind == "directory")
     if current != step.now and not is_half_done:
-        raise Changed(step.path)
+        raise ChangedMeanwhile(step.path)
 
 
 @contextlib.contextmanager
-def _made(stop: bytes, path: bytes) -> Generator[int]:
-    """The directory of a path, made if need be."""
+def _make_parent(stop: bytes, path: bytes) -> Generator[int]:
+    """Open the directory of a path, creating it if necessary."""
     with contextlib.ExitStack() as opened:
         try:
             if not os.path.isdir(stop):
-                raise Changed(path)  # somebody took the whole tree away: it is not made again
-            at = opened.enter_context(directory_of(stop, path, makes=True))
+                raise ChangedMeanwhile(path)  # the whole workspace was removed: it is not created again
+            at = opened.enter_context(open_parent(stop, path, create=True))
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise Changed(path) from error  # something has the place of a directory
+                raise ChangedMeanwhile(path) from error  # a file or link has replaced a directory
             raise
         assert at is not None
         yield at
 
 
-def _bring(name: bytes, at: int, current: State, then: State, content: Content, temporary: bytes) -> None:
+def _put_in_place(name: bytes, at: int, current: State, then: State, read_blob: ReadBlob, temporary: bytes) -> None:
     match then.kind:
         case "directory":
             if current.kind in ("file", "link", "special"):
@@ -107,7 +108,7 @@ def _bring(name: bytes, at: int, current: State, then: State, content: Content, 
                 os.mkdir(name, dir_fd=at)
         case "link":
             _make_room(name, at)
-            os.symlink(_needed(content, then), temporary, dir_fd=at)
+            os.symlink(_read_content(read_blob, then), temporary, dir_fd=at)
             failpoints.hit("undo.written")
             os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
         case "file" if current.kind == "file" and current.digest == then.digest:
@@ -117,9 +118,9 @@ def _bring(name: bytes, at: int, current: State, then: State, content: Content, 
             finally:
                 os.close(fd)
         case "file":
-            _write(name, at, temporary, _needed(content, then), then.mode)
+            _write(name, at, temporary, _read_content(read_blob, then), then.mode)
         case _:
-            raise ValueError("what was not kept cannot be brought back")  # no plan has it
+            raise ValueError(f"a path of kind {then.kind} cannot be restored")  # no plan contains one
 
 
 def _write(name: bytes, at: int, temporary: bytes, data: bytes, mode: int) -> None:
@@ -128,7 +129,7 @@ def _write(name: bytes, at: int, temporary: bytes, data: bytes, mode: int) -> No
     fd = os.open(temporary, flags, 0o600, dir_fd=at)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
-        _dress(fd, name, at)
+        _copy_owner_and_attributes(fd, name, at)
         os.fchmod(fd, mode)
         file.flush()
         os.fsync(fd)
@@ -136,8 +137,8 @@ def _write(name: bytes, at: int, temporary: bytes, data: bytes, mode: int) -> No
     os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
 
 
-def _dress(fd: int, name: bytes, at: int) -> None:
-    """Owner, access lists and the like are no versions: they stay what they are."""
+def _copy_owner_and_attributes(fd: int, name: bytes, at: int) -> None:
+    """Keep owner and extended attributes (like access lists) of the file that is replaced: they have no versions."""
     with contextlib.suppress(OSError):
         old = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
         try:
@@ -156,7 +157,7 @@ def _dress(fd: int, name: bytes, at: int) -> None:
 
 def _make_room(name: bytes, at: int) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.rmdir(name, dir_fd=at)  # only an empty directory goes
+        os.rmdir(name, dir_fd=at)  # only if the directory is empty
 
 
 def _remove(name: bytes, at: int) -> None:
@@ -166,11 +167,10 @@ def _remove(name: bytes, at: int) -> None:
         os.unlink(name, dir_fd=at)
 
 
-def _prune(path: bytes, stop: bytes) -> None:
-    """Directories that hold nothing any more were there for what was in them."""
+def _remove_empty_parents(path: bytes, stop: bytes) -> None:
     parent = os.path.dirname(path)
     while parent not in (stop, b"/", b"") and not (stop + b"/").startswith(parent + b"/"):
-        with directory_of(stop, parent) as at:
+        with open_parent(stop, parent) as at:
             if at is not None:
                 try:
                     os.rmdir(os.path.basename(parent), dir_fd=at)
@@ -181,13 +181,12 @@ def _prune(path: bytes, stop: bytes) -> None:
         parent = os.path.dirname(parent)
 
 
-def _needed(content: Content, state: State) -> bytes:
-    data = content(state.digest)
+def _read_content(read_blob: ReadBlob, state: State) -> bytes:
+    data = read_blob(state.digest)
     if data is None:
-        raise FileNotFoundError(2, "a content that was kept a moment ago is gone")
+        raise FileNotFoundError(2, "the stored content was removed a moment ago")
     return data
 
 
-def _temporary(path: bytes, mark: str) -> bytes:
-    """Beside the path."""
+def _temporary_name(path: bytes, mark: str) -> bytes:
     return b"." + os.path.basename(path)[:100] + b"." + mark.encode() + b".kedge"

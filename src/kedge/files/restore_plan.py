@@ -1,7 +1,7 @@
-"""What bringing files back would do, and what is in its way, before anything is touched.
+"""Plans for restoring files: the steps, and the obstacles, before anything is changed.
 
-A file goes back only from the state that our own change left it in. Any other is somebody's work. One that a background
-job or the user changed, and surely none of our commands, is left as it is.
+A file is restored only from the state in which a recorded change left it; any other state is somebody else's work. A
+file whose recorded changes may all be the user's own or a background job's (`unsure`) stays as it is.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import msgspec
 
 from kedge.files.blobs import Blobs
 from kedge.files.restore import Step
-from kedge.files.states import ABSENT, DIRECTORY, State, hollow_above, observe_below
+from kedge.files.states import ABSENT, DIRECTORY, State, find_empty_parent, observe_below
 from kedge.protocol.files import FileStatus, Obstacle, Unsure
+
+_EMPTY = ("absent", "directory")  # kinds without content
 
 
 class Change(NamedTuple):
-    """`unsure`: why it may be the user's own change."""
+    """A recorded change. `unsure` says why it may be the user's own."""
 
     path: bytes
     before: State
@@ -27,10 +29,10 @@ class Change(NamedTuple):
     unsure: Unsure | None = None
 
 
-class Wish(NamedTuple):
-    """Bring `path` to `then`; it should be `expected` now, and nobody else should have changed it on the way there.
+class Target(NamedTuple):
+    """Restore `path` to `then`, if it is `expected` now and only we changed it since (`is_ours`).
 
-    `unsure`: it is left as it is, because none of its changes is surely ours.
+    With `unsure` the path stays as it is, because none of its changes is certainly ours.
     """
 
     path: bytes
@@ -40,29 +42,29 @@ class Wish(NamedTuple):
     unsure: Unsure | None = None
 
 
-class Planned(NamedTuple):
+class PlannedStep(NamedTuple):
     step: Step
     obstacle: Obstacle | None
 
 
 class Plan(NamedTuple):
-    steps: list[Planned]
+    steps: list[PlannedStep]
 
-    def to_do(self) -> list[Step]:
-        """What is done where somebody insists: all but what cannot be brought back, or not without a loss."""
-        return [each.step for each in self.steps if _is_done(each)]
+    def list_steps(self) -> list[Step]:
+        """Return the steps of a forced restore: all but those that are impossible or would lose data."""
+        return [each.step for each in self.steps if _is_executed(each)]
 
     @property
     def has_obstacles(self) -> bool:
-        return any(is_refusal(obstacle) for _, obstacle in self.steps)
+        return any(blocks_restore(obstacle) for _, obstacle in self.steps)
 
 
-def is_refusal(obstacle: Obstacle | None) -> bool:
-    """Whether it keeps the other files from being restored, too."""
+def blocks_restore(obstacle: Obstacle | None) -> bool:
+    """Return whether the obstacle prevents that any file is restored."""
     return obstacle is not None and obstacle not in get_args(Unsure)
 
 
-def _is_done(planned: Planned) -> bool:
+def _is_executed(planned: PlannedStep) -> bool:
     return planned.obstacle in (None, "changed")
 
 
@@ -77,111 +79,114 @@ def decode_steps(data: bytes) -> list[Step]:
     return _decode_steps(data)
 
 
-def reversed_steps(steps: Iterable[Step]) -> list[Step]:
+def reverse_steps(steps: Iterable[Step]) -> list[Step]:
     return [Step(step.path, step.then, step.now) for step in steps]
 
 
-def wishes_of(changes: Iterable[Change], *, include_unsure: bool = False) -> list[Wish]:
-    """Back to before all of these changes, which are in their order; `include_unsure`: those count as ours, too."""
+def find_targets(changes: Iterable[Change], *, include_unsure: bool = False) -> list[Target]:
+    """Return the targets that undo all these changes, given oldest first.
+
+    With `include_unsure`, changes that may be the user's own are treated as ours.
+    """
     chains: dict[bytes, list[Change]] = {}
     for change in changes:
         chain = chains.setdefault(change.path, [])
-        if not chain or not _is_recorded_twice(chain[-1], change):
+        if not chain or not _is_duplicate(chain[-1], change):
             chain.append(change._replace(unsure=None) if include_unsure else change)
-    return [_wish(chain) for chain in chains.values()]
+    return [_find_target(chain) for chain in chains.values()]
 
 
-def _is_recorded_twice(last: Change, change: Change) -> bool:
-    """A crash came before it could be noted that the first one is on record."""
+def _is_duplicate(last: Change, change: Change) -> bool:
+    """Return whether a change was recorded twice, because a crash came before the scan that found it was saved."""
     return last[:3] == change[:3] and not (last.unsure and not change.unsure)
 
 
-def _wish(chain: Sequence[Change]) -> Wish:
-    """For the changes of one path."""
+def _find_target(chain: Sequence[Change]) -> Target:
+    """Return the target for the changes of one path."""
     ours = [change for change in chain if not change.unsure]
     if not ours:
-        return Wish(chain[0].path, chain[-1].after, chain[0].before, unsure=chain[-1].unsure)
+        return Target(chain[0].path, chain[-1].after, chain[0].before, unsure=chain[-1].unsure)
     path, then, expected, _ = ours[0]
     is_ours = True
     for change in ours[1:]:
-        # Somebody may have brought it back in between (as `git checkout` does): with this change it begins anew.
+        # If the file was back in its first state in between (`git checkout`), the chain starts again with this change.
         is_ours = change.before == then or (is_ours and change.before == expected)
         expected = change.after
-    return Wish(path, expected, then, is_ours)
+    return Target(path, expected, then, is_ours)
 
 
-def plan(wishes: Sequence[Wish], blobs: Blobs, root: bytes, *, keeps: bool) -> Plan:
-    """`keeps`: what is there now is kept, so that it can come back. Blocks: not for the loop."""
-    steps: list[Planned] = []
-    for wish in wishes:
-        seen = observe_below(root, wish.path)
-        # If we left it so ourselves, after somebody else had changed it, then their work is not there any more.
-        if seen.state == wish.then and (wish.is_ours or seen.state != wish.expected):
+def make_plan(targets: Sequence[Target], blobs: Blobs, root: bytes, *, stores_current: bool) -> Plan:
+    """Compare the targets with the disk. `stores_current` stores the current contents for a redo. Blocks."""
+    steps: list[PlannedStep] = []
+    for target in targets:
+        seen = observe_below(root, target.path)
+        # Not ours and in the expected state: we overwrote somebody's work, which the restore would not bring back.
+        if seen.state == target.then and (target.is_ours or seen.state != target.expected):
             continue
-        if keeps and seen.data is not None:
+        if stores_current and seen.data is not None:
             blobs.put([seen.data])
-        steps.append(Planned(Step(wish.path, seen.state, wish.then), _obstacle(wish, seen.state, blobs)))
-    # A directory that is empty only now is so again when this is taken back.
-    known = {wish.path for wish in wishes}
-    coming = [step.path for step, _ in steps if step.now.kind == "absent" and step.then.is_kept]
-    hollow = {above for path in coming if (above := hollow_above(root, path)) is not None and above not in known}
-    steps += [Planned(Step(path, DIRECTORY, ABSENT), None) for path in sorted(hollow)]
-    going = {each.step.path for each in steps if each.step.then.kind == "absent" and _is_done(each)}
-    return Plan([Planned(step, _worse(obstacle, _in_the_way(step, going, root))) for step, obstacle in steps])
+        obstacle = _find_obstacle(target, seen.state, blobs)
+        steps.append(PlannedStep(Step(target.path, seen.state, target.then), obstacle))
+    # A redo makes directories empty again that get a file now.
+    known = {target.path for target in targets}
+    created = [step.path for step, _ in steps if step.now.kind == "absent" and step.then.is_stored]
+    parents = {above for path in created if (above := find_empty_parent(root, path)) is not None and above not in known}
+    steps += [PlannedStep(Step(path, DIRECTORY, ABSENT), None) for path in sorted(parents)]
+    removed = {each.step.path for each in steps if each.step.then.kind == "absent" and _is_executed(each)}
+    return Plan([PlannedStep(step, _combine(obstacle, _find_blocker(step, removed, root))) for step, obstacle in steps])
 
 
-def status_of(before: State, after: State) -> FileStatus:
-    nothing = ("absent", "directory")
-    if before.kind in nothing:
+def get_status(before: State, after: State) -> FileStatus:
+    if before.kind in _EMPTY:
         return "created"
-    return "deleted" if after.kind in nothing else "modified"
+    return "deleted" if after.kind in _EMPTY else "modified"
 
 
-def is_hollow(before: State, after: State) -> bool:
-    """Only a directory that became empty, or is no longer: nothing that people call a change."""
-    return {before.kind, after.kind} <= {"absent", "directory"}
+def is_empty_directory_change(before: State, after: State) -> bool:
+    """Return whether only an empty directory appeared or disappeared, which is not shown to people as a change."""
+    return before.kind in _EMPTY and after.kind in _EMPTY
 
 
-def _obstacle(wish: Wish, now: State, blobs: Blobs) -> Obstacle | None:
-    if wish.unsure is not None:
-        return wish.unsure
-    for state in (wish.then, now):
-        if state.kind == "large":
-            return "too_large"
-    if wish.then.kind == "special":
+def _find_obstacle(target: Target, now: State, blobs: Blobs) -> Obstacle | None:
+    if target.unsure is not None:
+        return target.unsure
+    if "large" in (target.then.kind, now.kind):
+        return "too_large"
+    if target.then.kind == "special":
         return "special"
-    if wish.then.is_kept and not blobs.has(wish.then.digest):
+    if target.then.is_stored and not blobs.has(target.then.digest):
         return "not_kept"
-    hollow = ("absent", "directory")  # whether a directory is empty depends on what is in it, which is another's wish
-    is_expected = now == wish.expected or (now.kind in hollow and wish.expected.kind in hollow)
-    return None if is_expected and wish.is_ours else "changed"
+    # Whether a directory is empty depends on the files in it, which are other targets.
+    is_expected = now == target.expected or (now.kind in _EMPTY and target.expected.kind in _EMPTY)
+    return None if is_expected and target.is_ours else "changed"
 
 
-def _worse(obstacle: Obstacle | None, place: Obstacle | None) -> Obstacle | None:
-    """What was changed can be overwritten; what has the place of another cannot."""
-    return place or obstacle if obstacle in (None, "changed") else obstacle
+def _combine(obstacle: Obstacle | None, blocker: Obstacle | None) -> Obstacle | None:
+    """A changed file can be overwritten, a blocked path cannot: the blocker wins over "changed"."""
+    return blocker or obstacle if obstacle in (None, "changed") else obstacle
 
 
-def _in_the_way(step: Step, going: set[bytes], root: bytes) -> Obstacle | None:
-    """Whether something has its place that does not go: what a directory holds, or a file where a directory was."""
+def _find_blocker(step: Step, removed: set[bytes], root: bytes) -> Obstacle | None:
+    """Return "in_the_way" if a directory with other content, or a file in place of a parent directory, stays."""
     if step.then.kind == "absent":
         return None
-    if os.path.isdir(step.path) and not os.path.islink(step.path) and not _is_going(step.path, going):
+    if os.path.isdir(step.path) and not os.path.islink(step.path) and not _is_emptied(step.path, removed):
         return None if step.then.kind == "directory" else "in_the_way"
     parent = os.path.dirname(step.path)
     while parent not in (root, b"/", b""):
         is_directory = os.path.isdir(parent) and not os.path.islink(parent)
-        if os.path.lexists(parent) and not is_directory and parent not in going:
+        if os.path.lexists(parent) and not is_directory and parent not in removed:
             return "in_the_way"
         parent = os.path.dirname(parent)
     return None
 
 
-def _is_going(directory: bytes, going: set[bytes]) -> bool:
+def _is_emptied(directory: bytes, removed: set[bytes]) -> bool:
+    """Return whether the steps remove everything in a directory."""
     for parent, directories, names in os.walk(directory):
-        held = [os.path.join(parent, name) for name in (*directories, *names)]
-        if not held and parent not in (directory, *going):
+        paths = [os.path.join(parent, name) for name in (*directories, *names)]
+        if not paths and parent not in (directory, *removed):
             return False
-        if any(path not in going and (os.path.islink(path) or not os.path.isdir(path)) for path in held):
+        if any(path not in removed and (os.path.islink(path) or not os.path.isdir(path)) for path in paths):
             return False
     return True

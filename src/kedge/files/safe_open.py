@@ -27,7 +27,7 @@ class PathChanged(OSError):
 
 
 @contextlib.contextmanager
-def open_directory(path: StrPath, *, top: bytes = b"/", makes: bool = False) -> Generator[int]:
+def open_directory(path: StrPath, *, top: bytes = b"/", create: bool = False) -> Generator[int]:
     """The descriptor of a directory, which is closed at the end. Raises OSError.
 
     Links are refused below `top`, which the path begins with. `makes`: directories that are missing are made.
@@ -37,7 +37,7 @@ def open_directory(path: StrPath, *, top: bytes = b"/", makes: bool = False) -> 
     try:
         for part in name[len(top) :].split(b"/"):
             if part:
-                below = _enter(at, part, name, makes=makes)
+                below = _enter(at, part, name, create=create)
                 os.close(at)
                 at = below
         yield at
@@ -57,7 +57,7 @@ def open_file(path: StrPath, flags: int, mode: int = 0o666) -> int:
             raise
 
 
-def status_of(path: StrPath) -> os.stat_result | None:
+def stat_resolved(path: StrPath) -> os.stat_result | None:
     """What is at a resolved path; None: nothing. Raises OSError, and `PathChanged` for a link."""
     directory, name = os.path.split(os.fsencode(path))
     try:
@@ -73,18 +73,18 @@ def status_of(path: StrPath) -> os.stat_result | None:
 def is_directory(path: StrPath) -> bool:
     """Whether a resolved path is a directory that can be reached; a link is none."""
     try:
-        status = status_of(path)
+        status = stat_resolved(path)
     except OSError:
         return False
     return status is not None and stat.S_ISDIR(status.st_mode)
 
 
-def _enter(at: int, name: bytes, path: bytes, *, makes: bool) -> int:
+def _enter(at: int, name: bytes, path: bytes, *, create: bool) -> int:
     try:
         try:
             return os.open(name, _DIRECTORY, dir_fd=at)
         except FileNotFoundError:
-            if not makes:
+            if not create:
                 raise
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=at)

@@ -1,7 +1,7 @@
-"""What changed in a tree since we last looked: one walk, and a look into those files only whose stamp is another.
+"""Changes in a tree since the last scan: one walk, which reads only files whose stamp (size, times, inode) changed.
 
-A stamp that is as young as the look itself proves nothing: the file may be written again in the same tick of the clock,
-so such a file is read again the next time.
+A stamp as young as the scan proves nothing, because the file may be written again in the same clock tick. It is not
+stored, so that the file is read again at the next scan.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import NamedTuple
 
 from kedge.files import git_objects
 from kedge.files.blobs import Blobs
-from kedge.files.listing import Listing, Uncovered, walk
+from kedge.files.listing import CannotScan, Listing, walk
 from kedge.files.safe_open import PathChanged, open_directory
 from kedge.files.states import (
     ABSENT,
     DIRECTORY,
-    MAX_KEPT_BYTES,
-    UNSEEN,
-    Observed,
+    MAX_STORED_BYTES,
+    UNREADABLE,
+    Observation,
     State,
-    digest_of,
+    compute_digest,
     observe,
     observe_below,
 )
 
-# The coarsest clock of a file system in use (FAT) ticks every two seconds.
+# The coarsest file system clock in use (FAT).
 TICK_NS = 2_000_000_000
-READ_S = 20.0  # for the contents of one look; a tree that takes longer is not waited for again
+READ_S = 20.0  # to read the contents of one scan
 BATCH_BYTES = 8 * 1024 * 1024
 _IGNORE_FILES = frozenset({b".gitignore", b".ignore", b".rgignore", b".kedgeignore"})
 
@@ -48,37 +48,33 @@ Entries = dict[bytes, Entry]
 
 
 class Difference(NamedTuple):
-    """`path` is absolute."""
+    """A changed path (absolute)."""
 
     path: bytes
     before: State
     after: State
 
 
-class Seen(NamedTuple):
-    """What a tree held at the last look, and when that began; None: there was none. `has_links` is its listing's."""
-
+class LastScan(NamedTuple):
     root: bytes
     entries: Entries
-    looked_at_ns: int | None
-    has_links: bool | None = None
+    scanned_at_ns: int | None  # when it began; None: there was no scan yet
+    has_links: bool | None = None  # `Listing.has_links`
 
 
-class Looked(NamedTuple):
-    """`differences` is empty for the first look: nobody knows what was before."""
-
-    differences: list[Difference]
-    entries: Entries  # as they are now
-    renewed: list[bytes]  # paths whose entry is another
+class ScanResult(NamedTuple):
+    differences: list[Difference]  # empty for the first scan
+    entries: Entries
+    renewed: list[bytes]  # paths whose entry is new or changed
 
 
-def look(tree: Seen, listed: Listing, blobs: Blobs, env: Mapping[str, str], max_bytes: int) -> Looked:
-    """Blocks: not for the loop. Raises `Uncovered`."""
+def scan_tree(tree: LastScan, listed: Listing, blobs: Blobs, env: Mapping[str, str], max_bytes: int) -> ScanResult:
+    """Compare a tree with its last scan, and store new contents. Blocks. Raises `CannotScan`."""
     with contextlib.closing(_Reader(tree.root, blobs, max_bytes)) as reader:
-        return _look(tree, listed, reader, blobs, env)
+        return _scan_tree(tree, listed, reader, blobs, env)
 
 
-def _look(tree: Seen, listed: Listing, reader: _Reader, blobs: Blobs, env: Mapping[str, str]) -> Looked:
+def _scan_tree(tree: LastScan, listed: Listing, reader: _Reader, blobs: Blobs, env: Mapping[str, str]) -> ScanResult:
     root, known = tree.root, tree.entries
     is_new = len(listed.paths) - len(known) > git_objects.MIN_FILES
     indexed = git_objects.index_of(root, env, listed.paths) if is_new and listed.has_links else {}
@@ -93,7 +89,7 @@ def _look(tree: Seen, listed: Listing, reader: _Reader, blobs: Blobs, env: Mappi
                 now[path] = entry
                 continue
             clean = indexed.get(path)
-            if clean is not None and clean.is_it(status) and path not in known and status.st_size <= MAX_KEPT_BYTES:
+            if clean is not None and clean.is_it(status) and path not in known and status.st_size <= MAX_STORED_BYTES:
                 state = State("file", git_objects.PREFIX + clean.sha, stat.S_IMODE(status.st_mode), status.st_size)
                 now[path] = Entry(None if reader.is_young(status) else stamp, state)
             else:
@@ -105,8 +101,8 @@ def _look(tree: Seen, listed: Listing, reader: _Reader, blobs: Blobs, env: Mappi
             renewed.append(path)
     gone = {path: reader.read_below(path).state for path in known.keys() - now.keys()}
     reader.flush()
-    if tree.looked_at_ns is None:
-        return Looked([], now, renewed)
+    if tree.scanned_at_ns is None:
+        return ScanResult([], now, renewed)
     changed = [path for path in renewed if path in known and known[path].state != now[path].state]
     has_new_rules = tree.has_links not in (None, listed.has_links) or any(
         path.rpartition(b"/")[2] in _IGNORE_FILES and path in known for path in [*changed, *gone]
@@ -114,14 +110,14 @@ def _look(tree: Seen, listed: Listing, reader: _Reader, blobs: Blobs, env: Mappi
     found = [(path, known[path].state, state) for path, state in gone.items()]
     found += [(path, known[path].state, now[path].state) for path in changed]
     news = [path for path in renewed if path not in known]
-    found += _appeared(tree, now, news, gone, env, has_new_rules=has_new_rules)
-    own = _kept(root, env, blobs, [(old, new) for _, old, new in found if _is_of_git(old)])
+    found += _find_appeared(tree, now, news, gone, env, has_new_rules=has_new_rules)
+    own = _store_git_contents(root, env, blobs, [(old, new) for _, old, new in found if _is_of_git(old)])
     differences = [Difference(_join(root, path), own.get(old, old), new) for path, old, new in found]
-    return Looked([each for each in differences if each.before != each.after], now, renewed)
+    return ScanResult([each for each in differences if each.before != each.after], now, renewed)
 
 
-def _appeared(
-    tree: Seen,
+def _find_appeared(
+    tree: LastScan,
     now: Entries,
     paths: Sequence[bytes],
     gone: Mapping[bytes, State],
@@ -129,26 +125,27 @@ def _appeared(
     *,
     has_new_rules: bool,
 ) -> Iterator[tuple[bytes, State, State]]:
-    """What was in the places of files that were not known. What only comes into sight is left out: it did not change.
+    """Yield (path, state before, state now) of paths that were not known.
 
-    A file that was moved alone has a new time; one that was moved with its directory has not.
+    Leaves out files that only became visible, because an ignore rule changed: they did not change. A file that was
+    moved has a new ctime, unless it was moved with its directory.
     """
-    root, known, since_ns = tree.root, tree.entries, tree.looked_at_ns or 0
+    root, known, since_ns = tree.root, tree.entries, tree.scanned_at_ns or 0
     moved = {known[path].stamp for path, state in gone.items() if state != known[path].state} - {None}
     folded = {path.lower(): path for path in gone}
     old = {path for path in paths if now[path].state.kind != "directory" and _is_older(root, path, since_ns)}
-    places = _directories_of(known) if old else set[bytes]()
+    directories = _directories_of(known) if old else set[bytes]()
     fresh = [path for path in paths if path not in old and now[path].state.kind != "directory"]
-    unseen = set(fresh) if has_new_rules else git_objects.ignored(root, env, fresh)
+    unknown_before = set(fresh) if has_new_rules else git_objects.ignored(root, env, fresh)
     for path in paths:
         twin = folded.get(path.lower())
         if twin is not None and _is_same(_join(root, path), _join(root, twin)):
-            continue  # one file, where names differ in more than their case; to remove it would be to lose it
+            continue  # renamed in case only, on a case-insensitive file system: removing one would remove both
         if path in old and now[path].stamp not in moved:
-            top = next((each for each in _parents(path) if each not in places), None)
+            top = next((each for each in _parents(path) if each not in directories), None)
             if has_new_rules or top is None or _is_older(root, top, since_ns):
                 continue
-        yield path, UNSEEN if path in unseen else ABSENT, now[path].state
+        yield path, UNREADABLE if path in unknown_before else ABSENT, now[path].state
 
 
 def _directories_of(known: Entries) -> set[bytes]:
@@ -160,7 +157,7 @@ def _directories_of(known: Entries) -> set[bytes]:
 
 
 def _parents(path: bytes) -> Iterator[bytes]:
-    """From the root on, without it."""
+    """Yield the directories above a path, the topmost first."""
     at = -1
     while (at := path.find(b"/", at + 1)) >= 0:
         yield path[:at]
@@ -174,18 +171,20 @@ def _is_same(path: bytes, other: bytes) -> bool:
 
 
 def _is_older(root: bytes, path: bytes, since_ns: int) -> bool:
-    """Whether nothing was done to it since then: renaming, too, is told by its status."""
+    """Return whether a path was neither written nor renamed since then."""
     try:
         return os.lstat(_join(root, path)).st_ctime_ns < since_ns - TICK_NS
     except OSError:
         return False
 
 
-def _kept(root: bytes, env: Mapping[str, str], blobs: Blobs, changed: list[tuple[State, State]]) -> dict[State, State]:
-    """States that name an object of git, as those of a content that is kept here; each with what came after it."""
+def _store_git_contents(
+    root: bytes, env: Mapping[str, str], blobs: Blobs, changed: list[tuple[State, State]]
+) -> dict[State, State]:
+    """Map states that refer to a git object to states whose content is in `blobs`. `changed` has (before, after)."""
     own: dict[State, State] = {}
     for old, new in changed:
-        # One that was only touched: it is here already.
+        # The file was only touched: its content is stored already.
         if (
             old.size == new.size
             and new.kind == "file"
@@ -201,7 +200,7 @@ def _kept(root: bytes, env: Mapping[str, str], blobs: Blobs, changed: list[tuple
         blobs.put(contents.values())
         for state in some:
             data = contents.get(_sha(state))
-            own[state] = UNSEEN if data is None else State("file", digest_of(data), state.mode, len(data))
+            own[state] = UNREADABLE if data is None else State("file", compute_digest(data), state.mode, len(data))
     return own
 
 
@@ -213,14 +212,14 @@ def _sha(state: State) -> str:
     return state.digest.removeprefix(git_objects.PREFIX)
 
 
-def entry_of(seen: Observed, looked_at_ns: int) -> Entry:
-    """What is known of a file that was read outside of a look."""
+def make_entry(seen: Observation, scanned_at_ns: int) -> Entry:
+    """Return the entry of a file that was read outside of a scan."""
     assert seen.status is not None
-    return Entry(None if _is_young(seen.status, looked_at_ns) else _stamp_of(seen.status), seen.state)
+    return Entry(None if _is_young(seen.status, scanned_at_ns) else _stamp_of(seen.status), seen.state)
 
 
 class _Reader:
-    """Reads contents and keeps them, in large bites."""
+    """Reads contents and stores them in large batches."""
 
     def __init__(self, root: bytes, blobs: Blobs, max_bytes: int) -> None:
         self._root = root
@@ -233,55 +232,55 @@ class _Reader:
         self._open = contextlib.ExitStack()
         self._directory: tuple[bytes, int] | None = None
 
-    def read(self, path: bytes) -> Observed:
-        """One that the walk found; no link is followed that took the place of a directory since."""
+    def read(self, path: bytes) -> Observation:
+        """Read a path that the walk found, without following a link that replaced a directory since."""
         directory, _, name = path.rpartition(b"/")
         try:
-            return self._kept(observe(name, self._opened(directory)))
+            return self._store(observe(name, self._open_directory(directory)))
         except (FileNotFoundError, NotADirectoryError, PathChanged):
-            return Observed(ABSENT)
+            return Observation(ABSENT)
         except PermissionError:
-            return Observed(UNSEEN)
+            return Observation(UNREADABLE)
 
     def close(self) -> None:
         self._open.close()
         self._directory = None
 
-    def _opened(self, directory: bytes) -> int:
-        """The walk goes from directory to directory: one of them is open at a time."""
+    def _open_directory(self, directory: bytes) -> int:
+        """Open a directory. The walk goes from one to the next, so only the last one stays open."""
         if self._directory is None or self._directory[0] != directory:
             self.close()
             at = self._open.enter_context(open_directory(_join(self._root, directory), top=self._root))
             self._directory = directory, at
         return self._directory[1]
 
-    def _kept(self, seen: Observed) -> Observed:
+    def _store(self, seen: Observation) -> Observation:
         if seen.data is not None:
             self._waiting.append(seen.data)
             self._waiting_bytes += len(seen.data)
             self._left -= len(seen.data)
             if self._left < 0:
-                raise Uncovered("its files are more than what may be kept (files.max_bytes)")
+                raise CannotScan("its files take more room than files.max_bytes allows")
             if self._waiting_bytes > BATCH_BYTES or len(self._waiting) > 2_000:
                 self.flush()
         return seen
 
-    def read_below(self, path: bytes) -> Observed:
-        """One that was not found on the walk."""
-        return self._kept(observe_below(self._root, _join(self._root, path)))
+    def read_below(self, path: bytes) -> Observation:
+        """Read a path that the walk did not find."""
+        return self._store(observe_below(self._root, _join(self._root, path)))
 
     def flush(self) -> None:
         self._blobs.put(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         if time.monotonic() > self._deadline:
-            raise Uncovered(f"reading its files takes over {READ_S:.0f} s")
+            raise CannotScan(f"reading its files takes over {READ_S:.0f} s")
 
     def is_young(self, status: os.stat_result) -> bool:
         return _is_young(status, self._began_ns)
 
 
-def _is_young(status: os.stat_result, looked_at_ns: int) -> bool:
-    return max(status.st_mtime_ns, status.st_ctime_ns) > looked_at_ns - TICK_NS
+def _is_young(status: os.stat_result, scanned_at_ns: int) -> bool:
+    return max(status.st_mtime_ns, status.st_ctime_ns) > scanned_at_ns - TICK_NS
 
 
 def _stamp_of(status: os.stat_result) -> bytes:

@@ -1,7 +1,7 @@
-"""What a path is at one moment: a file with its content and mode, a link, an empty directory, or nothing.
+"""The state of a path: a file with content and mode, a link, an empty directory, or nothing.
 
-A directory that holds something is no state of its own: it is there because of what is in it. Whatever is neither file,
-link nor directory is never opened.
+A directory with content has no state of its own: it exists because of its files. Sockets, pipes and devices ("special")
+are never opened.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 
 from kedge.files.safe_open import PathChanged, open_directory
 
-# Sources and small pictures are far below it. What is larger is mostly made by a program, and can be made again.
-MAX_KEPT_BYTES = 32 * 1024 * 1024
+# Larger files are mostly generated, and can be generated again.
+MAX_STORED_BYTES = 32 * 1024 * 1024
 
 Kind = Literal["absent", "file", "link", "directory", "large", "special"]
 
 
 class State(NamedTuple):
-    """`digest` is that of the content, or of a link's target. Of what is not kept it only tells two states apart."""
+    """`digest` is that of the content or of a link's target. If neither is stored, it only distinguishes two states."""
 
     kind: Kind
     digest: str = ""
@@ -33,121 +33,118 @@ class State(NamedTuple):
     size: int = 0
 
     @property
-    def is_kept(self) -> bool:
-        """Whether it has content that can be found again by its digest."""
+    def is_stored(self) -> bool:
+        """Whether the content can be found by its digest."""
         return self.kind in ("file", "link")
 
 
 ABSENT = State("absent")
 DIRECTORY = State("directory")
-UNSEEN = State("special", "unseen")  # something is or was there, and nobody could look
+UNREADABLE = State("special", "unseen")  # something is or was there, and could not be read
 
 _decode = msgspec.json.Decoder(State).decode
 
 
-class Observed(NamedTuple):
+class Observation(NamedTuple):
     state: State
-    data: bytes | None = None  # of what is kept
+    data: bytes | None = None  # if `state.is_stored`
     status: os.stat_result | None = None
 
 
-def encode(state: State) -> bytes:
+def encode_state(state: State) -> bytes:
     return msgspec.json.encode(state)
 
 
-def decode(data: bytes) -> State:
+def decode_state(data: bytes) -> State:
     return _decode(data)
 
 
-def digest_of(data: bytes) -> str:
+def compute_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def observe(path: bytes, at: int | None = None) -> Observed:
-    """What is at a path now, from the directory `at` if that is given. Never follows a link, and waits for nobody.
-
-    Blocks: not for the loop.
-    """
+def observe(path: bytes, at: int | None = None) -> Observation:
+    """Return the current state of a path, relative to the directory `at`. Follows no link, opens no pipe. Blocks."""
     try:
         status = os.stat(path, dir_fd=at, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(path, dir_fd=at)
-            return Observed(State("link", digest_of(target), 0, len(target)), target, status)
+            return Observation(State("link", compute_digest(target), 0, len(target)), target, status)
         if stat.S_ISDIR(status.st_mode):
-            return Observed(DIRECTORY if _is_empty(path, at) else ABSENT, None, status)
+            return Observation(DIRECTORY if _is_empty(path, at) else ABSENT, None, status)
         if not stat.S_ISREG(status.st_mode):
-            return Observed(_known_by_stamp("special", status), None, status)
+            return Observation(_state_from_stat("special", status), None, status)
         return _read(path, at, status)
     except (FileNotFoundError, NotADirectoryError):
-        return Observed(ABSENT)
-    except PermissionError:  # a directory on the way that is closed to us
-        return Observed(UNSEEN)
+        return Observation(ABSENT)
+    except PermissionError:  # of a directory above it
+        return Observation(UNREADABLE)
 
 
-def observe_below(root: bytes, path: bytes) -> Observed:
-    """As `observe`, but a link in the place of a directory leads nowhere: what is behind it is not this path."""
-    with directory_of(root, path) as at:
-        return Observed(ABSENT) if at is None else observe(os.path.basename(path), at)
+def observe_below(root: bytes, path: bytes) -> Observation:
+    """Like `observe`, but the path counts as absent if a link has replaced a directory above it."""
+    with open_parent(root, path) as at:
+        return Observation(ABSENT) if at is None else observe(os.path.basename(path), at)
 
 
-def observe_resolved(path: bytes) -> Observed:
-    """As `observe`, of a resolved path. Raises `PathChanged` where a link took a place on the way, or its own."""
+def observe_resolved(path: bytes) -> Observation:
+    """Like `observe`, for a resolved path. Raises `PathChanged` if a link has replaced it or a directory above it."""
     try:
         with open_directory(os.path.dirname(path)) as at:
             seen = observe(os.path.basename(path), at)
     except (FileNotFoundError, NotADirectoryError):
-        return Observed(ABSENT)
+        return Observation(ABSENT)
     except PermissionError:
-        return Observed(UNSEEN)
+        return Observation(UNREADABLE)
     if seen.state.kind == "link":
         raise PathChanged(path)
     return seen
 
 
 @contextlib.contextmanager
-def directory_of(root: bytes, path: bytes, *, makes: bool = False) -> Generator[int | None]:
-    """The directory that a path is in, opened without following any link below `root`; None: there is none.
+def open_parent(root: bytes, path: bytes, *, create: bool = False) -> Generator[int | None]:
+    """Open the directory of a path without following links below `root`; yields None if it does not exist.
 
-    `makes` it. Then there is one, or an error. A path elsewhere is one without links, from the top.
+    With `create` it is created, or OSError raised. Of a path outside `root`, no part may be a link.
     """
     top = root if path.startswith(root + b"/") else b"/"
     with contextlib.ExitStack() as opened:
         try:
-            at = opened.enter_context(open_directory(os.path.dirname(path), top=top, makes=makes))
+            at = opened.enter_context(open_directory(os.path.dirname(path), top=top, create=create))
         except OSError as error:
-            if makes or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if create or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
             at = None
         yield at
 
 
-def hollow_above(root: bytes, path: bytes) -> bytes | None:
-    """The empty directory that a new file will be in, if there is one; never the root itself."""
+def find_empty_parent(root: bytes, path: bytes) -> bytes | None:
+    """Return the nearest existing directory above a new file if it is empty, and not the root; else None."""
     parent = os.path.dirname(path)
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     return parent if parent != root and observe(parent).state == DIRECTORY else None
 
 
-def _read(path: bytes, at: int | None, status: os.stat_result) -> Observed:
+def _read(path: bytes, at: int | None, status: os.stat_result) -> Observation:
     try:
-        # Something else may be there by now: neither a pipe nor a link may lead us on.
+        # The file may have been replaced by a pipe or a link meanwhile.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     except PermissionError:
-        return Observed(_known_by_stamp("special", status), None, status)
+        return Observation(_state_from_stat("special", status), None, status)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            return Observed(_known_by_stamp("special", status), None, status)
-        if status.st_size > MAX_KEPT_BYTES:
-            return Observed(_known_by_stamp("large", status), None, status)
-        data = file.read(MAX_KEPT_BYTES + 1)
-    if len(data) > MAX_KEPT_BYTES:  # it grew meanwhile
-        return Observed(_known_by_stamp("large", status), None, status)
-    return Observed(State("file", digest_of(data), stat.S_IMODE(status.st_mode), len(data)), data, status)
+            return Observation(_state_from_stat("special", status), None, status)
+        if status.st_size > MAX_STORED_BYTES:
+            return Observation(_state_from_stat("large", status), None, status)
+        data = file.read(MAX_STORED_BYTES + 1)
+    if len(data) > MAX_STORED_BYTES:  # it grew meanwhile
+        return Observation(_state_from_stat("large", status), None, status)
+    return Observation(State("file", compute_digest(data), stat.S_IMODE(status.st_mode), len(data)), data, status)
 
 
-def _known_by_stamp(kind: Kind, status: os.stat_result) -> State:
+def _state_from_stat(kind: Kind, status: os.stat_result) -> State:
     stamp = f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}"
     return State(kind, stamp, stat.S_IMODE(status.st_mode), status.st_size)
 

@@ -1,7 +1,7 @@
-"""The trees that are watched: what each held when it was last looked at, also after a restart.
+"""File versions of one data directory: stored contents, and the last scan of each watched tree.
 
-Whoever looks at a tree does so alone, so that a change is seen once. What a tool writes is noted here, so that the next
-look does not take it for the work of a command.
+Only one thread scans a tree at a time, so that a change is reported once. Tools record the files they write, so that
+the next scan does not attribute them to a command. The last scan survives a restart.
 """
 
 from __future__ import annotations
@@ -12,112 +12,114 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kedge.files.blobs import Blobs
-from kedge.files.listing import Uncovered, tracked
-from kedge.files.scan import Difference, Entries, Entry, Seen, entry_of, look
-from kedge.files.states import DIRECTORY, Observed, decode, encode
+from kedge.files.listing import CannotScan, list_files
+from kedge.files.scan import Difference, Entries, Entry, LastScan, make_entry, scan_tree
+from kedge.files.states import DIRECTORY, Observation, decode_state, encode_state
 
-MAX_ROOTS = 16  # whose trees are remembered on disk
+MAX_ROOTS = 16  # trees stored on disk
 MAX_IN_MEMORY = 2
-UNCOVERED_S = 3600.0  # so long a tree that was too much is not tried again
+REFUSED_S = 3600.0  # how long a tree that could not be scanned is not tried again
+DEFAULT_MAX_BYTES = 1024 * 1024 * 1024  # weeks of work on a large project, compressed
 
 
 class _Tree:
     def __init__(self) -> None:
-        self.one_by_one = threading.Lock()
+        self.lock = threading.Lock()
         self.entries: Entries = {}
-        self.looked_at_ns: int | None = None
+        self.scanned_at_ns: int | None = None
         self.has_links: bool | None = None
-        self.uncovered: str | None = None
-        self.uncovered_at = 0.0
+        self.refused_why: str | None = None
+        self.refused_at = 0.0
         self.is_loaded = False
-        self.unsaved: dict[bytes, Entry | None] = {}  # None: it is gone
-        self.untold: list[Difference] = []  # seen, and not on record yet
+        self.unsaved: dict[bytes, Entry | None] = {}  # None: deleted
+        self.unsaved_changes: list[Difference] = []  # returned by `scan`, and not recorded by the caller yet
 
 
 class Trees:
-    """For threads: every call blocks."""
+    """The watched trees. Every call blocks, and may come from any thread."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._trees: dict[bytes, _Tree] = {}
-        self._one_by_one = threading.Lock()
+        self._lock = threading.Lock()
 
-    def look(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
-        """What changed since the last look, contents kept; nothing at the first one. Raises `Uncovered`.
+    def scan(self, root: bytes, env: Mapping[str, str], max_bytes: int) -> list[Difference]:
+        """Return the changes since the last saved scan, and store their contents. The first scan returns none.
 
-        `save` when it is on record: until then, whoever comes after one that left, or after a crash, sees it again.
+        The caller records the changes and then calls `save`. Until then they are returned again, also after a crash.
+        Raises `CannotScan`.
         """
         tree = self._tree(root)
-        with tree.one_by_one:
-            if tree.uncovered is not None:
-                raise Uncovered(tree.uncovered)
+        with tree.lock:
+            if tree.refused_why is not None:
+                raise CannotScan(tree.refused_why)
             self._load(root, tree)
             began_ns = time.time_ns()
             try:
-                listed = tracked(root, env)
-                # Half of the room is for what was: a tree that takes more leaves none for its versions.
-                before = Seen(root, tree.entries, tree.looked_at_ns, tree.has_links)
-                seen = look(before, listed, self._blobs, env, max_bytes // 2)
-            except Uncovered as error:
-                self.give_up(root, error.why)
+                listed = list_files(root, env)
+                # The other half of the room is for older versions.
+                last = LastScan(root, tree.entries, tree.scanned_at_ns, tree.has_links)
+                result = scan_tree(last, listed, self._blobs, env, max_bytes // 2)
+            except CannotScan as error:
+                self.stop_watching(root, error.why)
                 raise
-            tree.unsaved |= dict.fromkeys(tree.entries.keys() - seen.entries.keys())
-            tree.unsaved |= {path: seen.entries[path] for path in seen.renewed}
-            tree.entries, tree.looked_at_ns, tree.has_links = seen.entries, began_ns, listed.has_links
-            tree.untold += seen.differences
-            return list(tree.untold)
+            tree.unsaved |= dict.fromkeys(tree.entries.keys() - result.entries.keys())
+            tree.unsaved |= {path: result.entries[path] for path in result.renewed}
+            tree.entries, tree.scanned_at_ns, tree.has_links = result.entries, began_ns, listed.has_links
+            tree.unsaved_changes += result.differences
+            return list(tree.unsaved_changes)
 
     def save(self, root: bytes) -> None:
         tree = self._tree(root)
-        with tree.one_by_one:
-            if tree.looked_at_ns is not None:
-                self._save(root, tree.unsaved, tree.looked_at_ns)
-            tree.unsaved, tree.untold = {}, []
+        with tree.lock:
+            if tree.scanned_at_ns is not None:
+                self._save(root, tree.unsaved, tree.scanned_at_ns)
+            tree.unsaved, tree.unsaved_changes = {}, []
 
-    def give_up(self, root: bytes, why: str) -> None:
-        """Look at it no more, for a while; also while somebody looks, who may never come back from there."""
+    def stop_watching(self, root: bytes, why: str) -> None:
+        """Refuse scans for a while. Works during a scan, too, which may hang on a dead disk."""
         tree = _Tree()
-        tree.uncovered, tree.uncovered_at, tree.is_loaded = why, time.monotonic(), True
-        with self._one_by_one:
+        tree.refused_why, tree.refused_at, tree.is_loaded = why, time.monotonic(), True
+        with self._lock:
             self._trees[root] = tree
         self._forget(root)
 
-    def note(self, root: bytes, path: bytes, seen: Observed) -> None:
-        """A tool changed this file; `save` when that is on record."""
+    def record(self, root: bytes, path: bytes, seen: Observation) -> None:
+        """Note the state of a file that a tool changed; `save` when the change is recorded."""
         tree = self._tree(root)
         if not path.startswith(root + b"/"):
             return
         inside = path[len(root) + 1 :]
-        with tree.one_by_one:
+        with tree.lock:
             self._load(root, tree)
-            if tree.looked_at_ns is None:
+            if tree.scanned_at_ns is None:
                 return
             if seen.state == DIRECTORY:
                 tree.entries[inside] = tree.unsaved[inside] = Entry(b"", DIRECTORY)
-            elif seen.status is None or not seen.state.is_kept:
+            elif seen.status is None or not seen.state.is_stored:
                 tree.entries.pop(inside, None)
                 tree.unsaved[inside] = None
             else:
-                tree.entries[inside] = tree.unsaved[inside] = entry_of(seen, time.time_ns())
+                tree.entries[inside] = tree.unsaved[inside] = make_entry(seen, time.time_ns())
 
     def forget_oldest(self) -> bool:
-        """Of all trees but the one used last: what they hold now needs no place any more. Whether there was one."""
-        with self._one_by_one, self._blobs.transaction() as db:
+        """Delete the scan of the tree that was used longest ago, never the last one. Return whether there was one."""
+        with self._lock, self._blobs.transaction() as db:
             roots = [root for (root,) in db.execute("SELECT root FROM roots ORDER BY at DESC")]
-            if len(roots) < 2 or ((tree := self._trees.get(roots[-1])) is not None and tree.one_by_one.locked()):
+            if len(roots) < 2 or ((tree := self._trees.get(roots[-1])) is not None and tree.lock.locked()):
                 return False
             self._trees.pop(roots[-1], None)
             self._forget(roots[-1])
             return True
 
     def _tree(self, root: bytes) -> _Tree:
-        with self._one_by_one:
+        with self._lock:
             tree = self._trees.pop(root, None)
-            if tree is None or (tree.uncovered and time.monotonic() > tree.uncovered_at + UNCOVERED_S):
+            if tree is None or (tree.refused_why and time.monotonic() > tree.refused_at + REFUSED_S):
                 tree = _Tree()
-            self._trees[root] = tree  # the last one is the one used last
-            for old in [key for key in self._trees if self._trees[key].uncovered is None][:-MAX_IN_MEMORY]:
-                if not self._trees[old].one_by_one.locked() and not self._trees[old].unsaved:
+            self._trees[root] = tree  # keeps the dict ordered by last use
+            for old in [key for key in self._trees if self._trees[key].refused_why is None][:-MAX_IN_MEMORY]:
+                if not self._trees[old].lock.locked() and not self._trees[old].unsaved:
                     del self._trees[old]
             return tree
 
@@ -127,9 +129,9 @@ class Trees:
         with self._blobs.transaction() as db:
             row = db.execute("SELECT at FROM roots WHERE root = ?", (root,)).fetchone()
             if row is not None:
-                tree.looked_at_ns = row[0]
+                tree.scanned_at_ns = row[0]
                 for path, stamp, state in db.execute("SELECT path, stamp, state FROM trees WHERE root = ?", (root,)):
-                    tree.entries[path] = Entry(stamp, decode(state))
+                    tree.entries[path] = Entry(stamp, decode_state(state))
         tree.is_loaded = True
 
     def _save(self, root: bytes, unsaved: Mapping[bytes, Entry | None], at_ns: int) -> None:
@@ -138,7 +140,7 @@ class Trees:
             db.executemany(
                 "INSERT OR REPLACE INTO trees (root, path, stamp, state, digest) VALUES (?, ?, ?, ?, ?)",
                 [
-                    (root, path, e.stamp, encode(e.state), e.state.digest)
+                    (root, path, e.stamp, encode_state(e.state), e.state.digest)
                     for path, e in unsaved.items()
                     if e is not None
                 ],
@@ -156,13 +158,8 @@ class Trees:
             db.execute("DELETE FROM trees WHERE root = ?", (root,))
 
 
-# --- The versions of files of one data directory: their contents, and the trees that are watched.
-
-DEFAULT_MAX_BYTES = 1024 * 1024 * 1024  # weeks of work on a large project, compressed
-
-
 class Versions:
-    """`directory` is the store's; None: they are kept in memory, and end with the process."""
+    """Blobs and trees in the store's directory; with None in memory, until the process ends."""
 
     def __init__(self, directory: Path | None) -> None:
         self.blobs = Blobs(directory)

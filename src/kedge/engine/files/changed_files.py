@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from kedge.files import restore_plan
 from kedge.files.blobs import Blobs
-from kedge.files.diffs import MAX_COUNTED_BYTES, counts, diff
-from kedge.files.states import State, decode
+from kedge.files.diffs import MAX_COUNTED_BYTES, count_lines, diff
+from kedge.files.states import State, decode_state
 from kedge.files.versions import Versions
 from kedge.protocol.files import SessionFile, SessionFiles
 from kedge.protocol.messages import whole_characters
@@ -42,17 +42,17 @@ def _files(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, with_
     times: dict[bytes, int] = {}
     for change in changes:
         times[change.path] = times.get(change.path, 0) + 1
-    wishes = restore_plan.wishes_of(
-        restore_plan.Change(each.path, decode(each.before), decode(each.after)) for each in changes
+    targets = restore_plan.find_targets(
+        restore_plan.Change(each.path, decode_state(each.before), decode_state(each.after)) for each in changes
     )
     files: list[SessionFile] = []
     left = MAX_DIFF_CHARS
-    for wish in sorted(wishes):
-        before, after = wish.then, wish.expected
-        if before == after or restore_plan.is_hollow(before, after):
+    for target in sorted(targets):
+        before, after = target.then, target.expected
+        if before == after or restore_plan.is_empty_directory_change(before, after):
             continue
-        name = whole_characters(os.fsdecode(wish.path.removeprefix(prefix)))
-        added, removed = counts(before, after, blobs)
+        name = whole_characters(os.fsdecode(target.path.removeprefix(prefix)))
+        added, removed = count_lines(before, after, blobs)
         text: str | None = None
         if with_diffs and len(files) < MAX_FILES and left > 0:
             text = _diff(before, after, blobs, name)
@@ -60,8 +60,8 @@ def _files(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, with_
         files.append(
             SessionFile(
                 path=name,
-                status=restore_plan.status_of(before, after),
-                versions=times[wish.path],
+                status=restore_plan.get_status(before, after),
+                versions=times[target.path],
                 added=added,
                 removed=removed,
                 diff=text,
@@ -85,7 +85,7 @@ def _diff(before: State, after: State, blobs: Blobs, name: str) -> str:
 def _text(state: State, blobs: Blobs) -> str | None:
     if state.kind in ("absent", "directory"):
         return ""
-    if not state.is_kept or state.size > MAX_COUNTED_BYTES:
+    if not state.is_stored or state.size > MAX_COUNTED_BYTES:
         return None
     data = blobs.get(state.digest)
     if data is None or b"\0" in data:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from kedge.engine.concurrency import Tasks
 from kedge.files.restore_plan import decode_steps
-from kedge.files.states import decode
+from kedge.files.states import decode_state
 from kedge.files.versions import DEFAULT_MAX_BYTES, Versions
 from kedge.store.port import Store
 
@@ -51,7 +51,7 @@ class Pruner:
         """Of every content that a record refers to; what can be redone counts as the newest."""
         used: dict[str, int] = {}
         for state, last in (await self._store.files.states_in_use()).items():
-            digest = decode(state).digest
+            digest = decode_state(state).digest
             used[digest] = max(last, used.get(digest, 0))
         steps = [step for _, plan in await self._store.files.plans() for step in decode_steps(plan)]
         planned = {state.digest for step in steps for state in (step.now, step.then)}
@@ -60,6 +60,6 @@ class Pruner:
     def _prune(self, last_use: Mapping[str, int]) -> None:
         """In a thread."""
         blobs, most = self._versions.blobs, int(self.max_bytes * PRUNE_TO)
-        blobs.sweep(last_use, most)
+        blobs.prune(last_use, most)
         while blobs.size_bytes > self.max_bytes and self._versions.trees.forget_oldest():
-            blobs.sweep(last_use, most)
+            blobs.prune(last_use, most)

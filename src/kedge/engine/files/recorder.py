@@ -21,19 +21,19 @@ from kedge import failpoints
 from kedge.engine.concurrency import Tasks, retry_store, run_in_own_thread
 from kedge.engine.files.pruner import Pruner
 from kedge.engine.processes.registry import BackgroundGroups
-from kedge.files.diffs import counts as lines_of
-from kedge.files.listing import Uncovered
+from kedge.files.diffs import count_lines
+from kedge.files.listing import CannotScan
 from kedge.files.scan import Difference
 from kedge.files.states import (
     ABSENT,
     DIRECTORY,
-    UNSEEN,
-    Observed,
+    UNREADABLE,
+    Observation,
     State,
-    decode,
-    digest_of,
-    encode,
-    hollow_above,
+    compute_digest,
+    decode_state,
+    encode_state,
+    find_empty_parent,
     observe_resolved,
 )
 from kedge.files.versions import Versions
@@ -87,20 +87,24 @@ class FileRecorder:
         name = os.fsencode(path)
         async with self.alone(author.workspace_id):
             try:
-                before, hollow = await asyncio.to_thread(self._kept_before, os.fsencode(author.root), name, data)
+                before, empty_parent = await asyncio.to_thread(self._kept_before, os.fsencode(author.root), name, data)
             except (OSError, sqlite3.Error) as error:
                 raise NotRecorded(str(error)) from error
-            planned = None if data is None else encode(State("file", digest_of(data), before.state.mode, len(data)))
+            planned = (
+                None
+                if data is None
+                else encode_state(State("file", compute_digest(data), before.state.mode, len(data)))
+            )
             work = await self._begun(
-                author, NewWork(path=name, before=encode(before.state), after=planned, hollow=hollow)
+                author, NewWork(path=name, before=encode_state(before.state), after=planned, hollow=empty_parent)
             )
             try:
                 yield
             except Exception:
-                await self._changed(work, author, name, before, hollow, counts)
+                await self._changed(work, author, name, before, empty_parent, counts)
                 raise
             failpoints.hit("file.written")
-            await self._changed(work, author, name, before, hollow, counts)
+            await self._changed(work, author, name, before, empty_parent, counts)
 
     @contextlib.asynccontextmanager
     async def watching(
@@ -113,7 +117,7 @@ class FileRecorder:
                 await self.settle_alone(author.workspace_id)
                 await self._look_between(author.workspace_id, author.root, env)
                 work = await self._begun(author, NewWork())
-        except Uncovered as error:
+        except CannotScan as error:
             why = f"{author.root} is not watched: {error.why}"
             if await retry_store(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why)):
                 await tell(f"what commands change here cannot be undone: {why}")
@@ -129,7 +133,7 @@ class FileRecorder:
     async def look_for_jobs(self, workspace_id: str) -> None:
         """If a background job was at work since the last look, record what changed. For who is `alone`."""
         if self._jobs.runs_of(workspace_id):
-            with contextlib.suppress(Uncovered):
+            with contextlib.suppress(CannotScan):
                 await self._look_between(workspace_id, self._root_of(workspace_id), os.environ)
 
     async def _look_between(self, workspace_id: str, root: Path, env: Mapping[str, str]) -> None:
@@ -184,7 +188,7 @@ class FileRecorder:
             return
         try:
             found = await self._look(Author(workspace_id, "", root), os.environ)
-        except Uncovered:
+        except CannotScan:
             found = []
         for work in commands:
             # Since a server died the user may have been at work, too.
@@ -209,7 +213,7 @@ class FileRecorder:
             self._jobs.forget_ended(author.workspace_id)
             try:
                 found = await self._look(author, env)
-            except Uncovered as error:
+            except CannotScan as error:
                 found = []
                 why = f"{author.root} is not watched: {error.why}"
                 await retry_store(lambda: self._store.files.record_unwatched(author.workspace_id, author.run_id, why))
@@ -220,8 +224,8 @@ class FileRecorder:
         work: int,
         author: Author,
         path: bytes,
-        before: Observed,
-        hollow: bytes | None,
+        before: Observation,
+        empty_parent: bytes | None,
         counts: tuple[int, int] | None,
     ) -> None:
         root = os.fsencode(author.root)
@@ -233,22 +237,22 @@ class FileRecorder:
             self._unfinished.discard(work)
             return
         found = [Difference(path, before.state, after.state)]
-        if hollow is not None:
-            found.append(Difference(hollow, DIRECTORY, ABSENT))
+        if empty_parent is not None:
+            found.append(Difference(empty_parent, DIRECTORY, ABSENT))
         await self._record(work, author.root, [each for each in found if before.state != after.state], counts=counts)
 
     async def _look(self, author: Author, env: Mapping[str, str]) -> list[Difference]:
         root, trees = os.fsencode(author.root), self.versions.trees
         try:
             async with asyncio.timeout(LOOK_S):
-                return await run_in_own_thread(lambda: trees.look(root, env, self.pruner.max_bytes))
+                return await run_in_own_thread(lambda: trees.scan(root, env, self.pruner.max_bytes))
         except TimeoutError:
             why = f"looking at its files takes over {LOOK_S:.0f} s"
-            await asyncio.to_thread(trees.give_up, root, why)
-            raise Uncovered(why) from None
+            await asyncio.to_thread(trees.stop_watching, root, why)
+            raise CannotScan(why) from None
         except (OSError, sqlite3.Error) as error:
             log.exception("the files of %s cannot be looked at", author.root)
-            raise Uncovered(str(error)) from error
+            raise CannotScan(str(error)) from error
 
     async def _record(
         self,
@@ -283,39 +287,39 @@ class FileRecorder:
 
     # From here on in threads.
 
-    def _kept_before(self, root: bytes, path: bytes, data: bytes | None) -> tuple[Observed, bytes | None]:
+    def _kept_before(self, root: bytes, path: bytes, data: bytes | None) -> tuple[Observation, bytes | None]:
         """What is there, kept with what will be; and the empty directory that it will be in, if there is one."""
         seen = observe_resolved(path)
         self.versions.blobs.put([each for each in (seen.data, data) if each is not None])
-        return seen, hollow_above(root, path) if seen.state.kind == "absent" else None
+        return seen, find_empty_parent(root, path) if seen.state.kind == "absent" else None
 
-    def _kept_after(self, root: bytes, path: bytes) -> Observed:
+    def _kept_after(self, root: bytes, path: bytes) -> Observation:
         seen = observe_resolved(path)
         if seen.data is not None:
             self.versions.blobs.put([seen.data])
-        self.versions.trees.note(root, path, seen)
+        self.versions.trees.record(root, path, seen)
         return seen
 
     def _found(self, work: OpenWork, root: bytes) -> list[Difference]:
         """What became of a file that a tool was about to change when it was stopped."""
         assert work.path is not None
         assert work.before is not None
-        before = decode(work.before)
+        before = decode_state(work.before)
         try:
             now = self._kept_after(root, work.path).state
         except OSError:
-            now = UNSEEN
-        planned = now if work.after is None else decode(work.after)
+            now = UNREADABLE
+        planned = now if work.after is None else decode_state(work.after)
         if now == before:
             return []
         # Neither: somebody else was here since, and an undo must see that.
         after = now if now.digest == planned.digest else planned
-        hollow = [] if work.hollow is None else [Difference(work.hollow, DIRECTORY, ABSENT)]
-        return [Difference(work.path, before, after), *hollow]
+        empty_parent = [] if work.hollow is None else [Difference(work.hollow, DIRECTORY, ABSENT)]
+        return [Difference(work.path, before, after), *empty_parent]
 
     def _lines_of(self, difference: Difference) -> tuple[int, int]:
         try:
-            return lines_of(difference.before, difference.after, self.versions.blobs)
+            return count_lines(difference.before, difference.after, self.versions.blobs)
         except sqlite3.Error:
             return 0, 0  # a number for people; the change itself counts
 
@@ -330,8 +334,8 @@ class FileRecorder:
                 NewChange(
                     path=each.path,
                     shown=whole_characters(os.fsdecode(each.path.removeprefix(prefix))),
-                    before=encode(each.before),
-                    after=encode(each.after),
+                    before=encode_state(each.before),
+                    after=encode_state(each.after),
                     added=added if each.after.kind != "absent" else 0,
                     removed=removed if each.before.kind != "absent" else 0,
                     unsure=unsure,

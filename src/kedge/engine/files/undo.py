@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kedge import failpoints
 from kedge.engine.concurrency import retry_store
 from kedge.files import restore, restore_plan
-from kedge.files.restore import Changed, Step
-from kedge.files.restore_plan import Change, Plan, Wish, reversed_steps
-from kedge.files.states import decode, observe_below
+from kedge.files.restore import ChangedMeanwhile, Step
+from kedge.files.restore_plan import Change, Plan, Target, reverse_steps
+from kedge.files.states import decode_state, observe_below
 from kedge.protocol.errors import NotFound, SessionBusy, Unavailable
 from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
 from kedge.protocol.messages import whole_characters
@@ -122,7 +122,7 @@ class UndoManager:
 
     async def _recover(self, undo: Undo) -> None:
         steps = restore_plan.decode_steps(undo.plan)
-        forward = reversed_steps(steps) if undo.state == "redoing" else steps
+        forward = reverse_steps(steps) if undo.state == "redoing" else steps
         stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
         try:
             await asyncio.to_thread(self._restore_rest, forward, mark, stop)
@@ -161,23 +161,23 @@ class UndoManager:
             undo = await self._store.files.last_undo(workspace_id, session_id)
             if undo is None:
                 raise NothingToRedo
-            wishes = [Wish(step.path, step.then, step.now) for step in restore_plan.decode_steps(undo.plan)]
-            plan = await self._planned(workspace_id, wishes, keeps=False)
+            targets = [Target(step.path, step.then, step.now) for step in restore_plan.decode_steps(undo.plan)]
+            plan = await self._planned(workspace_id, targets, stores_current=False)
             told = self._told(workspace_id, plan)
             if dry_run:
                 return _rewound(await self._store.session(workspace_id, session_id), None, told, is_dry=True)
             if plan.has_obstacles:
                 raise FilesConflict(_refusal(told, "put them elsewhere, then redo"), told)
             await retry_store(lambda: self._store.files.begin_redo(workspace_id, session_id, undo.id))
-            session = await self._carried_out(workspace_id, undo.id, plan.to_do(), undo.plan)
+            session = await self._carried_out(workspace_id, undo.id, plan.list_steps(), undo.plan)
             return _rewound(session, None, told)
 
     async def _back(self, workspace_id: str, session_id: str, cut: Cut, fork_after: str | None, how: _How) -> Rewound:
         files = self._store.files
         await self._recorder.look_for_jobs(workspace_id)
         changes = map(_states, await files.changes(workspace_id, session_id, cut.seq, with_unsure=True))
-        wishes = restore_plan.wishes_of(changes, include_unsure=how.include_unsure)
-        plan = await self._planned(workspace_id, wishes, keeps=not how.is_dry)
+        targets = restore_plan.find_targets(changes, include_unsure=how.include_unsure)
+        plan = await self._planned(workspace_id, targets, stores_current=not how.is_dry)
         told = self._told(workspace_id, plan)
         notes = [
             f"{why}; what its commands changed stays"
@@ -188,7 +188,7 @@ class UndoManager:
             return _rewound(session, cut.prompt, told, notes, is_dry=True)
         if plan.has_obstacles and not how.force:
             raise FilesConflict(_refusal(told, "force overwrites what was changed, and leaves the rest alone"), told)
-        steps = plan.to_do()
+        steps = plan.list_steps()
         encoded = restore_plan.encode_steps(steps)
         undo_id = await retry_store(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
         session = await self._carried_out(workspace_id, undo_id, steps, encoded)
@@ -198,10 +198,10 @@ class UndoManager:
         failpoints.hit("undo.begun")
         try:
             stop = os.fsencode(self._root_of(workspace_id))
-            await asyncio.to_thread(restore.carry_out, steps, self._recorder.versions.blobs.get, _mark(undo_id), stop)
-        except (OSError, sqlite3.Error, Changed) as error:
+            await asyncio.to_thread(restore.restore_all, steps, self._recorder.versions.blobs.get, _mark(undo_id), stop)
+        except (OSError, sqlite3.Error, ChangedMeanwhile) as error:
             is_whole = await self._taken_back(workspace_id, undo_id, steps)
-            why = f"{error} was changed meanwhile" if isinstance(error, Changed) else str(error)
+            why = f"{error} was changed meanwhile" if isinstance(error, ChangedMeanwhile) else str(error)
             rest = "nothing changed" if is_whole else "some were, and the next start of the server goes on with it"
             raise Unavailable("files_unavailable", f"the files could not be restored ({why}); {rest}") from error
         failpoints.hit("undo.restored")
@@ -211,7 +211,7 @@ class UndoManager:
     async def _taken_back(self, workspace_id: str, undo_id: int, steps: Sequence[Step]) -> bool:
         stop = os.fsencode(self._root_of(workspace_id))
         try:
-            await asyncio.to_thread(self._restore_rest, reversed_steps(steps), _mark(undo_id), stop)
+            await asyncio.to_thread(self._restore_rest, reverse_steps(steps), _mark(undo_id), stop)
         except (OSError, sqlite3.Error):
             log.exception("undo %d could not be taken back; the next start tries it again", undo_id)
             return False
@@ -222,21 +222,21 @@ class UndoManager:
         """A command of another session that is at work must not be taken for who restored them. In a thread."""
         with contextlib.suppress(sqlite3.Error):  # it would be said to be that one's, which the content decides
             for step in steps:
-                self._recorder.versions.trees.note(root, step.path, observe_below(root, step.path))
+                self._recorder.versions.trees.record(root, step.path, observe_below(root, step.path))
             self._recorder.versions.trees.save(root)  # nor by the server that comes after a crash
 
     def _restore_rest(self, steps: Sequence[Step], mark: str, stop: bytes) -> None:
         """Whatever state each path is in; one that somebody changed meanwhile is theirs."""
-        for step in restore.ordered(steps):
+        for step in restore.sort_steps(steps):
             try:
                 restore.restore(step, self._recorder.versions.blobs.get, mark, stop)
-            except Changed:
+            except ChangedMeanwhile:
                 log.warning("%r was changed meanwhile, and stays as it is", step.path)
 
-    async def _planned(self, workspace_id: str, wishes: Sequence[Wish], *, keeps: bool) -> Plan:
+    async def _planned(self, workspace_id: str, targets: Sequence[Target], *, stores_current: bool) -> Plan:
         root, blobs = os.fsencode(self._root_of(workspace_id)), self._recorder.versions.blobs
         try:
-            return await asyncio.to_thread(restore_plan.plan, wishes, blobs, root, keeps=keeps)
+            return await asyncio.to_thread(restore_plan.make_plan, targets, blobs, root, stores_current=stores_current)
         except (OSError, sqlite3.Error) as error:
             raise Unavailable("files_unavailable", f"the files cannot be read ({error}); nothing changed") from error
 
@@ -251,11 +251,11 @@ class UndoManager:
         return [
             FileStep(
                 path=whole_characters(os.fsdecode(step.path.removeprefix(prefix))),
-                status=restore_plan.status_of(step.now, step.then),
+                status=restore_plan.get_status(step.now, step.then),
                 obstacle=obstacle,
             )
             for step, obstacle in sorted(plan.steps, key=lambda each: each.step.path)
-            if restore_plan.is_refusal(obstacle) or not restore_plan.is_hollow(step.now, step.then)
+            if restore_plan.blocks_restore(obstacle) or not restore_plan.is_empty_directory_change(step.now, step.then)
         ]
 
 
@@ -267,7 +267,7 @@ def _rewound(
 
 
 def _states(change: RecordedChange) -> Change:
-    return Change(change.path, decode(change.before), decode(change.after), change.unsure)
+    return Change(change.path, decode_state(change.before), decode_state(change.after), change.unsure)
 
 
 def _mark(undo_id: int) -> str:
@@ -275,7 +275,7 @@ def _mark(undo_id: int) -> str:
 
 
 def _refusal(files: Sequence[FileStep], advice: str) -> str:
-    blocked = [file for file in files if restore_plan.is_refusal(file.obstacle)]
+    blocked = [file for file in files if restore_plan.blocks_restore(file.obstacle)]
     named = ", ".join(f"{file.path} ({_WORDS[file.obstacle]})" for file in blocked[:_NAMED] if file.obstacle)
     rest = f" and {len(blocked) - _NAMED} more" if len(blocked) > _NAMED else ""
     return f"nothing was touched, because of {named}{rest}; {advice}"

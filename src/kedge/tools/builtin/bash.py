@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from kedge.files.environment import LIST_PROGRAMS, without_programs
+from kedge.files.environment import LIST_PROGRAMS, disable_programs
 from kedge.protocol.text_safety import has_control, visible_line
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
@@ -184,7 +184,7 @@ async def _without_repository_programs(env: dict[str, str], directory: Path) -> 
     except TimeoutError:
         process.kill()
         return env
-    return without_programs(env, listed.decode("utf-8", "replace"))
+    return disable_programs(env, listed.decode("utf-8", "replace"))
 
 
 async def _prepare_sandbox_or_ask(ctx: ToolContext) -> LaunchSpec | None:

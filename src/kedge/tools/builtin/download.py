@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from kedge.files.safe_open import open_directory, status_of
+from kedge.files.safe_open import open_directory, stat_resolved
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.builtin.fetch import load_web
 from kedge.tools.errors import ToolError
@@ -66,7 +66,7 @@ def _new_file(place: ToolScope, given: str) -> Path:
     path = resolve(place, given)
     shown = shown_path(place, path)
     try:
-        is_there = status_of(path) is not None
+        is_there = stat_resolved(path) is not None
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
     if is_there:
@@ -93,7 +93,7 @@ async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int
 
 def _make(opened: ExitStack, directory: Path, partial: str) -> tuple[int, BinaryIO]:
     """The directory, made if need be, and a new file in it; the end of `opened` closes both and removes the file."""
-    at = opened.enter_context(open_directory(directory, makes=True))
+    at = opened.enter_context(open_directory(directory, create=True))
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666, dir_fd=at)
     opened.callback(_remove, partial, at)
     return at, opened.enter_context(os.fdopen(fd, "wb"))

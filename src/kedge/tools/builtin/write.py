@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from kedge.files.diffs import diff
-from kedge.files.safe_open import status_of
+from kedge.files.safe_open import stat_resolved
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import resolve, shown_path
@@ -48,7 +48,7 @@ def plan(place: ToolScope, params: WriteParams) -> Planned:
 
 def _is_new(path: Path, shown: str) -> bool:
     try:
-        return status_of(path) is None
+        return stat_resolved(path) is None
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from kedge.files.environment import hardened_git_env, possible
+from kedge.files.environment import drop_invalid_variables, harden_git_env, safe_path
 from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES
 
 # Programs that would wait for a key, a text or a password get no chance; colours and redrawing are noise to a model.
@@ -111,7 +111,7 @@ _CREDENTIAL_VALUE = re.compile(
 
 def environment(caller: Mapping[str, str]) -> dict[str, str]:
     """The variables of a command that the user typed. What no process can be given is left out."""
-    kept = {name: value for name, value in possible(caller).items() if name not in _NEVER}
+    kept = {name: value for name, value in drop_invalid_variables(caller).items() if name not in _NEVER}
     return {**_UNLESS_SET, **kept, **_NOBODY_IS_THERE}
 
 
@@ -133,24 +133,8 @@ def unapproved_environment(caller: Mapping[str, str], directory: Path, scratch: 
         if name in _GIT_KEPT or not (_changes_a_program(name, value) or _is_credential(name, value))
     }
     path = safe_path(caller.get("PATH", os.defpath), (directory, scratch))
-    authors = {name: value for name, value in possible(clean).items() if name in _GIT_KEPT}
-    return {**hardened_git_env(shell_environment(clean, directory)), **authors, "PATH": path}
-
-
-def safe_path(path: str, outside_of: tuple[Path, ...]) -> str:
-    """The entries of a PATH that are absolute and, with links resolved, lie outside of these directories."""
-    roots = [Path(os.path.realpath(each)) for each in outside_of]
-    return ":".join(
-        entry
-        for entry in dict.fromkeys(path.split(":"))
-        if entry.startswith("/") and not _is_inside(entry, roots) and "\0" not in entry
-    )
-
-
-def _is_inside(entry: str, roots: list[Path]) -> bool:
-    """Whether a path lies in a directory, by its name or with links resolved."""
-    named, resolved = Path(os.path.normpath(entry)), Path(os.path.realpath(entry))
-    return any(each.is_relative_to(root) for each in (named, resolved) for root in roots)
+    authors = {name: value for name, value in drop_invalid_variables(clean).items() if name in _GIT_KEPT}
+    return {**harden_git_env(shell_environment(clean, directory)), **authors, "PATH": path}
 
 
 def _changes_the_shell(name: str) -> bool:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kedge import failpoints
+from kedge.files.environment import find_program, safe_path
 from kedge.files.safe_open import remove_tree
 from kedge.protocol.bounds import MAX_COMMAND_BYTES
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Process, ToolContext
-from kedge.tools.process.environment import safe_path
 from kedge.tools.sandbox.launch import launch
 from kedge.tools.sandbox.limits import Limits, set_limits
 from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES, LaunchSpec, SandboxUnavailable
@@ -166,9 +165,6 @@ async def _reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]
 def find_shell(env: Mapping[str, str], directory: Path, scratch: Path | None = None) -> str:
     """The bash that runs an agent's commands, or /bin/sh where there is none. Never one of the workspace's."""
     roots = (directory, *((scratch,) if scratch is not None else ()))
-    path = safe_path(env.get("PATH", os.defpath), roots)
-    found = shutil.which("bash", path=path)
-    for program in (*((found,) if found else ()), *BASHES):
-        if os.access(program, os.X_OK) and safe_path(os.path.realpath(program), roots):
-            return program
-    return _SH
+    if found := find_program("bash", env, *roots):
+        return found
+    return next((program for program in BASHES if os.access(program, os.X_OK) and safe_path(program, roots)), _SH)

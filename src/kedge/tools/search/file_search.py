@@ -11,7 +11,7 @@ from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import NamedTuple
 
-from kedge.files.safe_open import status_of
+from kedge.files.safe_open import stat_resolved
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import is_inside, resolve, shown_path
 from kedge.tools.port import Access, ToolScope
@@ -43,7 +43,7 @@ def _start_of(place: ToolScope, given: str) -> Start:
     path = resolve(place, given)
     shown = shown_path(place, path)
     try:
-        status = status_of(path)
+        status = stat_resolved(path)
     except OSError as error:
         raise ToolError(f"{shown} cannot be read ({error.strerror}).") from error
     if status is None:

@@ -32,7 +32,7 @@ class Refused(ToolError):
 
 def program(workspace: Path) -> str:
     """The one that was installed with Kedge, or the user's own."""
-    if found := listing.ripgrep(workspace):
+    if found := listing.find_ripgrep(workspace):
         return found
     raise ToolError("ripgrep is not installed, so nothing can be searched. Use bash with find or grep instead.")
 

@@ -21,7 +21,7 @@ def replace(path: Path, data: bytes, before: os.stat_result | None, shown: str) 
     All of it happens in one opened directory: a link that takes the place of anything on the way is not followed.
     """
     try:
-        with open_directory(path.parent, makes=before is None) as at:
+        with open_directory(path.parent, create=before is None) as at:
             if before is None or _is_ours_to_replace(at, before):
                 _write_beside(path.name, at, data, before, shown)
             else:

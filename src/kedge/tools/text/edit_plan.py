@@ -113,7 +113,7 @@ async def written(ctx: ToolContext, planned: Planned) -> Output:
     done = "Created" if planned.before is None else "Edited"
     lines = [f"{done} {planned.shown} ({planned.diff.counts}).", *planned.notes, "", planned.diff.text.rstrip("\n")]
     metadata = {
-        "files": {str(planned.path): text_file.digest_of(planned.data)},
+        "files": {str(planned.path): text_file.compute_digest(planned.data)},
         "path": planned.shown,
         "diff": planned.diff.text,
         "added": planned.diff.added,

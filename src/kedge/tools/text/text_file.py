@@ -60,7 +60,7 @@ def decode(data: bytes) -> tuple[str, Encoding]:
     return data.decode("latin-1"), Encoding("latin-1")
 
 
-def digest_of(data: bytes) -> str:
+def compute_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
@@ -75,7 +75,7 @@ class TextFile(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def digest(self) -> str:
-        return digest_of(self.data)
+        return compute_digest(self.data)
 
     @cached_property
     def text(self) -> str:

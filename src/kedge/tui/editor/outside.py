@@ -31,9 +31,9 @@ class OutsideArea(KillArea):
 
     def _environ(self) -> Mapping[str, str]:
         """Of programs that are started here: none of them is found in the workspace, where commands can put one."""
-        from kedge.files.environment import env_outside
+        from kedge.files.environment import with_safe_path
 
-        return os.environ if self.workspace is None else env_outside(os.environ, self.workspace)
+        return os.environ if self.workspace is None else with_safe_path(os.environ, self.workspace)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
