@@ -16,6 +16,7 @@ from kedge.models.cost import usage_of
 from kedge.models.values import Endpoint, StepRequest, TextDelta, UsageReport
 from kedge.protocol.formats import provisional_title
 from kedge.protocol.messages import Message, Text, text_of
+from kedge.protocol.text_safety import inside_escape
 from kedge.store.errors import ClaimLost
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ def cleaned(text: str) -> str:
     if not lines:
         return ""
     line = _LABEL.sub("", lines[0].strip(_QUOTES)).strip(_QUOTES)
-    line = " ".join("".join(char if char.isprintable() else " " for char in line).split()).rstrip(".")
+    line = " ".join(inside_escape(line).split()).rstrip(".")
     return line if len(line) <= MAX_TITLE_CHARS else f"{line[: MAX_TITLE_CHARS - 1].rstrip()}…"
 
 

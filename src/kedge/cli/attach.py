@@ -5,12 +5,13 @@ from __future__ import annotations
 from kedge.cli.common import command, connect
 from kedge.cli.console import Console, Stopped, is_terminal, open_standard_streams
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain, one_line
+from kedge.cli.output import complain
 from kedge.cli.run_printer import JsonPrinter, TextPrinter, exit_code_of_end, explanation_of_end
 from kedge.client.errors import Refused
 from kedge.client.http1 import escape
 from kedge.client.run_follower import RunFollower, RunTracker
 from kedge.client.sync_client import Client
+from kedge.protocol.text_safety import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import signal
 import sys
 import time
 
-from kedge.cli.output import one_line
 from kedge.client.waiter import Waiter
-from kedge.protocol.text_safety import for_terminal
+from kedge.protocol.text_safety import for_terminal, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

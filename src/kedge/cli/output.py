@@ -62,8 +62,3 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
     for row in rows:
         line = "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])
         print(line.rstrip()[:edge])
-
-
-def one_line(text: str, length: int = 120) -> str:
-    line = " ".join(visible_line(text).split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"

@@ -6,11 +6,10 @@ import json
 
 from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from kedge.cli.console import Console, is_terminal
-from kedge.cli.output import one_line
 from kedge.client.run_output import Activity, FinalOutput, LiveOutput
 from kedge.client.run_view import RunView
 from kedge.protocol.formats import dollars
-from kedge.protocol.text_safety import json_for_terminal
+from kedge.protocol.text_safety import json_for_terminal, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import one_line, print_json, print_table
+from kedge.cli.output import print_json, print_table
 from kedge.client.http1 import build_query
+from kedge.protocol.text_safety import one_line
 
 HELP = """\
 usage: kedge runs [OPTION ...]

@@ -8,13 +8,13 @@ import time
 
 from kedge.cli.common import EXIT_OK, command, connect
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import json_line, one_line, print_json, print_table
+from kedge.cli.output import json_line, print_json, print_table
 from kedge.cli.run_options import EFFORTS, as_text
 from kedge.client.http1 import build_query, escape
 from kedge.client.markdown import as_markdown
 from kedge.client.obstacles import UNSURE, why
 from kedge.client.sync_client import Client
-from kedge.protocol.text_safety import visible_line
+from kedge.protocol.text_safety import one_line, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 
 from kedge.client.errors import ClientError, SpawnRefused
-from kedge.protocol.text_safety import visible
+from kedge.protocol.text_safety import pasted_text, visible
 from kedge.tui import terminal
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Guarded
-from kedge.tui.editor.clipboard import cleaned
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
@@ -107,7 +106,7 @@ class KedgeApp(App[int]):
     @work(group="begin")
     async def _begin(self) -> None:
         if self._told.typed:
-            self.chat.editor.insert(cleaned(self._told.typed.decode(errors="ignore")))
+            self.chat.editor.insert(pasted_text(self._told.typed.decode(errors="ignore")))
         try:
             await self._read_settings()
             session_id = self.launch.session_id

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from kedge.files.environment import LIST_PROGRAMS, disable_programs
-from kedge.protocol.text_safety import has_control, visible_line
+from kedge.protocol.text_safety import has_control, one_line
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.paths import is_inside, resolve, shown_path
@@ -79,7 +79,7 @@ async def list_access(place: ToolScope, params: BashParams) -> Sequence[Access]:
         Access(
             kind="execute",
             subject=params.command,
-            description=_one_line(visible_line(description)),
+            description=one_line(description, 200),
             params=shown,
             is_preapproved=is_sandboxed and not place.sandbox.asks,
             can_sandbox=can_sandbox,
@@ -265,11 +265,6 @@ def _check(params: BashParams) -> None:
         raise ToolError("The command is empty; say what to run.")
     if has_control(params.command):
         raise ToolError(_CONTROL)
-
-
-def _one_line(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 class _Live:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -20,21 +19,6 @@ CHIP_CHARS = 2_000
 ATTACH_CHARS = 100_000
 _MAX_NAMES = 20  # of files dropped at once
 _MAX_NAME_CHARS = 8_192
-
-# Escape sequences of terminals: CSI, OSC and other strings, two-character ones.
-_ESCAPE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|[\x80-\x9f]", re.ASCII
-)
-_CONTROLS = {code: None for code in range(32) if chr(code) not in "\t\n"} | {0x7F: None}
-_BREAKS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-
-
-def cleaned(text: str) -> str:
-    """Without escape sequences and control characters; every line break is the same. Half characters are replaced."""
-    text = _BREAKS.sub("\n", text)
-    if "\x1b" in text or not text.isascii():
-        text = _ESCAPE.sub("", text)
-    return text.translate(_CONTROLS).encode("utf-8", "replace").decode()
 
 
 def is_long(text: str) -> bool:

@@ -16,7 +16,8 @@ from textual.widgets import TextArea
 
 from kedge.protocol.bounds import check_command, check_prompt
 from kedge.protocol.errors import KedgeError
-from kedge.tui.editor import attachments, clipboard
+from kedge.protocol.text_safety import pasted_text
+from kedge.tui.editor import attachments
 from kedge.tui.editor.completion import Arguments, Choice, Completer, Files
 from kedge.tui.editor.draft import Content, Draft, kind_of
 from kedge.tui.editor.history import Memory, Recall
@@ -134,7 +135,7 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
 
     def put_back(self, content: Content | str) -> None:
         """Something to go on with, like a prompt from the queue: before what is there."""
-        content = Content(clipboard.cleaned(content)) if isinstance(content, str) else content
+        content = Content(pasted_text(content)) if isinstance(content, str) else content
         if not self.text.strip():
             self.put(content)
         elif content.kind == "prompt" and kind_of(self.text) == "prompt":

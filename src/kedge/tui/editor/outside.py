@@ -10,6 +10,7 @@ from textual import events
 from textual.app import SuspendNotSupported
 from textual.message import Message
 
+from kedge.protocol.text_safety import pasted_text
 from kedge.tui.editor import attachments, clipboard
 from kedge.tui.editor.attachments import AttachmentRejected
 from kedge.tui.editor.draft import Content
@@ -42,7 +43,7 @@ class OutsideArea(KillArea):
 
     def take_paste(self, text: str) -> None:
         """Text goes in as it is, in a word if it is long; the names of dropped images become the images."""
-        text = clipboard.cleaned(text)
+        text = pasted_text(text)
         try:
             files = clipboard.dropped_files(text)
             if files and all(attachments.is_attachable(path) for path in files):
@@ -86,5 +87,5 @@ class OutsideArea(KillArea):
         if edited.problem:
             self.tell(edited.problem)
         elif edited.text != text:
-            self.put(Content(clipboard.cleaned(edited.text)))
+            self.put(Content(pasted_text(edited.text)))
         self.refresh()
