@@ -64,7 +64,7 @@ def test_a_server_that_stops_neither_undoes_nor_redoes_nor_forks(start: Start, t
     done(client.post(f"{workspace}/runs/{story.run_id}/cancel"))
 
 
-class Asking(threading.Thread):
+class RequestDialogs(threading.Thread):
     """A request that waits, beside the test."""
 
     def __init__(self, client: Client, method: str, path: str) -> None:
@@ -81,7 +81,7 @@ class Asking(threading.Thread):
 def test_acceptance_stops_runs_get_their_time_and_the_rest_is_resumed(start: Start, tmp_path: Path) -> None:
     story = Story(start(), tmp_path)
     client, workspace = story.client, story.workspace
-    waiting = Asking(client, "GET", f"{workspace}/runs/{story.run_id}?wait=600")
+    waiting = RequestDialogs(client, "GET", f"{workspace}/runs/{story.run_id}?wait=600")
     with client.events(workspace) as events:
         events.until("caught_up")
         began = time.monotonic()
@@ -145,7 +145,7 @@ def test_a_second_signal_hastens_and_loses_nothing(
 def test_a_delete_that_waits_for_ends_is_answered_and_finished_by_the_next_server(start: Start, tmp_path: Path) -> None:
     story = Story(start(), tmp_path, "stubborn 60")
     session = f"{story.workspace}/sessions/{story.session_id}"
-    deleting = Asking(story.client, "DELETE", session)
+    deleting = RequestDialogs(story.client, "DELETE", session)
     while story.client.get(session).status == 200:
         pass
     story.leave()

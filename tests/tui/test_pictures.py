@@ -44,7 +44,7 @@ def lost(app: Still) -> None:
 
 def told(app: Still) -> None:
     _ = app.session
-    app.notify("another-client answered: allow")
+    app.notify("Answered by another-client: allowed")
     app.chat.hint(
         "Not sent: the disk of the server is full, and nothing was accepted; make room, and press Enter to try again"
     )
@@ -98,7 +98,9 @@ DIALOGS: dict[str, Callable[[Still], ModalScreen[Any]]] = {
     "sessions": sessions,
     "models": lambda _: ModelDialog(still.OFFERED, "harbour/large"),
     "palette": palette,
-    "help": lambda app: HelpDialog(app.chat, [("/help", "keys and commands"), ("/model [NAME]", "choose a model")]),
+    "help": lambda app: HelpDialog(
+        app.settings.keys, [("/help", "keys and commands"), ("/model [NAME]", "choose a model")]
+    ),
     "first": lambda _: FirstStart(still.OFFERED),
     "key": lambda app: KeyDialog(app.api, still.PROVIDER),
     "queue": lambda _: QueueDialog([still.run("1", "Write a test " * 12), still.run("2", "Then rest")]),

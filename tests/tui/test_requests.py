@@ -121,7 +121,7 @@ async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path:
         (request,) = ui.app.workspace.requests
         async with await AsyncClient.connect(str(tmp_path), name="their-client") as other:
             await other.call("POST", "/permissions/grant", {"id": request, "action": "allow"}, type=dict)
-        await ui.shows("THE-END", "their-client answered: allow")
+        await ui.shows("THE-END", "by their-client")
         assert ui.app.screen is ui.app.chat
 
 

@@ -70,7 +70,7 @@ async def test_a_prompt_that_no_server_took_runs_once_when_there_is_one(
 async def test_a_run_that_fails_before_its_first_message_says_why(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path, model="nobody/nothing") as ui:
         await ui.submit("before the first message")
-        await ui.shows("▌ before the first message", "✗ there is no provider 'nobody'")
+        await ui.shows("▌ before the first message", "provider 'nobody'")
         await ui.idle()
 
 
@@ -237,6 +237,7 @@ async def test_what_other_clients_do_to_the_session_shows_at_once(served: Home, 
     async with kedge(tmp_path, (140, 30)) as ui, await AsyncClient.connect(str(tmp_path)) as other:
         await ui.submit(asking(text="MINE"))
         await ui.shows("MINE")
+        await ui.idle()
         session_id = ui.app.chat.session_id
         assert session_id is not None
         await other.call("PATCH", f"/sessions/{session_id}", {"title": "Their title"}, type=dict)

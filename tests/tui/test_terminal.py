@@ -166,7 +166,7 @@ async def test_two_interfaces_side_by_side_show_the_same_and_one_answers_for_bot
             await other.shows("Allow bash?")
             await allow(other, "bash")
             await one.hides("Allow bash?")
-            await one.shows("answered: allow", "BOTH-SEE")
+            await one.shows("by tui", "BOTH-SEE")
             await other.shows("BOTH-SEE")
             assert (tmp_path / "made").exists()
 

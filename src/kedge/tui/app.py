@@ -24,6 +24,7 @@ from kedge.tui.dialogs.dialog import Guarded
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
+from kedge.tui.state.session import SessionState
 from kedge.tui.state.workspace import WorkspaceState
 from kedge.tui.sync import Sync
 from kedge.tui.terminal import TerminalDriver
@@ -51,7 +52,7 @@ class KedgeApp(App[int]):
         self.chat = ChatScreen(self.workspace, self.sync, self.api, mode=launch.mode)
         self.problem: SpawnRefused | None = None  # why there is no server to look at
         self._told = told
-        self.announcer = Announcer(self)
+        self._announcer = Announcer(self)
         self._linking: asyncio.Task[None] | None = None
 
     def get_default_screen(self) -> ChatScreen:
@@ -81,7 +82,7 @@ class KedgeApp(App[int]):
         if self._linking is not None:  # its connections are closed before the loop is
             self._linking.cancel()
             await asyncio.wait({self._linking})
-        self.announcer.clear()
+        self._announcer.clear()
 
     @property
     def _own_theme(self) -> str:
@@ -116,7 +117,7 @@ class KedgeApp(App[int]):
             if session_id is not None:
                 self.chat.open_session(session_id)
             if not await self.choose_model():
-                from kedge.tui.dialogs.models import first_start
+                from kedge.tui.pickers import first_start
 
                 await first_start(self)
         except ClientError as error:
@@ -224,10 +225,10 @@ class KedgeApp(App[int]):
         await super().on_event(event)
 
     def on_app_focus(self, _: events.AppFocus) -> None:
-        self.announcer.is_looked_at = True
+        self._announcer.is_looked_at = True
 
     def on_app_blur(self, _: events.AppBlur) -> None:
-        self.announcer.is_looked_at = False
+        self._announcer.is_looked_at = False
 
     def notify(
         self,
@@ -247,6 +248,13 @@ class KedgeApp(App[int]):
     def _paint_again(self) -> None:
         """After Ctrl+Z and `fg`: the terminal gives back an empty screen, of which Textual believes that it is full."""
         self.refresh(layout=True)
+
+    def announce(self, what: str, text: str, session_id: str) -> None:
+        self._announcer.tell(what, text, session_id)
+
+    def show_state(self, session: SessionState | None) -> None:
+        """Show in the window's title and task bar whether the session works."""
+        self._announcer.show_state(session)
 
     def say(self, sequence: str) -> None:
         if sequence and self._driver is not None and not self.is_headless:

@@ -22,7 +22,7 @@ from kedge.tui.state.blocks import Block, CallBlock
 
 if TYPE_CHECKING:
     from kedge.protocol.api import UserCommand
-    from kedge.tui.screen import ChatScreen
+    from kedge.tui.port import Chat
 
 OF_REPOSITORY = "of this repository: "  # whose author chose the text that is sent
 
@@ -37,7 +37,7 @@ class Command(NamedTuple):
 
 
 class Commands:
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: Chat) -> None:
         self._screen = screen
         self.all: dict[str, Command] = {
             command.name: command
@@ -104,7 +104,7 @@ class Commands:
             if name is not None:
                 self.run(f"/{name}")
 
-        self._screen.app.push_screen(Palette(items), chosen)
+        self._screen.kedge.push_screen(Palette(items), chosen)
 
     def open_call(self, block: Block) -> None:
         """All of a call: its diff, or the session of its sub-agent."""
@@ -117,7 +117,7 @@ class Commands:
         if isinstance(metadata.get("diff"), str):
             from kedge.tui.dialogs.changes import DiffDialog
 
-            self._screen.app.push_screen(DiffDialog(str(metadata.get("path", "")), metadata["diff"]))
+            self._screen.kedge.push_screen(DiffDialog(str(metadata.get("path", "")), metadata["diff"]))
 
     # the commands
 
@@ -125,7 +125,7 @@ class Commands:
         from kedge.tui.dialogs.help import HelpDialog
 
         commands = [(f"/{each.name} {each.arguments}".strip(), each.help) for each in self.all.values()]
-        self._screen.app.push_screen(HelpDialog(self._screen, commands))
+        self._screen.kedge.push_screen(HelpDialog(self._screen.kedge.settings.keys, commands))
 
     def _new(self, _: str) -> None:
         self._screen.action_new_session()
@@ -137,7 +137,7 @@ class Commands:
             if session_id is not None:
                 self._screen.open_session(session_id)
 
-        self._screen.app.push_screen(
+        self._screen.kedge.push_screen(
             SessionDialog(self._screen.api, self._screen.workspace, self._screen.session_id), chosen
         )
 
@@ -191,7 +191,7 @@ class Commands:
         from kedge.tui.dialogs.changes import ChangesDialog
 
         if session_id := self._of_session():
-            self._screen.app.push_screen(ChangesDialog(self._screen.api, session_id))
+            self._screen.kedge.push_screen(ChangesDialog(self._screen.api, session_id))
 
     def _undo(self, _: str) -> None:
         from kedge.tui.undo import undo
@@ -212,14 +212,33 @@ class Commands:
             fork(self._screen, session_id)
 
     def _queue(self, _: str) -> None:
-        from kedge.tui.dialogs.background import open_queue
+        from kedge.tui.dialogs.background import QueueDialog
 
-        open_queue(self._screen)
+        screen, session = self._screen, self._screen.session
+        if session is None or not session.queue:
+            screen.hint("No prompt is waiting")
+            return
+        waiting = {run.run_id: run for run in session.queue}
+
+        async def take(what: str, run_id: str) -> None:
+            try:
+                await screen.api.drop(session.session_id, run_id)
+            except ClientError as error:
+                screen.hint(f"It is not in the queue any more: {error}")
+                return
+            if what == "edit":
+                screen.editor.put_back(waiting[run_id].prompt)
+
+        def chosen(choice: tuple[str, str] | None) -> None:
+            if choice is not None:
+                screen.run_worker(take(*choice), group="queue")
+
+        screen.kedge.push_screen(QueueDialog(session.queue), chosen)
 
     def _jobs(self, _: str) -> None:
         from kedge.tui.dialogs.background import JobsDialog
 
-        self._screen.app.push_screen(JobsDialog(self._screen.api))
+        self._screen.kedge.push_screen(JobsDialog(self._screen.api))
 
     def _copy(self, _: str) -> None:
         session = self._screen.session

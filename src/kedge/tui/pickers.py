@@ -8,7 +8,7 @@ from kedge.client.errors import ClientError
 
 if TYPE_CHECKING:
     from kedge.protocol.models import Offered, OfferedModel
-    from kedge.tui.app import KedgeApp
+    from kedge.tui.port import Interface
 
 
 class Current(NamedTuple):
@@ -32,7 +32,7 @@ def find(offered: Offered, name: str) -> OfferedModel | None:
     return next((model for each in offered.providers for model in each.models if model.name == name), None)
 
 
-async def pick_model(app: KedgeApp, name: str) -> None:
+async def pick_model(app: Interface, name: str) -> None:
     """By name, or from the list; for this session, or for all where there is none yet."""
     from kedge.tui.dialogs.models import ModelDialog
 
@@ -55,7 +55,7 @@ async def pick_model(app: KedgeApp, name: str) -> None:
         app.chat.hint(str(error))
 
 
-async def log_in(app: KedgeApp, provider: str) -> bool:
+async def log_in(app: Interface, provider: str) -> bool:
     """Ask for a key, let the server check it, and keep it; whether there is a new one now."""
     from kedge.tui.dialogs.choices import Palette
     from kedge.tui.dialogs.models import KeyDialog
@@ -76,10 +76,23 @@ async def log_in(app: KedgeApp, provider: str) -> bool:
     return bool(await app.ask(KeyDialog(app.api, found)))
 
 
+async def first_start(app: Interface) -> None:
+    """Until there is a model, or the person wants to look around first."""
+    from kedge.tui.dialogs.models import FirstStart
+
+    while not await app.choose_model():
+        choice = await app.ask(FirstStart(await app.api.offered()))
+        if choice is None:
+            app.chat.hint("No model yet: /login enters a key, /model chooses one")
+            return
+        if choice == "model" or (choice == "key" and await log_in(app, "")):
+            await pick_model(app, "")
+
+
 # How it looks: a theme by its name or from the list, kept in the user's own configuration.
 
 
-async def pick_theme(app: KedgeApp, name: str) -> None:
+async def pick_theme(app: Interface, name: str) -> None:
     if not name:
         name = await _chosen(app)
     elif name not in app.available_themes:
@@ -94,7 +107,7 @@ async def pick_theme(app: KedgeApp, name: str) -> None:
         app.chat.hint(f"It looks so until you leave; not stored: {error}")
 
 
-async def _chosen(app: KedgeApp) -> str:
+async def _chosen(app: Interface) -> str:
     """Empty: none was."""
     from kedge.tui.dialogs.choices import Palette
 

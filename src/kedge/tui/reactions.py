@@ -19,16 +19,16 @@ from kedge.tui.state.workspace import (
 )
 
 if TYPE_CHECKING:
-    from kedge.tui.app import KedgeApp
+    from kedge.tui.port import Interface
     from kedge.tui.state.session import SessionState
 
 
-def react(app: KedgeApp, what: StateChange) -> None:
+def react(app: Interface, what: StateChange) -> None:
     """Told once for each."""
     shown = app.chat.session_id
     match what:
         case RequestResolved():
-            app.chat.requests.resolved(what)
+            app.chat.take_resolution(what)
         case RunEnded():
             _ended(app, what)
         case SessionDeleted(session_id):
@@ -47,19 +47,19 @@ def react(app: KedgeApp, what: StateChange) -> None:
             if what.type == "re_authenticate" and what.session_id == shown:
                 app.log_in(what.provider_id or "")
         case PermissionRequest():
-            app.announcer.tell("asks", what.description, what.session_id)
+            app.announce("asks", what.description, what.session_id)
         case QuestionRequest():
             asked = next((str(each.get("question", "")) for each in what.questions), "")
-            app.announcer.tell("asks", asked, what.session_id)
+            app.announce("asks", asked, what.session_id)
 
 
-def _ended(app: KedgeApp, what: RunEnded) -> None:
+def _ended(app: Interface, what: RunEnded) -> None:
     run, end = what
     if app.chat.session_id == end.session_id:
         app.read(partial(app.sync.read_totals, end.session_id))
     is_own = run is None or run.parent_run_id is None  # and not a sub-agent's
     if is_own and not end.cancelled:
-        app.announcer.tell("failed" if end.error else "finished", end.error or end.text, end.session_id)
+        app.announce("failed" if end.error else "finished", end.error or end.text, end.session_id)
 
 
 # What is said beside the picture: the window's title, its task bar, and a word for somebody who looks elsewhere.
@@ -69,7 +69,7 @@ TOLD_CELLS = 100  # of what is asked or was said; the session has the rest
 
 
 class Announcer:
-    def __init__(self, app: KedgeApp) -> None:
+    def __init__(self, app: Interface) -> None:
         self._app = app
         self._said = ("", "")  # title and progress, as they were told last
         self.is_looked_at = True  # whether the terminal's window has the focus

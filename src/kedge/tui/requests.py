@@ -1,4 +1,7 @@
-"""Requests to a person, one dialog at a time. One answered elsewhere closes here, with a word on who answered (P14)."""
+"""Shows pending permission requests and questions, one dialog at a time, and sends the answers.
+
+A dialog whose request was answered by another client closes, with a notice (P14).
+"""
 
 from __future__ import annotations
 
@@ -13,78 +16,77 @@ from kedge.tui.state.workspace import RequestResolved
 if TYPE_CHECKING:
     from textual.screen import ModalScreen
 
-    from kedge.tui.screen import ChatScreen
+    from kedge.tui.port import Chat
+
+_ACTIONS = {
+    "allow": "allowed",
+    "allow_session": "allowed for the session",
+    "deny": "denied",
+    "answer": "answered",
+    "cancel": "skipped",
+}
 
 
 class RequestDialogs:
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: Chat) -> None:
         self._screen = screen
         self._dialog: ModalScreen[Any] | None = None
-        self._shown: str | None = None  # the request in the dialog
-        self._later: set[str] = set()  # put off by the person
-        self._answered: set[str] = set()  # by us: no word on those
+        self._shown: str | None = None  # id of the request in the dialog
+        self._postponed: set[str] = set()
+        self._answered: set[str] = set()  # by this client: they need no notice
 
     def sync(self, requests: Sequence[Request]) -> None:
-        """Show the oldest request that is not put off, unless another dialog is open."""
-        pending = {request.id for request in requests}
-        if self._shown is not None and self._shown not in pending:
+        """Open a dialog for the oldest request that is not postponed, unless another dialog is open."""
+        if self._shown is not None and self._shown not in {request.id for request in requests}:
             self._close()
-        if self._dialog is not None or len(self._screen.app.screen_stack) > 1:
+        if self._dialog is not None or len(self._screen.kedge.screen_stack) > 1:
             return
         for request in requests:
-            if request.id not in self._later and request.id not in self._answered:
+            if request.id not in self._postponed and request.id not in self._answered:
                 self._open(request)
                 return
 
     def reopen(self) -> None:
-        self._later.clear()
+        """Show postponed requests again, from the next `sync` on."""
+        self._postponed.clear()
 
     def forget(self) -> None:
-        """Another session is looked at."""
-        self._later.clear()
+        """Close the dialog: another session is shown."""
+        self._postponed.clear()
         self._close()
 
-    def resolved(self, what: RequestResolved) -> None:
-        """Told by the story: perhaps by somebody else."""
-        is_here = what.request.session_id in (self._screen.session_id, *self._children())
-        if is_here and what.request.id not in self._answered and what.by != "server":
-            self._screen.notify(f"{what.by} answered: {what.action.replace('_', ' ')}")
-        self._answered.discard(what.request.id)
-        self._later.discard(what.request.id)
-
-    def _children(self) -> list[str]:
+    def take_resolution(self, change: RequestResolved) -> None:
+        request = change.request
         session = self._screen.session
-        return list(session.children) if session is not None else []
+        shown = (self._screen.session_id, *(session.children if session else ()))
+        if request.session_id in shown and request.id not in self._answered and change.by != "server":
+            self._screen.notify(f"Answered by {change.by}: {_describe(change.action)}")
+        self._answered.discard(request.id)
+        self._postponed.discard(request.id)
 
     def _open(self, request: Request) -> None:
-        if isinstance(request, PermissionRequest):
-            from kedge.tui.dialogs.requests import PermissionDialog
-
-            dialog: ModalScreen[Any] = PermissionDialog(request)
-        else:
-            from kedge.tui.dialogs.requests import QuestionDialog
-
-            dialog = QuestionDialog(request)
+        dialog = _make_dialog(request)
         self._dialog, self._shown = dialog, request.id
-        self._screen.app.push_screen(dialog, lambda answer: self._closed(request, answer))
+        self._screen.kedge.push_screen(dialog, lambda answer: self._take_answer(request, answer))
 
     def _close(self) -> None:
         dialog = self._dialog
-        if dialog is not None and dialog.is_active:  # else another is in front of it: it goes after that one
+        if dialog is not None and dialog.is_active:  # else another dialog is in front: this one closes after it
             self._dialog = self._shown = None
             dialog.dismiss(None)
 
-    def _closed(self, request: Request, answer: PermissionAction | list[Any] | None) -> None:
-        was_ours = self._shown == request.id
-        self._dialog, self._shown = None, None
+    def _take_answer(self, request: Request, answer: PermissionAction | list[Any] | None) -> None:
+        """Called when the dialog has closed; None: the user postponed the request, or `_close` closed the dialog."""
+        is_postponed = answer is None and self._shown == request.id
+        self._dialog = self._shown = None
         if answer is not None:
             self._answered.add(request.id)
-            self._screen.run_worker(self._answer(request, answer), group="answer")
-        elif was_ours:
-            self._later.add(request.id)
+            self._screen.run_worker(self._send(request, answer), group="answer")
+        elif is_postponed:
+            self._postponed.add(request.id)
         self._screen.changed()
 
-    async def _answer(self, request: Request, answer: PermissionAction | list[Any]) -> None:
+    async def _send(self, request: Request, answer: PermissionAction | list[Any]) -> None:
         api = self._screen.api
         try:
             if isinstance(answer, str):
@@ -95,8 +97,18 @@ class RequestDialogs:
                 receipt = await api.skip_questions(request.id)
         except ClientError as error:
             self._answered.discard(request.id)
-            self._screen.notify(f"Not answered: {error}", severity="error")
+            self._screen.notify(f"Couldn't send your answer: {error}", severity="error")
             self._screen.changed()
             return
         if not receipt.resolved:
-            self._screen.notify(f"{receipt.by} was faster: {receipt.action.replace('_', ' ')}")
+            self._screen.notify(f"Already answered by {receipt.by}: {_describe(receipt.action)}")
+
+
+def _make_dialog(request: Request) -> ModalScreen[Any]:
+    from kedge.tui.dialogs.requests import PermissionDialog, QuestionDialog
+
+    return PermissionDialog(request) if isinstance(request, PermissionRequest) else QuestionDialog(request)
+
+
+def _describe(action: str) -> str:
+    return _ACTIONS.get(action, action.replace("_", " "))

@@ -27,13 +27,13 @@ from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, Sta
 from kedge.tui.requests import RequestDialogs
 from kedge.tui.state.block_builder import build_blocks
 from kedge.tui.state.blocks import CallBlock, ReasoningBlock
-from kedge.tui.state.session import SessionState
-from kedge.tui.state.workspace import WorkspaceState
+from kedge.tui.state.session import Request, SessionState
+from kedge.tui.state.workspace import RequestResolved, WorkspaceState
 from kedge.tui.submission import PromptSender
 from kedge.tui.sync import Sync
 
 if TYPE_CHECKING:
-    from kedge.tui.app import KedgeApp
+    from kedge.tui.port import Interface
 
 FRAME_S = 1 / 30
 TWICE_S = 1.5  # between the two presses of Esc: quick enough to be meant, slow enough for a far terminal
@@ -63,8 +63,8 @@ class ChatScreen(Screen[None]):
         self._drawn_at = float("-inf")
 
     @property
-    def kedge(self) -> KedgeApp:
-        return cast("KedgeApp", self.app)
+    def kedge(self) -> Interface:
+        return cast("Interface", self.app)
 
     @property
     def session(self) -> SessionState | None:
@@ -99,7 +99,7 @@ class ChatScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.on_resize()
-        self.draw()
+        self.show_state()
 
     def on_resize(self, event: events.Resize | None = None) -> None:
         width = (event.size if event else self.size).width
@@ -114,31 +114,38 @@ class ChatScreen(Screen[None]):
         self._is_frame_due = True
         wait_s = self._drawn_at + FRAME_S - time.monotonic()
         if wait_s <= 0:
-            self.call_later(self.draw)
+            self.call_later(self.show_state)
         else:
-            self.set_timer(wait_s, self.draw)
+            self.set_timer(wait_s, self.show_state)
 
-    def draw(self) -> None:
+    def show_state(self) -> None:
+        """Bring the dialog of a request, prompts in flight, the screen and the window's title up to date."""
         self._is_frame_due = False
         self._drawn_at = time.monotonic()
+        self.draw()
+        self.requests.sync(self._pending_requests)
+        self.sender.settle()
+        self.kedge.show_state(self.session)
+
+    @property
+    def _pending_requests(self) -> list[Request]:
+        return self.workspace.requests_of(self.session_id) if self.session_id else []
+
+    def draw(self) -> None:
         session = self.session
-        requests = self.workspace.requests_of(self.session_id) if self.session_id else []
         self.query_one(Banner).draw(self.sync)
         blocks = build_blocks(session) if session else []
         self.transcript.show(blocks)
         self._welcome(is_wanted=not blocks)
         self.query_one(Queue).draw(session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
-        doing = ActivityInfo(len(requests), self.key("answer"), self._hint, is_agent)
+        doing = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent)
         self.query_one(Activity).draw(session, doing)
         place = visible_line(Path(self.kedge.launch.directory).name) or "/"
         model = visible_line(self.model)
         self.query_one(StatusLine).draw(self.mode, model, session, self.window, place, self.key("help"))
         if self.has_class("-wide"):
             self.query_one(Sidebar).draw(self.workspace.title_of(self.session_id), model, session, self.window, place)
-        self.requests.sync(requests)
-        self.kedge.announcer.show_state(session)
-        self.sender.settle()
 
     def _welcome(self, *, is_wanted: bool) -> None:
         welcome = self.query_one(Welcome)
@@ -152,6 +159,9 @@ class ChatScreen(Screen[None]):
         """What to press for an action, whatever the configuration made of it."""
         default = next(key.keys for key in KEYS if key.action == action)
         return shown(self.kedge.settings.keys.get(action, default).split(",")[:1])
+
+    def take_resolution(self, change: RequestResolved) -> None:
+        self.requests.take_resolution(change)
 
     def hint(self, text: str) -> None:
         """A word above the editor, until the next key."""
@@ -169,7 +179,7 @@ class ChatScreen(Screen[None]):
             return
         self.session_id = session_id
         self.requests.forget()
-        self.draw()
+        self.show_state()
         self.transcript.scroll_end(animate=False)
         self.kedge.see_model()
         self.kedge.read(partial(self.sync.read_surroundings, session_id))
@@ -177,7 +187,7 @@ class ChatScreen(Screen[None]):
     def action_new_session(self) -> None:
         self.session_id = None
         self.requests.forget()
-        self.draw()
+        self.show_state()
         self.kedge.see_model()
         self.editor.focus()
 

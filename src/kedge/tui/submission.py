@@ -13,11 +13,11 @@ from kedge.protocol.formats import provisional_title
 
 if TYPE_CHECKING:
     from kedge.tui.editor.draft import Draft
-    from kedge.tui.screen import ChatScreen
+    from kedge.tui.port import Chat
 
 
 class PromptSender:
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: Chat) -> None:
         self._screen = screen
         self._turn = asyncio.Lock()  # of the prompt that is handed in
         self._unsent: dict[str, Draft] = {}  # sent, and nobody knows yet whether it arrived: by run

@@ -12,7 +12,7 @@ from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.choices import ConfirmDialog
 
 if TYPE_CHECKING:
-    from kedge.tui.screen import ChatScreen
+    from kedge.tui.port import Chat
 
 SHOWN = 12
 _BODIES: dict[str, dict[str, Any]] = {
@@ -24,19 +24,19 @@ _BODIES: dict[str, dict[str, Any]] = {
 _DOES = {"created": "comes back", "modified": "changes", "deleted": "goes"}
 
 
-def undo(screen: ChatScreen, session_id: str) -> None:
+def undo(screen: Chat, session_id: str) -> None:
     screen.run_worker(_rewind(screen, session_id, "undo"), group="undo", exclusive=True)
 
 
-def redo(screen: ChatScreen, session_id: str) -> None:
+def redo(screen: Chat, session_id: str) -> None:
     screen.run_worker(_rewind(screen, session_id, "redo"), group="undo", exclusive=True)
 
 
-def fork(screen: ChatScreen, session_id: str) -> None:
+def fork(screen: Chat, session_id: str) -> None:
     screen.run_worker(_fork(screen, session_id), group="undo", exclusive=True)
 
 
-async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
+async def _rewind(screen: Chat, session_id: str, what: str) -> None:
     target = f"/sessions/{escape(session_id)}/{what}"
     try:
         plan = await screen.api.call("POST", target, {"dry_run": True}, type=Rewound)
@@ -54,7 +54,7 @@ async def _rewind(screen: ChatScreen, session_id: str, what: str) -> None:
     screen.notify(f"{'Undone' if what == 'undo' else 'Redone'}: {_count(done.files)}")
 
 
-async def _fork(screen: ChatScreen, session_id: str) -> None:
+async def _fork(screen: Chat, session_id: str) -> None:
     try:
         done = await screen.api.call_once("POST", f"/sessions/{escape(session_id)}/fork", {}, type=Rewound)
     except ClientError as error:

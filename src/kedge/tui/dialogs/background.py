@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from textual import work
 from textual.app import ComposeResult
@@ -17,10 +17,6 @@ from kedge.protocol.sessions import Job
 from kedge.tui import formats
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Dialog
-
-if TYPE_CHECKING:
-    from kedge.tui.screen import ChatScreen
-
 
 Choice = tuple[Literal["edit", "drop"], str]
 
@@ -46,30 +42,6 @@ class QueueDialog(Dialog[Choice]):
         found = self.query_one(OptionList)
         if found.highlighted is not None:
             self.dismiss(("drop", str(found.get_option_at_index(found.highlighted).id)))
-
-
-def open_queue(screen: ChatScreen) -> None:
-    session = screen.session
-    if session is None or not session.queue:
-        screen.hint("No prompt is waiting")
-        return
-    waiting = {run.run_id: run for run in session.queue}
-
-    async def take(choice: Choice) -> None:
-        what, run_id = choice
-        try:
-            await screen.api.drop(session.session_id, run_id)
-        except ClientError as error:
-            screen.hint(f"It is not in the queue any more: {error}")
-            return
-        if what == "edit":
-            screen.editor.put_back(waiting[run_id].prompt)
-
-    def chosen(choice: Choice | None) -> None:
-        if choice is not None:
-            screen.run_worker(take(choice), group="queue")
-
-    screen.app.push_screen(QueueDialog(session.queue), chosen)
 
 
 class JobsDialog(Dialog[None]):

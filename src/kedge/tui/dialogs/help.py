@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import Static
 
 from kedge.tui.chat.transcript import Transcript
 from kedge.tui.dialogs.dialog import Dialog
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
-from kedge.tui.keys import KEYS, shown
-
-if TYPE_CHECKING:
-    from kedge.tui.screen import ChatScreen
+from kedge.tui.editor.keys import bindings as editor_bindings
+from kedge.tui.keys import KEYS, bindings, shown
 
 Row = tuple[str, str]
 _HELP = "$foreground-muted"
@@ -30,10 +26,11 @@ MOST_KEYS = 2  # of an action that has many: the others are for fingers that kno
 class HelpDialog(Dialog[None]):
     FOOTER = "↑↓ scrolls · Esc closes"
 
-    def __init__(self, screen: ChatScreen, commands: Sequence[Row]) -> None:
+    def __init__(self, keymap: Mapping[str, str], commands: Sequence[Row]) -> None:
+        """`keymap` is `[tui.keys]`: keys by the id of their binding."""
         super().__init__()
         self.title = "Help"
-        self._chat = screen
+        self._keymap = keymap
         self._commands = commands
 
     def body(self) -> ComposeResult:
@@ -50,13 +47,12 @@ class HelpDialog(Dialog[None]):
 
     def _sections(self) -> list[tuple[str, Sequence[Row]]]:
         """The keys as they are bound now, whatever the configuration made of them."""
-        chat, keymap = self._chat, self._chat.kedge.settings.keys
-        bound = _bound(chat, keymap)
+        bound = _bound(bindings(), self._keymap)
         sections: list[tuple[str, Sequence[Row]]] = [
             (group, [(bound.get(key.action, ""), key.help) for key in keys])
             for group, keys in groupby(KEYS, key=lambda key: key.group)
         ]
-        bound = _bound(chat.editor, keymap)
+        bound = _bound(editor_bindings(), self._keymap)
         editor = [(bound.get(f"editor.{key.action}", ""), key.help) for key in EDITOR_KEYS if key.help]
         in_chat = [
             (shown(each.key.split(",")), each.description[:1].lower() + each.description[1:])
@@ -66,12 +62,12 @@ class HelpDialog(Dialog[None]):
         return [*sections, ("Editor", editor), ("In the chat", in_chat), ("Commands", self._commands)]
 
 
-def _bound(widget: Widget, keymap: Mapping[str, str]) -> dict[str, str]:
-    """Keys by the id of their binding."""
-    bindings = widget._bindings.copy()  # pyright: ignore[reportPrivateUsage] - there is no other way to what is bound
-    bindings.apply_keymap(dict(keymap))
+def _bound(defaults: Sequence[BindingType], keymap: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys of each binding, by its id."""
+    bound = BindingsMap(defaults)
+    bound.apply_keymap(dict(keymap))
     found: dict[str, list[str]] = {}
-    for key, binding in bindings:
+    for key, binding in bound:
         if binding.id is not None:
             found.setdefault(binding.id, []).append(key)
     return {name: shown(keys[:MOST_KEYS]) for name, keys in found.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -17,9 +17,6 @@ from kedge.protocol.text_safety import visible
 from kedge.tui import formats
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Dialog
-
-if TYPE_CHECKING:
-    from kedge.tui.app import KedgeApp
 
 
 class ModelChoice(NamedTuple):
@@ -172,16 +169,3 @@ class FirstStart(Dialog[str]):
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)
-
-
-async def first_start(app: KedgeApp) -> None:
-    """Until there is a model, or the person wants to look around first."""
-    from kedge.tui.pickers import log_in, pick_model
-
-    while not await app.choose_model():
-        choice = await app.ask(FirstStart(await app.api.offered()))
-        if choice is None:
-            app.chat.hint("No model yet: /login enters a key, /model chooses one")
-            return
-        if choice == "model" or (choice == "key" and await log_in(app, "")):
-            await pick_model(app, "")

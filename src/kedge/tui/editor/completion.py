@@ -16,8 +16,7 @@ from kedge.protocol.text_safety import visible_line
 
 if TYPE_CHECKING:
     from textual.timer import Timer
-
-    from kedge.tui.editor.editor import PromptEditor
+    from textual.widgets import TextArea
 
 CompletionKind = Literal["file", "command", "argument"]
 
@@ -164,13 +163,20 @@ Arguments = Callable[[str], Awaitable[list[tuple[str, str]]]]
 
 class Completer:
     def __init__(
-        self, editor: PromptEditor, files: Files, commands: Sequence[tuple[str, str]], arguments: Arguments | None
+        self,
+        editor: TextArea,
+        files: Files,
+        commands: Sequence[tuple[str, str]],
+        arguments: Arguments | None,
+        recall: Callable[[str], None],
     ) -> None:
+        """`recall` puts an earlier prompt into the editor."""
         self.popup = Popup()
         self.commands = commands
         self._editor = editor
         self._files = files
         self._arguments = arguments
+        self._recall = recall
         self._wish: Completion | None = None
         self._place: tuple[int, int] | None = None  # row and column of what is being completed
         self._dismissed: tuple[int, int] | None = None
@@ -239,7 +245,7 @@ class Completer:
             return
         if self._search is not None:
             self.dismiss()
-            self._editor.recall(choice.value)
+            self._recall(choice.value)
             return
         if wish is None or place is None:
             return

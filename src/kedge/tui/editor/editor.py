@@ -61,7 +61,7 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
         super().__init__(PLACEHOLDER)
         self._memory = memory or Memory()
         self.workspace = directory
-        self._completer = Completer(self, files, commands, arguments)
+        self._completer = Completer(self, files, commands, arguments, self.recall)
         self._recall = Recall(self._memory.history)
         self._sending: list[tuple[Draft, Content]] = []
         self._found: dict[str, Content] = {}
