@@ -21,7 +21,7 @@ from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
-from kedge.tui.editor.history import Memory, state_directory
+from kedge.tui.editor.history import EditorStore, state_directory
 from kedge.tui.keys import KEYS, bindings, shown
 from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome
 from kedge.tui.requests import RequestDialogs
@@ -93,9 +93,9 @@ class ChatScreen(Screen[None]):
         launch = self.kedge.launch
         is_here = launch.host is None or launch.host.startswith("unix:")
         directory = Path(launch.directory).absolute()
-        memory = Memory(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
+        memory = EditorStore(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
         names = self.commands.names()
-        return PromptEditor(self.api.files, names, memory=memory, directory=directory if is_here else None)
+        return PromptEditor(self.api.files, names, store=memory, directory=directory if is_here else None)
 
     def on_mount(self) -> None:
         self.on_resize()
@@ -197,7 +197,7 @@ class ChatScreen(Screen[None]):
     def _submitted(self, event: PromptEditor.Submitted) -> None:
         draft = event.draft
         if draft.kind == "command":
-            self.editor.accepted(draft)
+            self.editor.confirm_sent(draft)
             self.commands.run(draft.text)
             return
         self.send(draft)
@@ -288,8 +288,8 @@ class ChatScreen(Screen[None]):
     def action_run_command(self, name: str) -> None:
         self.commands.run(f"/{name}")
 
-    @on(PromptEditor.Told)
-    def _told(self, event: PromptEditor.Told) -> None:
+    @on(PromptEditor.Notice)
+    def _told(self, event: PromptEditor.Notice) -> None:
         self.hint(event.text)
 
     @on(Transcript.Opened)

@@ -30,7 +30,7 @@ class PromptSender:
         again = next((run_id for run_id, sent in self._unsent.items() if sent == draft), None)
         run_id = again or new_run_id()
         self._unsent[run_id] = draft
-        is_typed = draft in screen.editor.sending  # else it is the text of a command
+        is_typed = draft in screen.editor.outbox.drafts  # else it is the text of a command
         screen.sync.retry()
         try:
             async with self._turn:
@@ -82,10 +82,10 @@ class PromptSender:
 
     def _arrived(self, run_id: str) -> None:
         if (draft := self._unsent.pop(run_id, None)) is not None:
-            self._screen.editor.accepted(draft)
+            self._screen.editor.confirm_sent(draft)
 
     def _put_back(self, draft: Draft, *, is_typed: bool) -> None:
         if is_typed:
-            self._screen.editor.refused(draft)
+            self._screen.editor.put_back_unsent(draft)
         else:
             self._screen.editor.put_back(draft.text)

@@ -18,7 +18,7 @@ import kedge.tui
 from kedge.tui.editor.completion import Arguments, Popup
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
-from kedge.tui.editor.history import Memory
+from kedge.tui.editor.history import EditorStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -40,12 +40,12 @@ class EditorApp(App[None]):
         self,
         files: Callable[[str], Awaitable[list[str]]] = no_files,
         *,
-        memory: Memory | None = None,
+        store: EditorStore | None = None,
         directory: Path | None = None,
         arguments: Arguments | None = None,
     ) -> None:
         super().__init__()
-        self.editor = PromptEditor(files, COMMANDS, arguments=arguments, memory=memory, directory=directory)
+        self.editor = PromptEditor(files, COMMANDS, arguments=arguments, store=store, directory=directory)
         self.submitted: list[Draft] = []
         self.told: list[str] = []
         self.escapes = 0
@@ -63,8 +63,8 @@ class EditorApp(App[None]):
     def _submitted(self, event: PromptEditor.Submitted) -> None:
         self.submitted.append(event.draft)
 
-    @on(PromptEditor.Told)
-    def _told(self, event: PromptEditor.Told) -> None:
+    @on(PromptEditor.Notice)
+    def _told(self, event: PromptEditor.Notice) -> None:
         self.told.append(event.text)
 
     def key_escape(self) -> None:

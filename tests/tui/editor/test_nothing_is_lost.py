@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kedge.tui.editor.draft import Content
-from kedge.tui.editor.history import Memory
+from kedge.tui.editor.history import EditorStore
 from tests.tui.editor.harness import EditorApp, Typist, typing
 
 KEYS = ("enter", "up", "down", "escape", "tab", "ctrl+r", "ctrl+j", "ctrl+u", "ctrl+k", "ctrl+w", "ctrl+y", "f3")
@@ -32,19 +32,19 @@ def test_what_was_typed_is_somewhere(acts: list[str]) -> None:
 
 
 async def _play(acts: list[str]) -> None:
-    memory = Memory()
-    memory.history.add(Content("an earlier prompt\nof two lines"))
-    memory.history.add(Content("another"))
-    async with typing(EditorApp(memory=memory)) as ui:
+    store = EditorStore()
+    store.history.add(Content("an earlier prompt\nof two lines"))
+    store.history.add(Content("another"))
+    async with typing(EditorApp(store=store)) as ui:
         typed: list[str] = []
         for act in acts:
             await _do(ui, act, typed)
         await ui.pilot.pause()
         editor = ui.editor
-        kept = [*(content.expanded for content in editor._kept()), *editor.kills]
-        kept += [draft.text for draft in editor.sending]
-        kept += [content.expanded for content in memory.history.entries()]
-        kept += [chip.text or "" for chip in editor._chips.values()]
+        kept = [*(content.expanded for content in editor.unsaved), *editor.kills.texts]
+        kept += [draft.text for draft in editor.outbox.drafts]
+        kept += [content.expanded for content in store.history.entries()]
+        kept += [chip.text or "" for chip in editor.chips.chips]
         missing = Counter(typed) - Counter(set("".join(kept)))
         assert not missing, f"{acts} lost {missing}"
 
@@ -58,8 +58,8 @@ async def _do(ui: Typist, act: str, typed: list[str]) -> None:
             typed.append(chr(FIRST + len(typed)))
             await ui.paste(typed[-1] + "\n" * (act == "long paste") * 12)
         case "accept" | "refuse":
-            if ui.editor.sending:
-                answer = ui.editor.accepted if act == "accept" else ui.editor.refused
-                answer(ui.editor.sending[0])
+            if ui.editor.outbox.drafts:
+                answer = ui.editor.confirm_sent if act == "accept" else ui.editor.put_back_unsent
+                answer(ui.editor.outbox.drafts[0])
         case key:
             await ui.press(key)

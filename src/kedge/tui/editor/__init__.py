@@ -1,1 +1,1 @@
-"""The prompt editor: what is typed, pasted, completed and recalled, until the server has it."""
+"""The prompt editor: typing, pasting, completion and history, until a prompt is submitted."""

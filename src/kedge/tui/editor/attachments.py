@@ -1,4 +1,4 @@
-"""Files that go with a prompt: checked by the bounds of the protocol before anything is sent, and refused in a line."""
+"""Files attached to a prompt: read, and checked against the protocol's limits before anything is sent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from kedge.protocol.bounds import IMAGE_TYPES, MAX_ATTACHMENTS, MAX_PROMPT_BYTES
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.runs import Attachment
 
-# Of all together: the body holds them in base64, beside the prompt and the environment.
-MAX_ATTACHED_BYTES = 20 * 1024 * 1024
+MAX_ATTACHED_BYTES = 20 * 1024 * 1024  # of all together: the request's body has them in base64
 
 _TYPES = {
     ".png": "image/png",
@@ -26,32 +25,31 @@ MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
 class AttachmentRejected(Exception):
-    """A file that cannot go with a prompt; the text says why, for the person."""
+    """A file cannot be attached; the text says why, for the user."""
 
 
 def is_attachable(path: Path) -> bool:
     return path.suffix.lower() in _TYPES
 
 
-def read(path: Path) -> Attachment:
-    """An image or a PDF. Raises `AttachmentRejected`."""
+def read_attachment(path: Path) -> Attachment:
+    """Read an image or a PDF. Raises `AttachmentRejected`."""
     try:
         path = path.expanduser()
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise AttachmentRejected(f"{path.name} is not a file")
-        if found.st_size > MAX_ATTACHED_BYTES:
-            raise AttachmentRejected(
-                f"{path.name} is over {MAX_ATTACHED_BYTES >> 20} MiB, the most that goes with a prompt"
-            )
+        if status.st_size > MAX_ATTACHED_BYTES:
+            raise AttachmentRejected(f"{path.name} is larger than {MAX_ATTACHED_BYTES >> 20} MiB")
         content = path.read_bytes()
     except (OSError, ValueError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise AttachmentRejected(f"{path.name} cannot be read: {why}") from error
-    return checked(path.name, _type_of(path.suffix, content), content)
+    return make_attachment(path.name, _detect_type(path.suffix, content), content)
 
 
-def checked(name: str, mime_type: str, content: bytes) -> Attachment:
+def make_attachment(name: str, mime_type: str, content: bytes) -> Attachment:
+    """Raises `AttachmentRejected`."""
     attachment = Attachment(name[-255:] or "unnamed", mime_type, content)
     try:
         check_attachments([attachment])
@@ -60,28 +58,24 @@ def checked(name: str, mime_type: str, content: bytes) -> Attachment:
     return attachment
 
 
-def pasted_text(number: int, text: str) -> Attachment:
-    """A paste that is too long to stand in a prompt. Raises `AttachmentRejected`."""
+def make_text_attachment(number: int, text: str) -> Attachment:
+    """Make a file of a paste that is too long for a prompt. Raises `AttachmentRejected`."""
     if len(content := text.encode()) > MAX_PROMPT_BYTES:
-        raise AttachmentRejected(
-            f"what was pasted is over {MAX_PROMPT_BYTES >> 20} MiB; put it into a file and name that"
-        )
-    return checked(f"pasted-{number}.txt", "text/plain", content)
+        raise AttachmentRejected(f"the pasted text is over {MAX_PROMPT_BYTES >> 20} MiB. Save it to a file instead.")
+    return make_attachment(f"pasted-{number}.txt", "text/plain", content)
 
 
 def check_room(attached: Iterable[Attachment], more: Attachment) -> None:
     """Raises `AttachmentRejected` if it is too much together."""
     sizes = [len(each.content) for each in attached]
     if len(sizes) >= MAX_ATTACHMENTS:
-        raise AttachmentRejected(f"a prompt takes {MAX_ATTACHMENTS} attachments, and has them")
+        raise AttachmentRejected(f"a prompt can have at most {MAX_ATTACHMENTS} attachments")
     if sum(sizes) + len(more.content) > MAX_ATTACHED_BYTES:
-        raise AttachmentRejected(
-            f"with {more.file_name} the attachments would be over {MAX_ATTACHED_BYTES >> 20} MiB together"
-        )
+        raise AttachmentRejected(f"with {more.file_name}, attachments would exceed {MAX_ATTACHED_BYTES >> 20} MiB")
 
 
-def mentioned(text: str, directory: Path, attached: Iterable[Attachment] = ()) -> list[Attachment]:
-    """The images and PDFs that a prompt names with an `@`. What is something else is the agent's to look at."""
+def read_mentioned(text: str, directory: Path, attached: Iterable[Attachment] = ()) -> list[Attachment]:
+    """Read the images and PDFs that a prompt names with `@`. Other files are left to the agent's tools."""
     found: list[Attachment] = []
     seen: set[Path] = set()
     for match in MENTION.finditer(text):
@@ -91,17 +85,17 @@ def mentioned(text: str, directory: Path, attached: Iterable[Attachment] = ()) -
                 continue
             seen.add(path)
             try:
-                attachment = read(path)
+                attachment = read_attachment(path)
                 check_room([*attached, *found], attachment)
             except AttachmentRejected:
-                continue  # its name stays in the prompt: the agent will see what is the matter with it
+                continue  # the prompt still names it: the agent can find out what is wrong
             found.append(attachment)
             break
     return found
 
 
-def _type_of(suffix: str, content: bytes) -> str:
-    """What an image is, whatever it is called."""
+def _detect_type(suffix: str, content: bytes) -> str:
+    """Trust an image's first bytes before its file name."""
     for mime_type, starts in IMAGE_TYPES.items():
         if content.startswith(starts):
             return mime_type

@@ -1,9 +1,10 @@
-"""What is pasted, made fit for the editor: plain text, and the files that a terminal pastes the names of."""
+"""Pasting: dropped file names, and images from the system clipboard."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -12,21 +13,27 @@ from urllib.parse import unquote, urlsplit
 
 from kedge.protocol.bounds import MAX_IMAGE_BYTES
 
-# What is longer is shown in a word: the editor stays a place to write in.
+# A longer paste is shown as a chip, so that the prompt stays readable.
 CHIP_LINES = 10
 CHIP_CHARS = 2_000
-# What is longer goes as a file of its own: it would drown the words around it.
-ATTACH_CHARS = 100_000
 _MAX_NAMES = 20  # of files dropped at once
 _MAX_NAME_CHARS = 8_192
+
+_READ_S = 5.0
+# (variable that must be set, command that prints the image)
+_IMAGE_COMMANDS = (
+    ("WAYLAND_DISPLAY", ("wl-paste", "--no-newline", "--type", "image/png")),
+    ("DISPLAY", ("xclip", "-selection", "clipboard", "-t", "image/png", "-o")),
+    (None, ("pngpaste", "-")),
+)
 
 
 def is_long(text: str) -> bool:
     return len(text) > CHIP_CHARS or text.count("\n") >= CHIP_LINES
 
 
-def dropped_files(text: str) -> list[Path]:
-    """The files whose names this is and nothing else: a terminal pastes them, quoted, for files dropped on it."""
+def find_dropped_files(text: str) -> list[Path]:
+    """Return the files if the text is nothing but their names, as terminals paste them for dropped files."""
     text = text.strip()
     if not text or len(text) > _MAX_NAME_CHARS or not text.startswith(("/", "'/", '"/', "~/", "file://")):
         return []
@@ -34,14 +41,32 @@ def dropped_files(text: str) -> list[Path]:
         words = shlex.split(text)
     except ValueError:
         words = []
-    for names in (words, [text]):  # the name as it is: not every terminal quotes
-        paths = [_path(name) for name in names]
+    for names in (words, [text]):  # the text itself: not every terminal quotes
+        paths = [_to_path(name) for name in names]
         if 0 < len(paths) <= _MAX_NAMES and all(_is_file(path) for path in paths):
             return paths
     return []
 
 
-def _path(name: str) -> Path:
+async def read_image(environ: Mapping[str, str]) -> bytes | None:
+    """Return a PNG from this machine's clipboard, or None. Too large an image is cut one byte above the limit."""
+    for variable, command in _IMAGE_COMMANDS:
+        program = shutil.which(command[0], path=environ.get("PATH"))
+        if program is None or (variable is not None and not environ.get(variable)):
+            continue
+        if data := await _read_output(program, *command[1:], environ=environ):
+            return data
+    return None
+
+
+def program_environ(directory: Path | None) -> Mapping[str, str]:
+    """Return the environment for programs: `PATH` without the workspace, where an agent could place one."""
+    from kedge.files.environment import with_safe_path
+
+    return os.environ if directory is None else with_safe_path(os.environ, directory)
+
+
+def _to_path(name: str) -> Path:
     if name.startswith("file://"):
         return Path(unquote(urlsplit(name).path))
     return Path(name)
@@ -54,30 +79,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-# An image in the clipboard of the machine that the interface runs on, where a program is there that can read it.
-
-
-_READ_S = 5.0
-# One that is there, and has a display to ask: (variable that must be set, command)
-_PROGRAMS = (
-    ("WAYLAND_DISPLAY", ("wl-paste", "--no-newline", "--type", "image/png")),
-    ("DISPLAY", ("xclip", "-selection", "clipboard", "-t", "image/png", "-o")),
-    (None, ("pngpaste", "-")),
-)
-
-
-async def image(environ: Mapping[str, str]) -> bytes | None:
-    """A PNG, or None. Too large a one comes with a byte too many: whoever attaches it will say so."""
-    for variable, command in _PROGRAMS:
-        program = shutil.which(command[0], path=environ.get("PATH"))
-        if program is None or (variable is not None and not environ.get(variable)):
-            continue
-        if data := await _output(program, *command[1:], environ=environ):
-            return data
-    return None
-
-
-async def _output(*command: str, environ: Mapping[str, str]) -> bytes:
+async def _read_output(*command: str, environ: Mapping[str, str]) -> bytes:
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -1,4 +1,4 @@
-"""What could be completed where the cursor is, and what fits: pure, so that every key can ask."""
+"""Completion of files, commands and arguments in the editor, and the popup that shows the choices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CompletionKind = Literal["file", "command", "argument"]
 
-# An `@` begins a name at the start of a word, as far as the cursor; with a quote, names may have spaces.
+# `@` at the start of a word, up to the cursor; in quotes, the name may contain spaces.
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"(?P<quoted>[^"]*)|(?P<plain>[^\s"]*))$')
 _COMMAND = re.compile(r"^/(?P<name>[\w:-]*)$")
 _ARGUMENT = re.compile(r"^/(?P<name>[\w:-]+)\s+(?P<typed>\S*)$")
@@ -28,22 +28,22 @@ _ARGUMENT = re.compile(r"^/(?P<name>[\w:-]+)\s+(?P<typed>\S*)$")
 
 class Completion(NamedTuple):
     kind: CompletionKind
-    start: int  # the column where what is typed begins, `@` and `/` included
+    start: int  # column of the `@` or `/`, or of the argument
     typed: str
-    command: str = ""  # whose argument it is
+    command: str = ""  # for an argument: of which command
 
 
 class Choice(NamedTuple):
-    """`value` is what is inserted. One that `goes_on` is not the end: a directory."""
+    """`value` is inserted. A directory `is_partial`: its completion continues with its content."""
 
     value: str
     shown: str
     help: str = ""
-    goes_on: bool = False
+    is_partial: bool = False
 
 
 def find_completion(line: str, row: int) -> Completion | None:
-    """`line` is the line of the cursor, up to it."""
+    """Return what can be completed at the end of `line`, which is the cursor's line up to the cursor."""
     if found := _FILE.search(line):
         return Completion("file", found.start(), found["quoted"] if found["plain"] is None else found["plain"])
     if row == 0 and (found := _COMMAND.match(line)):
@@ -54,47 +54,46 @@ def find_completion(line: str, row: int) -> Completion | None:
 
 
 def match_commands(typed: str, commands: Iterable[tuple[str, str]]) -> list[Choice]:
-    """The one that it names, those that begin like it, then those that hold its letters in their order."""
+    """Return exact matches, then prefixes, then names that contain the letters in order."""
     wanted = typed.casefold()
     ranked = sorted(
-        (name.casefold() != wanted, not name.casefold().startswith(wanted), place, name, about)
-        for place, (name, about) in enumerate(commands)
-        if _holds(name.casefold(), wanted)
+        (name.casefold() != wanted, not name.casefold().startswith(wanted), order, name, about)
+        for order, (name, about) in enumerate(commands)
+        if _is_subsequence(name.casefold(), wanted)
     )
     return [Choice(f"/{name} ", f"/{name}", about) for _, _, _, name, about in ranked]
 
 
-def match_files(names: Sequence[str]) -> list[Choice]:
-    return [Choice(mention(name), name, goes_on=name.endswith("/")) for name in names]
+def file_choices(names: Sequence[str]) -> list[Choice]:
+    return [Choice(format_mention(name), name, is_partial=name.endswith("/")) for name in names]
 
 
 def match_arguments(typed: str, values: Iterable[tuple[str, str]]) -> list[Choice]:
     wanted = typed.casefold()
-    fitting = [(value, about) for value, about in values if _holds(value.casefold(), wanted)]
+    fitting = [(value, about) for value, about in values if _is_subsequence(value.casefold(), wanted)]
     return [Choice(f"{value} ", value, about) for value, about in fitting]
 
 
-def mention(name: str) -> str:
-    """As it stands in a prompt. The quote of a directory stays open: more of the name follows."""
+def format_mention(name: str) -> str:
+    """Return the name as a prompt mentions it. The quote of a directory stays open: more of the name follows."""
     if re.search(r"\s", name):
         return f'@"{name}' if name.endswith("/") else f'@"{name}" '
     return f"@{name}" if name.endswith("/") else f"@{name} "
 
 
-def _holds(text: str, typed: str) -> bool:
+def _is_subsequence(text: str, typed: str) -> bool:
     rest = iter(text)
     return all(char in rest for char in typed)
 
 
-# The list above the editor: what can be taken, one line each. It has no focus; the editor moves it.
-
-
 MAX_ROWS = 8
 MAX_WIDTH = 100
-_HELP_FROM = 16  # columns for what is taken, at least: so that helps begin below each other
+_HELP_COLUMN = 16  # least column of the descriptions, so that they line up
 
 
 class Popup(Static):
+    """The list above the editor. It never has the focus; the editor moves its selection."""
+
     can_focus = False
 
     def __init__(self) -> None:
@@ -113,14 +112,14 @@ class Popup(Static):
         return self.choices[self._at] if self.is_open and self.choices else None
 
     def show(self, choices: Sequence[Choice], editor: Region) -> None:
-        """Above the editor. The choice stays where it was if it is still there."""
+        """Show choices above the editor; the selected one stays selected if it is still there."""
         before = self.chosen
         self.choices = choices
         self._at = next((i for i, each in enumerate(choices) if before and each.value == before.value), 0)
         self._first = 0
         self.display = bool(choices)
         if choices:
-            self._place(editor)
+            self._layout(editor)
 
     def close(self) -> None:
         self.display = False
@@ -128,9 +127,9 @@ class Popup(Static):
 
     def move(self, by: int, editor: Region) -> None:
         self._at = (self._at + by) % len(self.choices)
-        self._place(editor)
+        self._layout(editor)
 
-    def _place(self, editor: Region) -> None:
+    def _layout(self, editor: Region) -> None:
         rows = max(1, min(MAX_ROWS, len(self.choices), editor.y))
         self._first = max(0, min(max(self._first, self._at - rows + 1), self._at))
         width = max(1, min(MAX_WIDTH, editor.width))
@@ -142,7 +141,7 @@ class Popup(Static):
         choice = self.choices[at]
         left = f" {visible_line(choice.shown)}"
         if choice.help:
-            column = min(max(_HELP_FROM, *(cell_len(each.shown) for each in self.choices)), width // 2)
+            column = min(max(_HELP_COLUMN, *(cell_len(each.shown) for each in self.choices)), width // 2)
             left = set_cell_size(left, column + 2) if cell_len(left) < column + 2 else f"{left}  "
         line = set_cell_size(left + visible_line(choice.help), width)
         if at == self._at:
@@ -151,77 +150,75 @@ class Popup(Static):
         return Content.assemble(line[:split], (line[split:], "dim"))
 
 
-# Completion while somebody types: what fits is asked for after a pause, and what comes too late is not shown.
-
-
-PAUSE_S = 0.05  # between two keys of somebody who types
+PAUSE_S = 0.05  # of typing, before the server is asked
 
 Files = Callable[[str], Awaitable[list[str]]]
 Arguments = Callable[[str], Awaitable[list[tuple[str, str]]]]
-"""Of a command: what may come after it, each with a word of help."""
+"""Returns the values that may follow a command, each with a description."""
 
 
 class Completer:
+    """Completes the text of `area`, or searches the history, where `recall` gets the chosen entry."""
+
     def __init__(
         self,
-        editor: TextArea,
+        area: TextArea,
         files: Files,
         commands: Sequence[tuple[str, str]],
         arguments: Arguments | None,
         recall: Callable[[str], None],
     ) -> None:
-        """`recall` puts an earlier prompt into the editor."""
         self.popup = Popup()
         self.commands = commands
-        self._editor = editor
+        self._area = area
+        self._recall = recall
         self._files = files
         self._arguments = arguments
-        self._recall = recall
-        self._wish: Completion | None = None
-        self._place: tuple[int, int] | None = None  # row and column of what is being completed
+        self._completion: Completion | None = None
+        self._position: tuple[int, int] | None = None  # row and column of `_completion`
         self._dismissed: tuple[int, int] | None = None
-        self._asked = 0  # questions so far: an answer to an older one is not shown
+        self._request = 0  # number of the newest request; answers to older ones are dropped
         self._timer: Timer | None = None
-        self._search: Callable[[str], list[Choice]] | None = None  # of the history, instead
+        self._search: Callable[[str], list[Choice]] | None = None  # searches the history instead
 
     @property
     def is_open(self) -> bool:
         return self.popup.is_open
 
-    def follow(self) -> None:
-        """The text or the cursor changed."""
+    def update(self) -> None:
+        """Call when the text or the cursor changed."""
         if self._search is not None:
-            self._show(self._search(self._editor.text))
+            self._show(self._search(self._area.text))
             return
-        row, column = self._editor.cursor_location
-        is_plain = self._editor.selection.is_empty
-        wish = find_completion(self._editor.document.get_line(row)[:column], row) if is_plain else None
-        if wish is not None and wish == self._wish and self._place == (row, wish.start):
+        row, column = self._area.cursor_location
+        is_plain = self._area.selection.is_empty
+        completion = find_completion(self._area.document.get_line(row)[:column], row) if is_plain else None
+        if completion is not None and completion == self._completion and self._position == (row, completion.start):
             return
-        self._wish = wish
-        self._place = None if wish is None else (row, wish.start)
-        self._asked += 1
-        if wish is None:
+        self._completion = completion
+        self._position = None if completion is None else (row, completion.start)
+        self._request += 1
+        if completion is None:
             self._dismissed = None
-        if wish is None or self._place == self._dismissed:
+        if completion is None or self._position == self._dismissed:
             self._hide()
-        elif wish.kind == "command":
-            self._show(match_commands(wish.typed, self.commands))
+        elif completion.kind == "command":
+            self._show(match_commands(completion.typed, self.commands))
         else:
             self._ask_soon(PAUSE_S)
 
     def ask(self) -> bool:
-        """At once, because somebody pressed the key for it. Whether there is something to complete."""
+        """Complete now, also what was dismissed; return whether there is something to complete."""
         self._dismissed = None
-        self._wish = None
-        self.follow()
-        return self._wish is not None
+        self._completion = None
+        self.update()
+        return self._completion is not None
 
     def search(self, find: Callable[[str], list[Choice]]) -> None:
-        """Choose from the history; what is in the editor says what to look for."""
+        """Offer entries of the history that match the text."""
         self._hide()
         self._search = find
-        self._show(find(self._editor.text))
+        self._show(find(self._area.text))
         if not self.is_open:
             self._search = None
 
@@ -230,39 +227,44 @@ class Completer:
         return self._search is not None
 
     def dismiss(self) -> None:
-        self._dismissed = self._place
+        self._dismissed = self._position
         self._search = None
-        self._asked += 1
+        self._request += 1
         self._hide()
 
     def move(self, by: int) -> None:
-        self.popup.move(by, self._editor.region)
+        self.popup.move(by, self._area.region)
 
-    def take(self) -> None:
-        """Put what is chosen into the text. Of a directory one goes on to what is in it."""
-        choice, wish, place = self.popup.chosen, self._wish, self._place
+    def accept(self) -> None:
+        """Insert the selected choice."""
+        choice, completion, position = self.popup.chosen, self._completion, self._position
         if choice is None:
             return
         if self._search is not None:
             self.dismiss()
             self._recall(choice.value)
             return
-        if wish is None or place is None:
+        if completion is None or position is None:
             return
         self._hide()
-        row, column = place
-        end = self._editor.cursor_location
-        rest = self._editor.document.get_line(row)[end[1] :]
-        value = choice.value.rstrip(" ") if rest.startswith(" ") and not choice.goes_on else choice.value
-        self._editor.replace(value, (row, column), end, maintain_selection_offset=False)
-        self._editor.move_cursor((row, column + len(value)))
-        if not choice.goes_on:
-            self._dismissed = place
+        row, column = position
+        end = self._area.cursor_location
+        rest = self._area.document.get_line(row)[end[1] :]
+        value = choice.value.rstrip(" ") if rest.startswith(" ") and not choice.is_partial else choice.value
+        self._area.replace(value, (row, column), end, maintain_selection_offset=False)
+        self._area.move_cursor((row, column + len(value)))
+        if not choice.is_partial:
+            self._dismissed = position
 
     def is_complete(self) -> bool:
-        """Whether what is typed is what is chosen: then Enter sends it."""
-        choice, wish = self.popup.chosen, self._wish
-        return wish is not None and wish.kind == "command" and choice is not None and choice.shown == f"/{wish.typed}"
+        """Whether the typed command is the selected one: then Enter submits it."""
+        choice, completion = self.popup.chosen, self._completion
+        return (
+            completion is not None
+            and completion.kind == "command"
+            and choice is not None
+            and choice.shown == f"/{completion.typed}"
+        )
 
     def close(self) -> None:
         if self._timer is not None:
@@ -271,35 +273,35 @@ class Completer:
     def _ask_soon(self, pause_s: float) -> None:
         if self._timer is not None:
             self._timer.stop()
-        number = self._asked
-        self._timer = self._editor.set_timer(pause_s, lambda: self._begin(number))
+        number = self._request
+        self._timer = self._area.set_timer(pause_s, lambda: self._start(number))
 
-    def _begin(self, number: int) -> None:
-        if number == self._asked and self._wish is not None:
-            self._editor.run_worker(self._answer(number, self._wish), group="completion", exclusive=True)
+    def _start(self, number: int) -> None:
+        if number == self._request and self._completion is not None:
+            self._area.run_worker(self._load(number, self._completion), group="completion", exclusive=True)
 
-    async def _answer(self, number: int, wish: Completion) -> None:
+    async def _load(self, number: int, completion: Completion) -> None:
         try:
-            choices = await self._choices(wish)
+            choices = await self._find_choices(completion)
         except ClientError:
-            choices = []  # no server, no names; the banner says so
-        if number == self._asked:
+            choices = []  # the banner already reports the lost connection
+        if number == self._request:
             self._show(choices)
 
-    async def _choices(self, wish: Completion) -> list[Choice]:
-        if wish.kind == "file":
-            return match_files(await self._files(wish.typed))
+    async def _find_choices(self, completion: Completion) -> list[Choice]:
+        if completion.kind == "file":
+            return file_choices(await self._files(completion.typed))
         if self._arguments is None:
             return []
-        return match_arguments(wish.typed, await self._arguments(wish.command))
+        return match_arguments(completion.typed, await self._arguments(completion.command))
 
     def _show(self, choices: list[Choice]) -> None:
         if not choices:
             self.popup.close()
             return
         if not self.popup.is_mounted:
-            self._editor.screen.mount(self.popup)
-        self.popup.show(choices, self._editor.region)
+            self._area.screen.mount(self.popup)
+        self.popup.show(choices, self._area.region)
 
     def _hide(self) -> None:
         if self._timer is not None:

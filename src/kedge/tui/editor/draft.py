@@ -1,6 +1,7 @@
-"""What is sent (`Draft`), what is in the editor (`Content`), and pieces that are shown in a word (`Chip`).
+"""The editor's content (`Content`), its chips (`Chip`), and the prompt made from them (`Draft`).
 
-A long paste or an image is a chip: a label in the text, its content aside. The two are one: no edit splits a label.
+A long paste or an attached file is a chip: a label in the text that stands for content kept beside it. No edit splits a
+label.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from kedge.protocol.runs import Attachment
 
 DraftKind = Literal["prompt", "shell", "command"]
 
-# `/etc/hosts is wrong` is a prompt; `/modle gpt` is a command that does not exist: who mistypes wants to know.
+# `/etc/hosts is wrong` is a prompt. `/modle gpt` is an unknown command, which is reported as a likely typing error.
 _COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?=\s|$)")
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """Two with the same fields are the same thing sent twice. Of a command, `text` begins with its slash."""
+    """What is submitted. Drafts with equal fields are the same submission. A command's text starts with its slash."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
@@ -29,12 +30,8 @@ class Draft(msgspec.Struct, frozen=True):
 
 class Chip(msgspec.Struct, frozen=True):
     label: str
-    text: str | None = None  # what stands for the label when it is sent
-    attachment: Attachment | None = None  # or goes with it
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.attachment.content) if self.attachment else 0
+    text: str | None = None  # replaces the label when submitted
+    attachment: Attachment | None = None  # or is attached
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -53,16 +50,17 @@ class Content(msgspec.Struct, frozen=True):
 
     @property
     def expanded(self) -> str:
-        """With what the labels of pasted texts stand for."""
+        """The text with the labels of pasted texts replaced."""
         texts = {chip.label: chip.text for chip in self.chips if chip.text is not None}
-        pattern = labels(texts)
+        pattern = label_pattern(texts)
         return pattern.sub(lambda found: texts[found[0]], self.text) if pattern else self.text
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
         return tuple(chip.attachment for chip in self.chips if chip.attachment is not None)
 
-    def draft(self, mentioned: Iterable[Attachment] = ()) -> Draft:
+    def to_draft(self, mentioned: Iterable[Attachment] = ()) -> Draft:
+        """`mentioned` are files that the text names with `@`."""
         text = self.expanded
         match self.kind:
             case "shell":
@@ -73,6 +71,31 @@ class Content(msgspec.Struct, frozen=True):
                 return Draft(text.rstrip(), (*self.attachments, *mentioned))
 
 
+class Outbox:
+    """Submitted drafts that are not confirmed yet, oldest first, with the content to restore if they fail."""
+
+    def __init__(self) -> None:
+        self._items: list[tuple[Draft, Content]] = []
+
+    @property
+    def drafts(self) -> list[Draft]:
+        return [draft for draft, _ in self._items]
+
+    @property
+    def contents(self) -> list[Content]:
+        return [content for _, content in self._items]
+
+    def add(self, draft: Draft, content: Content) -> None:
+        self._items.append((draft, content))
+
+    def pop(self, draft: Draft) -> Content | None:
+        for index, (sent, content) in enumerate(self._items):
+            if sent == draft:
+                del self._items[index]
+                return content
+        return None
+
+
 def kind_of(text: str) -> DraftKind:
     text = text.lstrip()
     if text.startswith("!"):
@@ -80,20 +103,6 @@ def kind_of(text: str) -> DraftKind:
     return "command" if _COMMAND.match(text) else "prompt"
 
 
-def content_of(text: str, known: Iterable[Chip]) -> Content:
-    """The text with those of the known chips that it names, in the order of the text."""
-    named = [(at, chip) for chip in known if (at := text.find(chip.label)) >= 0]
-    return Content(text, tuple(chip for _, chip in sorted(named, key=lambda each: each[0])))
-
-
-def labels(known: Collection[str]) -> re.Pattern[str] | None:
-    """Finds labels in a text; None: there are none to find."""
-    return re.compile("|".join(map(re.escape, known))) if known else None
-
-
-def label_around(line: str, column: int, known: re.Pattern[str]) -> tuple[int, int] | None:
-    """The label that has this place in it, and not at one of its ends."""
-    for found in known.finditer(line):
-        if found.start() < column < found.end():
-            return found.span()
-    return None
+def label_pattern(labels: Collection[str]) -> re.Pattern[str] | None:
+    """Return a pattern that finds these labels; None if there are none."""
+    return re.compile("|".join(map(re.escape, labels))) if labels else None

@@ -1,53 +1,64 @@
-"""The prompt editor: many lines, sent with Enter. Nothing that was typed is lost before the server has it."""
+"""`PromptEditor`: a multi-line prompt, submitted with Enter. Typed text is kept until the server has it.
+
+The widget overrides the text area's hooks and defines the actions of the key bindings. The work is done by its parts:
+chips, kill ring, completion, history and the store of unsent drafts.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
+from textual.app import SuspendNotSupported
 from textual.binding import BindingType
-from textual.content import Content as Plain  # a text that is not read as markup
+from textual.content import Content as PlainText  # not parsed as markup
 from textual.message import Message
 from textual.widgets import TextArea
+from textual.widgets.text_area import Edit, EditResult, Location, Selection
 
 from kedge.protocol.bounds import check_command, check_prompt
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.text_safety import pasted_text
-from kedge.tui.editor import attachments
+from kedge.tui.editor import attachments, kill_ring
+from kedge.tui.editor.attachments import AttachmentRejected
+from kedge.tui.editor.chips import ChipRegistry
+from kedge.tui.editor.clipboard import find_dropped_files, is_long, program_environ, read_image
 from kedge.tui.editor.completion import Arguments, Choice, Completer, Files
-from kedge.tui.editor.draft import Content, Draft, kind_of
-from kedge.tui.editor.history import Memory, Recall
+from kedge.tui.editor.draft import Chip, Content, Draft, Outbox, kind_of
+from kedge.tui.editor.history import DraftSaver, EditorStore, HistoryWalk
 from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
-from kedge.tui.editor.outside import OutsideArea
 
 if TYPE_CHECKING:
-    from textual.timer import Timer
-
     from kedge.protocol.runs import Attachment
 
-SAVE_S = 1.0  # what a crash may lose of what was typed
-MAX_FOUND = 50  # of the history, in a list
-PLACEHOLDER = "Ask for something · @ file · / command · ! shell"
+MAX_FOUND = 50  # entries of the history in a search
+PLACEHOLDER = "Ask anything… (@ files, / commands, ! shell)"
 
 
-class PromptEditor(OutsideArea, inherit_bindings=False):
-    """`files` finds names for what is typed after an `@`; `commands` are names and a word of help.
+class PromptEditor(TextArea, inherit_bindings=False):
+    """`files` completes names after `@`; `commands` are names with descriptions.
 
-    `directory` is the workspace if it is on this machine: then images that a prompt names go with it.
+    `directory` is the workspace if it is on this machine: then images that a prompt mentions are attached.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
 
     class Submitted(Message):
-        """To be answered with `accepted` or `refused`. Until then the draft is aside, and typing can go on."""
+        """Answer with `confirm_sent` or `put_back_unsent`. Until then the draft is set aside, and typing can go on."""
 
         def __init__(self, draft: Draft) -> None:
             super().__init__()
             self.draft = draft
+
+    class Notice(Message):
+        """A line for the user: something was rejected or could not be done."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
     def __init__(
         self,
@@ -55,123 +66,230 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
         commands: Sequence[tuple[str, str]] = (),
         *,
         arguments: Arguments | None = None,
-        memory: Memory | None = None,
+        store: EditorStore | None = None,
         directory: Path | None = None,
     ) -> None:
-        super().__init__(PLACEHOLDER)
-        self._memory = memory or Memory()
-        self.workspace = directory
+        self.chips = ChipRegistry()  # first: the text area's constructor calls hooks that use it
+        super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER)
+        self.directory = directory
+        self.kills = kill_ring.KillRing()
+        self._store = store or EditorStore()
         self._completer = Completer(self, files, commands, arguments, self.recall)
-        self._recall = Recall(self._memory.history)
-        self._sending: list[tuple[Draft, Content]] = []
-        self._found: dict[str, Content] = {}
+        self._walk = HistoryWalk(self._store.history)
+        self.outbox = Outbox()
+        self.saver = DraftSaver(self, self._store, lambda: self.unsaved)
         self._is_chord = False  # Ctrl+X was pressed
-        self._version = 0
-        self._saving: Timer | None = None
 
     @property
-    def sending(self) -> list[Draft]:
-        """What was submitted and not answered yet, oldest first."""
-        return [draft for draft, _ in self._sending]
-
-    # its life
+    def unsaved(self) -> list[Content]:
+        """Everything to save: unconfirmed drafts, changed history entries, the text."""
+        return [*self.outbox.contents, *self._walk.changed, self.content]
 
     def on_mount(self) -> None:
-        *older, newest = self._memory.take_over() or [Content()]
+        *older, newest = self._store.take_over_drafts() or [Content()]
         for content in older:
-            self._memory.history.add(content)
+            self._store.history.add(content)
         if not newest.is_blank:
             self.put_back(newest)
 
     def on_unmount(self) -> None:
         self._completer.close()
-        if self._saving is not None:
-            self._saving.stop()
-        self._version += 1
-        self._memory.keep(self._kept(), self._version)
+        self.saver.close()
 
     def on_blur(self) -> None:
         self._completer.dismiss()
 
-    # sending
+    def _notify_user(self, text: str) -> None:
+        self.post_message(self.Notice(text))
+
+    # content
+
+    @property
+    def content(self) -> Content:
+        return self.chips.content_of(self.text)
+
+    def set_content(self, content: Content) -> None:
+        """Replace everything, as one undoable edit; the cursor goes to the end."""
+        self.chips.add(content.chips)
+        self.history.checkpoint()
+        self.replace(content.text, (0, 0), self.document.end, maintain_selection_offset=False)
+        self.history.checkpoint()
+        self.move_cursor(self.document.end)
+
+    def insert_text(self, text: str) -> None:
+        """Insert at the cursor, or replace the selection."""
+        result = self.replace(text, *self.selection, maintain_selection_offset=False)
+        self.move_cursor(result.end_location)
+
+    def _insert_chip(self, chip: Chip) -> None:
+        self.history.checkpoint()
+        self.insert_text(chip.label)
+        self.history.checkpoint()
+
+    # hooks of the text area: a label behaves like one character
+
+    def edit(self, edit: Edit) -> EditResult:
+        start, end = sorted((edit.from_location, edit.to_location))
+        start, end = self._snap(start, towards_end=start == end), self._snap(end, towards_end=True)
+        if (start, end) != (edit.from_location, edit.to_location):
+            edit = dataclasses.replace(edit, from_location=start, to_location=end)
+        return super().edit(edit)
+
+    def validate_selection(self, selection: Selection) -> Selection:
+        end = self._snap(selection.end, towards_end=selection.end > self.selection.end)
+        return Selection(end if selection.is_empty else selection.start, end)
+
+    def _snap(self, location: Location, *, towards_end: bool) -> Location:
+        row, column = location
+        if row >= self.document.line_count:
+            return location
+        return row, self.chips.snap(self.document.get_line(row), column, towards_end=towards_end)
+
+    # The text area looks at the cursor before it has restored the text: it must be where any text has a position.
+
+    def undo(self) -> None:
+        if self.history.undo_stack:
+            self.move_cursor((0, 0))
+            super().undo()
+
+    def redo(self) -> None:
+        if self.history.redo_stack:
+            self.move_cursor((0, 0))
+            super().redo()
+
+    # submitting
 
     def action_submit(self) -> None:
         if self._completer.is_open and not self._completer.is_complete():
-            self._completer.take()
+            self._completer.accept()
             return
         if self._completer.is_searching:
             self._completer.dismiss()
             return
-        if self._continues_line():
+        if self._continue_line():
             return
         content = self.content
-        draft = content.draft(self._mentioned(content))
+        draft = content.to_draft(self._read_mentioned(content))
         if content.is_blank or not draft.text.strip():
             return
         try:
             (check_command if draft.kind == "shell" else check_prompt)(draft.text)
         except KedgeError as error:
-            self.tell(error.message)
+            self._notify_user(error.message)
             return
         self._completer.dismiss()
-        self._memory.history.add(content)
-        left = self._recall.leave()
-        for changed in left.changed:
-            self._memory.history.add(changed)
-        self._sending.append((draft, content))
-        self.put(left.draft or Content())
+        self._store.history.add(content)
+        unfinished = self._walk.finish()
+        for changed in unfinished.entries:
+            self._store.history.add(changed)
+        self.outbox.add(draft, content)
+        self.set_content(unfinished.draft or Content())
         self._show_sending()
         self.post_message(self.Submitted(draft))
 
-    def accepted(self, draft: Draft) -> None:
-        """The server has it."""
-        self._answered(draft)
+    def confirm_sent(self, draft: Draft) -> None:
+        self.outbox.pop(draft)
+        self._show_sending()
 
-    def refused(self, draft: Draft) -> None:
-        """It was not sent: it is in the editor again, before what was typed meanwhile."""
-        content = self._answered(draft)
+    def put_back_unsent(self, draft: Draft) -> None:
+        """The draft was not sent: put it before the text that was typed meanwhile."""
+        content = self.outbox.pop(draft)
+        self._show_sending()
         if content is not None:
             self.put_back(content)
 
     def put_back(self, content: Content | str) -> None:
-        """Something to go on with, like a prompt from the queue: before what is there."""
+        """Insert a prompt to be edited, like one from the queue, before the text."""
         content = Content(pasted_text(content)) if isinstance(content, str) else content
         if not self.text.strip():
-            self.put(content)
+            self.set_content(content)
         elif content.kind == "prompt" and kind_of(self.text) == "prompt":
-            self.know(content)
+            self.chips.add(content.chips)
             self.history.checkpoint()
             self.insert(f"{content.text}\n\n", (0, 0))
-        else:  # a command and a prompt in one would be neither
-            self._memory.history.add(content)
-            self.tell("What was not sent is among the earlier prompts: Up brings it back")
-
-    def _answered(self, draft: Draft) -> Content | None:
-        for place, (sent, content) in enumerate(self._sending):
-            if sent == draft:
-                del self._sending[place]
-                self._show_sending()
-                return content
-        return None
+        else:  # a command and a prompt cannot be joined
+            self._store.history.add(content)
+            self._notify_user("The unsent text is in the history. Press Up to get it back.")
 
     def _show_sending(self) -> None:
-        lines = [content.text.strip().partition("\n")[0] for _, content in self._sending]
-        self.placeholder = Plain(f"PromptSender: {lines[-1]}") if lines else PLACEHOLDER
+        lines = [content.text.strip().partition("\n")[0] for content in self.outbox.contents]
+        self.placeholder = PlainText(f"Sending: {lines[-1]}") if lines else PLACEHOLDER
         self.set_class(bool(lines), "-sending")
-        self._keep_soon()
+        self.saver.save_soon()
 
-    def _mentioned(self, content: Content) -> list[Attachment]:
-        if self.workspace is None or content.kind != "prompt" or "@" not in content.text:
+    def _read_mentioned(self, content: Content) -> list[Attachment]:
+        if self.directory is None or content.kind != "prompt" or "@" not in content.text:
             return []
-        return attachments.mentioned(content.text, self.workspace, content.attachments)
+        return attachments.read_mentioned(content.text, self.directory, content.attachments)
+
+    # pasting, and the user's own editor
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        self.paste(event.text)
+
+    def paste(self, text: str) -> None:
+        """Insert text, a chip for a long text, or attachments for the names of dropped images."""
+        text = pasted_text(text)
+        try:
+            files = find_dropped_files(text)
+            if files and all(attachments.is_attachable(path) for path in files):
+                for path in files:
+                    self._insert_chip(self.chips.add_file(attachments.read_attachment(path), self.content.attachments))
+            elif is_long(text):
+                self._insert_chip(self.chips.add_paste(text, self.content.attachments))
+            else:
+                self.insert_text(text)
+        except AttachmentRejected as error:
+            self._notify_user(f"Not attached: {error}")
+
+    def action_paste(self) -> None:
+        self.run_worker(self._paste_clipboard(), group="clipboard", exclusive=True)
+
+    async def _paste_clipboard(self) -> None:
+        image = await read_image(program_environ(self.directory))
+        try:
+            if image is not None:
+                attachment = attachments.make_attachment("clipboard.png", "image/png", image)
+                self._insert_chip(self.chips.add_file(attachment, self.content.attachments))
+            elif self.app.clipboard:
+                self.paste(self.app.clipboard)
+        except AttachmentRejected as error:
+            self._notify_user(f"Not attached: {error}")
+
+    def action_expand(self) -> None:
+        found = self.chips.find_paste(self.document.lines, *self.cursor_location)
+        if found is None:
+            self._notify_user("No pasted text to expand")
+            return
+        row, label, text = found
+        self.history.checkpoint()
+        self.replace(text, (row, label.start()), (row, label.end()), maintain_selection_offset=False)
+
+    def action_edit_outside(self) -> None:
+        from kedge.tui.editor.external_editor import edit_text  # imports subprocess: on first use only
+
+        text = self.content.expanded
+        try:
+            with self.app.suspend():
+                result = edit_text(text, program_environ(self.directory))
+        except SuspendNotSupported:
+            self._notify_user("This terminal can't run an external editor")
+            return
+        if result.problem:
+            self._notify_user(result.problem)
+        elif result.text != text:
+            self.set_content(Content(pasted_text(result.text)))
+        self.refresh()
 
     # lines
 
     def action_newline(self) -> None:
         self.insert_text("\n")
 
-    def _continues_line(self) -> bool:
-        """A backslash at the end of a line, and Enter: the line goes on below."""
+    def _continue_line(self) -> bool:
+        """Replace a backslash at the end of the line with a line break."""
         row, column = self.cursor_location
         line = self.document.get_line(row)
         if column != len(line) or not line.endswith("\\") or line.endswith("\\\\"):
@@ -179,14 +297,33 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
         self.replace("\n", (row, column - 1), (row, column), maintain_selection_offset=False)
         return True
 
-    # the history
+    def action_kill_to_start(self) -> None:
+        self._kill(kill_ring.line_start(self.document, self.cursor_location))
+
+    def action_kill_to_end(self) -> None:
+        self._kill(kill_ring.line_end(self.document, self.cursor_location))
+
+    def action_kill_word(self) -> None:
+        self._kill(kill_ring.word_start(self.document, self.cursor_location))
+
+    def action_yank(self) -> None:
+        if self.kills.texts:
+            self.insert_text(self.kills.texts[-1])
+
+    def _kill(self, to: Location) -> None:
+        """Cut the selection, or from the cursor to `to`."""
+        start, end = sorted((self.cursor_location, to) if self.selection.is_empty else self.selection)
+        if start != end:
+            self.kills.add(self.delete(start, end, maintain_selection_offset=False).replaced_text)
+
+    # history
 
     def action_older(self) -> None:
         if self._completer.is_open:
             self._completer.move(-1)
         elif self.navigator.is_first_wrapped_line(self.cursor_location) and self.selection.is_empty:
-            if (content := self._recall.older(self.content)) is not None:
-                self.put(content)
+            if (content := self._walk.older(self.content)) is not None:
+                self.set_content(content)
         else:
             self.action_cursor_up()
 
@@ -194,8 +331,8 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
         if self._completer.is_open:
             self._completer.move(+1)
         elif self.navigator.is_last_wrapped_line(self.cursor_location) and self.selection.is_empty:
-            if (content := self._recall.newer(self.content)) is not None:
-                self.put(content)
+            if (content := self._walk.newer(self.content)) is not None:
+                self.set_content(content)
         else:
             self.action_cursor_down()
 
@@ -204,83 +341,58 @@ class PromptEditor(OutsideArea, inherit_bindings=False):
             if self._completer.is_open:
                 self._completer.move(+1)
             return
-        self._completer.search(self._in_history)
+        self._completer.search(self._search_history)
         if not self._completer.is_searching:
-            self.tell("No earlier prompt has these words" if self.text else "There are no earlier prompts")
+            self._notify_user("No matching prompt in the history" if self.text else "The history is empty")
 
     def recall(self, text: str) -> None:
-        """An entry that was chosen from a search. What it replaces can be yanked back."""
+        """Show an entry chosen from a search. The replaced text can be yanked back."""
         if self.text.strip():
-            self.keep_killed(self.text)
-        self.put(self._found.get(text, Content(text)))
+            self.kills.add(self.text)
+        entries = {each.text: each for each in self._store.history.entries()}
+        self.set_content(entries.get(text, Content(text)))
 
-    def _in_history(self, typed: str) -> list[Choice]:
-        wanted = typed.casefold().strip()
-        fitting = [each for each in reversed(self._memory.history.entries()) if wanted in each.text.casefold()]
-        self._found = {each.text: each for each in fitting[:MAX_FOUND]}
-        return [Choice(each.text, each.text.strip()[:500]) for each in self._found.values()]
+    def _search_history(self, typed: str) -> list[Choice]:
+        entries = self._store.history.search(typed, MAX_FOUND)
+        return [Choice(each.text, each.text.strip()[:500]) for each in entries]
 
     # completion
 
     def action_complete(self) -> None:
         if self._completer.is_open:
-            self._completer.take()
+            self._completer.accept()
         else:
             self._completer.ask()
 
     def set_commands(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Others than at the start: the user's own were read."""
         self._completer.commands = commands
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
         self.set_class(kind_of(self.text) == "shell", "-shell")
-        self._completer.follow()
-        self._keep_soon()
+        self._completer.update()
+        self.saver.save_soon()
 
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
         event.stop()
-        self._completer.follow()
+        self._completer.update()
 
     async def _on_key(self, event: events.Key) -> None:
-        """Runs before the text area's own, which would take Enter for a line and know nothing of a list."""
+        """Runs before the text area's handler, which would take Enter for a line break."""
         is_chord, self._is_chord = self._is_chord, False
         match event.key:
             case "enter" | "tab":
                 event.prevent_default()
+                return
             case "escape" if self._completer.is_open or self._completer.is_searching:
-                self._handled(event)
                 self._completer.dismiss()
             case key if key in MODIFIED_ENTER:
-                self._handled(event)
                 self.action_newline()
             case "ctrl+x":
-                self._handled(event)
                 self._is_chord = True
             case "ctrl+e" if is_chord:
-                self._handled(event)
                 self.action_edit_outside()
             case _:
-                pass
-
-    @staticmethod
-    def _handled(event: events.Key) -> None:
+                return
         event.stop()
         event.prevent_default()
-
-    # keeping
-
-    def _kept(self) -> list[Content]:
-        return [*(content for _, content in self._sending), *self._recall.held, self.content]
-
-    def _keep_soon(self) -> None:
-        if self._saving is None and self.is_mounted:
-            self._saving = self.set_timer(SAVE_S, self._keep)
-
-    def _keep(self) -> None:
-        self._saving = None
-        self._version += 1
-        self.run_worker(partial(self._store, self._kept(), self._version), group="keep")
-
-    async def _store(self, kept: list[Content], version: int) -> None:
-        await asyncio.to_thread(self._memory.keep, kept, version)

@@ -1,4 +1,4 @@
-"""The user's own editor on a prompt: what they saved comes back; whatever goes wrong, the text is as it was."""
+"""Edit a prompt in the user's own editor. If anything goes wrong, the text stays as it was."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import NamedTuple
 _FALLBACKS = ("vi", "nano")
 
 
-class Edited(NamedTuple):
+class EditResult(NamedTuple):
     text: str
-    problem: str = ""  # then the text is the one that was given
+    problem: str = ""  # if set, the text is unchanged
 
 
-def command_of(environ: Mapping[str, str]) -> list[str]:
-    """`$VISUAL`, `$EDITOR`, or what every system has; empty: nothing."""
+def find_editor(environ: Mapping[str, str]) -> list[str]:
+    """Return the command of `$VISUAL`, `$EDITOR` or a common editor; `[""]` if there is none."""
     for name in ("VISUAL", "EDITOR"):
         try:
             if words := shlex.split(environ.get(name, "")):
@@ -31,18 +31,19 @@ def command_of(environ: Mapping[str, str]) -> list[str]:
     return [next((each for each in found if each), "")]
 
 
-def edited(text: str, environ: Mapping[str, str]) -> Edited:
-    """Blocks while the editor has the terminal. Never raises: the terminal has to be taken back."""
-    command = command_of(environ)
+def edit_text(text: str, environ: Mapping[str, str]) -> EditResult:
+    """Block while the editor has the terminal. Never raises, because the caller must take the terminal back."""
+    command = find_editor(environ)
     if not command[0]:
-        return Edited(text, "no editor was found; set EDITOR to one")
+        return EditResult(text, "No editor found. Set EDITOR to your editor.")
     try:
-        with tempfile.TemporaryDirectory(prefix="kedge-prompt-") as directory:  # only its owner may look into it
+        with tempfile.TemporaryDirectory(prefix="kedge-prompt-") as directory:  # readable by its owner only
             path = Path(directory) / "prompt.md"
             path.write_text(text, encoding="utf-8")
             code = subprocess.run([*command, str(path)], env=dict(environ), check=False).returncode
             if code != 0:
-                return Edited(text, f"{os.path.basename(command[0])} ended with {code}; the text is as it was")  # noqa: PTH119
-            return Edited(path.read_text(encoding="utf-8").removesuffix("\n"))
+                name = os.path.basename(command[0])  # noqa: PTH119
+                return EditResult(text, f"{name} exited with status {code}. The prompt is unchanged.")
+            return EditResult(path.read_text(encoding="utf-8").removesuffix("\n"))
     except (OSError, UnicodeError, ValueError) as error:
-        return Edited(text, f"{command[0]} cannot be used: {error}")
+        return EditResult(text, f"Couldn't run {command[0]}: {error}")

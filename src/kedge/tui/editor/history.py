@@ -1,27 +1,35 @@
-"""Prompts that were sent, of all sessions, newest last: lines of JSON in a file that only its owner reads.
+"""The editor's memory on disk: sent prompts (`History`) and unsent drafts (`EditorStore`); and walking the history.
 
-Two interfaces may write at once: each line is appended whole, and whoever shortens the file keeps the others waiting.
+Several interfaces may use the files at once: history lines are appended whole, under a lock. Unsent drafts are saved in
+a file for each interface and workspace; the next interface takes over those whose process is gone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from kedge.tui.editor.draft import Content
 
+if TYPE_CHECKING:
+    from textual.timer import Timer
+    from textual.widget import Widget
+
+SAVE_S = 1.0  # the most typing that a crash may lose
 MAX_ENTRIES = 1_000
 MAX_FILE_BYTES = 4 * 1024 * 1024
-MAX_ENTRY_CHARS = 20_000  # longer ones are known to this interface alone: a file of prompts is no place for logs
-MAX_OWN = 50  # whose images and pastes are still at hand
+MAX_ENTRY_CHARS = 20_000  # longer entries are kept in memory only
+MAX_OWN = 50  # entries whose images and pastes are kept, in memory
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -32,21 +40,26 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class History:
-    """Without a path it is kept in memory alone. A file that cannot be used loses nobody's prompt: it is not there."""
+    """Sent prompts of all sessions, one JSON line each. Without a path, or if the file fails, kept in memory."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._read: tuple[int, int] = (-1, -1)  # the file's identity and size when it was read
+        self._read: tuple[int, int] = (-1, -1)  # inode and size of the file when it was read
         self._stored: list[Content] = []
-        self._own: dict[str, Content] = {}  # what was sent from here, with its chips; by its text
-        self._beside: list[Content] = []  # what is in no file
+        self._own: dict[str, Content] = {}  # sent from here, with chips; by text
+        self._unstored: list[Content] = []  # not in the file
 
     def entries(self) -> list[Content]:
-        """Oldest first, each text once, where it was used last."""
+        """Return the entries, oldest first; of equal texts only the newest."""
         self._refresh()
-        latest = {each.text: each for each in (*self._stored, *self._beside)}
-        order = dict.fromkeys(each.text for each in reversed((*self._stored, *self._beside)))
+        latest = {each.text: each for each in (*self._stored, *self._unstored)}
+        order = dict.fromkeys(each.text for each in reversed((*self._stored, *self._unstored)))
         return [self._own.get(text, latest[text]) for text in reversed(order)]
+
+    def search(self, text: str, limit: int) -> list[Content]:
+        """Return the newest entries that contain the text, newest first."""
+        wanted = text.casefold().strip()
+        return [each for each in reversed(self.entries()) if wanted in each.text.casefold()][:limit]
 
     def add(self, content: Content) -> None:
         if content.is_blank:
@@ -58,7 +71,7 @@ class History:
             for old in list(self._own)[:-MAX_OWN]:
                 del self._own[old]
         if self._path is None or len(text) > MAX_ENTRY_CHARS or not self._append(text):
-            self._beside = [*(each for each in self._beside if each.text != text), Content(text)][-MAX_ENTRIES:]
+            self._unstored = [*(each for each in self._unstored if each.text != text), Content(text)][-MAX_ENTRIES:]
 
     def _append(self, text: str) -> bool:
         assert self._path is not None
@@ -66,7 +79,7 @@ class History:
             self._refresh()
             if self._stored and self._stored[-1].text == text:
                 return True
-            with self._locked():
+            with self._lock_file():
                 file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     os.write(file, msgspec.json.encode(_Line(text)) + b"\n")
@@ -85,28 +98,28 @@ class History:
                 return
             lines = self._path.read_bytes().splitlines()
             if len(lines) > 2 * MAX_ENTRIES or found.st_size > MAX_FILE_BYTES:
-                lines = self._shortened()
+                lines = self._shorten()
                 found = self._path.stat()
         except OSError:
             return
         self._read = (found.st_ino, found.st_size)
-        self._stored = [content for line in lines[-2 * MAX_ENTRIES :] if (content := _content(line)) is not None]
+        self._stored = [content for line in lines[-2 * MAX_ENTRIES :] if (content := _decode_content(line)) is not None]
 
-    def _shortened(self) -> list[bytes]:
+    def _shorten(self) -> list[bytes]:
         assert self._path is not None
-        with self._locked():
+        with self._lock_file():
             lines = self._path.read_bytes().splitlines()[-MAX_ENTRIES:]
             while lines and sum(map(len, lines)) > MAX_FILE_BYTES // 2:
                 del lines[: max(1, len(lines) // 4)]
-            beside = self._path.with_suffix(".new")
-            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            temporary = self._path.with_suffix(".new")
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(file, "wb") as writing:
                 writing.write(b"".join(line + b"\n" for line in lines))
-            beside.replace(self._path)
+            temporary.replace(self._path)
         return lines
 
     @contextlib.contextmanager
-    def _locked(self) -> Generator[None]:
+    def _lock_file(self) -> Generator[None]:
         assert self._path is not None
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -117,24 +130,21 @@ class History:
             os.close(file)
 
 
-def _content(line: bytes) -> Content | None:
+def _decode_content(line: bytes) -> Content | None:
     try:
         return Content(_decode_line(line).text)
-    except msgspec.DecodeError:  # cut by a full disk, or somebody's hand
+    except msgspec.DecodeError:  # cut off by a full disk, or edited by hand
         return None
 
 
-# What the interface remembers between its lives: sent prompts, and what was being written, also after a crash.
-
-
-MAX_KEPT_BYTES = 16 * 1024 * 1024  # of one draft with its images; what is larger lives as long as its interface
+MAX_DRAFT_BYTES = 16 * 1024 * 1024  # of one file; larger drafts are not saved
 
 _encode_drafts = msgspec.msgpack.Encoder().encode
 _decode_drafts = msgspec.msgpack.Decoder(list[Content]).decode
 
 
 def state_directory(data_dir: str | None, environ: Mapping[str, str]) -> Path:
-    """Beside the data where a data directory was chosen; else where the user's programs keep their state."""
+    """Return the directory for the interface's files: in a chosen data directory, else as XDG has it."""
     if chosen := data_dir or environ.get("KEDGE_DATA_DIR"):
         return Path(chosen).expanduser() / "interface"
     state = environ.get("XDG_STATE_HOME") or ""
@@ -142,8 +152,8 @@ def state_directory(data_dir: str | None, environ: Mapping[str, str]) -> Path:
     return home / "kedge"
 
 
-class Memory:
-    """`workspace` tells one from another: its directory, and the host it is on. Without a directory nothing is kept."""
+class EditorStore:
+    """`workspace` identifies the workspace: its host and directory. Without a directory nothing is saved."""
 
     def __init__(self, directory: Path | None = None, workspace: str = "") -> None:
         self.history = History(directory / "history" if directory else None)
@@ -152,8 +162,8 @@ class Memory:
         self._lock = threading.Lock()
         self._newest = 0
 
-    def take_over(self) -> list[Content]:
-        """What was being written here when other interfaces ended, oldest first; it is this one's now."""
+    def take_over_drafts(self) -> list[Content]:
+        """Return the unsent drafts of interfaces that have ended, oldest first, and delete their files."""
         if self._drafts is None:
             return []
         found: list[tuple[float, list[Content]]] = []
@@ -167,13 +177,13 @@ class Memory:
                 path.unlink()
         return [content for _, contents in sorted(found, key=lambda each: each[0]) for content in contents]
 
-    def keep(self, contents: Sequence[Content], version: int) -> None:
-        """Keep what is written, and what is on its way. Of versions that come in another order the newest counts."""
+    def save_drafts(self, contents: Sequence[Content], version: int) -> None:
+        """Save drafts. Threads may call this out of order: a version older than the saved one is ignored."""
         if self._drafts is None:
             return
         kept = [content for content in contents if not content.is_blank]
         path = self._drafts / f"{self._key}.{os.getpid()}.draft"
-        with self._lock, contextlib.suppress(OSError):  # a full disk must not end an interface
+        with self._lock, contextlib.suppress(OSError):  # a full disk must not end the interface
             if version < self._newest:
                 return
             self._newest = version
@@ -181,13 +191,15 @@ class Memory:
                 path.unlink(missing_ok=True)
                 return
             data = _encode_drafts(kept)
-            if len(data) > MAX_KEPT_BYTES:
+            if len(data) > MAX_DRAFT_BYTES:
                 return
             self._drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside = path.with_suffix(".new")
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            temporary = path.with_suffix(".new")
+            with os.fdopen(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
+            ) as file:
                 file.write(data)
-            beside.replace(path)
+            temporary.replace(path)
 
 
 def _is_alive(pid: int) -> bool:
@@ -196,35 +208,64 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return True  # somebody else's
+        return True  # another user's process
     return True
 
 
-# Walking the history: what was being written is at its end, and every entry that was changed on the way stays so.
+class DraftSaver:
+    """Saves an editor's drafts a moment after they changed, in a thread."""
+
+    def __init__(self, widget: Widget, store: EditorStore, drafts: Callable[[], list[Content]]) -> None:
+        self._widget = widget
+        self._store = store
+        self._drafts = drafts
+        self._version = 0
+        self._timer: Timer | None = None
+
+    def save_soon(self) -> None:
+        if self._timer is None and self._widget.is_mounted:
+            self._timer = self._widget.set_timer(SAVE_S, self.save)
+
+    def save(self) -> None:
+        self._timer = None
+        self._version += 1
+        self._widget.run_worker(partial(self._save_in_thread, self._drafts(), self._version), group="save")
+
+    async def _save_in_thread(self, drafts: list[Content], version: int) -> None:
+        await asyncio.to_thread(self._store.save_drafts, drafts, version)
+
+    def close(self) -> None:
+        """Save at once."""
+        if self._timer is not None:
+            self._timer.stop()
+        self._version += 1
+        self._store.save_drafts(self._drafts(), self._version)
 
 
-class Left(NamedTuple):
-    """What a submit leaves behind: what was being written before, and other entries that were changed."""
+class Unfinished(NamedTuple):
+    """Left behind by a submit: the text before the walk, and changed entries that were not submitted."""
 
     draft: Content | None
-    changed: list[Content]
+    entries: list[Content]
 
 
-class Recall:
+class HistoryWalk:
+    """Moves through the history with Up and Down; the unsent text is at its end, and edits of entries are kept."""
+
     def __init__(self, history: History) -> None:
         self._history = history
         self._entries: list[Content] = []
-        self._at = 0  # len(entries): what is being written
-        self._changed: dict[int, Content] = {}
+        self._at = 0  # len(entries): the unsent text
+        self._edits: dict[int, Content] = {}
 
     @property
-    def held(self) -> list[Content]:
-        """What was written and is not shown now: Down, or Up, brings it back."""
-        return [content for at, content in sorted(self._changed.items()) if at != self._at and not content.is_blank]
+    def changed(self) -> list[Content]:
+        """Texts that were edited and are not shown now."""
+        return [content for at, content in sorted(self._edits.items()) if at != self._at and not content.is_blank]
 
     def older(self, current: Content) -> Content | None:
-        """The entry before; None: there is none."""
-        if not self._changed and self._at == len(self._entries):
+        """Return the entry before; None if there is none."""
+        if not self._edits and self._at == len(self._entries):
             self._entries = self._history.entries()
             self._at = len(self._entries)
         if self._at == 0:
@@ -236,18 +277,18 @@ class Recall:
             return None
         return self._step(current, +1)
 
-    def leave(self) -> Left:
-        """The walk is over: what it shows now was sent."""
+    def finish(self) -> Unfinished:
+        """End the walk, because the shown entry was submitted."""
         end = len(self._entries)
-        changed = {at: content for at, content in self._changed.items() if at != self._at and not content.is_blank}
-        self._entries, self._at, self._changed = [], 0, {}
-        return Left(changed.pop(end, None), list(changed.values()))
+        changed = {at: content for at, content in self._edits.items() if at != self._at and not content.is_blank}
+        self._entries, self._at, self._edits = [], 0, {}
+        return Unfinished(changed.pop(end, None), list(changed.values()))
 
     def _step(self, current: Content, by: int) -> Content:
         if self._at == len(self._entries) or current.text != self._entries[self._at].text:
-            self._changed[self._at] = current
+            self._edits[self._at] = current
         else:
-            self._changed.pop(self._at, None)
+            self._edits.pop(self._at, None)
         self._at += by
         shown = self._entries[self._at] if self._at < len(self._entries) else Content()
-        return self._changed.get(self._at, shown)
+        return self._edits.get(self._at, shown)

@@ -1,4 +1,4 @@
-"""The keys of the editor, and what help says of them. `[tui.keys]` may give an action other keys by its name."""
+"""Key bindings of the editor, with the descriptions that help shows. `[tui.keys]` can change those that have one."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding
 from textual.keys import Keys
 
-# What Alt+Enter is in a terminal without a protocol for keys: Textual would hear Enter alone, and send half a prompt.
+# Alt+Enter in a terminal without a keyboard protocol. Textual would see Enter alone, and submit half a prompt.
 cast("dict[str, object]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
-# Enter with another key, as xterm tells it and Textual spells it.
+# Enter with a modifier, as xterm reports it and Textual names it.
 MODIFIED_ENTER = ("shift+\r", "alt+\r", "ctrl+\r")
 
 
 class EditorKey(NamedTuple):
     action: str
     keys: str  # several, separated by commas
-    help: str = ""  # empty: what every editor does, and nobody looks up
+    help: str = ""  # empty: common in editors, not listed in help
 
 
 KEYS = (
-    EditorKey("submit", "enter", "send"),
-    EditorKey("newline", "shift+enter,alt+enter,ctrl+j", "new line (or end a line with \\)"),
-    EditorKey("complete", "tab", "complete a file or a command"),
-    EditorKey("older", "up", "earlier prompts, from the first line"),
-    EditorKey("newer", "down", "later prompts, from the last line"),
-    EditorKey("search", "ctrl+r", "search earlier prompts"),
-    EditorKey("edit_outside", "ctrl+g", "write in $EDITOR (or Ctrl+X Ctrl+E)"),
-    EditorKey("paste", "ctrl+v", "paste, also an image"),
-    EditorKey("expand", "f3", "show all of what was pasted"),
-    EditorKey("undo", "ctrl+underscore,ctrl+slash,super+z", "undo"),
-    EditorKey("redo", "ctrl+shift+z,alt+underscore", "redo"),
-    EditorKey("kill_to_start", "ctrl+u,super+backspace", "cut to the start of the line"),
-    EditorKey("kill_to_end", "ctrl+k", "cut to the end of the line"),
-    EditorKey("kill_word", "ctrl+w", "cut the word before the cursor"),
-    EditorKey("yank", "ctrl+y", "insert what was cut"),
+    EditorKey("submit", "enter", "Send"),
+    EditorKey("newline", "shift+enter,alt+enter,ctrl+j", "New line (or end a line with \\)"),
+    EditorKey("complete", "tab", "Complete a file or command"),
+    EditorKey("older", "up", "Previous prompt (on the first line)"),
+    EditorKey("newer", "down", "Next prompt (on the last line)"),
+    EditorKey("search", "ctrl+r", "Search prompt history"),
+    EditorKey("edit_outside", "ctrl+g", "Edit in $EDITOR (or Ctrl+X Ctrl+E)"),
+    EditorKey("paste", "ctrl+v", "Paste text or an image"),
+    EditorKey("expand", "f3", "Expand pasted text"),
+    EditorKey("undo", "ctrl+underscore,ctrl+slash,super+z", "Undo"),
+    EditorKey("redo", "ctrl+shift+z,alt+underscore", "Redo"),
+    EditorKey("kill_to_start", "ctrl+u,super+backspace", "Cut to start of line"),
+    EditorKey("kill_to_end", "ctrl+k", "Cut to end of line"),
+    EditorKey("kill_word", "ctrl+w", "Cut previous word"),
+    EditorKey("yank", "ctrl+y", "Paste the last cut"),
     EditorKey("cursor_left", "left"),
     EditorKey("cursor_right", "right"),
     EditorKey("cursor_word_left", "ctrl+left,alt+b,alt+left"),
