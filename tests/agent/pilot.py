@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from kedge.agent.agent import Agent
-from kedge.agent.retry import Retry
+from kedge.agent.retry import RetryPolicy
 from kedge.config.schema import AgentConfig, Config
 from kedge.models.client import Models
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
@@ -46,7 +46,7 @@ class Pilot:
             configure=lambda _directory, _env: self.config,
             tools=tools,
             selector=ModelSelector(Credentials(kedge.data / CREDENTIALS_FILE)),  # nothing of this machine
-            retry=Retry(sleep=sleep or self._sleep, random=lambda: 1.0),
+            retry=RetryPolicy(sleep=sleep or self._sleep, random=lambda: 1.0),
             today=lambda: date(2031, 2, 3),
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.delta_writer import Answer
+from kedge.agent.delta_writer import DeltaWriter
 from kedge.models.values import BlockEnd, Delta, ReasoningDelta, StepEnd, TextDelta, ToolCallDelta, UsageReport
 from kedge.protocol.messages import Finish, Part, Reasoning, Text, ToolCall
 from kedge.protocol.runs import Usage
@@ -20,11 +20,11 @@ async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
         yield bench
 
 
-async def written(bench: Bench, *groups: list[Delta]) -> tuple[Answer, list[Part]]:
+async def written(bench: Bench, *groups: list[Delta]) -> tuple[DeltaWriter, list[Part]]:
     """The answer, and its parts when it is finished, without the finish."""
     session = await bench.session()
     turn_writer = await bench.start(session)
-    answer = Answer(await bench.message(turn_writer))
+    answer = DeltaWriter(await bench.message(turn_writer))
     for deltas in groups:
         await answer.write(deltas)
     await answer.finish(Usage())
@@ -69,7 +69,7 @@ async def test_signatures_are_joined_and_what_is_redacted_is_kept(bench: Bench) 
 async def test_a_block_that_ended_is_stored_before_the_step_ends(bench: Bench) -> None:
     session = await bench.session()
     turn_writer = await bench.start(session)
-    answer = Answer(await bench.message(turn_writer))
+    answer = DeltaWriter(await bench.message(turn_writer))
     await answer.write([ToolCallDelta("0", "a", "ls", "{}"), BlockEnd("0"), TextDelta("more", "1")])
     assert await bench.parts(session) == [ToolCall("a", "ls", "{}", True)]
     await answer.finish(Usage())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.user_commands import MAX_BYTES, MAX_COMMANDS, user_commands
+from kedge.agent.user_commands import MAX_BYTES, MAX_COMMANDS, list_user_commands
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def found(tmp_path: Path) -> dict[str, tuple[str, str, str]]:
-    commands = user_commands(tmp_path / "project", {"XDG_CONFIG_HOME": str(tmp_path / "config")})
+    commands = list_user_commands(tmp_path / "project", {"XDG_CONFIG_HOME": str(tmp_path / "config")})
     return {each.name: (each.source, each.description, each.text) for each in commands}
 
 
@@ -68,4 +68,4 @@ def test_what_is_no_command_is_left_out(tmp_path: Path, project: Path) -> None:
 
 
 def test_nothing_configured_is_no_command(tmp_path: Path) -> None:
-    assert user_commands(tmp_path, {}) == []
+    assert list_user_commands(tmp_path, {}) == []

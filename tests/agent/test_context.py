@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.context_files import LEADS_OUT, MAX_ALL_BYTES, MAX_FILE_BYTES, global_directory, read_context_files
-from kedge.agent.repository import MAX_CHANGES, repository_state
-from kedge.agent.system_prompt import Repositories, Role, Surroundings, look_around, prompt_text, system_prompt
+from kedge.agent.context_files import (
+    LEADS_OUT,
+    MAX_ALL_BYTES,
+    MAX_FILE_BYTES,
+    read_context_files,
+    user_config_directory,
+)
+from kedge.agent.repository import MAX_CHANGES, describe_repository
+from kedge.agent.system_prompt import GitStates, Role, Surroundings, build_system_prompt, load_prompt, read_surroundings
 from kedge.config.schema import AgentConfig, Config
 from tests.agent.pilot import Pilot
 from tests.support.harness import Kedge
@@ -115,7 +121,7 @@ class TestFiles:
         (tmp_path / "shared.md").write_text("for all projects")
         (repository / "AGENTS.md").symlink_to(tmp_path / "shared.md")
         for trusted, words in (((), LEADS_OUT), ((str(repository),), "for all projects")):
-            around = await look_around(Repositories(), "s", repository, ENV, Config(trusted=trusted), TODAY)
+            around = await read_surroundings(GitStates(), "s", repository, ENV, Config(trusted=trusted), TODAY)
             assert [file.text for file in around.files] == [words]
 
     def test_a_long_file_is_cut_and_says_so(self, tmp_path: Path) -> None:
@@ -124,7 +130,7 @@ class TestFiles:
         assert file.is_cut
         assert len(file.text.encode()) <= MAX_FILE_BYTES + 2
         place = Surroundings(directory=tmp_path, today=TODAY, shell="sh", files=[file])
-        assert "It goes on" in system_prompt(Role(), place)
+        assert "It goes on" in build_system_prompt(Role(), place)
 
     def test_all_together_are_bounded(self, repository: Path) -> None:
         directory = repository
@@ -135,10 +141,10 @@ class TestFiles:
         assert sum(len(words) for words in found(directory)) <= MAX_ALL_BYTES
 
     def test_the_global_one_is_where_the_users_configuration_is(self) -> None:
-        assert global_directory({"HOME": "/h"}) == Path("/h/.config/kedge")
-        assert global_directory({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}) == Path("/x/kedge")
-        assert global_directory({"HOME": "/h", "XDG_CONFIG_HOME": "relative"}) == Path("/h/.config/kedge")
-        assert global_directory({}) is None
+        assert user_config_directory({"HOME": "/h"}) == Path("/h/.config/kedge")
+        assert user_config_directory({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}) == Path("/x/kedge")
+        assert user_config_directory({"HOME": "/h", "XDG_CONFIG_HOME": "relative"}) == Path("/h/.config/kedge")
+        assert user_config_directory({}) is None
 
 
 class TestRepository:
@@ -151,7 +157,7 @@ class TestRepository:
         inner = repository / "inner"
         inner.mkdir()
         for directory in (repository, inner):
-            state = await repository_state(directory, ENV)
+            state = await describe_repository(directory, ENV)
             assert state is not None
             assert "Branch: main" in state
             assert " M a.py" in state or " M ../a.py" in state
@@ -159,24 +165,24 @@ class TestRepository:
             assert "begin with a" in state
 
     async def test_one_without_a_commit_and_a_clean_one(self, repository: Path) -> None:
-        state = await repository_state(repository, ENV)
+        state = await describe_repository(repository, ENV)
         assert state is not None
         assert "No commits yet on main" in state
         git(repository, "commit", "-q", "--allow-empty", "-m", "x" * 1000)
-        state = await repository_state(repository, ENV)
+        state = await describe_repository(repository, ENV)
         assert state is not None
         assert "No uncommitted changes." in state
         assert max(map(len, state.splitlines())) < 200
 
     async def test_no_repository_is_nothing_to_tell(self, tmp_path: Path) -> None:
-        assert await repository_state(tmp_path, ENV) is None
+        assert await describe_repository(tmp_path, ENV) is None
         (tmp_path / ".git").mkdir()  # one that git does not take for a repository
-        assert await repository_state(tmp_path, ENV) is None
+        assert await describe_repository(tmp_path, ENV) is None
 
     async def test_many_changes_are_counted_not_listed(self, repository: Path) -> None:
         for number in range(MAX_CHANGES + 30):
             (repository / f"{number}").touch()
-        state = await repository_state(repository, ENV)
+        state = await describe_repository(repository, ENV)
         assert state is not None
         assert "… and 30 more" in state
 
@@ -185,7 +191,7 @@ class TestRepository:
         (repository / "tools/git").write_text(f"#!/bin/sh\ntouch {repository.parent}/sprung\n")
         (repository / "tools/git").chmod(0o755)
         odd = {"X": "a\0b", "A=B": "", "Y": "\ud800"}  # what no process can be given is left out
-        state = await repository_state(repository, {**ENV, **odd, "PATH": f"tools::{ENV['PATH']}"})
+        state = await describe_repository(repository, {**ENV, **odd, "PATH": f"tools::{ENV['PATH']}"})
         assert state is not None
         assert "?? tools/" in state
         assert not (repository.parent / "sprung").exists()
@@ -195,7 +201,7 @@ class TestRepository:
         trap.write_text(f"#!/bin/sh\ntouch {repository.parent}/sprung\n")
         trap.chmod(0o755)
         git(repository, "config", "core.fsmonitor", str(trap))
-        await repository_state(repository, ENV)
+        await describe_repository(repository, ENV)
         assert not (repository.parent / "sprung").exists()
 
     @pytest.mark.parametrize("kind", ["clean", "process"])
@@ -218,23 +224,25 @@ class TestRepository:
             "GIT_CONFIG_KEY_0": "filter.users.clean",
             "GIT_CONFIG_VALUE_0": users,
         }
-        state = await repository_state(repository, env)
+        state = await describe_repository(repository, env)
         assert state is not None
         assert "AM a.py" in state
         assert not (repository.parent / "sprung").exists()
         assert (repository.parent / "asked").exists()  # the user's own do their work
 
     async def test_without_git_the_run_goes_on(self, repository: Path) -> None:
-        state = await repository_state(repository, {"PATH": "/nowhere"})
+        state = await describe_repository(repository, {"PATH": "/nowhere"})
         assert state == "A git repository; git itself cannot be run here."
 
 
 class TestPrompt:
     async def test_it_is_the_same_over_the_prompts_of_a_session(self, repository: Path) -> None:
-        known = Repositories()
+        known = GitStates()
 
         async def told(session_id: str) -> str:
-            return system_prompt(Role(), await look_around(known, session_id, repository, ENV, Config(), TODAY))
+            return build_system_prompt(
+                Role(), await read_surroundings(known, session_id, repository, ENV, Config(), TODAY)
+            )
 
         before = await told("s")
         (repository / "new").touch()
@@ -244,11 +252,11 @@ class TestPrompt:
         after = await told("s")
         assert "Be kind." in after
         for prompt in (before, after):
-            assert prompt.startswith(prompt_text("work")), "what changes least comes first"
+            assert prompt.startswith(load_prompt("work")), "what changes least comes first"
 
     def test_a_tiny_model_gets_few_words(self, tmp_path: Path) -> None:
         place = Surroundings(directory=tmp_path, today=TODAY, shell="sh", repository="Branch: main")
-        assert len(system_prompt(Role(is_tiny=True, has_tools=False), place)) < 500
+        assert len(build_system_prompt(Role(is_tiny=True, has_tools=False), place)) < 500
 
     async def test_the_workspaces_file_reaches_the_model(
         self, pilot: Pilot, kedge: Kedge, model_server: ModelServer

@@ -121,10 +121,10 @@ class TestCircles:
         assert end.error is not None
         assert "circle" in end.error
         told = await results(pilot, session)
-        assert len(told) == turn_state.END_AT * len(circle)
+        assert len(told) == turn_state.STOP_AT_REPEATS * len(circle)
         warned = ["same call" in result.content for result in told]
-        assert warned.index(True) == turn_state.WARN_AT * len(circle) - 1
-        assert all(warned[turn_state.WARN_AT * len(circle) - 1 :])
+        assert warned.index(True) == turn_state.WARN_AT_REPEATS * len(circle) - 1
+        assert all(warned[turn_state.WARN_AT_REPEATS * len(circle) - 1 :])
 
     async def test_calls_that_differ_are_no_circle(self, pilot: Pilot, model_server: ModelServer) -> None:
         model_server.on(rounds(*([call("poke", text=str(number))] for number in range(20))))
@@ -133,7 +133,7 @@ class TestCircles:
         assert not any("same call" in result.content for result in await results(pilot, session))
 
     async def test_a_new_prompt_begins_anew(self, pilot: Pilot, model_server: ModelServer) -> None:
-        model_server.on(rounds(*[[call("poke", text="a")]] * (turn_state.END_AT - 1)))
+        model_server.on(rounds(*[[call("poke", text="a")]] * (turn_state.STOP_AT_REPEATS - 1)))
         session = await pilot.kedge.session()
         assert (await pilot.ask("go", session)).error is None
         assert (await pilot.ask("go", session)).error is None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kedge.agent.tool_params import decoded, input_schema
+from kedge.agent.tool_params import build_input_schema, decode_params
 from kedge.tools.builtin.bash import TOOL as BASH
 from kedge.tools.builtin.ls import TOOL as LS
 from kedge.tools.builtin.multiedit import TOOL as MULTIEDIT
@@ -53,7 +53,7 @@ QUESTIONS = (
 )
 def test_what_was_expected_inside_of_a_list_is_named(tool: Tool, given: str, words: list[str]) -> None:
     with pytest.raises(ToolError) as caught:
-        decoded(tool, given)
+        decode_params(tool, given)
     for each in words:
         assert each in str(caught.value)
 
@@ -72,25 +72,25 @@ def test_what_was_expected_inside_of_a_list_is_named(tool: Tool, given: str, wor
     ],
 )
 def test_what_is_clear_is_taken_for_what_it_means(tool: Tool, given: str, same: str) -> None:
-    assert decoded(tool, given) == msgspec.json.decode(same, type=tool.params)
+    assert decode_params(tool, given) == msgspec.json.decode(same, type=tool.params)
 
 
 @pytest.mark.parametrize("given", ['{"path": null}', "{}", '{"path": ["a"]}', '{"path": {}}', "[]", "1"])
 def test_what_is_missing_is_not_made_up(given: str) -> None:
     with pytest.raises(ToolError, match=r"It takes `path` \(string, required\)"):
-        decoded(VIEW, given)
+        decode_params(VIEW, given)
 
 
 @pytest.mark.parametrize("todos", ["a", "[1", "{}", "1", "null"])
 def test_a_text_that_is_no_list_stays_a_mistake(todos: str) -> None:
     with pytest.raises(ToolError, match="Expected `array`"):
-        decoded(TODOS, msgspec.json.encode({"todos": todos}).decode())
+        decode_params(TODOS, msgspec.json.encode({"todos": todos}).decode())
 
 
 @pytest.mark.parametrize("depth", [500, 5_000])
 def test_what_is_nested_too_deeply_is_a_mistake_of_the_call(depth: int) -> None:
     with pytest.raises(ToolError, match="nested too deeply"):
-        decoded(VIEW, '{"path": ' + "[" * depth + "]" * depth + "}")
+        decode_params(VIEW, '{"path": ' + "[" * depth + "]" * depth + "}")
 
 
 def test_one_thread_at_a_time_learns_what_a_tool_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_one_thread_at_a_time_learns_what_a_tool_takes(monkeypatch: pytest.Monke
         return schema(params)
 
     monkeypatch.setattr(msgspec.json, "schema", slow_schema)
-    threads = [threading.Thread(target=input_schema, args=(VIEW.params,)) for _ in range(2)]
+    threads = [threading.Thread(target=build_input_schema, args=(VIEW.params,)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -8,8 +8,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from kedge.agent.tool_calls import DENIED
-from kedge.agent.turn_state import last_step
+from kedge.agent.turn_state import DENIED, find_last_step
 from kedge.protocol.messages import Finish, FinishReason, Message, Part, Role, ToolCall, ToolResult
 from kedge.tools.port import Output, ToolContext
 from tests.agent.hands import Hands, Params, make_tool
@@ -159,7 +158,7 @@ CALL = ToolCall("c", "poke", "{}", True)
 
 def test_a_turn_whose_call_was_denied_before_a_crash_is_over() -> None:
     denied = message("tool", ToolResult("c", "poke", "no", True, {DENIED: "tester"}))
-    step = last_step([said("tool_use", CALL), denied], "run")
+    step = find_last_step([said("tool_use", CALL), denied], "run")
     assert step is not None
     assert step.is_denied
 
@@ -179,4 +178,4 @@ def test_a_turn_whose_call_was_denied_before_a_crash_is_over() -> None:
     ids=["empty", "prompt", "another run", "interrupted", "canceled", "failed", "unfinished", "joined"],
 )
 def test_only_a_whole_step_of_this_run_counts(history: list[Message]) -> None:
-    assert last_step(history, "run") is None
+    assert find_last_step(history, "run") is None

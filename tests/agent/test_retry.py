@@ -1,4 +1,4 @@
-"""Attempts are bounded and told, and a refused key is looked up once more inside the same run (P8)."""
+"""Attempts are bounded and told, and a rejected key is looked up once more inside the same run (P8)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from kedge.agent.retry import Attempts, Retry
+from kedge.agent.retry import Attempts, RetryPolicy
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
@@ -16,7 +16,7 @@ from kedge.protocol.events import AgentEvent
 
 OLD = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="old.planted.key")
 NEW = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="new.planted.key")
-REFUSED = Refused("auth", "h answered 401: the key was refused; check OPENAI_API_KEY")
+REFUSED = Refused("auth", "h answered 401: the key was rejected; check OPENAI_API_KEY")
 Renew = Callable[[Endpoint], Awaitable[Endpoint | None]]
 BUSY = Transient("rate_limited", "h answered 429", 3.0)
 
@@ -36,7 +36,7 @@ class Told:
 
     def attempts(self, renew: Renew | None = None, logged_in: Endpoint | ConfigError | None = None) -> Attempts:
         keys = renew and KnownKeys(renew, logged_in)
-        return Attempts(cast("TurnContext", self), Retry(sleep=self.sleep, random=lambda: 1.0), keys)
+        return Attempts(cast("TurnContext", self), RetryPolicy(sleep=self.sleep, random=lambda: 1.0), keys)
 
 
 class KnownKeys:
@@ -46,13 +46,13 @@ class KnownKeys:
         self._renew = renew
         self._logged_in = logged_in
 
-    async def current(self, endpoint: Endpoint) -> Endpoint:
+    async def refresh(self, endpoint: Endpoint) -> Endpoint:
         return endpoint
 
-    async def renewed(self, refused: Endpoint) -> Endpoint | None:
-        return await self._renew(refused)
+    async def renew(self, rejected: Endpoint) -> Endpoint | None:
+        return await self._renew(rejected)
 
-    async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
+    async def wait_for_login(self, rejected: Endpoint, error: ModelError) -> Endpoint | None:
         assert error.code == "auth"
         if isinstance(self._logged_in, ConfigError):
             raise self._logged_in
@@ -70,7 +70,7 @@ async def renew_to_nothing(endpoint: Endpoint) -> Endpoint | None:
 
 async def test_a_refused_key_is_renewed_and_the_next_attempt_told() -> None:
     told = Told()
-    assert await told.attempts(renew_to_new).again(REFUSED, OLD) is NEW
+    assert await told.attempts(renew_to_new).prepare_next(REFUSED, OLD) is NEW
     assert [(event.type, event.code, event.details) for event in told.events] == [
         ("retry", "auth", {"attempt": 2, "of": 5, "delay_s": 0.0})
     ]
@@ -81,11 +81,11 @@ async def test_a_refused_key_is_renewed_and_the_next_attempt_told() -> None:
 async def test_a_key_is_renewed_once_in_a_step() -> None:
     told = Told()
     attempts = told.attempts(renew_to_new)
-    endpoint = await attempts.again(REFUSED, OLD)
-    endpoint = await attempts.again(BUSY, endpoint)  # other faults in between do not give another chance
+    endpoint = await attempts.prepare_next(REFUSED, OLD)
+    endpoint = await attempts.prepare_next(BUSY, endpoint)  # other faults in between do not give another chance
     assert endpoint is NEW
     with pytest.raises(TurnFailed) as caught:
-        await attempts.again(REFUSED, endpoint)
+        await attempts.prepare_next(REFUSED, endpoint)
     assert (caught.value.text, caught.value.code) == (REFUSED.text, "auth")
     assert len(told.events) == 2
 
@@ -94,7 +94,7 @@ async def test_a_key_is_renewed_once_in_a_step() -> None:
 async def test_without_another_key_the_run_fails_at_once(renew: Renew | None) -> None:
     told = Told()
     with pytest.raises(TurnFailed) as caught:
-        await told.attempts(renew).again(REFUSED, OLD)
+        await told.attempts(renew).prepare_next(REFUSED, OLD)
     assert (caught.value.text, caught.value.code) == (REFUSED.text, "auth")
     assert told.events == []
 
@@ -103,7 +103,7 @@ async def test_a_person_is_waited_for_after_the_one_renewal_and_as_often_as_they
     told = Told()
     attempts = told.attempts(renew_to_nothing, NEW)
     for _ in range(7):
-        assert await attempts.again(REFUSED, OLD) is NEW
+        assert await attempts.prepare_next(REFUSED, OLD) is NEW
     assert [event.type for event in told.events] == ["retry"] * 7
 
 
@@ -112,15 +112,15 @@ async def test_a_command_that_fails_now_is_told_with_the_refusal() -> None:
         raise ConfigError("bad_config", "the api_key_command of provider 'openai' failed with exit code 3")
 
     with pytest.raises(TurnFailed) as caught:
-        await Told().attempts(renew).again(REFUSED, OLD)
+        await Told().attempts(renew).prepare_next(REFUSED, OLD)
     assert "check OPENAI_API_KEY; the api_key_command of provider 'openai' failed" in caught.value.text
     assert caught.value.code == "auth"
 
 
 async def test_a_keyring_that_does_not_give_the_key_of_a_login_is_told_with_the_refusal() -> None:
     locked = ConfigError("bad_config", "the keyring cannot be used (it is locked)")
-    with pytest.raises(TurnFailed, match=r"the key was refused; .*; the keyring cannot be used") as caught:
-        await Told().attempts(renew_to_nothing, locked).again(REFUSED, OLD)
+    with pytest.raises(TurnFailed, match=r"the key was rejected; .*; the keyring cannot be used") as caught:
+        await Told().attempts(renew_to_nothing, locked).prepare_next(REFUSED, OLD)
     assert caught.value.code == "auth"
 
 
@@ -132,7 +132,7 @@ async def test_a_new_key_is_not_looked_for_where_it_would_not_help(error: ModelE
         raise AssertionError
 
     with pytest.raises(TurnFailed) as caught:
-        await Told().attempts(renew).again(error, OLD)
+        await Told().attempts(renew).prepare_next(error, OLD)
     assert caught.value.code == error.code
 
 
@@ -140,7 +140,7 @@ async def test_what_passes_is_waited_out_on_the_same_endpoint() -> None:
     told = Told()
     attempts = told.attempts(renew_to_new)
     for _ in range(4):
-        assert await attempts.again(BUSY, OLD) is OLD
+        assert await attempts.prepare_next(BUSY, OLD) is OLD
     assert told.delays == [3.0, 3.0, 4.5, 8.0]
     with pytest.raises(TurnFailed, match="after 5 attempts"):
-        await attempts.again(BUSY, OLD)
+        await attempts.prepare_next(BUSY, OLD)

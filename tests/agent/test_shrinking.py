@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.agent.history_size import LEAST_CHARS, MARK_CHARS, cut_text, shrunk, size_of
+from kedge.agent.history_size import MARK_CHARS, MIN_KEPT_CHARS, count_chars, cut_text, shrink_history
 from kedge.models.wires.history import Abilities, valid_history
 from kedge.protocol.messages import File, Finish, Image, Message, Part, Role, Text, ToolCall, ToolResult
 from tests.models.wires.conversations import histories
@@ -25,7 +25,7 @@ def round_of(number: int, output: str) -> list[Message]:
 
 def test_what_fits_is_left_alone() -> None:
     history = [message("user", Text("go")), *round_of(1, "x" * 100)]
-    assert shrunk(history, size_of(history)) == history
+    assert shrink_history(history, count_chars(history)) == history
 
 
 def test_the_longest_results_are_cut_first_and_the_others_stay_whole() -> None:
@@ -35,20 +35,20 @@ def test_the_longest_results_are_cut_first_and_the_others_stay_whole() -> None:
         *round_of(2, "b" * 300),
         *round_of(3, "c" * 9_000),
     ]
-    small = shrunk(history, 12_000)
+    small = shrink_history(history, 12_000)
     results = [part.content for each in small for part in each.parts if isinstance(part, ToolResult)]
     assert len(small) == len(history)
     assert results[1] == "b" * 300
     assert "characters left out" in results[0]
     assert results[0].startswith("aaa")
     assert results[0].rstrip().endswith("aaa")
-    assert size_of(small) <= 12_000
+    assert count_chars(small) <= 12_000
 
 
 def test_an_earlier_summary_and_the_end_are_kept_when_the_rest_has_to_go() -> None:
     summary = message("assistant", Text("earlier"), Finish("end_turn"), summary=True)
     talk = [message("user", Text(f"{number} " + "x" * 500)) for number in range(100)]
-    small = shrunk([summary, *talk], 5_000)
+    small = shrink_history([summary, *talk], 5_000)
     assert small[0] == summary
     assert small[-1] == talk[-1]
     assert 2 < len(small) < 12
@@ -56,7 +56,7 @@ def test_an_earlier_summary_and_the_end_are_kept_when_the_rest_has_to_go() -> No
 
 def test_images_and_attached_files_become_a_word() -> None:
     history = [message("user", Text("look"), Image("image/png", b"x"), File("a.txt", "text/plain", b"y" * 90_000))]
-    (small,) = shrunk(history, 1_000)
+    (small,) = shrink_history(history, 1_000)
     assert small.parts == [
         Text("look"),
         Text("[an image was here: image/png]"),
@@ -78,8 +78,8 @@ def test_cut_text_keeps_both_ends(text: str, most: int) -> None:
 
 @given(histories(), st.integers(0, 3_000))
 def test_whatever_is_left_is_still_a_conversation(history: list[Message], most: int) -> None:
-    small = shrunk(history, most)
+    small = shrink_history(history, most)
     said = valid_history(small, Abilities())
     assert not said or said[0].role == "user"
-    if size_of(history) > most:
-        assert size_of(small) <= max(size_of(history), most) + LEAST_CHARS * len(history)
+    if count_chars(history) > most:
+        assert count_chars(small) <= max(count_chars(history), most) + MIN_KEPT_CHARS * len(history)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from kedge.agent.titles import MAX_TITLE_CHARS, cleaned
+from kedge.agent.titles import MAX_TITLE_CHARS, clean_title
 from kedge.config.schema import AgentConfig, Config
 from kedge.protocol.formats import PROVISIONAL_CHARS, provisional_title
 from kedge.protocol.sessions import Session, SessionChange
@@ -59,7 +59,7 @@ async def until_asked(pilot: Pilot, model_server: ModelServer, count: int = 1) -
     ],
 )
 def test_a_title_is_one_plain_line(said: str, title: str) -> None:
-    assert cleaned(said) == title
+    assert clean_title(said) == title
 
 
 def test_the_provisional_title_is_the_beginning_of_the_prompt() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.repository import repository_state
+from kedge.agent.repository import describe_repository
 from kedge.files import git_objects, listing
 from kedge.files.environment import LIST_PROGRAMS, disable_programs, find_program, harden_git_env, with_safe_path
 from kedge.tools.search.file_index import Names
@@ -109,7 +109,7 @@ def test_the_traps_are_real(hostile: Hostile) -> None:
 
 
 async def test_nothing_that_a_repository_configures_is_started(hostile: Hostile) -> None:
-    state = await repository_state(hostile.root, hostile.env)
+    state = await describe_repository(hostile.root, hostile.env)
     assert state is not None
     assert " M a.txt" in state
     root = os.fsencode(hostile.root)
@@ -180,7 +180,7 @@ def test_a_git_of_the_workspace_is_not_started_although_its_directory_is_first_i
         (programs / name).write_text(f"#!/bin/sh\ntouch {sprung}\n")
         (programs / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{workspace / place}:{os.environ['PATH']}"}
-    assert asyncio.run(repository_state(workspace, env)) is not None
+    assert asyncio.run(describe_repository(workspace, env)) is not None
     listed = listing.list_files(os.fsencode(workspace), env)
     assert b".venv/bin/git" in listed.paths
     assert not sprung.exists()

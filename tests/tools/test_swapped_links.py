@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kedge.agent.context_files import read_context_files
-from kedge.agent.tool_results import files_of
+from kedge.agent.tool_results import read_file_digests
 from kedge.config.schema import Config, FetchConfig, PermissionsConfig
 from kedge.files.states import compute_digest, observe_resolved
 from kedge.protocol.runs import RunOptions
@@ -93,7 +93,7 @@ class Place:
         except ToolError as error:
             output = Output(content=error.text, is_error=True)
         assert not any(word in output.content for word in (SECRET, "secret_key", "missing_kez")), output.content
-        self.hands.known_files.update(files_of(output.metadata))
+        self.hands.known_files.update(read_file_digests(output.metadata))
         return "failed" if output.is_error else "done"
 
 

@@ -1,4 +1,4 @@
-"""The agent, as the server sees it: who works on which kind of run, and with which model."""
+"""The agent: executes every kind of run, lists models, and manages logins."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
-from kedge.agent.deps import Configure, Parts
+from kedge.agent.deps import AgentDeps, Configure
 from kedge.agent.logins import Logins
-from kedge.agent.retry import Retry
+from kedge.agent.retry import RetryPolicy
 from kedge.agent.shell_turn import ShellTurn
 from kedge.agent.summary import SummarizeTurn
-from kedge.agent.system_prompt import Repositories
+from kedge.agent.system_prompt import GitStates
 from kedge.agent.titles import Titles
 from kedge.agent.tool_context import remove_old_scratch, remove_scratch
-from kedge.agent.tool_params import spec_of
+from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn import AgentTurn
 from kedge.config.schema import Config
 from kedge.engine.turn import Turn
@@ -39,7 +39,7 @@ from kedge.tools.registry import TOOLS
 
 
 class Agent:
-    """`environ` serves runs that came without an environment of their own."""
+    """Creates and owns the services of turns. `environ` is used for runs that were sent without an environment."""
 
     def __init__(
         self,
@@ -50,47 +50,47 @@ class Agent:
         configure: Configure | None = None,
         tools: Sequence[Tool] = TOOLS,
         selector: ModelSelector | None = None,
-        retry: Retry | None = None,
+        retry: RetryPolicy | None = None,
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
-        where = self._data_dir = data_dir or Path(default_data_dir())
-        self._embedded = Embedded(where)
+        data_dir = self._data_dir = data_dir or Path(default_data_dir())
+        self._embedded = Embedded(data_dir)
         self._models = models or Models(local=self._embedded)
         self._environ = environ
-        self._configure = configure or _configured()
-        selector = selector or ModelSelector(Credentials(where / CREDENTIALS_FILE), self._embedded, LocalServers())
+        self._configure = configure or _default_configure()
+        selector = selector or ModelSelector(Credentials(data_dir / CREDENTIALS_FILE), self._embedded, LocalServers())
         self._selector = selector
         self._listing = Listing(self._models, selector)
         self._tools = tools
-        retry = retry or Retry()
+        retry = retry or RetryPolicy()
         self._titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = AllJobs()
         turn = AgentTurn(
-            Parts(
+            AgentDeps(
                 models=self._models,
                 selector=selector,
                 credentials=selector.credentials,
                 environ=environ,
                 configure=self._configure,
-                data_dir=where,
+                data_dir=data_dir,
                 tools=tools,
                 jobs=self.jobs,
                 retry=retry,
                 today=today,
-                repositories=Repositories(),
+                git_states=GitStates(),
                 titles=self._titles,
             )
         )
         self.turns: Mapping[RunKind, Turn] = {
             "prompt": turn,
             "agent": turn,
-            "shell": ShellTurn(where, self.jobs, environ),
+            "shell": ShellTurn(data_dir, self.jobs, environ),
             "summarize": SummarizeTurn(self._models, retry, turn.prepare),
         }
 
     async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:
-        """The model of a run there that names none, as `provider/name`; without the name where the provider decides."""
+        """Return the model of a run that names none, as `provider/name`; without the name if the provider chooses."""
         env = self._environ if env is None else env
         try:
             config = await asyncio.to_thread(self._configure, directory, env)
@@ -99,7 +99,7 @@ class Agent:
             return None
 
     async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered:
-        """All models that a run from there could use, and for the rest why not."""
+        """Return all models that a run in the directory could use, and why others cannot be used."""
         env = self._environ if env is None else env
         config = await asyncio.to_thread(self._configure, directory, env)
         return await self._listing.everything(env, config)
@@ -108,7 +108,7 @@ class Agent:
         return self._logins
 
     async def check_model(self, model: str, directory: Path) -> None:
-        """Raise `Invalid` where a model's name can be known to lead nowhere: nobody has a provider of that name."""
+        """Raise `Invalid` if there is no provider of the model's name."""
         provider = model.partition("/")[0]
         try:
             config = await asyncio.to_thread(self._configure, directory, self._environ)
@@ -121,13 +121,13 @@ class Agent:
             raise Invalid("invalid_model", error.text) from error
 
     async def warm_up(self) -> None:
-        """Load what the first run would have to wait for."""
-        await asyncio.to_thread(lambda: [spec_of(tool) for tool in self._tools])
+        """Load what the first run would otherwise wait for."""
+        await asyncio.to_thread(lambda: [describe_tool(tool) for tool in self._tools])
         await self._models.warm_up()
         await asyncio.to_thread(remove_old_scratch, self._data_dir)
 
     async def session_deleted(self, session_id: str) -> None:
-        """Nobody will look at what its commands said."""
+        """Remove the session's scratch directory."""
         await asyncio.to_thread(remove_scratch, self._data_dir, session_id)
 
     async def close(self) -> None:
@@ -137,8 +137,8 @@ class Agent:
         await self._embedded.close()
 
 
-def _configured() -> Configure:
-    from kedge.config.load import Loader  # nothing that a starting server should wait for
+def _default_configure() -> Configure:
+    from kedge.config.load import Loader  # slow to import: not at the server's start
 
     loader = Loader()
 

@@ -1,5 +1,7 @@
-"""The key of one turn: looked up again when somebody logged in and when it was refused; where a person may be there, a
-new login is waited for, which is told, bounded and cancellable (P8)."""
+"""The API keys of one turn: looked up again after a login and after a rejection.
+
+A run that can ask a person waits for a new login: announced by an event, limited in time, and cancellable (P8).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent
 
 
-class TurnKeys:
-    """`kedge.agent.retry.Keys` of one turn."""
+class TurnApiKeys:
+    """Implements `kedge.agent.retry.ApiKeys` for one turn."""
 
     def __init__(
         self,
@@ -35,58 +37,56 @@ class TurnKeys:
         self._credentials = credentials
         self._env = env
         self._config = config
-        self._refused: set[str] = set()
-        # What came before the keys that we know were looked up; a login that comes later is news.
-        self._logins = credentials.all_logins()
+        self._rejected: set[str] = set()
+        self._logins = credentials.all_logins()  # by provider: the number of logins that the known keys include
 
-    async def current(self, endpoint: Endpoint) -> Endpoint:
-        """Before a step: the endpoint with the key of a login that came since."""
-        if self._credentials.logins(endpoint.provider) == self._known(endpoint.provider):
+    async def refresh(self, endpoint: Endpoint) -> Endpoint:
+        if self._credentials.logins(endpoint.provider) == self._count_known(endpoint.provider):
             return endpoint
-        self._seen_all(endpoint.provider)
+        self._mark_known(endpoint.provider)
         try:
-            return await self._selector.refresh_key(endpoint, self._env, self._config, self._refused)
-        except ConfigError:  # what the turn works with is good until a provider says otherwise
+            return await self._selector.refresh_key(endpoint, self._env, self._config, self._rejected)
+        except ConfigError:  # the key in use is good until a provider rejects it
             return endpoint
 
-    async def renewed(self, refused: Endpoint) -> Endpoint | None:
-        self._seen_all(refused.provider)
-        renewed = await self._selector.renew_key(refused, self._env, self._config, self._refused)
-        return self._remember(refused, renewed)
+    async def renew(self, rejected: Endpoint) -> Endpoint | None:
+        self._mark_known(rejected.provider)
+        renewed = await self._selector.renew_key(rejected, self._env, self._config, self._rejected)
+        return self._remember(rejected, renewed)
 
-    async def after_login(self, refused: Endpoint, error: ModelError) -> Endpoint | None:
+    async def wait_for_login(self, rejected: Endpoint, error: ModelError) -> Endpoint | None:
         limit_s = self._config.credentials.wait_s
-        if self._ctx.run.permissions != "ask" or not limit_s or find_provider(refused.provider, self._config) is None:
+        if self._ctx.run.permissions != "ask" or not limit_s or find_provider(rejected.provider, self._config) is None:
             return None
-        count = self._known(refused.provider)
-        await self._ctx.append_event(_asking(refused.provider, error, limit_s))
+        count = self._count_known(rejected.provider)
+        await self._ctx.append_event(_login_request(rejected.provider, error, limit_s))
         key: str | None = None
         async with self._ctx.lend_slot():
             try:
                 async with asyncio.timeout(limit_s):
-                    key = await self._credentials.login_after(refused.provider, count)
+                    key = await self._credentials.login_after(rejected.provider, count)
             except TimeoutError:
                 pass
         if key is None:
             raise TurnFailed(f"{error.text}; nobody logged in within {limit_s:g} s", error.code) from error
-        self._seen_all(refused.provider)
-        return self._remember(refused, msgspec.structs.replace(refused, api_key=key))
+        self._mark_known(rejected.provider)
+        return self._remember(rejected, msgspec.structs.replace(rejected, api_key=key))
 
-    def _known(self, provider_id: str) -> int:
+    def _count_known(self, provider_id: str) -> int:
         return self._logins.get(provider_id, 0)
 
-    def _seen_all(self, provider_id: str) -> None:
+    def _mark_known(self, provider_id: str) -> None:
         self._logins[provider_id] = self._credentials.logins(provider_id)
 
-    def _remember(self, refused: Endpoint, renewed: Endpoint | None) -> Endpoint | None:
-        if refused.api_key:
-            self._refused.add(refused.api_key)
-        if renewed is not None and renewed.api_key:  # whoever gave it anew says that it is good now
-            self._refused.discard(renewed.api_key)
+    def _remember(self, rejected: Endpoint, renewed: Endpoint | None) -> Endpoint | None:
+        if rejected.api_key:
+            self._rejected.add(rejected.api_key)
+        if renewed is not None and renewed.api_key:  # a person entered it again, so it may be good now
+            self._rejected.discard(renewed.api_key)
         return renewed
 
 
-def _asking(provider_id: str, error: ModelError, limit_s: float) -> AgentEvent:
+def _login_request(provider_id: str, error: ModelError, limit_s: float) -> AgentEvent:
     return AgentEvent(
         type="re_authenticate",
         run_id="",

@@ -1,4 +1,4 @@
-"""What all turns of an agent share."""
+"""The services that all turns of an agent share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.agent.retry import Retry
-from kedge.agent.system_prompt import Repositories
+from kedge.agent.retry import RetryPolicy
+from kedge.agent.system_prompt import GitStates
 from kedge.agent.titles import Titles
 from kedge.config.schema import Config
 from kedge.models.client import Models
@@ -19,19 +19,19 @@ from kedge.tools.port import Tool
 from kedge.tools.process.jobs import AllJobs
 
 Configure = Callable[[Path, Mapping[str, str]], Config]
-"""What is configured in a directory for a caller with these variables; may read files."""
+"""Loads the configuration of a directory for a caller with these environment variables; may read files."""
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
     models: Models
     selector: ModelSelector
     credentials: Credentials
-    environ: Mapping[str, str]  # of runs that came without one of their own
+    environ: Mapping[str, str]  # for runs that were sent without an environment
     configure: Configure
     data_dir: Path
     tools: Sequence[Tool]
     jobs: AllJobs
-    retry: Retry
+    retry: RetryPolicy
     today: Callable[[], date]
-    repositories: Repositories
+    git_states: GitStates
     titles: Titles

@@ -1,7 +1,4 @@
-"""The agent behind a door: it is imported and made when the first run needs it, or when the server has nothing to do.
-
-A server that starts because somebody waits for it is ready before half of its code is loaded.
-"""
+"""An agent that is imported and created on first use, or when the server is idle, so that the server starts sooner."""
 
 from __future__ import annotations
 
@@ -24,47 +21,49 @@ if TYPE_CHECKING:
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
 
 
-class AgentOnDemand:
-    def __init__(self, make: Callable[[], Agent]) -> None:
-        self.turns: Mapping[RunKind, Turn] = {kind: partial(self._turn, kind) for kind in _KINDS}
-        self._make = make
+class LazyAgent:
+    """Has the methods of `Agent`; creates it with `create` when one of them is called."""
+
+    def __init__(self, create: Callable[[], Agent]) -> None:
+        self.turns: Mapping[RunKind, Turn] = {kind: partial(self._run_turn, kind) for kind in _KINDS}
+        self._create = create
         self._agent: Agent | None = None
-        self._one_by_one = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def jobs(self) -> AllJobs:
-        return self._made().jobs
+        return self._get_agent().jobs
 
     async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:
-        return await (await self._ready()).default_model(directory, env)
+        return await (await self._load()).default_model(directory, env)
 
     async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered:
-        return await (await self._ready()).models(directory, env)
+        return await (await self._load()).models(directory, env)
 
     async def check_model(self, model: str, directory: Path) -> None:
-        await (await self._ready()).check_model(model, directory)
+        await (await self._load()).check_model(model, directory)
 
     async def logins(self) -> Logins:
-        return await (await self._ready()).logins()
+        return await (await self._load()).logins()
 
     async def session_deleted(self, session_id: str) -> None:
-        await (await self._ready()).session_deleted(session_id)
+        await (await self._load()).session_deleted(session_id)
 
     async def warm_up(self) -> None:
-        await (await self._ready()).warm_up()
+        await (await self._load()).warm_up()
 
     async def close(self) -> None:
         if self._agent is not None:
             await self._agent.close()
 
-    async def _turn(self, kind: RunKind, ctx: TurnContext) -> None:
-        await (await self._ready()).turns[kind](ctx)
+    async def _run_turn(self, kind: RunKind, ctx: TurnContext) -> None:
+        await (await self._load()).turns[kind](ctx)
 
-    async def _ready(self) -> Agent:
-        return self._agent or await asyncio.to_thread(self._made)
+    async def _load(self) -> Agent:
+        return self._agent or await asyncio.to_thread(self._get_agent)
 
-    def _made(self) -> Agent:
-        with self._one_by_one:
+    def _get_agent(self) -> Agent:
+        with self._lock:
             if self._agent is None:
-                self._agent = self._make()
+                self._agent = self._create()
             return self._agent

@@ -1,5 +1,5 @@
-"""Logins: a key that somebody hands in is checked with its provider, stored, and used from the next model call on. Of a
-key nobody is shown more than its end (P16)."""
+"""Logins: an API key is checked with its provider, stored, and used from the next model call on. No more than the last
+four characters of a key are ever shown (P16)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kedge.protocol.bounds import MAX_KEY_CHARS
 from kedge.protocol.environment import WITHHELD
 from kedge.protocol.errors import Invalid, NotFound, Unavailable
 
-_NAME = re.compile(r"(?!sk[-_])[a-z][a-z0-9_.-]{0,23}")  # what looks otherwise may be a key in the wrong place
+_NAME = re.compile(r"(?!sk[-_])[a-z][a-z0-9_.-]{0,23}")  # any other text may be a key pasted in the wrong place
 
 
 class Logins:
@@ -39,39 +39,42 @@ class Logins:
         self._configure = configure
 
     async def log_in(self, body: LoginBody, directory: Path) -> StoredCredential:
-        """Check and store a key. Where anything speaks against it, what was stored before stays."""
+        """Check and store an API key. On any error, the key stored before stays."""
         env = self._environ if body.env is None else body.env
-        config = await self._config(directory, env)
-        provider = _find(body.provider_id, config)
-        key = _checked_key(body.api_key)
+        config = await self._load_config(directory, env)
+        provider = _require_provider(body.provider_id, config)
+        key = _validate_key(body.api_key)
         if body.check:
-            await self._check(provider, key, env if body.base_url is None else _at(body.base_url, provider, env))
-        place = config.credentials.store
+            url = {} if body.base_url is None else {provider.url_variable: body.base_url}
+            await self._check(provider, key, {**env, **url})
+        storage = config.credentials.store
         try:
-            await self._credentials.store(provider.id, key, place)
+            await self._credentials.store(provider.id, key, storage)
         except ConfigError as error:
             raise Invalid("bad_config", f"the key was not stored: {error.text}") from error
-        return StoredCredential(provider_id=provider.id, stored_in=place, last_four=last_four(key))
+        return StoredCredential(provider_id=provider.id, stored_in=storage, last_four=last_four(key))
 
     async def log_out(self, provider_id: str) -> None:
         try:
-            is_there = await self._credentials.remove(provider_id)
+            was_stored = await self._credentials.remove(provider_id)
         except ConfigError as error:
             raise Invalid("bad_config", error.text) from error
-        if not is_there:
+        if not was_stored:
             raise NotFound("login", provider_id if _NAME.fullmatch(provider_id) else "…")
 
     async def list_credentials(self, directory: Path, env: Mapping[str, str] | None = None) -> CredentialList:
-        """Where keys come from, in the order in which they are looked for; variables are those of the server. `env` is
-        what the configuration refers to, where that is another's."""
-        known = configured_providers(await self._config(directory, self._environ if env is None else env))
+        """Return the sources of API keys in the order of their precedence, with variables of the server's environment.
+
+        `env` is the environment that the configuration refers to, if not the server's.
+        """
+        known = configured_providers(await self._load_config(directory, self._environ if env is None else env))
         known = await asyncio.to_thread(extensions.with_packages, known)
         try:
             stored = await self._credentials.stored()
         except ConfigError as error:
             raise Invalid("bad_config", error.text) from error
-        strangers = [Provider(id=name) for name in stored if name not in known]  # not configured any more, or not here
-        found = [each for provider in [*known.values(), *strangers] for each in self._of(provider, stored)]
+        others = [Provider(id=name) for name in stored if name not in known]  # no longer configured, or elsewhere
+        credentials = [each for provider in [*known.values(), *others] for each in self._list(provider, stored)]
         offered = [
             LoginProvider(
                 provider_id=each.id,
@@ -82,24 +85,24 @@ class Logins:
             )
             for each in known.values()
         ]
-        return CredentialList(found, offered)
+        return CredentialList(credentials, offered)
 
-    def _of(self, provider: Provider, stored: Mapping[str, Entry]) -> Iterator[Credential]:
+    def _list(self, provider: Provider, stored: Mapping[str, Entry]) -> Iterator[Credential]:
         is_used = True
-        for credential in self._sources(provider, stored.get(provider.id)):
+        for credential in self._list_sources(provider, stored.get(provider.id)):
             yield msgspec.structs.replace(credential, is_used=is_used)
             is_used = False
 
-    def _sources(self, provider: Provider, entry: Entry | None) -> Iterator[Credential]:
+    def _list_sources(self, provider: Provider, entry: Entry | None) -> Iterator[Credential]:
         settings, name = provider.config, provider.id
         if key := (settings.api_key or "").strip():
-            end = None if key == WITHHELD else last_four(key)  # the configuration refers to a variable of the shell
+            end = None if key == WITHHELD else last_four(key)  # a variable of the user's shell, not of the server
             yield Credential(provider_id=name, source="config", last_four=end)
         if found := find_env_key(provider, self._environ):
             yield Credential(provider_id=name, source="environment", variable=found[0], last_four=last_four(found[1]))
         if entry is not None:
-            place, end = ("keyring", entry.last_four) if entry.keyring else ("file", last_four(entry.api_key.strip()))
-            yield Credential(provider_id=name, source="login", stored_in=place, last_four=end)
+            storage, end = ("keyring", entry.last_four) if entry.keyring else ("file", last_four(entry.api_key.strip()))
+            yield Credential(provider_id=name, source="login", stored_in=storage, last_four=end)
         if (settings.api_key_command or "").strip():
             yield Credential(provider_id=name, source="command")
 
@@ -121,18 +124,14 @@ class Logins:
                 ) from error
             raise Invalid("key_not_checked", f"the key was not stored: {error.text}; {unchecked}") from error
 
-    async def _config(self, directory: Path, env: Mapping[str, str]) -> Config:
+    async def _load_config(self, directory: Path, env: Mapping[str, str]) -> Config:
         return await asyncio.to_thread(self._configure, directory, env)
 
 
-def _at(base_url: str, provider: Provider, env: Mapping[str, str]) -> dict[str, str]:
-    return {**env, provider.url_variable: base_url}
-
-
-def _find(provider_id: str, config: Config) -> Provider:
+def _require_provider(provider_id: str, config: Config) -> Provider:
     try:
         provider = find_provider(provider_id, config)
-    except ConfigError as error:  # of a package that is no good
+    except ConfigError as error:  # of a broken provider package
         raise Invalid("unknown_provider", error.text) from error
     if provider is not None:
         return provider
@@ -141,7 +140,7 @@ def _find(provider_id: str, config: Config) -> Provider:
     raise Invalid("unknown_provider", f"there is no provider {named}; known are {', '.join(sorted(known))}")
 
 
-def _checked_key(given: str) -> str:
+def _validate_key(given: str) -> str:
     key = given.strip()
     if not key or len(key) > MAX_KEY_CHARS:
         raise Invalid("invalid_key", "that is no key; copy it again, the whole of it and nothing else")

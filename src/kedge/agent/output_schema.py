@@ -1,7 +1,7 @@
-"""An answer that must be JSON of a given shape (`--output-schema`): told, checked, and asked for again when it is not.
+"""Answers that must be JSON of a given schema (`--output-schema`): stated in the system prompt, checked, and corrected.
 
-A correction is asked for in the request alone: nobody said it, so it is no message of the conversation. It is made anew
-from the history each time, so that a restart asks for the same (P13).
+The request to correct an answer is not stored. It is derived from the history, so that it is the same after a restart
+(P13).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from kedge.protocol.messages import Message, Text, ToolCall, text_of
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
-MAX_CORRECTIONS = 2  # a model that cannot do it in three tries will not do it in ten
-_MAX_PROBLEM = 1_000  # characters of what is wrong
+MAX_CORRECTIONS = 2  # a model that fails three times would fail ten times
+_MAX_PROBLEM_CHARS = 1_000
 
 
 class OutputSchema:
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._validator = _validator(schema)
-        self.told = msgspec.json.encode(schema).decode()
+        self._validator = _compile(schema)
+        self.text = msgspec.json.encode(schema).decode()
 
-    def problem(self, text: str) -> str | None:
-        """What is wrong with an answer; None: nothing."""
+    def find_problem(self, text: str) -> str | None:
+        """Return what is wrong with an answer; None if it fits the schema."""
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeError) as error:
@@ -37,27 +37,27 @@ class OutputSchema:
         if error is None:
             return None
         where = "".join(f"[{step!r}]" for step in error.instance_path)
-        return f"the schema does not accept it: {error.message}{f' at {where}' if where else ''}"[:_MAX_PROBLEM]
+        return f"the schema does not accept it: {error.message}{f' at {where}' if where else ''}"[:_MAX_PROBLEM_CHARS]
 
-    def with_corrections(self, history: Sequence[Message], run_id: str) -> list[Message]:
-        """The history with a word after each answer of this run that was not accepted."""
-        told: list[Message] = []
+    def add_corrections(self, history: Sequence[Message], run_id: str) -> list[Message]:
+        """Return the history with a correction after each answer of this run that does not fit."""
+        messages: list[Message] = []
         for message in history:
-            told.append(message)
-            if is_answer(message, run_id) and (problem := self.problem(text_of(message.parts))) is not None:
-                words = f"Your answer was not accepted: {problem}\nAnswer again, with nothing but the JSON."
-                told.append(msgspec.structs.replace(message, role="user", parts=[Text(words)], model=None))
-        return told
+            messages.append(message)
+            if is_answer(message, run_id) and (problem := self.find_problem(text_of(message.parts))) is not None:
+                text = f"Your answer was not accepted: {problem}\nAnswer again, with nothing but the JSON."
+                messages.append(msgspec.structs.replace(message, role="user", parts=[Text(text)], model=None))
+        return messages
 
-    def check(self, history: Sequence[Message], run_id: str) -> bool:
-        """Whether the last answer is accepted; raises when there were enough tries since the last prompt."""
-        problems: list[str] = []  # the last answer's first
+    def check_answer(self, history: Sequence[Message], run_id: str) -> bool:
+        """Return whether the last answer fits; raise `TurnFailed` after too many attempts since the last prompt."""
+        problems: list[str] = []  # of the last answer first
         for message in reversed(history):
             if message.role == "user":
                 break
             if not is_answer(message, run_id):
                 continue
-            problem = self.problem(text_of(message.parts))
+            problem = self.find_problem(text_of(message.parts))
             if problem is None:
                 return not problems
             problems.append(problem)
@@ -67,22 +67,22 @@ class OutputSchema:
 
 
 def is_answer(message: Message, run_id: str) -> bool:
-    """Whether a message is a step of this run that called no tool."""
+    """Return whether a message is a step of this run without tool calls."""
     if message.role != "assistant" or message.run_id != run_id or message.summary:
         return False
     return not any(isinstance(part, ToolCall) for part in message.parts)
 
 
-def _validator(schema: Mapping[str, Any]) -> Validator:
-    import jsonschema_rs  # takes a while to load, and few runs need it
+def _compile(schema: Mapping[str, Any]) -> Validator:
+    import jsonschema_rs  # slow to import, and few runs need it
 
     try:
-        return jsonschema_rs.validator_for(dict(schema), retriever=_retrieve_nothing)
+        return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference)
     except ValueError as error:
-        why = str(error).partition("\n")[0]
-        raise TurnFailed(f"--output-schema is no valid JSON schema: {why}", "bad_config") from error
+        reason = str(error).partition("\n")[0]
+        raise TurnFailed(f"--output-schema is no valid JSON schema: {reason}", "bad_config") from error
 
 
-def _retrieve_nothing(uri: str) -> Any:
-    """A schema stands for itself: nothing is fetched for it."""
+def _refuse_reference(uri: str) -> Any:
+    """Refuse to load other documents."""
     raise ValueError(f"it refers to {uri}, and only references within the schema are followed")

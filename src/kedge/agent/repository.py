@@ -1,7 +1,7 @@
-"""The state of the repository that a session begins in: branch, changes, the last commits. Quick, or not at all.
+"""The git state at the start of a session: branch, changes, the last commits.
 
-It is asked for once a session. Told anew at each step it would change the beginning of every request, and no provider's
-cache would hold; a model that needs the state of now asks git.
+It is read once per session: a new state in each step would change the beginning of every request, which the provider's
+cache needs to stay the same. A model that needs the current state can run git.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from kedge.agent.context_files import levels
+from kedge.agent.context_files import repository_levels
 from kedge.files.environment import (
     GIT_OPTIONS,
     LIST_PROGRAMS,
@@ -23,8 +23,8 @@ from kedge.files.environment import (
     with_safe_path,
 )
 
-GONE_S = 0.5  # for a git that was killed to be gone
-LIMIT_S = 1.0  # a repository that takes longer is described by what it is: there
+KILL_S = 0.5  # for a killed git to exit
+LIMIT_S = 1.0  # a slower repository is reported without its state
 MAX_CHANGES = 20
 COMMITS = 5
 MAX_LINE = 160
@@ -35,8 +35,8 @@ _STATUS = ("status", "--porcelain=v1", "--branch", "--ignore-submodules=dirty")
 _LOG = ("log", f"-{COMMITS}", "--format=%h %s", "--no-show-signature")
 
 
-async def repository_state(directory: Path, env: Mapping[str, str]) -> str | None:
-    """A few lines for the model; None where there is no repository."""
+async def describe_repository(directory: Path, env: Mapping[str, str]) -> str | None:
+    """Return a few lines for the model; None if there is no repository."""
     if not await asyncio.to_thread(_is_repository, directory):
         return None
     clean = {**harden_git_env(drop_invalid_variables(env)), "LC_ALL": "C"}
@@ -44,7 +44,7 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
     program = await asyncio.to_thread(find_program, "git", clean, directory)
     if program is None:
         return NO_GIT
-    git = partial(_git, program, directory)
+    git = partial(_run_git, program, directory)
     try:
         async with asyncio.timeout(LIMIT_S):
             clean = disable_programs(clean, await git(clean, *LIST_PROGRAMS) or "")
@@ -53,31 +53,31 @@ async def repository_state(directory: Path, env: Mapping[str, str]) -> str | Non
         return "A git repository; its state could not be read in time."
     except OSError:
         return NO_GIT
-    return _described(status, commits) if status is not None else None
+    return _format_state(status, commits) if status is not None else None
 
 
 def _is_repository(directory: Path) -> bool:
-    return any((level / ".git").exists() for level in levels(directory))
+    return any((level / ".git").exists() for level in repository_levels(directory))
 
 
-def _described(status: str, commits: str | None) -> str:
+def _format_state(status: str, commits: str | None) -> str:
     head, *changes = status.splitlines() or ["## ?"]
-    lines = [f"Branch: {_short(head.removeprefix('## '))}"]
+    lines = [f"Branch: {_shorten(head.removeprefix('## '))}"]
     if changes:
         lines.append(f"Changed files ({len(changes)}):")
-        lines += [f"  {_short(change)}" for change in changes[:MAX_CHANGES]]
+        lines += [f"  {_shorten(change)}" for change in changes[:MAX_CHANGES]]
         if len(changes) > MAX_CHANGES:
             lines.append(f"  … and {len(changes) - MAX_CHANGES} more")
     else:
         lines.append("No uncommitted changes.")
     if commits:
         lines.append("Last commits:")
-        lines += [f"  {_short(commit)}" for commit in commits.splitlines()]
+        lines += [f"  {_shorten(commit)}" for commit in commits.splitlines()]
     return "\n".join(lines)
 
 
-async def _git(program: str, directory: Path, env: Mapping[str, str], *args: str) -> str | None:
-    """What git says; None where it fails, as in a repository without a commit."""
+async def _run_git(program: str, directory: Path, env: Mapping[str, str], *args: str) -> str | None:
+    """Return git's output; None if it fails, as in a repository without a commit."""
     process = await asyncio.create_subprocess_exec(
         program,
         *GIT_OPTIONS,
@@ -102,11 +102,11 @@ async def _git(program: str, directory: Path, env: Mapping[str, str], *args: str
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            with contextlib.suppress(TimeoutError):  # of one that not even that ends
-                async with asyncio.timeout(GONE_S):
+            with contextlib.suppress(TimeoutError):  # a process that cannot be killed
+                async with asyncio.timeout(KILL_S):
                     await process.wait()
     return output.decode("utf-8", "replace") if code == 0 or is_cut else None
 
 
-def _short(line: str) -> str:
+def _shorten(line: str) -> str:
     return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"

@@ -1,12 +1,12 @@
-"""One model step: its message, its attempts, and what it used. Faults that pass are waited out (P8)."""
+"""One model step: its message, its attempts and its usage; and the limits on a run's steps and cost."""
 
 from __future__ import annotations
 
 import contextlib
 
-from kedge.agent.delta_writer import Answer
-from kedge.agent.history_size import size_of_request
-from kedge.agent.retry import Attempts, Keys, Retry
+from kedge.agent.delta_writer import DeltaWriter
+from kedge.agent.history_size import count_request_chars
+from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
@@ -18,74 +18,75 @@ from kedge.protocol.formats import dollars
 from kedge.protocol.messages import FinishReason
 from kedge.protocol.runs import Usage
 
-_TOLD: dict[FinishReason, str] = {
+_FINISH_NOTES: dict[FinishReason, str] = {
     "max_tokens": "the answer was cut off at the model's output limit",
     "content_filter": "the provider's content filter stopped the answer",
 }
 
 
 class ContextFull(Exception):
-    """The conversation is too long for the model; `error` is what the provider says."""
+    """The conversation is too long for the model; `error` is the provider's."""
 
     def __init__(self, error: ModelError) -> None:
         super().__init__(error.text)
         self.error = error
 
 
-class Steps:
-    """The steps of one turn."""
+class StepRunner:
+    """Runs the steps of one turn."""
 
-    def __init__(self, ctx: TurnContext, models: Models, endpoint: Endpoint, retry: Retry, keys: Keys) -> None:
+    def __init__(self, ctx: TurnContext, models: Models, endpoint: Endpoint, retry: RetryPolicy, keys: ApiKeys) -> None:
         self.endpoint = endpoint
         self._ctx = ctx
         self._models = models
         self._retry = retry
         self._keys = keys
 
-    async def take(self, request: StepRequest) -> None:
-        """Raises `TurnFailed` where no further attempt helps, and `ContextFull` where less to read would."""
+    async def run(self, request: StepRequest) -> None:
+        """Call the model, with retries (P8). Raises `TurnFailed`, and `ContextFull` if a shorter request could work."""
         attempts = Attempts(self._ctx, self._retry, self._keys)
-        self.endpoint = await self._keys.current(self.endpoint)
-        # The message is there before the model speaks, so that its first word is shown at once. An attempt that fails
-        # without a word leaves it to the next one.
-        answer = await self._begun()
+        self.endpoint = await self._keys.refresh(self.endpoint)
+        # The message exists before the model responds, so that its first text is shown at once. An attempt that fails
+        # before any text leaves the message to the next attempt.
+        writer = await self._begin_message()
         while True:
             try:
-                await self._attempt(answer, request)
+                await self._stream(writer, request)
                 break
             except ModelError as error:
                 is_full = error.code == "context_too_long"
-                is_spoilt = answer.has_parts or is_full
-                if is_spoilt:
-                    used = self._used(answer, request) if answer.has_parts else None
-                    await answer.interrupt(error.text, used)
+                is_used_up = writer.has_parts or is_full
+                if is_used_up:
+                    usage = self._usage(writer, request) if writer.has_parts else None
+                    await writer.interrupt(error.text, usage)
                 if is_full:
                     raise ContextFull(error) from error
-                self.endpoint = await attempts.again(error, self.endpoint)
-                if is_spoilt:
-                    answer = await self._begun()
-        await answer.finish(self._used(answer, request), _TOLD.get(answer.reason))
+                self.endpoint = await attempts.prepare_next(error, self.endpoint)
+                if is_used_up:
+                    writer = await self._begin_message()
+        await writer.finish(self._usage(writer, request), _FINISH_NOTES.get(writer.reason))
 
-    async def _begun(self) -> Answer:
-        return Answer(await self._ctx.begin_message(model=self.endpoint.name))
+    async def _begin_message(self) -> DeltaWriter:
+        return DeltaWriter(await self._ctx.begin_message(model=self.endpoint.name))
 
-    async def _attempt(self, answer: Answer, request: StepRequest) -> None:
+    async def _stream(self, writer: DeltaWriter, request: StepRequest) -> None:
         async with contextlib.aclosing(self._models.stream(self.endpoint, request)) as groups:
             async for deltas in groups:
-                await answer.write(deltas)
+                await writer.write(deltas)
 
-    def _used(self, answer: Answer, request: StepRequest) -> Usage:
-        """Counted by us only where the provider does not."""
-        chars = 0 if _is_told(answer) else size_of_request(request)
-        return usage_of(answer.usage, self.endpoint.info, chars, answer.length)
-
-
-def _is_told(answer: Answer) -> bool:
-    return answer.usage is not None and bool(answer.usage.input_tokens or answer.usage.cache_read_tokens)
+    def _usage(self, writer: DeltaWriter, request: StepRequest) -> Usage:
+        """Return the reported usage, with an estimate where the provider reports none."""
+        report = writer.usage
+        is_reported = report is not None and bool(report.input_tokens or report.cache_read_tokens)
+        chars = 0 if is_reported else count_request_chars(request)
+        return usage_of(report, self.endpoint.info, chars, writer.length)
 
 
-class Limits:
-    """Raises where a limit could never hold: a script that counts on it must not find out by the bill."""
+class RunLimits:
+    """The limits on a run's steps and cost, checked before each step.
+
+    Creating it raises `TurnFailed` for a cost limit on a model of unknown price: it could never take effect.
+    """
 
     def __init__(self, ctx: TurnContext, config: Config, endpoint: Endpoint) -> None:
         self._ctx = ctx
@@ -100,12 +101,12 @@ class Limits:
             )
 
     async def check(self) -> None:
-        """Before a step: raises where there may be no further one."""
-        if self._steps is None:  # what an earlier attempt of this run has done counts (P13)
+        """Count a step; raise `TurnFailed` if the run may not take it."""
+        if self._steps is None:  # steps of earlier attempts of this run count (P13)
             self._steps = await self._ctx.steps()
         if self._steps >= self._max_steps:
             raise TurnFailed(
-                f"stopped after {_steps(self._steps)}, which is the limit (--max-steps, agent.max_steps);"
+                f"stopped after {_format_steps(self._steps)}, which is the limit (--max-steps, agent.max_steps);"
                 " what was done so far stays, and the session can be continued",
                 "max_steps",
             )
@@ -118,5 +119,5 @@ class Limits:
         self._steps += 1
 
 
-def _steps(count: int) -> str:
+def _format_steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"

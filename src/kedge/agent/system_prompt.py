@@ -1,7 +1,7 @@
-"""What the model is told about itself, its place and the rules of this project.
+"""The system prompt: how to work, context files, and the environment.
 
-What changes least comes first, and nothing in it changes from step to step or from prompt to prompt within a day,
-unless somebody changed a context file: a beginning that stays the same is read from the provider's cache.
+The most stable text comes first, and nothing changes between steps, or between prompts of a day, unless a context file
+changes: providers cache a prefix that stays the same.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from string import Template
 
 import msgspec
 
-from kedge.agent.context_files import ContextFile, context_files
-from kedge.agent.repository import repository_state
+from kedge.agent.context_files import ContextFile, load_context_files
+from kedge.agent.repository import describe_repository
 from kedge.config.schema import Config
 from kedge.protocol.runs import Mode
 
-REMEMBERED_SESSIONS = 500  # the state of their repositories, a kilobyte each
+MAX_SESSIONS = 500  # whose git state is remembered, a kilobyte each
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is spoken to. `own` replaces the text on how to work; everything after that is told all the same."""
+    """Whom the prompt is for. `own` replaces the text on how to work, but nothing after it."""
 
     is_sub_agent: bool = False
     is_tiny: bool = False
@@ -44,48 +44,50 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     repository: str | None = None
 
 
-def system_prompt(role: Role, place: Surroundings) -> str:
-    if role.is_tiny:  # it would be lost in more
-        return "\n\n".join([role.own or prompt_text("tiny"), *_output(role)])
-    parts = [role.own or prompt_text("agent" if role.is_sub_agent else "work")]
+def build_system_prompt(role: Role, surroundings: Surroundings) -> str:
+    if role.is_tiny:  # a longer prompt would confuse it
+        return "\n\n".join([role.own or load_prompt("tiny"), *_format_output_section(role)])
+    sections = [role.own or load_prompt("agent" if role.is_sub_agent else "work")]
     if not role.has_tools:
-        parts.append(prompt_text("no_tools"))
+        sections.append(load_prompt("no_tools"))
     if role.mode == "plan" and not role.is_sub_agent:
-        parts.append(prompt_text("plan"))
+        sections.append(load_prompt("plan"))
     if not role.is_attended and not role.is_sub_agent:
-        parts.append(prompt_text("unattended"))
-    parts += [_file(each) for each in place.files]
-    parts += _output(role)
-    parts.append(
-        _filled(
+        sections.append(load_prompt("unattended"))
+    sections += [_format_file(each) for each in surroundings.files]
+    sections += _format_output_section(role)
+    sections.append(
+        _fill_template(
             "environment",
-            directory=str(place.directory),
+            directory=str(surroundings.directory),
             platform=_platform(),
-            shell=place.shell,
-            date=place.today.isoformat(),
+            shell=surroundings.shell,
+            date=surroundings.today.isoformat(),
         )
     )
-    if place.repository is not None:
-        parts.append(f"Git, as it was when this session began (ask git for the state of now):\n{place.repository}")
-    return "\n\n".join(parts)
+    if surroundings.repository is not None:
+        sections.append(
+            f"Git, as it was when this session began (ask git for the state of now):\n{surroundings.repository}"
+        )
+    return "\n\n".join(sections)
 
 
-class Repositories:
-    """The state of a repository as each session found it."""
+class GitStates:
+    """The state of the repository at the start of each session."""
 
     def __init__(self) -> None:
         self._known: dict[str, str | None] = {}
 
-    async def of(self, session_id: str, directory: Path, env: Mapping[str, str]) -> str | None:
+    async def get(self, session_id: str, directory: Path, env: Mapping[str, str]) -> str | None:
         if session_id not in self._known:
-            self._known[session_id] = await repository_state(directory, env)
-            while len(self._known) > REMEMBERED_SESSIONS:
+            self._known[session_id] = await describe_repository(directory, env)
+            while len(self._known) > MAX_SESSIONS:
                 del self._known[next(iter(self._known))]
         return self._known[session_id]
 
 
-async def look_around(
-    repositories: Repositories,
+async def read_surroundings(
+    git_states: GitStates,
     session_id: str,
     directory: Path,
     env: Mapping[str, str],
@@ -93,27 +95,26 @@ async def look_around(
     today: date,
 ) -> Surroundings:
     files, repository = await asyncio.gather(
-        context_files(directory, config, env), repositories.of(session_id, directory, env)
+        load_context_files(directory, config, env), git_states.get(session_id, directory, env)
     )
     shell = Path(env.get("SHELL") or "/bin/sh").name
     return Surroundings(directory=directory, today=today, shell=shell, files=files, repository=repository)
 
 
 @cache
-def prompt_text(name: str) -> str:
-    """A prompt of ours, from its file."""
+def load_prompt(name: str) -> str:
     return (Path(__file__).parent / "prompts" / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-def _filled(name: str, **values: str) -> str:
-    return Template(prompt_text(name)).substitute(values)
+def _fill_template(name: str, **values: str) -> str:
+    return Template(load_prompt(name)).substitute(values)
 
 
-def _output(role: Role) -> list[str]:
-    return [] if role.output_schema is None else [_filled("output", schema=role.output_schema)]
+def _format_output_section(role: Role) -> list[str]:
+    return [] if role.output_schema is None else [_fill_template("output", schema=role.output_schema)]
 
 
-def _file(file: ContextFile) -> str:
+def _format_file(file: ContextFile) -> str:
     cut = "\n[It goes on: read the file when you need the rest.]" if file.is_cut else ""
     return f"# Instructions from {file.path}\n\n{file.text}{cut}"
 

@@ -1,7 +1,7 @@
-"""The calls of one step: those that only read run side by side, those that change something one after the other.
+"""Runs the tool calls of a step: read-only calls in parallel, all others one after the other.
 
-A call asks for permission before it starts: a call that only waits for a person has not started (P13). Whatever goes
-wrong with it becomes a result that the model can learn from; each result is committed as soon as it is there.
+Permission is requested before a call starts, because a call that waits for a person has not started (P13). Every error
+becomes a result that the model can learn from; each result is committed as soon as it exists.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from kedge.agent import tool_params
-from kedge.agent.tool_context import CallContext, TurnPlace
-from kedge.agent.tool_results import bounded, clean, files_of
-from kedge.agent.turn_state import DENIED, WARN_AT, WARNING, Made, rounds
+from kedge.agent.tool_context import CallContext, TurnScope
+from kedge.agent.tool_params import decode_params, explain_unknown_tool
+from kedge.agent.tool_results import clean, limit_output, read_file_digests
+from kedge.agent.turn_state import DENIED, REPEAT_WARNING, WARN_AT_REPEATS, PastCall, count_repeats
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter
 from kedge.engine.turn import TurnContext
@@ -34,8 +34,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_SIDE_BY_SIDE = 10  # calls; more would only wait for each other's disk
-
+MAX_PARALLEL_CALLS = 10  # more would only wait for each other's disk
 
 CUT_OFF = (
     "This call was cut off at the output limit before it was complete, so it was not run."
@@ -49,113 +48,119 @@ _NO_SANDBOX = (
 
 
 class Denied(Exception):
-    """A person said no: the turn ends here."""
+    """A person denied a call: the turn ends."""
 
 
 class _Permission(NamedTuple):
-    """How a permitted call may run."""
+    """How a call may run."""
 
     may_run_unsandboxed: bool = False
     changes_nothing: bool = False  # a command that is known to be read-only
     run_as: RunAs = "approved"
     readable: tuple[str, ...] = ()
-    path: Path | None = None  # what was judged; each tool touches one path at most
+    path: Path | None = None  # the path that was checked; each tool accesses one at most
 
 
-class _Ready(NamedTuple):
+class _ApprovedCall(NamedTuple):
     tool: Tool
     params: msgspec.Struct
     permission: _Permission
     answer: Answer | None = None
 
 
-class Calls:
-    """For one turn: its tools, their place, and who judges what they want."""
+class ToolRunner:
+    """Runs the tool calls of one turn."""
 
-    def __init__(self, ctx: TurnContext, place: TurnPlace, tools: Mapping[str, Tool], judge: Judge) -> None:
+    def __init__(self, ctx: TurnContext, scope: TurnScope, tools: Mapping[str, Tool], judge: Judge) -> None:
         self._ctx = ctx
-        self._place = place
+        self._scope = scope
         self._tools = tools
         self._judge = judge
-        self._made: list[Made] = []
+        self._past_calls: list[PastCall] = []
 
-    async def run(self, message_id: str, calls: Sequence[ToolCall], made: Sequence[Made], *, is_cut_off: bool) -> None:
-        """Give each of these calls its result. `made` are those before them; `is_cut_off`: the step's end is missing.
+    async def run(
+        self, message_id: str, calls: Sequence[ToolCall], past_calls: Sequence[PastCall], *, is_cut_off: bool
+    ) -> None:
+        """Run the calls of a step and write their results. `is_cut_off`: the end of the step is missing.
 
-        Raises `Denied` when a person refused one: what was not run by then never is.
+        Raises `Denied` when a person denied a call; the calls after it are not run.
         """
-        self._made = list(made)
-        for batch in self._batches(calls):
-            await _side_by_side([self._work(message_id, call, is_cut_off=is_cut_off) for call in batch])
+        self._past_calls = list(past_calls)
+        for batch in self._split_batches(calls):
+            await _run_in_parallel([self._run_call(message_id, call, is_cut_off=is_cut_off) for call in batch])
 
-    def _batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+    def _split_batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         batches: list[list[ToolCall]] = []
-        is_open = False  # for one more beside the last
+        is_last_read_only = False
         for call in calls:
             tool = self._tools.get(call.name)
             is_read_only = tool is None or tool.is_read_only
-            if is_open and is_read_only and len(batches[-1]) < MAX_SIDE_BY_SIDE:
+            if is_last_read_only and is_read_only and len(batches[-1]) < MAX_PARALLEL_CALLS:
                 batches[-1].append(call)
             else:
                 batches.append([call])
-            is_open = is_read_only
+            is_last_read_only = is_read_only
         return batches
 
-    async def _work(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> None:
-        ready = await self._ready(message_id, call, is_cut_off=is_cut_off)
+    async def _run_call(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> None:
+        approved = await self._prepare(message_id, call, is_cut_off=is_cut_off)
         writer = await self._ctx.begin_tool_result(message_id, call.id, call.name)
-        if isinstance(ready, _Ready):
-            context = CallContext(self._ctx, self._place, call.id, writer, ready.answer)
-            context.may_run_unsandboxed = ready.permission.may_run_unsandboxed
-            context.run_as, context.readable_paths = ready.permission.run_as, ready.permission.readable
-            context.approved_path = ready.permission.path
-            output = await _contained(call.name, lambda: self._run(ready, context))
+        if isinstance(approved, _ApprovedCall):
+            context = CallContext(self._ctx, self._scope, call.id, writer, approved.answer)
+            context.may_run_unsandboxed = approved.permission.may_run_unsandboxed
+            context.run_as, context.readable_paths = approved.permission.run_as, approved.permission.readable
+            context.approved_path = approved.permission.path
+            output = await _contain_errors(call.name, lambda: self._run_tool(approved, context))
         else:
-            output = ready
+            output = approved
         await self._finish(call, writer, output)
 
-    async def _run(self, ready: _Ready, context: CallContext) -> Output:
-        """What a tool may change without saying so is watched: two looks at the whole workspace."""
-        if ready.permission.changes_nothing or ready.tool.facts.changes != "anything":
-            return await ready.tool.run(context, ready.params)
-        env, max_bytes = self._place.env, self._place.config.files.max_bytes
+    async def _run_tool(self, approved: _ApprovedCall, context: CallContext) -> Output:
+        """Run the tool. If it may change any file, compare the workspace before and after to record the changes."""
+        if approved.permission.changes_nothing or approved.tool.facts.changes != "anything":
+            return await approved.tool.run(context, approved.params)
+        env, max_bytes = self._scope.env, self._scope.config.files.max_bytes
         async with self._ctx.watch_files(env, max_bytes):
-            return await ready.tool.run(context, ready.params)
+            return await approved.tool.run(context, approved.params)
 
-    async def _ready(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _Ready | Output:
+    async def _prepare(self, message_id: str, call: ToolCall, *, is_cut_off: bool) -> _ApprovedCall | Output:
+        """Decode the call and get its permission; return the result of a call that cannot run."""
         tool = self._tools.get(call.name)
         if tool is None:
-            return Output(content=tool_params.unknown_tool(call.name, self._tools), is_error=True)
+            return Output(content=explain_unknown_tool(call.name, self._tools), is_error=True)
         try:
-            given = tool_params.decoded(tool, call.input)
+            params = decode_params(tool, call.input)
         except ToolError as error:
             return Output(content=CUT_OFF if is_cut_off else error.text, is_error=True)
         if is_cut_off and not call.input.strip():
             return Output(content=CUT_OFF, is_error=True)
-        return await _contained(call.name, lambda: self._asked(message_id, call, tool, given))
+        return await _contain_errors(call.name, lambda: self._approve(message_id, call, tool, params))
 
-    async def _asked(self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct) -> _Ready | Output:
-        """Everything that a person has to do with a call, before it starts."""
-        permission = await self._get_permission(message_id, call, tool, given)
+    async def _approve(
+        self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct
+    ) -> _ApprovedCall | Output:
+        """Ask people, if needed: for permission, and the questions that the tool itself asks."""
+        permission = await self._get_permission(message_id, call, tool, params)
         if isinstance(permission, Output):
             return permission
         if tool.list_questions is None:
-            return _Ready(tool, given, permission)
-        answer = await self._ctx.ask_question(message_id, call.id, clean(tool.list_questions(given)))
-        return _Ready(tool, given, permission, answer)
+            return _ApprovedCall(tool, params, permission)
+        answer = await self._ctx.ask_question(message_id, call.id, clean(tool.list_questions(params)))
+        return _ApprovedCall(tool, params, permission, answer)
 
     async def _get_permission(
-        self, message_id: str, call: ToolCall, tool: Tool, given: msgspec.Struct
+        self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct
     ) -> _Permission | Output:
-        """Get permission for every access of the call, or the result that says why it was refused."""
+        """Return the permission for every access of the call, or the result that says why it was refused."""
         if tool.list_access is None:
             return _Permission()
-        accesses = await tool.list_access(self._place, given)
+        accesses = await tool.list_access(self._scope, params)
         has_waited = False
         run_as: RunAs = "approved"
         readable: tuple[str, ...] = ()
         for access in accesses:
-            decision = await asyncio.to_thread(self._judge.judge, tool.name, access)  # a long command takes a while
+            # In a thread: a long command takes a while to analyze.
+            decision = await asyncio.to_thread(self._judge.judge, tool.name, access)
             if isinstance(decision, Allow):
                 run_as, readable = decision.run_as, decision.readable
                 continue
@@ -165,23 +170,23 @@ class Calls:
             if (refusal := await self._ask_permission(message_id, call, access, decision)) is not None:
                 return refusal
             run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
-        if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._place, given)):
-            # A link may have changed meanwhile, and the new target was not approved.
+        if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._scope, params)):
+            # A link may point elsewhere by now, which nobody has allowed.
             return Output(
                 content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
             )
         if run_as == "sandboxed":
-            return _Permission(changes_nothing=True, run_as=run_as, readable=readable, path=_path(accesses))
-        is_harmless = await asyncio.to_thread(self._judge.changes_nothing, tool.name, accesses)
+            return _Permission(changes_nothing=True, run_as=run_as, readable=readable, path=_find_path(accesses))
+        changes_nothing = await asyncio.to_thread(self._judge.changes_nothing, tool.name, accesses)
         return _Permission(
             may_run_unsandboxed=any(access.sandbox_problem for access in accesses),
-            changes_nothing=is_harmless,
+            changes_nothing=changes_nothing,
             run_as=run_as,
-            path=_path(accesses),
+            path=_find_path(accesses),
         )
 
     async def _ask_permission(self, message_id: str, call: ToolCall, access: Access, asked: Ask) -> Output | None:
-        """Ask the user for permission; None if it was given."""
+        """Ask a person for permission; return None if it was given, else the call's result."""
         if access.sandbox_problem and self._ctx.run.permissions == "allow":
             # A user who allows everything relies on the configured sandbox.
             return _refuse(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
@@ -208,19 +213,19 @@ class Calls:
         )
 
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
-        output = bounded(output)
+        output = limit_output(output)
         content = output.content
-        self._made.append(Made(call.name, call.input, content))
-        if (repeated := rounds(self._made)) >= WARN_AT:
-            content += WARNING.format(rounds=repeated)
+        self._past_calls.append(PastCall(call.name, call.input, content))
+        if (repeats := count_repeats(self._past_calls)) >= WARN_AT_REPEATS:
+            content += REPEAT_WARNING.format(repeats=repeats)
         await writer.finish(content, is_error=output.is_error, metadata=output.metadata, images=output.images)
-        self._place.known_files.update(files_of(output.metadata))
+        self._scope.known_files.update(read_file_digests(output.metadata))
         if output.metadata and DENIED in output.metadata:
             raise Denied
 
 
 def _refuse(content: str, reason: RefusalReason, rule: str | None = None) -> Output:
-    """A result for a call that was not asked about. The content is for the model, the metadata for interfaces."""
+    """Return the result of a call that was refused without asking: content for the model, metadata for clients."""
     metadata = {"refused": reason} if rule is None else {"refused": reason, "rule": rule}
     return Output(content=content, is_error=True, metadata=metadata)
 
@@ -229,12 +234,12 @@ def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str]]:
     return [(access.kind, access.subject) for access in accesses]
 
 
-def _path(accesses: Sequence[Access]) -> Path | None:
+def _find_path(accesses: Sequence[Access]) -> Path | None:
     return next((Path(access.subject) for access in accesses if access.kind in ("read", "write")), None)
 
 
-async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:
-    """The boundary around a tool: what it raises is a result, and never the end of the run."""
+async def _contain_errors(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:
+    """Return an error of the tool as a result, so that it never ends the run."""
     try:
         return await work()
     except ToolError as error:
@@ -252,7 +257,7 @@ async def _contained(name: str, work: Callable[[], Awaitable[T]]) -> T | Output:
         return Output(content=f"{problem}. It may have had effects; try another way.", is_error=True)
 
 
-async def _side_by_side(works: Sequence[Coroutine[None, None, None]]) -> None:
+async def _run_in_parallel(works: Sequence[Coroutine[None, None, None]]) -> None:
     if len(works) == 1:
         await works[0]
         return
@@ -261,4 +266,4 @@ async def _side_by_side(works: Sequence[Coroutine[None, None, None]]) -> None:
             for work in works:
                 group.create_task(work)
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None  # the first one ended the others
+        raise errors.exceptions[0] from None  # the first error cancelled the others

@@ -1,4 +1,4 @@
-"""Where a turn's calls happen, and what each of them gets to work with."""
+"""The context of tool calls: what the calls of a turn share, and what one call works with."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kedge.tools.port import Process, RunAs
 from kedge.tools.process.jobs import Jobs
 from kedge.tools.sandbox.sandbox import Sandbox
 
-SCRATCH_KEPT_S = 30 * 86_400  # as long as the story of what was done
+SCRATCH_KEPT_S = 30 * 86_400  # as long as the event log
 
-# The way into our own server is nothing for the programs that a model starts.
+# Gives access to this server: not for programs that a model starts.
 _HIDDEN_VARIABLES = frozenset({"KEDGE_TOKEN"})
 
 
-class TurnPlace:
-    """`kedge.tools.port.ToolScope` of one turn."""
+class TurnScope:
+    """Implements `kedge.tools.port.ToolScope` for one turn."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class TurnPlace:
         self.jobs = jobs
         self.sees_images = sees_images
         self.known_files: MutableMapping[str, str] = {}
-        self.scratch = scratch_directory(data_dir, self.session_id)  # made by whoever puts something there
-        self.approved_path = None  # nothing is judged before a call
+        self.scratch = scratch_directory(data_dir, self.session_id)  # created on first use
+        self.approved_path = None  # set for each call
         self.is_hidden: Callable[[str], bool] | None = None
         self.sandbox = Sandbox(
             config=config.sandbox,
@@ -61,36 +61,36 @@ class TurnPlace:
 
 
 class CallContext:
-    """`kedge.tools.port.ToolContext`: one call at work in a place."""
+    """Implements `kedge.tools.port.ToolContext` for one call."""
 
     def __init__(
-        self, ctx: TurnContext, place: TurnPlace, call_id: str, writer: ToolWriter | ShellWriter, answer: Answer | None
+        self, ctx: TurnContext, scope: TurnScope, call_id: str, writer: ToolWriter | ShellWriter, answer: Answer | None
     ) -> None:
         self.call_id = call_id
         self.answer = answer
-        self.directory = place.directory
-        self.env = place.env
-        self.config = place.config
-        self.session_id = place.session_id
-        self.run_id = place.run_id
-        self.sees_images = place.sees_images
-        self.known_files = place.known_files
-        self.jobs = place.jobs
-        self.scratch = place.scratch
-        self.is_hidden = place.is_hidden
-        self.sandbox = place.sandbox
+        self.directory = scope.directory
+        self.env = scope.env
+        self.config = scope.config
+        self.session_id = scope.session_id
+        self.run_id = scope.run_id
+        self.sees_images = scope.sees_images
+        self.known_files = scope.known_files
+        self.jobs = scope.jobs
+        self.scratch = scope.scratch
+        self.is_hidden = scope.is_hidden
+        self.sandbox = scope.sandbox
         self.may_run_unsandboxed = False
         self.run_as: RunAs = "approved"
         self.readable_paths: tuple[str, ...] = ()
         self.approved_path: Path | None = None
         self._ctx = ctx
         self._writer = writer
-        self._left = MAX_SHOWN_CHARS
+        self._chars_left = MAX_SHOWN_CHARS
 
     def write(self, text: str) -> None:
-        """Beyond the bound nothing more is shown live; the result will tell."""
-        shown = text[: self._left]
-        self._left -= len(shown)
+        """Show output while the call runs, up to a limit; the result has the rest."""
+        shown = text[: self._chars_left]
+        self._chars_left -= len(shown)
         if shown:
             self._writer.write(shown)
 
@@ -108,12 +108,12 @@ class CallContext:
             raise ToolError(f"Nothing was written: what was there before could not be kept ({error}).") from error
 
     async def delegate(self, prompt: str, title: str) -> str:
-        mine = self._ctx.options
+        own = self._ctx.options
         options = RunOptions(
-            max_cost=await self._left_to_spend(),
-            mode=mine.mode,
-            allow=mine.allow,
-            deny=mine.deny,
+            max_cost=await self._remaining_cost(),
+            mode=own.mode,
+            allow=own.allow,
+            deny=own.deny,
             effort=self._ctx.effort,
         )
         end = await self._ctx.delegate(prompt, title=title, model=self._ctx.model, options=options)
@@ -125,12 +125,12 @@ class CallContext:
             raise ToolError("The sub-agent ended without an answer; ask again, with a narrower question.")
         return end.text
 
-    async def _left_to_spend(self) -> float | None:
-        """A sub-agent spends what its parent has left, and no limit of its own beside it."""
-        most = self._ctx.options.max_cost or self.config.agent.max_cost
-        if most is None:
+    async def _remaining_cost(self) -> float | None:
+        """Return how much a sub-agent may spend: what its parent has left. None: no limit."""
+        max_cost = self._ctx.options.max_cost or self.config.agent.max_cost
+        if max_cost is None:
             return None
-        left = most - (await self._ctx.usage()).cost
+        left = max_cost - (await self._ctx.usage()).cost
         if left <= 0:
             raise ToolError("The limit on this run's cost is reached: nothing is left for a sub-agent.")
         return left
@@ -145,11 +145,11 @@ def remove_scratch(data_dir: Path, session_id: str) -> None:
 
 
 def remove_old_scratch(data_dir: Path) -> None:
-    """Also of sessions that were deleted while nobody could clean up."""
+    """Remove old directories, including those of deleted sessions that could not be removed at the time."""
     oldest = time.time() - SCRATCH_KEPT_S
     for directory in (data_dir / "scratch").glob("*"):
         try:
             if directory.stat().st_mtime < oldest:
                 remove_tree(directory)
         except OSError:
-            continue  # gone already
+            continue  # removed meanwhile

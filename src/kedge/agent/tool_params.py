@@ -1,4 +1,4 @@
-"""What a model sent as a call's input, as the tool's struct; or an error that teaches it to send the right thing."""
+"""Decodes the input of a tool call into the tool's struct, or explains to the model how to correct it."""
 
 from __future__ import annotations
 
@@ -15,52 +15,55 @@ from kedge.models.values import ToolSpec
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 
-_MAX_SHOWN = 200  # characters of a model's own words that are repeated to it
-_PLACE = re.compile(r" - at `\$([^`]*)`")  # as msgspec says where the mistake is: `$.todos[0].status`
-# msgspec learns a struct at its first use, and crashes whoever uses it meanwhile. The server warms up in a thread, and
-# `decoded` asks for the schema first: one at a time, a struct is known before it is used.
-_learning = threading.Lock()
-_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_MAX_QUOTED_CHARS = 200  # of a model's own text
+_ERROR_PATH = re.compile(r" - at `\$([^`]*)`")  # in msgspec's messages, as `$.todos[0].status`
+# msgspec prepares a struct at its first use and crashes if another thread uses it meanwhile. The server warms up in a
+# thread, so schemas are built one at a time, and `decode_params` builds the schema before it uses the struct.
+_schema_lock = threading.Lock()
+_PATH_SEGMENT = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 
 
 @cache
-def spec_of(tool: Tool) -> ToolSpec:
-    """What the model is told of a tool; it never changes while the server lives."""
-    return ToolSpec(tool.name, tool.description, input_schema(tool.params))
+def describe_tool(tool: Tool) -> ToolSpec:
+    """Return what the model is told about a tool; it never changes while the server runs."""
+    return ToolSpec(tool.name, tool.description, build_input_schema(tool.params))
 
 
-def input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema of a tool's parameters, with nothing referred to: some servers do not follow references."""
-    with _learning:
+def build_input_schema(params: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema of a tool's parameters without references: some servers do not support them."""
+    with _schema_lock:
         schema = msgspec.json.schema(params)
-    return _inlined({"$ref": schema["$ref"]}, schema.get("$defs", {}))
+    return _inline_refs({"$ref": schema["$ref"]}, schema.get("$defs", {}))
 
 
-def decoded(tool: Tool, text: str) -> msgspec.Struct:
-    """Raises `ToolError`. What some models write otherwise is taken for what they mean: numbers and booleans in quotes,
-    null for what is left out, a list or an object as its JSON."""
+def decode_params(tool: Tool, text: str) -> msgspec.Struct:
+    """Return the parameters of a call; raise `ToolError`.
+
+    Accepts common mistakes of models: numbers and booleans in quotes, null for an omitted field, a list or an object as
+    a string of JSON.
+    """
     try:
-        given = _meant(_json(tool, text), spec_of(tool).input_schema)
+        given = _normalize(_parse_json(tool, text), describe_tool(tool).input_schema)
     except RecursionError as error:
-        raise ToolError(f"The input of `{tool.name}` is nested too deeply. {_help(tool)}") from error
+        raise ToolError(f"The input of `{tool.name}` is nested too deeply. {_explain_params(tool)}") from error
     try:
         return msgspec.convert(given, tool.params, strict=False)
     except msgspec.ValidationError as error:
         raise ToolError(
-            f"The input of `{tool.name}` is not right: {error}. {_help(tool, given, str(error))}"
+            f"The input of `{tool.name}` is not right: {error}. {_explain_params(tool, given, str(error))}"
         ) from error
 
 
-def unknown_tool(name: str, known: Iterable[str]) -> str:
+def explain_unknown_tool(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
-        return f"There is no tool `{name[:_MAX_SHOWN]}`: you have no tools here. Answer without."
+        return f"There is no tool `{name[:_MAX_QUOTED_CHARS]}`: you have no tools here. Answer without."
     near = difflib.get_close_matches(name, names, 1)
     hint = f" Did you mean `{near[0]}`?" if near else ""
-    return f"There is no tool `{name[:_MAX_SHOWN]}`.{hint} Your tools are: {', '.join(names)}."
+    return f"There is no tool `{name[:_MAX_QUOTED_CHARS]}`.{hint} Your tools are: {', '.join(names)}."
 
 
-def _json(tool: Tool, text: str) -> dict[str, Any]:
+def _parse_json(tool: Tool, text: str) -> dict[str, Any]:
     try:
         given: Any = msgspec.json.decode(text.strip() or "{}")
         if isinstance(given, str):  # encoded twice, as some models do
@@ -69,13 +72,13 @@ def _json(tool: Tool, text: str) -> dict[str, Any]:
             given = {}
     except (msgspec.DecodeError, UnicodeError) as error:
         problem = f"The input of `{tool.name}` is not valid JSON: {error}. Was it cut off?"
-        raise ToolError(f"{problem} {_help(tool)}") from error
+        raise ToolError(f"{problem} {_explain_params(tool)}") from error
     if not isinstance(given, dict):
-        raise ToolError(f"The input of `{tool.name}` must be a JSON object. {_help(tool)}")
+        raise ToolError(f"The input of `{tool.name}` must be a JSON object. {_explain_params(tool)}")
     return cast("dict[str, Any]", given)
 
 
-def _meant(given: Any, schema: Mapping[str, Any]) -> Any:
+def _normalize(given: Any, schema: Mapping[str, Any]) -> Any:
     kind = {"array": list[Any], "object": dict[str, Any]}.get(schema.get("type", ""))
     if isinstance(given, str) and kind is not None:
         try:
@@ -85,27 +88,29 @@ def _meant(given: Any, schema: Mapping[str, Any]) -> Any:
     match given:
         case {**fields}:
             properties: dict[str, Any] = schema.get("properties", {})
-            left_out = {name for name, value in fields.items() if value is None} - set(schema.get("required", ()))
+            omitted = {name for name, value in fields.items() if value is None} - set(schema.get("required", ()))
             return {
-                name: _meant(value, properties.get(name, {})) for name, value in fields.items() if name not in left_out
+                name: _normalize(value, properties.get(name, {}))
+                for name, value in fields.items()
+                if name not in omitted
             }
         case [*items]:
-            return [_meant(item, schema.get("items", {})) for item in items]
+            return [_normalize(item, schema.get("items", {})) for item in items]
         case _:
             return given
 
 
-def _help(tool: Tool, given: Any = None, error: str = "") -> str:
-    """What the tool takes, also inside of its lists, and which of the given names may have been meant for what."""
-    schema = input_schema(tool.params)
-    takes = _takes(schema)
-    words = [f"It takes {takes}." if takes else "It takes no parameters."]
+def _explain_params(tool: Tool, given: Any = None, error: str = "") -> str:
+    """Describe the tool's parameters, with suggestions for unknown names that were given."""
+    schema = build_input_schema(tool.params)
+    params = _list_params(schema)
+    sentences = [f"It takes {params}." if params else "It takes no parameters."]
     for name, each in schema.get("properties", {}).items():
-        if inner := _takes(each.get("items", {})):
-            words.append(f"Each of `{name}` is an object that takes {inner}.")
-    words += _hints(schema, given)
-    found = _PLACE.search(error)
-    for name, index in _STEP.findall(found[1]) if found else ():  # inwards, to where the mistake is
+        if inner := _list_params(each.get("items", {})):
+            sentences.append(f"Each of `{name}` is an object that takes {inner}.")
+    sentences += _suggest_names(schema, given)
+    path = _ERROR_PATH.search(error)
+    for name, index in _PATH_SEGMENT.findall(path[1]) if path else ():  # follow the path to the error
         schema = schema.get("properties", {}).get(name, {}) if name else schema.get("items", {})
         match given:
             case {**fields}:
@@ -114,50 +119,52 @@ def _help(tool: Tool, given: Any = None, error: str = "") -> str:
                 given = items[int(index)]
             case _:
                 break
-        words += _hints(schema, given)
-    return " ".join(words)
+        sentences += _suggest_names(schema, given)
+    return " ".join(sentences)
 
 
-def _takes(schema: Mapping[str, Any]) -> str:
+def _list_params(schema: Mapping[str, Any]) -> str:
     properties: dict[str, Any] = schema.get("properties", {})
     required = set(schema.get("required", ()))
     return ", ".join(
-        f"`{name}` ({_type(each)}, {'required' if name in required else 'optional'})"
+        f"`{name}` ({_format_type(each)}, {'required' if name in required else 'optional'})"
         for name, each in properties.items()
     )
 
 
-def _hints(schema: Mapping[str, Any], given: Any) -> list[str]:
+def _suggest_names(schema: Mapping[str, Any], given: Any) -> list[str]:
     properties: dict[str, Any] = schema.get("properties", {})
-    words: list[str] = []
+    sentences: list[str] = []
     for name in cast("dict[str, Any]", given).keys() - properties.keys() if isinstance(given, dict) else ():
         near = difflib.get_close_matches(name, properties, 1)
-        words.append(f"There is no `{name[:_MAX_SHOWN]}`" + (f": did you mean `{near[0]}`?" if near else "."))
-    return words
+        sentences.append(
+            f"There is no `{name[:_MAX_QUOTED_CHARS]}`" + (f": did you mean `{near[0]}`?" if near else ".")
+        )
+    return sentences
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _format_type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"] if each.get("type") != "null")
+        return " or ".join(_format_type(each) for each in schema["anyOf"] if each.get("type") != "null")
     if "items" in schema:
-        return f"array of {_type(schema['items'])}"
+        return f"array of {_format_type(schema['items'])}"
     return str(schema.get("type", "any"))
 
 
-def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+def _inline_refs(schema: Any, definitions: Mapping[str, Any]) -> Any:
     match schema:
         case {"$ref": str(ref), **rest}:
-            found = definitions[ref.rpartition("/")[2]]
-            # The name and the docstring of a struct are for us.
-            plain = {name: value for name, value in found.items() if name not in ("title", "description")}
-            return _inlined({**plain, **rest}, definitions)
+            target = definitions[ref.rpartition("/")[2]]
+            # The name and the docstring of a struct are not for the model.
+            plain = {name: value for name, value in target.items() if name not in ("title", "description")}
+            return _inline_refs({**plain, **rest}, definitions)
         case {"enum": [*values], **rest} if "type" not in rest and all(isinstance(value, str) for value in values):
-            return {"type": "string", "enum": values, **_inlined(rest, definitions)}
+            return {"type": "string", "enum": values, **_inline_refs(rest, definitions)}
         case {**fields}:
-            return {name: _inlined(value, definitions) for name, value in fields.items()}
+            return {name: _inline_refs(value, definitions) for name, value in fields.items()}
         case [*items]:
-            return [_inlined(item, definitions) for item in items]
+            return [_inline_refs(item, definitions) for item in items]
         case _:
             return schema

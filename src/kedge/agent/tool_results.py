@@ -1,4 +1,4 @@
-"""What is kept of a call's output: bounded (P17), valid Unicode, and never empty."""
+"""Limits on tool results: bounded in size (P17), valid Unicode, never empty."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 from kedge.protocol.messages import Image, Message, ToolResult, whole_characters
 from kedge.tools.port import Output
 
-# More than any tool gives by itself; one that forgot its own bound must not fill the context or the disk.
+# More than any tool's own limit: a tool without one must not fill the context or the disk.
 MAX_CHARS = 256 * 1024
-MAX_SHOWN_CHARS = 1024 * 1024  # of output while a call runs, for whoever watches
+MAX_SHOWN_CHARS = 1024 * 1024  # of output shown while a call runs
 MAX_IMAGES = 8
-MAX_IMAGE_BYTES = 5 * 1024 * 1024  # what providers take
-MAX_METADATA_BYTES = 1024 * 1024  # of what clients show beside a result, like a diff
+MAX_IMAGE_BYTES = 5 * 1024 * 1024  # the limit of providers
+MAX_METADATA_BYTES = 1024 * 1024  # metadata is shown by clients, such as a diff
 
 
-def bounded(output: Output) -> Output:
+def limit_output(output: Output) -> Output:
     notes: list[str] = []
     images: list[Image] = []
     for image in output.images:
@@ -27,21 +27,21 @@ def bounded(output: Output) -> Output:
         else:
             images.append(image)
     content = "\n".join([_cut(whole_characters(output.content)), *notes]) or "(no output)"
-    return Output(content=content, is_error=output.is_error, metadata=_bounded_metadata(output.metadata), images=images)
+    return Output(content=content, is_error=output.is_error, metadata=_limit_metadata(output.metadata), images=images)
 
 
-def known_files(history: list[Message]) -> dict[str, str]:
-    """The files that the model saw or wrote, as it last saw them: path to digest."""
+def find_known_files(history: list[Message]) -> dict[str, str]:
+    """Return the digests of the files that the model has read or written, as it last saw them, by path."""
     known: dict[str, str] = {}
     for message in history:
         if message.role == "tool":
             for part in message.parts:
                 if isinstance(part, ToolResult):
-                    known |= files_of(part.metadata)
+                    known |= read_file_digests(part.metadata)
     return known
 
 
-def files_of(metadata: Mapping[str, Any] | None) -> dict[str, str]:
+def read_file_digests(metadata: Mapping[str, Any] | None) -> dict[str, str]:
     match metadata:
         case {"files": {**files}}:
             return {str(path): digest for path, digest in files.items() if isinstance(digest, str)}
@@ -50,7 +50,7 @@ def files_of(metadata: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def clean(value: Any) -> Any:
-    """A value of JSON whose texts can be stored and sent."""
+    """Return a JSON value whose strings are valid Unicode."""
     match value:
         case str():
             return whole_characters(value)
@@ -62,17 +62,17 @@ def clean(value: Any) -> Any:
             return value
 
 
-def _bounded_metadata(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+def _limit_metadata(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
     if metadata is None:
         return None
     metadata = clean(metadata)
     if len(msgspec.json.encode(metadata)) <= MAX_METADATA_BYTES:
         return metadata
-    return {"files": files} if (files := files_of(metadata)) else None  # what keeps edits safe is small
+    return {"files": files} if (files := read_file_digests(metadata)) else None  # small, and needed to edit safely
 
 
 def _cut(content: str) -> str:
-    """The beginning and the end: what matters most is seldom in the middle."""
+    """Return the beginning and the end of a long text: the middle matters least."""
     if len(content) <= MAX_CHARS:
         return content
     half = MAX_CHARS // 2

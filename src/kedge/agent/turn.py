@@ -1,6 +1,6 @@
-"""A turn: history → step → calls → results → … until the model has nothing more to do. Prompts join it between steps.
+"""The turn of a prompt: model steps and tool calls, until the model answers. New prompts join between steps.
 
-What comes next is decided by the history alone, so that a turn that was killed anywhere goes on from its last commit.
+The next action depends on the history alone, so that a turn killed at any point continues from its last commit.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.agent.api_keys import TurnKeys
-from kedge.agent.deps import Parts
+from kedge.agent.api_keys import TurnApiKeys
+from kedge.agent.deps import AgentDeps
 from kedge.agent.output_schema import OutputSchema
-from kedge.agent.step import ContextFull, Limits, Steps
-from kedge.agent.summary import Prepared, Why, is_nearly_full, summarise
-from kedge.agent.system_prompt import Role, look_around, system_prompt
-from kedge.agent.tool_calls import Calls, Denied
-from kedge.agent.tool_context import TurnPlace
-from kedge.agent.tool_params import spec_of
-from kedge.agent.tool_results import known_files
+from kedge.agent.step import ContextFull, RunLimits, StepRunner
+from kedge.agent.summary import PreparedStep, SummaryReason, is_nearly_full, summarize
+from kedge.agent.system_prompt import Role, build_system_prompt, read_surroundings
+from kedge.agent.tool_calls import Denied, ToolRunner
+from kedge.agent.tool_context import TurnScope
+from kedge.agent.tool_params import describe_tool
+from kedge.agent.tool_results import find_known_files
 from kedge.agent.turn_models import TurnModels, choose_effort
 from kedge.agent.turn_state import (
-    END_AT,
+    STOP_AT_REPEATS,
     Step,
+    add_empty_answer_note,
     count_empty_answers,
-    last_step,
-    made_calls,
-    rounds,
-    with_empty_answer_named,
+    count_repeats,
+    find_last_step,
+    find_past_calls,
 )
 from kedge.config.rules import BadRule
 from kedge.engine.errors import TurnFailed
@@ -44,119 +44,121 @@ from kedge.tools.port import Tool
 from kedge.tools.registry import select_tools
 from kedge.tools.sandbox.sandbox import can_sandbox_read_only
 
-MAX_EMPTY_ANSWERS = 2  # in a row: one is asked for once more
+MAX_EMPTY_ANSWERS = 2  # in a row: the model is asked again once
 
 
-class _Hands(msgspec.Struct, frozen=True, kw_only=True):
-    """What one turn works with; the same over all of its steps."""
+class _TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the steps of one turn share."""
 
     system: str
-    specs: Sequence[ToolSpec]
-    place: TurnPlace
-    calls: Calls
-    steps: Steps
-    limits: Limits
-    keys: TurnKeys
+    tools: Sequence[ToolSpec]
+    scope: TurnScope
+    tool_runner: ToolRunner
+    step_runner: StepRunner
+    limits: RunLimits
+    keys: TurnApiKeys
 
 
 class AgentTurn:
-    """The turn of a prompt, and that of a sub-agent."""
+    """Executes the runs of prompts and of sub-agents."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, deps: AgentDeps) -> None:
+        self._deps = deps
 
     async def __call__(self, ctx: TurnContext) -> None:
-        await _Turn(self._parts, ctx, await _output_schema(ctx)).work()
+        await _Turn(self._deps, ctx, await _load_output_schema(ctx)).run()
 
-    async def prepare(self, ctx: TurnContext, history: list[Message]) -> Prepared:
-        """What a step would be taken with now, for a run that only summarises."""
-        return await _Turn(self._parts, ctx, None).prepared(history)
+    async def prepare(self, ctx: TurnContext, history: list[Message]) -> PreparedStep:
+        """Return the step that would come next, for a run that only summarizes."""
+        return await _Turn(self._deps, ctx, None).prepare(history)
 
 
 class _Turn:
-    def __init__(self, parts: Parts, ctx: TurnContext, schema: OutputSchema | None) -> None:
-        self._parts = parts
+    def __init__(self, deps: AgentDeps, ctx: TurnContext, schema: OutputSchema | None) -> None:
+        self._deps = deps
         self._ctx = ctx
         self._run_id = ctx.run.run_id
         self._schema = schema
-        self._hands: _Hands | None = None
+        self._setup: _TurnSetup | None = None
 
-    async def work(self) -> None:
+    async def run(self) -> None:
         history = await self._ctx.history()
         while True:
-            step = last_step(history, self._run_id)
+            step = find_last_step(history, self._run_id)
             if step is not None and step.is_denied:
-                return  # a person's no ends the turn; what they say next begins another
+                return  # the person's next prompt begins another turn
             if step is not None and step.open_calls:
                 try:
-                    await self._call(step, history)
+                    await self._run_calls(step, history)
                 except Denied:
                     return
             elif step is not None and not step.calls and self._is_answer(step, history):
                 if not await self._ctx.join():
                     return
             else:
-                await self._step(history, is_first=step is None)
+                await self._run_step(history, is_first=step is None)
             history = await self._ctx.history()
 
-    async def _call(self, step: Step, history: list[Message]) -> None:
-        hands = await self._ready(history)
-        hands.place.known_files.clear()
-        hands.place.known_files.update(known_files(history))
-        made = made_calls(history, self._run_id)
-        await hands.calls.run(step.message.id, step.open_calls, made, is_cut_off=step.is_cut_off)
+    async def prepare(self, history: list[Message]) -> PreparedStep:
+        setup = await self._get_setup(history)
+        return PreparedStep(setup.step_runner.endpoint, self._build_request(setup, history), setup.keys)
 
-    async def _step(self, history: list[Message], *, is_first: bool) -> None:
-        hands = await self._ready(history)
+    async def _run_calls(self, step: Step, history: list[Message]) -> None:
+        setup = await self._get_setup(history)
+        setup.scope.known_files.clear()
+        setup.scope.known_files.update(find_known_files(history))
+        past_calls = find_past_calls(history, self._run_id)
+        await setup.tool_runner.run(step.message.id, step.open_calls, past_calls, is_cut_off=step.is_cut_off)
+
+    async def _run_step(self, history: list[Message], *, is_first: bool) -> None:
+        setup = await self._get_setup(history)
         if not is_first:
-            _check_circles(history, self._run_id)
+            _check_repeats(history, self._run_id)
             if await self._ctx.join():
                 history = await self._ctx.history()
-        await hands.limits.check()
-        if is_nearly_full(history, hands.steps.endpoint.info, hands.place.config.agent):
-            await self._summarise(history, "full")
+        await setup.limits.check()
+        if is_nearly_full(history, setup.step_runner.endpoint.info, setup.scope.config.agent):
+            await self._summarize(history, "full")
             history = await self._ctx.history()
-        asked = history
+        messages = history
         if count_empty_answers(history, self._run_id):
-            await self._tell_of_empty_answer()
-            asked = with_empty_answer_named(history)
+            await self._announce_empty_answer()
+            messages = add_empty_answer_note(history)
         try:
-            await hands.steps.take(self._request(hands, asked))
+            await setup.step_runner.run(self._build_request(setup, messages))
         except ContextFull as full:
-            if not any(message.role == "assistant" for message in history):  # the prompt alone is too much
+            if not any(message.role == "assistant" for message in history):  # the prompt alone is too long
                 raise TurnFailed(full.error.text, full.error.code) from full
-            await self._summarise(history, "refused")
+            await self._summarize(history, "refused")
 
-    async def _summarise(self, history: list[Message], why: Why) -> None:
-        await summarise(self._ctx, self._parts.models, await self.prepared(history), why=why, retry=self._parts.retry)
+    async def _summarize(self, history: list[Message], reason: SummaryReason) -> None:
+        await summarize(
+            self._ctx, self._deps.models, await self.prepare(history), reason=reason, retry=self._deps.retry
+        )
 
-    async def prepared(self, history: list[Message]) -> Prepared:
-        hands = await self._ready(history)
-        return Prepared(hands.steps.endpoint, self._request(hands, history), hands.keys)
-
-    def _request(self, hands: _Hands, history: Sequence[Message]) -> StepRequest:
-        endpoint = hands.steps.endpoint
+    def _build_request(self, setup: _TurnSetup, history: Sequence[Message]) -> StepRequest:
+        endpoint = setup.step_runner.endpoint
         return StepRequest(
-            system=hands.system,
-            history=history if self._schema is None else self._schema.with_corrections(history, self._run_id),
-            tools=hands.specs,
+            system=setup.system,
+            history=history if self._schema is None else self._schema.add_corrections(history, self._run_id),
+            tools=setup.tools,
             max_output_tokens=endpoint.info.max_output_tokens,
-            effort=choose_effort(endpoint, hands.place.config, self._ctx.effort),
+            effort=choose_effort(endpoint, setup.scope.config, self._ctx.effort),
         )
 
     def _is_answer(self, step: Step, history: Sequence[Message]) -> bool:
-        """Whether a step without calls is the run's answer; raises where it cannot be one."""
-        if step.is_cut_off:  # half an answer is there to be read, and is no success that a script could build on
-            raise TurnFailed((_HALF_AN_ANSWER if step.text else _NO_ANSWER)[step.reason], step.reason)
+        """Return whether a step without calls is the run's answer; raise `TurnFailed` if it cannot be one."""
+        if step.is_cut_off:  # people can read half an answer, but scripts must not take it for a success
+            raise TurnFailed((_CUT_OFF_ANSWER if step.text else _NO_ANSWER)[step.reason], step.reason)
         if empty := count_empty_answers(history, self._run_id):
             if empty >= MAX_EMPTY_ANSWERS:
                 raise TurnFailed(
                     "the model's answer was empty, twice; ask again, or choose another model", "empty_answer"
                 )
             return False
-        return self._schema is None or self._schema.check(history, self._run_id)
+        return self._schema is None or self._schema.check_answer(history, self._run_id)
 
-    async def _tell_of_empty_answer(self) -> None:
+    async def _announce_empty_answer(self) -> None:
         details = {"attempt": MAX_EMPTY_ANSWERS, "of": MAX_EMPTY_ANSWERS, "delay_s": 0.0}
         await self._ctx.append_event(
             AgentEvent(
@@ -169,58 +171,58 @@ class _Turn:
             )
         )
 
-    async def _ready(self, history: list[Message]) -> _Hands:
-        """What the turn works with, put together when it is first needed."""
-        if self._hands is None:
-            self._hands = await self._made_ready(history)
-        return self._hands
+    async def _get_setup(self, history: list[Message]) -> _TurnSetup:
+        """Return the turn's setup, built on first use."""
+        if self._setup is None:
+            self._setup = await self._build_setup(history)
+        return self._setup
 
-    async def _made_ready(self, history: list[Message]) -> _Hands:
-        parts, ctx = self._parts, self._ctx
-        env = drop_invalid_variables(parts.environ if ctx.env is None else ctx.env)
-        config = await asyncio.to_thread(parts.configure, ctx.directory, env)
-        # A command that prints a key, and whatever fetches a model, must not be found in the workspace.
+    async def _build_setup(self, history: list[Message]) -> _TurnSetup:
+        deps, ctx = self._deps, self._ctx
+        env = drop_invalid_variables(deps.environ if ctx.env is None else ctx.env)
+        config = await asyncio.to_thread(deps.configure, ctx.directory, env)
+        # Commands that print an API key or download a model must not be found in the workspace.
         outside = await asyncio.to_thread(with_safe_path, env, ctx.directory)
-        keys = TurnKeys(ctx, parts.selector, parts.credentials, outside, config)
-        models = TurnModels(parts, ctx, outside, config)
+        keys = TurnApiKeys(ctx, deps.selector, deps.credentials, outside, config)
+        models = TurnModels(deps, ctx, outside, config)
         large = await models.select_large(keys, is_first=len(history) == 1)
         endpoint = large.endpoint
         if config.agent.titles:
-            parts.titles.begin(ctx, history, lambda: models.select_small(large))
-        place = TurnPlace(
+            deps.titles.start(ctx, history, lambda: models.select_small(large))
+        scope = TurnScope(
             ctx,
             env=env,
             config=config,
-            data_dir=parts.data_dir,
-            jobs=parts.jobs.of(ctx.workspace_id),
+            data_dir=deps.data_dir,
+            jobs=deps.jobs.of(ctx.workspace_id),
             sees_images=endpoint.info.images,
         )
-        judge = await _judge(ctx, place)
-        place.is_hidden = judge.hidden
-        place.sandbox = msgspec.structs.replace(place.sandbox, is_planning=judge.mode == "plan")
-        tools = await self._tools(place, endpoint.info, judge.mode)
+        judge = await _create_judge(ctx, scope)
+        scope.is_hidden = judge.hidden
+        scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
+        tools = await self._select_tools(endpoint.info, judge.mode)
         await models.report_ignored_effort(endpoint, has_tools=bool(tools))
-        return _Hands(
-            system=await self._system(place, endpoint.info, judge.mode, has_tools=bool(tools)),
-            specs=[spec_of(tool) for tool in tools],
-            place=place,
-            calls=Calls(ctx, place, {tool.name: tool for tool in tools}, judge),
-            steps=Steps(ctx, parts.models, endpoint, parts.retry, keys),
-            limits=Limits(ctx, config, endpoint),
+        return _TurnSetup(
+            system=await self._build_system(scope, endpoint.info, judge.mode, has_tools=bool(tools)),
+            tools=[describe_tool(tool) for tool in tools],
+            scope=scope,
+            tool_runner=ToolRunner(ctx, scope, {tool.name: tool for tool in tools}, judge),
+            step_runner=StepRunner(ctx, deps.models, endpoint, deps.retry, keys),
+            limits=RunLimits(ctx, config, endpoint),
             keys=keys,
         )
 
-    async def _tools(self, place: TurnPlace, info: ModelInfo, mode: Mode) -> Sequence[Tool]:
+    async def _select_tools(self, info: ModelInfo, mode: Mode) -> Sequence[Tool]:
         if not info.tools or info.is_tiny:
             return ()
         run = self._ctx.run
         can_sandbox = mode != "plan" or await asyncio.to_thread(can_sandbox_read_only)
-        return select_tools(run.kind, run.permissions, mode, self._parts.tools, can_sandbox=can_sandbox)
+        return select_tools(run.kind, run.permissions, mode, self._deps.tools, can_sandbox=can_sandbox)
 
-    async def _system(self, place: TurnPlace, info: ModelInfo, mode: Mode, *, has_tools: bool) -> str:
-        ctx, parts = self._ctx, self._parts
-        around = await look_around(
-            parts.repositories, place.session_id, place.directory, place.env, place.config, parts.today()
+    async def _build_system(self, scope: TurnScope, info: ModelInfo, mode: Mode, *, has_tools: bool) -> str:
+        ctx, deps = self._ctx, self._deps
+        surroundings = await read_surroundings(
+            deps.git_states, scope.session_id, scope.directory, scope.env, scope.config, deps.today()
         )
         role = Role(
             is_sub_agent=ctx.run.kind == "agent",
@@ -229,12 +231,12 @@ class _Turn:
             mode=mode,
             is_attended=ctx.run.permissions == "ask",
             own=ctx.options.system,
-            output_schema=self._schema and self._schema.told,
+            output_schema=self._schema and self._schema.text,
         )
-        return system_prompt(role, around)
+        return build_system_prompt(role, surroundings)
 
 
-_HALF_AN_ANSWER: dict[FinishReason, str] = {
+_CUT_OFF_ANSWER: dict[FinishReason, str] = {
     "max_tokens": "the answer was cut off at the model's output limit; ask for less at once, or raise the limit",
     "content_filter": "the provider's content filter stopped the answer in its middle; say it in other words",
 }
@@ -244,34 +246,34 @@ _NO_ANSWER: dict[FinishReason, str] = {
 }
 
 
-async def _judge(ctx: TurnContext, place: TurnPlace) -> Judge:
+async def _create_judge(ctx: TurnContext, scope: TurnScope) -> Judge:
     try:
         return Judge(
-            place.config.permissions,
+            scope.config.permissions,
             ctx.options,
             ctx.run.permissions,
             directory=ctx.directory,
-            scratch=place.scratch,
-            home=place.env.get("HOME"),
+            scratch=scope.scratch,
+            home=scope.env.get("HOME"),
             grants=read_grants(await ctx.grants()),
             is_skipped=ctx.skips_permissions,
-            env=place.env,
+            env=scope.env,
         )
     except BadRule as error:
         raise TurnFailed(str(error), "bad_config") from error
 
 
-async def _output_schema(ctx: TurnContext) -> OutputSchema | None:
-    """Checked first of all: a wrong schema is refused before anything is spent."""
+async def _load_output_schema(ctx: TurnContext) -> OutputSchema | None:
+    """Compile the schema at the start of the turn: an invalid one is refused before any cost."""
     schema = ctx.options.output_schema
     return None if schema is None else await asyncio.to_thread(OutputSchema, schema)
 
 
-def _check_circles(history: Sequence[Message], run_id: str) -> None:
-    made = made_calls(history, run_id)
-    if (repeated := rounds(made)) >= END_AT:
+def _check_repeats(history: Sequence[Message], run_id: str) -> None:
+    past_calls = find_past_calls(history, run_id)
+    if (repeats := count_repeats(past_calls)) >= STOP_AT_REPEATS:
         raise TurnFailed(
-            f"stopped: the model called {made[-1].name} {repeated} times in a circle with the same result;"
+            f"stopped: the model called {past_calls[-1].name} {repeats} times in a circle with the same result;"
             " tell it what to do instead",
             "repeats",
         )

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kedge.agent.deps import Parts
-from kedge.agent.retry import Attempts, Keys
+from kedge.agent.deps import AgentDeps
+from kedge.agent.retry import ApiKeys, Attempts
 from kedge.config.schema import Config, Effort
 from kedge.engine.turn import TurnContext
 from kedge.models.errors import ModelError
@@ -18,39 +18,39 @@ from kedge.protocol.events import AgentEvent
 
 
 class TurnModels:
-    def __init__(self, parts: Parts, ctx: TurnContext, env: Mapping[str, str], config: Config) -> None:
-        self._parts = parts
+    def __init__(self, deps: AgentDeps, ctx: TurnContext, env: Mapping[str, str], config: Config) -> None:
+        self._deps = deps
         self._ctx = ctx
         self._env = env
         self._config = config
 
-    async def select_large(self, keys: Keys, *, is_first: bool) -> Selection:
+    async def select_large(self, keys: ApiKeys, *, is_first: bool) -> Selection:
         """Select the model that does the work, with retries and waiting for a login as for a step.
 
         Emits a notice of the reason if nobody named the model: in the session's first run (`is_first`), and in each run
         that got a model of this machine because nothing is set up.
         """
-        attempts = Attempts(self._ctx, self._parts.retry, keys)
+        attempts = Attempts(self._ctx, self._deps.retry, keys)
         selection: Selection | None = None
         while True:
             try:
                 selection = selection or await self._select()
-                endpoint = await self._parts.models.named(selection.endpoint)
+                endpoint = await self._deps.models.named(selection.endpoint)
                 selection = msgspec.structs.replace(selection, endpoint=endpoint)
                 if is_first and selection.origin == "default":
                     await self._notify(selection.description, {"model": endpoint.name, "is_detail": True})
                 return selection
             except ModelError as error:
                 if selection is None:
-                    await attempts.failed(error)
+                    await attempts.wait(error)
                 else:  # a server that is asked for its models may reject a key as well
-                    endpoint = await attempts.again(error, selection.endpoint)
+                    endpoint = await attempts.prepare_next(error, selection.endpoint)
                     selection = msgspec.structs.replace(selection, endpoint=endpoint)
 
     async def select_small(self, large: Selection) -> Endpoint | None:
         """Return the model that writes titles, or None if no model should."""
-        small = await self._parts.selector.select_small(large, self._env, self._config)
-        return None if small is None else await self._parts.models.named(small.endpoint)
+        small = await self._deps.selector.select_small(large, self._env, self._config)
+        return None if small is None else await self._deps.models.named(small.endpoint)
 
     async def report_ignored_effort(self, endpoint: Endpoint, *, has_tools: bool) -> None:
         """Emit a notice if the requested effort is ignored. Not for sub-agents: their parent had the notice."""
@@ -62,7 +62,7 @@ class TurnModels:
 
     async def _select(self) -> Selection:
         ctx = self._ctx
-        selection = await self._parts.selector.select(
+        selection = await self._deps.selector.select(
             ctx.model, self._env, self._config, directory=ctx.directory, report=self._notify
         )
         if selection.origin == "machine":

@@ -1,4 +1,4 @@
-"""How far a turn is, read from its history alone: so a resumed one goes on exactly where the last one was (P13)."""
+"""The state of a turn, derived from its history alone, so that a resumed turn continues exactly where it was (P13)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ import msgspec
 
 from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, ToolResult, finish_of, text_of
 
-WARN_AT = 3  # rounds: twice may be checking, three times is a habit
-END_AT = 6  # rounds: the warning was read several times by then
-LONGEST_CIRCLE = 3  # calls in a round; longer ones are rare, and the limit on steps ends them
-DENIED = "denied"  # in a result's metadata: a person said no, and the turn ends (also after a restart)
+# The model is warned, and the turn stopped, after so many repetitions of the same calls with the same results.
+WARN_AT_REPEATS = 3  # twice may be a check
+STOP_AT_REPEATS = 6  # the model has seen the warning several times by then
+MAX_CYCLE_CALLS = 3  # calls that repeat together; longer cycles are rare, and the limit on steps ends them
+DENIED = "denied"  # key in a tool result's metadata: a person denied the call, which ends the turn
 
 # A step with another reason was not finished by the model: its calls are never run.
-_WHOLE: frozenset[FinishReason] = frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "unknown"})
+_COMPLETE: frozenset[FinishReason] = frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "unknown"})
 _CUT_OFF: frozenset[FinishReason] = frozenset({"max_tokens", "content_filter"})
 
-# Sent in the request alone, as nobody said it: a model that answers the same to the same would be silent again.
+# Sent in the request but not stored. The same request would probably get the same empty answer.
 _ASK_AGAIN = "Your last answer was empty. Go on with the task, or give the answer."
+
+_MARK = "\n\n[kedge: "
+REPEAT_WARNING = (
+    _MARK + "you have made this same call {repeats} times with the same result. It will not change. Do something else:"
+    " read the result again, try another way, or say what keeps you from going on.]"
+)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The last step of a turn, and what came of its calls so far."""
+    """The last step of a turn, and the results of its calls so far."""
 
     message: Message
     reason: FinishReason
@@ -36,7 +43,7 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def is_denied(self) -> bool:
-        """A person said no to one of its calls."""
+        """Whether a person denied one of its calls."""
         return any(result.metadata and DENIED in result.metadata for result in self.results.values())
 
     @property
@@ -48,8 +55,8 @@ class Step(msgspec.Struct, frozen=True):
         return text_of(self.message.parts)
 
 
-def last_step(history: Sequence[Message], run_id: str) -> Step | None:
-    """The step that the conversation ends with; None: the model has not been asked yet."""
+def find_last_step(history: Sequence[Message], run_id: str) -> Step | None:
+    """Return the run's step at the end of the conversation; None if the model was not called yet."""
     results: dict[str, ToolResult] = {}
     for message in reversed(history):
         if message.role == "tool":
@@ -58,7 +65,7 @@ def last_step(history: Sequence[Message], run_id: str) -> Step | None:
         finish = finish_of(message.parts)
         if message.role != "assistant" or message.run_id != run_id or message.summary or finish is None:
             return None
-        if finish.reason not in _WHOLE:
+        if finish.reason not in _COMPLETE:
             return None
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
         return Step(message, finish.reason, calls, results)
@@ -66,44 +73,37 @@ def last_step(history: Sequence[Message], run_id: str) -> Step | None:
 
 
 def count_empty_answers(history: Sequence[Message], run_id: str) -> int:
-    """How many answers with neither text nor calls the conversation ends with. A history has no failed attempts."""
+    """Count the answers with neither text nor calls at the end of the conversation (which has no failed attempts)."""
     count = 0
     for message in reversed(history):
         finish = finish_of(message.parts)
         if message.role != "assistant" or message.run_id != run_id or message.summary or finish is None:
             break
         has_calls = any(isinstance(part, ToolCall) for part in message.parts)
-        if has_calls or finish.reason not in _WHOLE or text_of(message.parts).strip():
+        if has_calls or finish.reason not in _COMPLETE or text_of(message.parts).strip():
             break
         count += 1
     return count
 
 
-def with_empty_answer_named(history: Sequence[Message]) -> list[Message]:
-    """The history for the step after an empty answer, which itself is not sent: the model is told to speak."""
+def add_empty_answer_note(history: Sequence[Message]) -> list[Message]:
+    """Return the history for the step after an empty answer, with a request to the model to answer."""
     return [*history, msgspec.structs.replace(history[-1], role="user", parts=[Text(_ASK_AGAIN)], model=None)]
 
 
-_MARK = "\n\n[kedge: "
-WARNING = (
-    _MARK + "you have made this same call {rounds} times with the same result. It will not change. Do something else:"
-    " read the result again, try another way, or say what keeps you from going on.]"
-)
-
-
-class Made(NamedTuple):
-    """A call that was made, and what came of it."""
+class PastCall(NamedTuple):
+    """A finished tool call and its result."""
 
     name: str
     input: str
     content: str
 
 
-def made_calls(history: Sequence[Message], run_id: str) -> list[Made]:
-    """The last calls of a run with their results, oldest first; as many as matter."""
-    most = END_AT * LONGEST_CIRCLE
+def find_past_calls(history: Sequence[Message], run_id: str) -> list[PastCall]:
+    """Return the run's calls since the last prompt, oldest first; no more than `count_repeats` needs."""
+    limit = STOP_AT_REPEATS * MAX_CYCLE_CALLS
     results: dict[str, ToolResult] = {}
-    made: list[Made] = []
+    past_calls: list[PastCall] = []
     for message in reversed(history):
         if message.run_id != run_id or message.role == "user":
             break
@@ -111,22 +111,24 @@ def made_calls(history: Sequence[Message], run_id: str) -> list[Made]:
             results |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolResult)}
             continue
         calls = [part for part in reversed(message.parts) if isinstance(part, ToolCall) and part.id in results]
-        made += [Made(call.name, call.input, results.pop(call.id).content.partition(_MARK)[0]) for call in calls]
-        if len(made) >= most:
+        past_calls += [
+            PastCall(call.name, call.input, results.pop(call.id).content.partition(_MARK)[0]) for call in calls
+        ]
+        if len(past_calls) >= limit:
             break
-    return made[:most][::-1]
+    return past_calls[:limit][::-1]
 
 
-def rounds(made: Sequence[Made]) -> int:
-    """How often in a row the last calls went the same way."""
-    return max((_rounds(made, size) for size in range(1, LONGEST_CIRCLE + 1)), default=0)
+def count_repeats(past_calls: Sequence[PastCall]) -> int:
+    """Count how often the last call, or the last few calls together, happened in a row with the same results."""
+    return max((_count_repeats(past_calls, size) for size in range(1, MAX_CYCLE_CALLS + 1)), default=0)
 
 
-def _rounds(made: Sequence[Made], size: int) -> int:
-    circle = made[-size:]
-    if len(circle) < size:
+def _count_repeats(past_calls: Sequence[PastCall], size: int) -> int:
+    cycle = past_calls[-size:]
+    if len(cycle) < size:
         return 0
     count = 1
-    while made[-size * (count + 1) : -size * count] == circle:
+    while past_calls[-size * (count + 1) : -size * count] == cycle:
         count += 1
     return count

@@ -1,7 +1,7 @@
-"""The user's own commands: Markdown files that become prompts, with `$ARGUMENTS` where the words after the name go.
+"""User-defined commands: Markdown files used as prompts, in which `$ARGUMENTS` stands for the text after the name.
 
-They lie in `commands/` of the configuration directory, and in `.kedge/commands/` of the workspace. The user's own win:
-what a cloned repository brings cannot take their place.
+They are in `commands/` of the configuration directory and in `.kedge/commands/` of the workspace. The user's own take
+precedence: a cloned repository cannot replace them.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from kedge.agent.context_files import global_directory
+from kedge.agent.context_files import user_config_directory
 from kedge.protocol.api import CommandSource, UserCommand
 
-MAX_COMMANDS = 200  # more than anybody finds again
-MAX_BYTES = 64 * 1024  # a prompt that long is a document
+MAX_COMMANDS = 200  # nobody could find one among more
+MAX_BYTES = 64 * 1024  # a longer one is not a prompt
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 _DESCRIPTION = re.compile(r"^description:\s*(.+?)\s*$", re.MULTILINE)
 
 
-def user_commands(directory: Path, env: Mapping[str, str] = os.environ) -> list[UserCommand]:
-    """By name. What cannot be read, or leads out of its directory, is not one."""
+def list_user_commands(directory: Path, env: Mapping[str, str] = os.environ) -> list[UserCommand]:
+    """Return the commands by name, without files that cannot be read or that are links."""
     found: dict[str, UserCommand] = {}
-    places: list[tuple[Path | None, CommandSource]] = [
-        (global_directory(env), "user"),
+    directories: list[tuple[Path | None, CommandSource]] = [
+        (user_config_directory(env), "user"),
         (directory / ".kedge", "workspace"),
     ]
-    for place, source in places:
-        if place is not None:
-            for path in _files(place / "commands"):
+    for parent, source in directories:
+        if parent is not None:
+            for path in _list_files(parent / "commands"):
                 if command := _read(path, source):
                     found.setdefault(command.name, command)
     return sorted(list(found.values())[:MAX_COMMANDS], key=lambda command: command.name)
 
 
-def _files(directory: Path) -> list[Path]:
+def _list_files(directory: Path) -> list[Path]:
     try:
-        return sorted(each for each in directory.iterdir() if each.suffix == ".md" and _NAME.fullmatch(each.stem))
+        return sorted(path for path in directory.iterdir() if path.suffix == ".md" and _NAME.fullmatch(path.stem))
     except OSError:
         return []
 
@@ -59,8 +59,8 @@ def _read(path: Path, source: CommandSource) -> UserCommand | None:
         return None
     text = data.decode(errors="replace").replace("\r\n", "\n")
     front = _FRONT.match(text)
-    told = _DESCRIPTION.search(front[1]) if front else None
+    described = _DESCRIPTION.search(front[1]) if front else None
     body = text[front.end() :] if front else text
     first = next((line.strip("# ").strip() for line in body.splitlines() if line.strip()), "")
-    description = (told[1].strip("\"'") if told else first)[:200]
+    description = (described[1].strip("\"'") if described else first)[:200]
     return UserCommand(name=path.stem, description=description, source=source, text=body.strip())

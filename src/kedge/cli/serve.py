@@ -51,7 +51,7 @@ def run(argv: list[str]) -> int:
 
 
 def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
-    from kedge.agent.lazy_agent import AgentOnDemand
+    from kedge.agent.lazy_agent import LazyAgent
     from kedge.config.configs import Configs
     from kedge.server import serve
 
@@ -69,7 +69,7 @@ def _serve(options: argparse.Namespace, directory: str, report: Report) -> int:
     )
     _log_to(directory, also_stderr=not options.detached)
     configs = Configs()
-    agent = AgentOnDemand(lambda: _agent(directory, configs))
+    agent = LazyAgent(lambda: _agent(directory, configs))
     serve.run(settings, agent, configs, report.ready, on_stopped=_leave_soon)
     return EXIT_OK
 

@@ -64,9 +64,9 @@ async def find_files(request: Request) -> Response:
 
 
 async def list_commands(request: Request) -> Response:
-    from kedge.agent.user_commands import user_commands
+    from kedge.agent.user_commands import list_user_commands
 
-    return Response(UserCommands(await asyncio.to_thread(user_commands, request.directory)))
+    return Response(UserCommands(await asyncio.to_thread(list_user_commands, request.directory)))
 
 
 async def read_log(request: Request) -> Response:
