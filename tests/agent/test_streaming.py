@@ -155,7 +155,7 @@ async def test_prompts_steered_in_get_a_step_of_their_own(pilot: Pilot, model_se
     assert len(model_server.calls) == 2
 
 
-async def test_an_empty_session_is_summarised_at_once(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_an_empty_session_is_summarized_at_once(pilot: Pilot, model_server: ModelServer) -> None:
     session = await pilot.kedge.session()
     end = await pilot.ask("", session, kind="summarize")
     assert (end.error, end.text) == (None, "")

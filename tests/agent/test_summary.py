@@ -81,7 +81,7 @@ def test_the_context_is_nearly_full_by_the_last_step_and_what_came_after_it(
     assert not is_nearly_full(history, ModelInfo(), AgentConfig())
 
 
-async def test_a_full_context_is_summarised_and_the_run_goes_on_by_itself(
+async def test_a_full_context_is_summarized_and_the_run_goes_on_by_itself(
     pilot: Pilot, model_server: ModelServer
 ) -> None:
     model_server.on([Plan(text="# Goal\nthe goal")], prompt=ASKED)
@@ -119,7 +119,7 @@ async def test_where_a_summary_makes_no_room_there_is_not_one_at_each_step(
     assert len(await summaries(pilot, session_id)) == 1
 
 
-async def test_a_context_that_the_provider_refuses_is_summarised_with_less_to_read(
+async def test_a_context_that_the_provider_refuses_is_summarized_with_less_to_read(
     pilot: Pilot, model_server: ModelServer
 ) -> None:
     limited(pilot, None)
@@ -163,7 +163,7 @@ async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(pilot: Pi
     end = await pilot.ask("find the bug")
     assert (end.code, end.error) == (
         "summary_failed",
-        "the conversation could not be summarised: the model wrote none; start a new session",
+        "the conversation could not be summarized: the model wrote none; start a new session",
     )
 
 
@@ -275,7 +275,7 @@ async def test_steps_before_a_summary_count_also_after_a_crash(
     assert (await kedge.end(receipt.run_id)).code == "max_steps"
 
 
-async def test_on_request_a_session_is_summarised_as_a_run_of_its_own(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_on_request_a_session_is_summarized_as_a_run_of_its_own(pilot: Pilot, model_server: ModelServer) -> None:
     model_server.on([Plan(text="what was said")], prompt=ASKED)
     session_id = await pilot.kedge.session()
     await pilot.ask("remember 4711", session_id)
@@ -290,7 +290,7 @@ async def test_on_request_a_session_is_summarised_as_a_run_of_its_own(pilot: Pil
     assert [m["role"] for m in asked] == ["system", "user"] or "what was said" in str(asked)
 
 
-async def test_an_empty_session_is_summarised_at_once_without_a_model(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_an_empty_session_is_summarized_at_once_without_a_model(pilot: Pilot, model_server: ModelServer) -> None:
     end = await pilot.ask("", kind="summarize")
     assert (end.error, end.cancelled, model_server.count) == (None, False, 0)
 

@@ -64,7 +64,7 @@ def test_a_task_goes_on_from_a_summary_in_the_middle_of_it(project: Project, wir
     assert 90_000 + 70 < ends_of(log)["long"].usage.input_tokens < 91_000
 
 
-def test_a_session_is_summarised_on_request_and_goes_on(project: Project) -> None:
+def test_a_session_is_summarized_on_request_and_goes_on(project: Project) -> None:
     session = project.session()
     empty = done(project.client.post(f"{project.workspace}/agent/sessions/{session}/summarize", {}), 202)
     assert project.ended(empty["run_id"])["state"] == "completed", "there is nothing to do"
@@ -77,7 +77,7 @@ def test_a_session_is_summarised_on_request_and_goes_on(project: Project) -> Non
     assert "## summary of what came before\n\nThe price is one too low." in shown
     assert shown.count("## summary") == 1, "and nothing else is one"
     again = done(project.client.post(f"{project.workspace}/agent/sessions/{session}/summarize", {}), 202)
-    assert project.ended(again["run_id"])["state"] == "completed", "what was just summarised is not summarised again"
+    assert project.ended(again["run_id"])["state"] == "completed", "what was just summarized is not summarized again"
     then = project.prompt(text="On.")
     assert project.run(then, "-s", session, "-q").out == "On.\n"
     (body,) = project.requests(then)

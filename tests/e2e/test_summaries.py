@@ -1,4 +1,4 @@
-"""A conversation that fills its context, with real processes: summarised in the run, also when the server is killed."""
+"""A conversation that fills its context, with real processes: summarized in the run, also when the server is killed."""
 
 from __future__ import annotations
 

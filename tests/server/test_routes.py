@@ -274,7 +274,7 @@ def test_asking_nobody_is_switched_on_and_off_for_one_workspace(client: Client, 
     assert done(client.post(f"{workspace}/permissions/skip", {"skip": False})) == {"skip": False}
 
 
-def test_a_session_is_summarised_as_a_run_of_another_kind(client: Client, workspace: str, session_id: str) -> None:
+def test_a_session_is_summarized_as_a_run_of_another_kind(client: Client, workspace: str, session_id: str) -> None:
     target = f"{workspace}/agent/sessions/{session_id}/summarize"
     answer = client.post(target, {"run_id": "sum", "model": "scripted/any"})
     receipt = done(answer, 202)
