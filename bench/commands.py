@@ -43,7 +43,7 @@ async def measure_sandbox(hands: Hands) -> None:
     """The same with each sandbox that works here; asking for leave makes one, too, as a run does."""
     bare = hands.sandbox
     hands.env = os.environ  # with the home of whoever measures, and the secrets in it
-    configs = [SandboxConfig(mode=backend.NAME) for backend in (landlock, bubblewrap) if backend.why_not() is None]
+    configs = [SandboxConfig(mode=backend.NAME) for backend in (landlock, bubblewrap) if backend.find_problem() is None]
     without = Samples("the tool (baseline)")
     rows = [(Samples(f"held by {config.mode}"), config) for config in configs]
     for _ in range(ROUNDS):

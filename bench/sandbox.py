@@ -27,11 +27,11 @@ MakeSpec = Callable[[], LaunchSpec | None]
 
 
 def backends(hands: Hands) -> list[tuple[str, MakeSpec]]:
-    policy = hands.sandbox.read_only_policy
+    policy = hands.sandbox.make_read_only_policy
     found: list[tuple[str, MakeSpec]] = [("without a sandbox (baseline)", lambda: None)]
-    if landlock.why_not() is None:
+    if landlock.find_problem() is None:
         found.append(("Landlock", lambda: landlock.prepare_read_only(policy())))
-    if bubblewrap.why_not() is None:
+    if bubblewrap.find_problem() is None:
         found.append(("bubblewrap", lambda: bubblewrap.prepare_read_only(policy())))
     return found
 

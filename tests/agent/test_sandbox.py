@@ -37,7 +37,7 @@ async def pilot(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot
 @pytest.fixture
 def no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     for backend in (landlock, bubblewrap):
-        monkeypatch.setattr(backend, "why_not", lambda: WHY)
+        monkeypatch.setattr(backend, "find_problem", lambda: WHY)
 
 
 def configure(pilot: Pilot, permissions: PermissionsConfig | None = None, **sandbox: Any) -> None:
@@ -185,7 +185,7 @@ class TestWhereThereIsOne:
     ) -> None:
         """Although nothing is configured. `git status` is known to be read-only; what a repository has git run with
         it is known to nobody."""
-        monkeypatch.setattr(bubblewrap if backend == "landlock" else landlock, "why_not", lambda: WHY)
+        monkeypatch.setattr(bubblewrap if backend == "landlock" else landlock, "find_problem", lambda: WHY)
         configure(pilot)
         model_server.on(commands("git status"))
         session = await kedge.session()

@@ -42,8 +42,10 @@ def _bring_bubblewrap() -> None:
 
 
 _bring_bubblewrap()
-needs_landlock = pytest.mark.skipif(landlock.why_not() is not None, reason=f"Landlock: {landlock.why_not()}")
-needs_bubblewrap = pytest.mark.skipif(bubblewrap.why_not() is not None, reason=f"bubblewrap: {bubblewrap.why_not()}")
+needs_landlock = pytest.mark.skipif(landlock.find_problem() is not None, reason=f"Landlock: {landlock.find_problem()}")
+needs_bubblewrap = pytest.mark.skipif(
+    bubblewrap.find_problem() is not None, reason=f"bubblewrap: {bubblewrap.find_problem()}"
+)
 BACKENDS = [
     pytest.param("landlock", marks=needs_landlock),
     pytest.param("bubblewrap", marks=needs_bubblewrap),
@@ -56,8 +58,8 @@ class Shown(Sandbox, frozen=True, kw_only=True):
 
     world: Path
 
-    def policy(self) -> Policy:
-        policy = super().policy()
+    def make_policy(self) -> Policy:
+        policy = super().make_policy()
         return Policy(
             temporary=policy.temporary,
             writable=policy.writable,
@@ -79,7 +81,7 @@ class Unapproved(Sandbox, frozen=True, kw_only=True):
         del readable
         made = super().prepare_read_only(self.judged)  # what it says
         module = landlock if self.backend == "landlock" else bubblewrap
-        return module.prepare_read_only(self.read_only_policy(self.judged))._replace(description=made.description)
+        return module.prepare_read_only(self.make_read_only_policy(self.judged))._replace(description=made.description)
 
 
 class Cell:

@@ -442,13 +442,13 @@ class TestBackends:
         monkeypatch.setattr(kernel, "landlock_abi", lambda: 5)
         assert self.sandbox(tmp_path).prepare_read_only().backend == "bubblewrap"  # it does not know signals
         monkeypatch.undo()
-        monkeypatch.setattr(landlock, "why_not", lambda: "not today")
+        monkeypatch.setattr(landlock, "find_problem", lambda: "not today")
         assert self.sandbox(tmp_path).prepare_read_only().backend == "bubblewrap"
         assert can_sandbox_read_only()
 
     def test_where_there_is_none_that_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(landlock, "why_not", lambda: "no Landlock")
-        monkeypatch.setattr(bubblewrap, "why_not", lambda: "no bwrap")
+        monkeypatch.setattr(landlock, "find_problem", lambda: "no Landlock")
+        monkeypatch.setattr(bubblewrap, "find_problem", lambda: "no bwrap")
         assert not can_sandbox_read_only()
         with pytest.raises(SandboxUnavailable, match="no Landlock; no bwrap"):
             self.sandbox(tmp_path).prepare_read_only()
@@ -456,5 +456,5 @@ class TestBackends:
     @pytest.mark.parametrize("directory", ["/", "/proc/self", "/dev"])
     def test_the_whole_machine_is_no_workspace(self, tmp_path: Path, directory: str) -> None:
         sandbox = Sandbox(config=SandboxConfig(), directory=Path(directory), scratch=tmp_path, env=os.environ)
-        with pytest.raises(SandboxUnavailable, match="whole machine"):
+        with pytest.raises(SandboxUnavailable, match="root directory"):
             sandbox.prepare_read_only()

@@ -51,16 +51,16 @@ def decide(program: bytes, arch: int, number: int, *arguments: int) -> int:
 
 @pytest.mark.parametrize("machine", ARCHES)
 def test_sockets_of_other_families_are_refused(machine: str) -> None:
-    program = seccomp.program(seccomp.NETWORK, machine=machine)
+    program = seccomp.build_filter(seccomp.NETWORK, machine=machine)
     number = NUMBERS[machine]["socket"]
     allowed = {family for family in range(50) if decide(program, ARCHES[machine], number, family) == ALLOWED}
     assert allowed == set(seccomp.NETWORK)
-    assert decide(seccomp.program((), machine=machine), ARCHES[machine], number, socket.AF_INET) == REFUSED
+    assert decide(seccomp.build_filter((), machine=machine), ARCHES[machine], number, socket.AF_INET) == REFUSED
 
 
 @pytest.mark.parametrize("machine", ARCHES)
 def test_a_pair_of_sockets_is_no_way_out(machine: str) -> None:
-    program = seccomp.program((), machine=machine)
+    program = seccomp.build_filter((), machine=machine)
     number = NUMBERS[machine]["socketpair"]
     cloexec = 0o2000000
     stream, datagram = socket.SOCK_STREAM.value, socket.SOCK_DGRAM.value
@@ -71,7 +71,7 @@ def test_a_pair_of_sockets_is_no_way_out(machine: str) -> None:
 
 @pytest.mark.parametrize("machine", ARCHES)
 def test_attributes_are_refused_only_to_those_who_may_write_nothing(machine: str) -> None:
-    may, may_not = (seccomp.program((), no_attributes=each, machine=machine) for each in (False, True))
+    may, may_not = (seccomp.build_filter((), no_attributes=each, machine=machine) for each in (False, True))
     for name in ("fchmodat", "utimensat"):
         assert decide(may, ARCHES[machine], NUMBERS[machine][name]) == ALLOWED
         assert decide(may_not, ARCHES[machine], NUMBERS[machine][name]) == REFUSED
@@ -80,15 +80,15 @@ def test_attributes_are_refused_only_to_those_who_may_write_nothing(machine: str
 
 @pytest.mark.parametrize("machine", ARCHES)
 def test_what_no_filter_could_see_is_refused(machine: str) -> None:
-    program = seccomp.program(seccomp.NETWORK, machine=machine)
+    program = seccomp.build_filter(seccomp.NETWORK, machine=machine)
     assert decide(program, ARCHES[machine], 425) == REFUSED
     assert decide(program, ARCHES[machine], NUMBERS[machine]["keyctl"]) == REFUSED
 
 
 @pytest.mark.parametrize("machine", ARCHES)
 def test_shared_memory_semaphores_and_queues_are_refused_where_that_is_asked_for(machine: str) -> None:
-    may = seccomp.program((), machine=machine)
-    may_not = seccomp.program((), also_refused=(*seccomp.IPC, *seccomp.INSPECTION), machine=machine)
+    may = seccomp.build_filter((), machine=machine)
+    may_not = seccomp.build_filter((), also_refused=(*seccomp.IPC, *seccomp.INSPECTION), machine=machine)
     for number in IPC[machine].values():
         assert decide(may, ARCHES[machine], number) == ALLOWED
         assert decide(may_not, ARCHES[machine], number) == REFUSED
@@ -97,7 +97,7 @@ def test_shared_memory_semaphores_and_queues_are_refused_where_that_is_asked_for
 @pytest.mark.parametrize("machine", ARCHES)
 def test_nothing_is_typed_into_a_terminal(machine: str) -> None:
     number = {"x86_64": 16}.get(machine, 29)
-    program = seccomp.program(seccomp.NETWORK, machine=machine)
+    program = seccomp.build_filter(seccomp.NETWORK, machine=machine)
     tiocsti, window_size = 0x5412, 0x5413
     assert decide(program, ARCHES[machine], number, 0, tiocsti) == REFUSED
     assert decide(program, ARCHES[machine], number, 0, window_size) == ALLOWED
@@ -107,14 +107,14 @@ def test_nothing_is_typed_into_a_terminal(machine: str) -> None:
 def test_the_calls_of_another_machine_end_the_program(machine: str) -> None:
     """Numbers mean other calls there."""
     other = 0x40000003  # of 32 bits
-    assert decide(seccomp.program((), machine=machine), other, 1) == KILLED
+    assert decide(seccomp.build_filter((), machine=machine), other, 1) == KILLED
 
 
-def test_there_is_no_second_way_into_the_kernel() -> None:
-    program = seccomp.program((), machine="x86_64")
+def test_x32_system_calls_are_denied() -> None:
+    program = seccomp.build_filter((), machine="x86_64")
     assert decide(program, ARCHES["x86_64"], 0x40000000 | 41, socket.AF_INET) == 0x00050000 | errno.ENOSYS
 
 
-def test_a_machine_that_is_not_known_is_not_held() -> None:
-    with pytest.raises(SandboxUnavailable, match="kind of machine"):
-        seccomp.program((), machine="vax")
+def test_an_unknown_architecture_has_no_sandbox() -> None:
+    with pytest.raises(SandboxUnavailable):
+        seccomp.build_filter((), machine="vax")

@@ -81,7 +81,7 @@ async def list_access(place: ToolScope, params: BashParams) -> Sequence[Access]:
             subject=params.command,
             description=one_line(description, 200),
             params=shown,
-            is_preapproved=is_sandboxed and not place.sandbox.asks,
+            is_preapproved=is_sandboxed and not place.sandbox.asks_user,
             can_sandbox=can_sandbox,
             unsandboxed=params.unsandboxed,
             sandbox_problem=sandbox_problem,
@@ -137,7 +137,7 @@ async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
 
 async def _prepare_sandbox(place: ToolScope) -> LaunchSpec | None:
     """Raises SandboxUnavailable: a sandbox is wanted, and there is none."""
-    return await asyncio.to_thread(place.sandbox.prepare) if place.sandbox.is_wanted else None
+    return await asyncio.to_thread(place.sandbox.prepare) if place.sandbox.is_enabled else None
 
 
 def _can_sandbox(place: ToolScope) -> bool:

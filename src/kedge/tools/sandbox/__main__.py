@@ -9,7 +9,7 @@ from kedge.tools.sandbox import bubblewrap, landlock
 
 def main() -> None:
     for backend in (bubblewrap, landlock):
-        why = backend.why_not()
+        why = backend.find_problem()
         sys.stdout.write(f"{backend.NAME}\t{'' if why else backend.describe()}\t{why or ''}\n")
 
 

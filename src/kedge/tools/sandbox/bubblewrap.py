@@ -1,7 +1,7 @@
-"""Bubblewrap (`bwrap`): a command sees the machine's files read-only, what is hidden not at all, and no other process.
+"""The bubblewrap backend (`bwrap`): a command sees files read-only, hidden paths not at all, and no other process.
 
-It has a `/tmp`, a `/dev` and process numbers of its own. It stays in its process group and its session, so that it is
-found and ended like any other command; it goes on when the shell's end leaves something running.
+It has its own `/tmp`, `/dev` and process ids. It stays in its process group and session, so that it is found and ended
+like any other command, and goes on while the shell leaves a process in the background.
 """
 
 from __future__ import annotations
@@ -18,14 +18,21 @@ from kedge.tools.sandbox import kernel, seccomp
 from kedge.tools.sandbox.landlock import ABI_OF_SCOPES, CAPABILITIES
 from kedge.tools.sandbox.launch import run_in_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
-from kedge.tools.sandbox.policy import LaunchSpec, Policy, SandboxUnavailable, describe_policy, is_below, variables
+from kedge.tools.sandbox.policy import (
+    LaunchSpec,
+    Policy,
+    SandboxUnavailable,
+    describe_policy,
+    is_below,
+    temporary_variables,
+)
 from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 
 NAME: SandboxMode = "bubblewrap"
 _PROBE_S = 10.0
-# What names are looked up with, and where NixOS keeps programs. The rest of /run is sockets of the machine's services.
+# For name resolution, and the programs of NixOS. The rest of /run is mostly sockets of system services.
 _RUN = ("systemd/resolve", "resolvconf", "NetworkManager/resolv.conf", "current-system", "wrappers", "opengl-driver")
-# Settings of the kernel, which belong to root, and so to a command of root's.
+# Kernel settings that a command run by root could change.
 _PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 _DAC_READ_SEARCH = 2
 _CAPABILITY_NAMES = {
@@ -42,21 +49,23 @@ _CAPABILITY_NAMES = {
 
 
 @functools.cache
-def program() -> str | None:
-    """The system's, else where the server's own PATH says so absolutely: a workspace must not bring one."""
-    places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
-    return shutil.which("bwrap", path=":".join([os.defpath, *places]))
+def find_bwrap() -> str | None:
+    """Look in the system's directories, then in the absolute entries of the server's PATH: never in a workspace."""
+    entries = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
+    return shutil.which("bwrap", path=":".join([os.defpath, *entries]))
 
 
 @functools.cache
-def why_not() -> str | None:
-    """Why this machine cannot sandbox commands with it, or None. Tried, not looked up, and only once."""
-    bwrap = program()
+def find_problem() -> str | None:
+    """Why bubblewrap cannot be used on this machine, or None. Starts it once to find out."""
+    bwrap = find_bwrap()
     if bwrap is None:
         return "there is no bwrap; install the package bubblewrap"
     try:
         tried = run_in_thread(
-            lambda: _try([bwrap, *_namespaces(network=False), *_machine(), "--", "/bin/sh", "-c", ":"])
+            lambda: _run_probe(
+                [bwrap, *_namespace_options(network=False), *_system_mounts(), "--", "/bin/sh", "-c", ":"]
+            )
         )
     except SandboxUnavailable as error:
         return error.why
@@ -64,34 +73,34 @@ def why_not() -> str | None:
         return f"bwrap could not be started ({type(error).__name__})"
     if tried.returncode == 0:
         return None
-    said = tried.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"bwrap does not work here ({said[0][:200] if said else f'exit code {tried.returncode}'})"
+    errors = tried.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"bwrap does not work here ({errors[0][:200] if errors else f'exit code {tried.returncode}'})"
 
 
-def _try(words: list[str]) -> subprocess.CompletedProcess[bytes]:
+def _run_probe(words: list[str]) -> subprocess.CompletedProcess[bytes]:
     _restrict(unix_sockets=False)
-    silent = subprocess.DEVNULL
-    return subprocess.run(words, stdin=silent, stdout=silent, stderr=subprocess.PIPE, timeout=_PROBE_S, check=False)
+    null = subprocess.DEVNULL
+    return subprocess.run(words, stdin=null, stdout=null, stderr=subprocess.PIPE, timeout=_PROBE_S, check=False)
 
 
 def describe() -> str:
-    return f"bubblewrap ({program()})"
+    return f"bubblewrap ({find_bwrap()})"
 
 
 def prepare(policy: Policy) -> LaunchSpec:
     """Raises SandboxUnavailable."""
-    if (why := why_not()) is not None:
+    if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
-    bwrap = program()
+    bwrap = find_bwrap()
     assert bwrap is not None
     if any(is_below(os.path.realpath(bwrap), each) for each in policy.writable):
         raise SandboxUnavailable(f"{bwrap} lies where commands can write; install the package bubblewrap")
-    words = [bwrap, *_namespaces(network=policy.network), *_machine(), *_files(policy), "--"]
+    words = [bwrap, *_namespace_options(network=policy.network), *_system_mounts(), *_file_mounts(policy), "--"]
     return LaunchSpec(
         NAME,
         tuple(words),
         lambda: _restrict(unix_sockets=policy.unix_sockets),
-        variables(policy.temporary),
+        temporary_variables(policy.temporary),
         describe_policy(policy),
         supervisor="bwrap",
     )
@@ -99,21 +108,21 @@ def prepare(policy: Policy) -> LaunchSpec:
 
 def prepare_read_only(policy: ReadOnlyPolicy) -> LaunchSpec:
     """Raises SandboxUnavailable."""
-    if (why := why_not()) is not None:
+    if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
     return _prepare_read_only(policy, policy.temporary)
 
 
 def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
-    bwrap = program()
+    bwrap = find_bwrap()
     assert bwrap is not None
     kept = frozenset({_DAC_READ_SEARCH} if policy.keeps_read_override else ())
-    words = [bwrap, *_namespaces(network=False, capabilities=kept), *_read_only_files(policy, temporary), "--"]
+    words = [bwrap, *_namespace_options(network=False, capabilities=kept), *_read_only_mounts(policy, temporary), "--"]
     return LaunchSpec(
         NAME,
         tuple(words),
         lambda: _restrict(unix_sockets=False, is_read_only=True),
-        variables(temporary),
+        temporary_variables(temporary),
         "",
         supervisor="bwrap",
         limits=UNAPPROVED,
@@ -122,8 +131,8 @@ def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
     )
 
 
-def _read_only_files(policy: ReadOnlyPolicy, temporary: str) -> list[str]:
-    """An empty root with what may be read in it, from the outside to the inside."""
+def _read_only_mounts(policy: ReadOnlyPolicy, temporary: str) -> list[str]:
+    """Mount the readable paths in an empty root, outer ones first."""
     mounts: dict[str, list[str]] = {"/dev": ["--dev", "/dev"], "/proc": ["--proc", "/proc"]}
     for name in _PROC:
         mounts[f"/proc/{name}"] = ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
@@ -131,7 +140,7 @@ def _read_only_files(policy: ReadOnlyPolicy, temporary: str) -> list[str]:
         mounts[path] = ["--ro-bind-try", path, path]
     for path in policy.hidden:
         is_shown = any(is_below(path, each) for each in policy.readable)
-        if path not in mounts and is_shown and _is_itself(path):
+        if path not in mounts and is_shown and _is_unlinked(path):
             mounts[path] = ["--tmpfs", path] if _is_directory(path) else ["--ro-bind", "/dev/null", path]
     mounts[temporary] = ["--bind", temporary, temporary]
     for link, target in policy.links:
@@ -144,9 +153,9 @@ def _read_only_files(policy: ReadOnlyPolicy, temporary: str) -> list[str]:
     ]
 
 
-def _namespaces(*, network: bool, capabilities: frozenset[int] = CAPABILITIES) -> list[str]:
-    # No --new-session: a command has a session of its own already, without a terminal, and its group is on record.
-    # No --die-with-parent: what a shell leaves in the background would die with it.
+def _namespace_options(*, network: bool, capabilities: frozenset[int] = CAPABILITIES) -> list[str]:
+    # No --new-session: the command already has its own session without a terminal, and its group is recorded.
+    # No --die-with-parent: background processes of the shell would die with it.
     words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if not network:
         words.append("--unshare-net")
@@ -156,7 +165,7 @@ def _namespaces(*, network: bool, capabilities: frozenset[int] = CAPABILITIES) -
     return words
 
 
-def _machine() -> list[str]:
+def _system_mounts() -> list[str]:
     words = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for name in _PROC:
         words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
@@ -167,8 +176,8 @@ def _machine() -> list[str]:
     return words
 
 
-def _files(policy: Policy) -> list[str]:
-    """From the outside to the inside, so that what lies deeper counts."""
+def _file_mounts(policy: Policy) -> list[str]:
+    """Outer mounts first, so that deeper ones apply."""
     temporary = policy.temporary
     mounts: dict[str, list[str]] = {"/tmp": ["--bind", temporary, "/tmp"]}
     if _is_directory("/var/tmp"):
@@ -178,25 +187,25 @@ def _files(policy: Policy) -> list[str]:
     for path in policy.writable:
         mounts[path] = ["--bind", path, path]
     for path in policy.protected:
-        if _is_itself(path):
-            mounts |= _pinned(path, policy)
+        if _is_unlinked(path):
+            mounts |= _pin_parents(path, policy)
             mounts[path] = ["--ro-bind", path, path]
-    sockets = _sockets(policy) if policy.unix_sockets else ()
+    sockets = _find_sockets(policy) if policy.unix_sockets else ()
     for path in (*policy.hidden, *sockets):
-        if _is_itself(path):
-            mounts |= _pinned(path, policy)
+        if _is_unlinked(path):
+            mounts |= _pin_parents(path, policy)
             mounts[path] = ["--tmpfs", path] if _is_directory(path) else ["--ro-bind", "/dev/null", path]
     mounts[temporary] = ["--bind", temporary, temporary]
     inwards = sorted(mounts, key=lambda path: (path.count("/"), path))
     covers = [path for path in inwards if mounts[path][0] == "--tmpfs"]
-    # What is written into an empty cover would be lost without a word.
+    # Read-only: files written into an empty mount would be lost silently.
     return [word for path in inwards for word in mounts[path]] + [
         word for path in covers for word in ("--remount-ro", path)
     ]
 
 
-def _pinned(path: str, policy: Policy) -> dict[str, list[str]]:
-    """The directories between something writable and a path in it: mounted, they cannot be moved out of the way."""
+def _pin_parents(path: str, policy: Policy) -> dict[str, list[str]]:
+    """Mount the directories between a writable one and a path in it, so that they cannot be renamed."""
     found: dict[str, list[str]] = {}
     for root in policy.writable:
         for parent in map(str, Path(path).parents):
@@ -205,8 +214,8 @@ def _pinned(path: str, policy: Policy) -> dict[str, list[str]]:
     return found
 
 
-def _is_itself(path: str) -> bool:
-    """Whether it is there, and no link has taken its place or that of a directory on the way: a mount would follow."""
+def _is_unlinked(path: str) -> bool:
+    """Whether it exists and no link is in its path, which a mount would follow."""
     return os.path.realpath(path) == path and os.path.lexists(path)
 
 
@@ -214,34 +223,34 @@ def _is_directory(path: str) -> bool:
     return Path(path).is_dir() and not Path(path).is_symlink()
 
 
-def _sockets(policy: Policy) -> tuple[str, ...]:
-    """The Unix sockets of programs outside, our own server's among them, that have a place among the files."""
+def _find_sockets(policy: Policy) -> tuple[str, ...]:
+    """The Unix sockets with a path that belong to programs outside, including this server's own."""
     try:
         lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
     except OSError:
         return ()
     named = [words[7] for line in lines if len(words := line.split(None, 7)) == 8]
     paths = {os.path.realpath(name) for name in named if name.startswith("/")}
-    mine = (*policy.writable, policy.temporary)
-    return tuple(path for path in paths if _is_seen(path, policy) and not any(is_below(path, each) for each in mine))
+    own = (*policy.writable, policy.temporary)
+    return tuple(path for path in paths if _is_visible(path, policy) and not any(is_below(path, each) for each in own))
 
 
-def _is_seen(path: str, policy: Policy) -> bool:
-    """Whether it is there at all, with a /run and a /tmp that are not the machine's."""
+def _is_visible(path: str, policy: Policy) -> bool:
+    """Whether it is visible in the sandbox, which has its own /run and /tmp."""
     is_replaced = any(is_below(path, each) for each in ("/run", "/tmp", "/var/tmp"))
     return not is_replaced or any(is_below(path, each) for each in policy.readable)
 
 
 def _restrict(*, unix_sockets: bool, is_read_only: bool = False) -> None:
-    """What namespaces leave open: sockets without a place among the files, and calls that filters do not see."""
-    # bwrap itself needs sockets, to make an empty network. Shared memory and the like have a namespace of their own.
+    """Close what namespaces leave open: sockets without a path, and system calls that filters do not see."""
+    # bwrap needs sockets to set up an empty network. Shared memory and similar IPC have a namespace of their own.
     families = (*seccomp.NETWORK, *((socket.AF_UNIX,) if unix_sockets else ()))
     refused = (*seccomp.IPC, *seccomp.INSPECTION) if is_read_only else ()
-    kernel.promise_no_new_privileges()
+    kernel.set_no_new_privileges()
     if kernel.landlock_abi() >= ABI_OF_SCOPES:
         ruleset = kernel.create_ruleset(0, 0, 0b11)
         try:
             kernel.restrict_self(ruleset)
         finally:
             os.close(ruleset)
-    kernel.filter_calls(seccomp.program(families, no_attributes=is_read_only, also_refused=refused))
+    kernel.install_filter(seccomp.build_filter(families, no_attributes=is_read_only, also_refused=refused))

@@ -1,7 +1,7 @@
-"""Landlock: the kernel lets a thread give up rights for itself and for all that comes of it.
+"""The Landlock backend: a thread gives up rights for itself and for all processes that it starts.
 
-It takes away everything and gives back what is listed, each time with all that is below. To read everything but what is
-hidden, the directories on the way to it are listed entry by entry; so whatever appears there later cannot be read.
+A ruleset denies everything but the listed paths, each with all that is below. To allow everything but hidden paths, the
+directories above those are listed entry by entry, so files that appear there later cannot be read.
 """
 
 from __future__ import annotations
@@ -20,14 +20,21 @@ from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import kernel, seccomp
 from kedge.tools.sandbox.launch import run_in_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
-from kedge.tools.sandbox.policy import LaunchSpec, Policy, SandboxUnavailable, describe_policy, is_below, variables
+from kedge.tools.sandbox.policy import (
+    LaunchSpec,
+    Policy,
+    SandboxUnavailable,
+    describe_policy,
+    is_below,
+    temporary_variables,
+)
 from kedge.tools.sandbox.read_only import PROC_FILES, ReadOnlyPolicy
 
 NAME: SandboxMode = "landlock"
-# Before, files could be cut short wherever they could be read.
+# Older versions cannot deny truncating a readable file.
 OLDEST_ABI = 3
 ABI_OF_SCOPES = 6  # signals, and sockets without a file
-MAX_RULES = 20_000  # each is an open file for a moment; nobody's home is that full
+MAX_RULES = 20_000  # each opens a file for a moment; no home directory has more entries
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE_DIR, _REMOVE_FILE = 1 << 4, 1 << 5
@@ -36,14 +43,14 @@ _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _TCP = 0b11  # bind and connect
 _SCOPES = 0b11  # abstract sockets and signals
 
-# The kernel's inodes of /proc can be others after a while, and settings of the machine change.
+# Inodes of /proc change after a while, and so do system settings.
 _RULESET_S = 60.0
 _MAX_RULESETS = 16
 
-_ALL = (_TRUNCATE << 1) - 1  # of the third
+_ALL = (_TRUNCATE << 1) - 1  # rights of ABI 3
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _EXECUTE | _READ_FILE
-# No devices are made anywhere.
+# Without the right to make devices.
 _CHANGE_FILES = _WRITE_FILE | _TRUNCATE | _REFER
 _CHANGE_DIRECTORIES = _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SOCK | _MAKE_FIFO | _MAKE_SYM
 _WRITE = _READ | _READ_DIR | _CHANGE_FILES | _CHANGE_DIRECTORIES
@@ -52,16 +59,16 @@ _DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "
 _DEVICES_IN = "/dev"
 _READ_ONLY_DEVICES = tuple(path for path in _DEVICES if path != "/dev/tty")
 
-# Of root's powers, those that its files need; the others would reach around every wall.
+# The capabilities of root that work on files needs; the others could bypass the sandbox.
 _CHOWN, _DAC_OVERRIDE, _DAC_READ_SEARCH, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _BIND = 0, 1, 2, 3, 4, 5, 6, 7, 10
 CAPABILITIES = frozenset({_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _BIND})
 
 
 @functools.cache
-def why_not() -> str | None:
-    """Why this machine cannot sandbox commands with it, or None. Tried, not looked up, and only once."""
+def find_problem() -> str | None:
+    """Why Landlock cannot be used on this machine, or None. Tries it once to find out."""
     try:
-        run_in_thread(_try)
+        run_in_thread(_probe)
     except SandboxUnavailable as error:
         return error.why
     except OSError as error:
@@ -70,51 +77,51 @@ def why_not() -> str | None:
 
 
 def describe() -> str:
-    """What this kernel's can do and what not."""
+    """The version of the kernel's Landlock, and what it lacks."""
     abi = kernel.landlock_abi()
-    gaps = "" if abi >= ABI_OF_SCOPES else "; it does not keep commands from signalling other processes of yours"
+    gaps = "" if abi >= ABI_OF_SCOPES else "; commands can still signal your other processes"
     return f"Landlock, ABI {abi}{gaps}"
 
 
 def prepare(policy: Policy) -> LaunchSpec:
-    """Raises SandboxUnavailable where Landlock has no words for a policy."""
-    if (why := why_not()) is not None:
+    """Raises SandboxUnavailable if Landlock cannot express the policy."""
+    if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
     if policy.unix_sockets:
         raise SandboxUnavailable("Landlock cannot tell one Unix socket from another; unix_sockets needs bubblewrap")
     for path in policy.hidden:
         around = next((each for each in policy.writable if is_below(path, each)), None)
         if around is not None and os.path.lexists(path):
-            raise SandboxUnavailable(
-                f"Landlock cannot hide {path} inside of {around}, which can be written; bubblewrap could"
-            )
-    return LaunchSpec(NAME, (), lambda: restrict(policy), variables(policy.temporary), describe_policy(policy))
+            raise SandboxUnavailable(f"Landlock cannot hide {path} in the writable {around}; bubblewrap can")
+    return LaunchSpec(
+        NAME, (), lambda: restrict(policy), temporary_variables(policy.temporary), describe_policy(policy)
+    )
 
 
 def restrict(policy: Policy) -> None:
-    """Restrict the calling thread to a policy, for ever."""
+    """Restrict the calling thread to a policy, permanently."""
     abi = kernel.landlock_abi()
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
     net = _TCP if abi >= 4 and not policy.network else 0
     families = seccomp.NETWORK if policy.network else ()
-    program = seccomp.program(families, also_refused=seccomp.IPC, only_self=True)
+    program = seccomp.build_filter(families, also_refused=seccomp.IPC, only_self=True)
     ruleset = kernel.create_ruleset(rights, net, _SCOPES if abi >= ABI_OF_SCOPES else 0)
     try:
-        for count, (path, access) in enumerate(_rules(policy)):
-            _add(ruleset, path, access & rights)
+        for count, (path, access) in enumerate(_make_rules(policy)):
+            _add_rule(ruleset, path, access & rights)
             if count > MAX_RULES:
                 raise SandboxUnavailable(f"there are more than {MAX_RULES:,} files beside what is hidden")
         kernel.drop_capabilities(CAPABILITIES)
-        kernel.promise_no_new_privileges()
+        kernel.set_no_new_privileges()
         kernel.restrict_self(ruleset)
     finally:
         os.close(ruleset)
-    kernel.filter_calls(program)
+    kernel.install_filter(program)
 
 
 def prepare_read_only(policy: ReadOnlyPolicy) -> LaunchSpec:
     """Raises SandboxUnavailable."""
-    if (why := why_not()) is not None:
+    if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
     return _prepare_read_only(policy, policy.temporary)
 
@@ -124,7 +131,7 @@ def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
         NAME,
         (),
         lambda: _restrict_read_only(policy, temporary),
-        variables(temporary),
+        temporary_variables(temporary),
         "",
         limits=UNAPPROVED,
         temporary=temporary,
@@ -133,31 +140,31 @@ def _prepare_read_only(policy: ReadOnlyPolicy, temporary: str) -> LaunchSpec:
 
 
 def _restrict_read_only(policy: ReadOnlyPolicy, temporary: str) -> None:
-    """Restrict the calling thread for ever.
+    """Restrict the calling thread permanently.
 
-    The rules for reading are made once: hundreds of files need not be opened for each command. Those for writing are
-    a second layer, of this command alone. What one of the layers refuses is refused."""
+    The ruleset for reading is shared, because making it opens hundreds of files; the one for writing is a second
+    layer for this command alone. Both layers must allow an access."""
     has_scopes = kernel.landlock_abi() >= ABI_OF_SCOPES
     refused = (*seccomp.IPC, *seccomp.INSPECTION, *(() if has_scopes else seccomp.SIGNALS))
     ruleset = _rulesets.get(policy)
     try:
         kernel.drop_capabilities(frozenset({_DAC_READ_SEARCH}) if policy.keeps_read_override else frozenset())
-        kernel.promise_no_new_privileges()
+        kernel.set_no_new_privileges()
         kernel.restrict_self(ruleset)
         _restrict_writing(temporary)
     finally:
         os.close(ruleset)
-    kernel.filter_calls(
-        seccomp.program((), no_attributes=True, also_refused=refused, only_self=True, no_namespaces=True)
+    kernel.install_filter(
+        seccomp.build_filter((), no_attributes=True, also_refused=refused, only_self=True, no_namespaces=True)
     )
 
 
 def _restrict_writing(temporary: str) -> None:
     ruleset = kernel.create_ruleset(_ALL & ~(_READ | _READ_DIR), 0, 0)
     try:
-        _add(ruleset, temporary, _CHANGE_FILES | _CHANGE_DIRECTORIES)
+        _add_rule(ruleset, temporary, _CHANGE_FILES | _CHANGE_DIRECTORIES)
         for path in _READ_ONLY_DEVICES:
-            _add(ruleset, path, _WRITE_FILE | _TRUNCATE)
+            _add_rule(ruleset, path, _WRITE_FILE | _TRUNCATE)
         kernel.restrict_self(ruleset)
     finally:
         os.close(ruleset)
@@ -165,38 +172,38 @@ def _restrict_writing(temporary: str) -> None:
 
 def read_only_rules(policy: ReadOnlyPolicy) -> tuple[list[tuple[str, int]], set[str]]:
     """The rules, and the directories whose entries were listed for them."""
-    closed = _Closed(policy.hidden)
+    hidden = _HiddenPaths(policy.hidden)
     rules = [(path, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) for path in _READ_ONLY_DEVICES]
     rules += [(path, _READ_FILE) for path in PROC_FILES]
     for path in policy.readable:
-        if closed.is_around(path):
-            rules.append((path, _READ_DIR))  # names, also of what is hidden
-        rules += [(each, _READ | _READ_DIR) for each in closed.parts(path)]
-    return [*rules, (policy.temporary, _WRITE)], closed.listed
+        if hidden.is_above(path):
+            rules.append((path, _READ_DIR))  # names, also of hidden entries
+        rules += [(each, _READ | _READ_DIR) for each in hidden.split(path)]
+    return [*rules, (policy.temporary, _WRITE)], hidden.listed
 
 
 class _Rulesets:
-    """Rulesets of policies, kept open, and made anew when what they name has changed or they are old."""
+    """Cache of open rulesets by policy; one is made again when it is old or a path in it has changed."""
 
     def __init__(self) -> None:
-        self._kept: dict[ReadOnlyPolicy, _Ruleset] = {}
+        self._rulesets: dict[ReadOnlyPolicy, _Ruleset] = {}
         self._lock = threading.Lock()
 
     def get(self, policy: ReadOnlyPolicy) -> int:
-        """A descriptor, to be closed by the caller."""
+        """Return a file descriptor, which the caller closes."""
         with self._lock:
-            kept = self._kept.pop(policy, None)
-            if kept is not None and not kept.is_current():
-                os.close(kept.fd)
-                kept = None
-            self._kept[policy] = kept = kept or _Ruleset.make(policy)
-            while len(self._kept) > _MAX_RULESETS:
-                os.close(self._kept.pop(next(iter(self._kept))).fd)
-            return os.dup(kept.fd)
+            cached = self._rulesets.pop(policy, None)
+            if cached is not None and not cached.is_current():
+                os.close(cached.fd)
+                cached = None
+            self._rulesets[policy] = cached = cached or _Ruleset.make(policy)
+            while len(self._rulesets) > _MAX_RULESETS:
+                os.close(self._rulesets.pop(next(iter(self._rulesets))).fd)
+            return os.dup(cached.fd)
 
 
 class _Ruleset(NamedTuple):
-    """`stamps` tell whether a path is still the same file, and a directory that was listed has the same entries."""
+    """`stamps` show whether a path is still the same file, and a listed directory has the same entries."""
 
     fd: int
     stamps: dict[tuple[str, bool], tuple[int, ...]]
@@ -210,12 +217,12 @@ class _Ruleset(NamedTuple):
         if len(rules) > MAX_RULES:
             raise SandboxUnavailable(f"there are more than {MAX_RULES:,} files beside what is hidden")
         watched = {(path, False) for path in (*policy.readable, policy.temporary)} | {(path, True) for path in listed}
-        # Stamps first: what changes meanwhile is noticed the next time.
+        # Stamps first: a change made meanwhile is noticed the next time.
         stamps = {each: _stamp(*each) for each in watched}
         ruleset = kernel.create_ruleset(rights, _TCP if abi >= 4 else 0, _SCOPES if abi >= ABI_OF_SCOPES else 0)
         try:
             for path, access in rules:
-                _add(ruleset, path, access & rights)
+                _add_rule(ruleset, path, access & rights)
         except BaseException:
             os.close(ruleset)
             raise
@@ -238,49 +245,49 @@ def _stamp(path: str, has_listing: bool) -> tuple[int, ...]:
 _rulesets = _Rulesets()
 
 
-def _rules(policy: Policy) -> Iterator[tuple[str, int]]:
-    # Names can be listed everywhere: without, not even the way to the workspace could be looked at.
+def _make_rules(policy: Policy) -> Iterator[tuple[str, int]]:
+    # Names can be listed everywhere: otherwise not even the path to the workspace could be resolved.
     yield "/", _READ_DIR
-    closed = _Closed((_DEVICES_IN, *policy.hidden))
-    yield from ((path, _READ) for path in closed.all_but("/"))
+    hidden = _HiddenPaths((_DEVICES_IN, *policy.hidden))
+    yield from ((path, _READ) for path in hidden.list_except("/"))
     yield from ((path, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) for path in _DEVICES)
     for path in policy.readable:
-        yield from ((each, _READ) for each in closed.parts(path))
+        yield from ((each, _READ) for each in hidden.split(path))
     yield from ((path, _WRITE) for path in (*policy.writable, policy.temporary))
 
 
-class _Closed:
-    """What is not to be read, and the directories on the way to it."""
+class _HiddenPaths:
+    """Paths that must not be read, and the directories above them."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self._paths = frozenset(paths)
-        self._ways = frozenset(str(parent) for path in paths for parent in Path(path).parents)
+        self._parents = frozenset(str(parent) for path in paths for parent in Path(path).parents)
         self.listed: set[str] = set()
 
-    def is_around(self, path: str) -> bool:
-        return path in self._ways
+    def is_above(self, path: str) -> bool:
+        return path in self._parents
 
-    def parts(self, path: str) -> Iterator[str]:
-        """The path, or as much of it as may be read."""
-        return self.all_but(path) if path in self._ways else iter((path,))
+    def split(self, path: str) -> Iterator[str]:
+        """The path itself, or the parts of it that may be read."""
+        return self.list_except(path) if path in self._parents else iter((path,))
 
-    def all_but(self, directory: str) -> Iterator[str]:
-        """The fewest paths that hold everything below a directory but what is closed, and new entries beside that."""
+    def list_except(self, directory: str) -> Iterator[str]:
+        """The fewest paths that cover everything below a directory except hidden paths and new entries beside them."""
         self.listed.add(directory)
         try:
             entries = list(os.scandir(directory))
         except OSError:
-            return  # what cannot be looked at cannot be read either
+            return  # it cannot be read either
         for entry in entries:
             if entry.path not in self._paths and not entry.is_symlink():
-                yield from self.parts(entry.path)
+                yield from self.split(entry.path)
 
 
-def _add(ruleset: int, path: str, access: int) -> None:
+def _add_rule(ruleset: int, path: str, access: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # gone meanwhile, or not for us: it stays closed
+        return  # gone, or not permitted: it stays hidden
     try:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             access &= _OF_FILES
@@ -290,30 +297,30 @@ def _add(ruleset: int, path: str, access: int) -> None:
         os.close(fd)
 
 
-def _try() -> None:
-    """Restrict this thread, and check that it is restricted."""
+def _probe() -> None:
+    """Restrict this thread, and check that the restriction works."""
     abi = kernel.landlock_abi()
     if abi < OLDEST_ABI:
         reason = "this kernel has no Landlock" if abi < 1 else "the Landlock of this kernel is too old"
-        raise SandboxUnavailable(f"{reason} (Linux 6.2 or newer has it, where it is switched on)")
+        raise SandboxUnavailable(f"{reason} (Linux 6.2 or newer has it, if it is enabled)")
     ruleset = kernel.create_ruleset(_ALL, 0, 0)
     try:
-        kernel.promise_no_new_privileges()
+        kernel.set_no_new_privileges()
         kernel.restrict_self(ruleset)
     finally:
         os.close(ruleset)
-    kernel.filter_calls(seccomp.program(()))
-    if _works(lambda: os.close(os.open("/", os.O_RDONLY))) or _works(_make_a_socket):
-        raise SandboxUnavailable("the kernel has Landlock and filters of calls, but they restrict nothing")
+    kernel.install_filter(seccomp.build_filter(()))
+    if _works(lambda: os.close(os.open("/", os.O_RDONLY))) or _works(_open_socket):
+        raise SandboxUnavailable("the kernel has Landlock and seccomp, but they restrict nothing")
 
 
-def _make_a_socket() -> None:
+def _open_socket() -> None:
     socket.socket(socket.AF_INET).close()
 
 
-def _works(deed: Callable[[], None]) -> bool:
+def _works(action: Callable[[], None]) -> bool:
     try:
-        deed()
+        action()
     except OSError:
         return False
     return True

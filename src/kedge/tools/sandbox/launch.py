@@ -1,8 +1,8 @@
-"""Starting a command that is held from its first instruction on, without holding the server.
+"""Start a command that is sandboxed from its first instruction, without restricting the server.
 
-What the kernel is asked to restrict is a thread, and whatever that thread starts. So each command gets a thread, which
-restricts itself, starts the command, waits for its end, and ends. No other thread is touched, nothing is run between
-fork and exec, and a held command starts as quickly as any other.
+The kernel restricts a thread and all processes that it starts. So each command gets a thread, which restricts itself,
+starts the command, waits for its end, and ends. Other threads are not affected, no code runs between fork and exec, and
+the command starts as fast as any other.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# How often a supervisor is looked for that is about to end: it takes a moment of the kernel's.
-_LOOKS_S = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.02, 0.05, 0.1, 0.2, 0.5)
+# Pauses between attempts to reap a supervisor that is about to end.
+_REAP_PAUSES_S = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class SandboxedProcess:
-    """As much of `asyncio.subprocess.Process` as a command needs."""
+    """The part of `asyncio.subprocess.Process` that a command needs."""
 
     def __init__(self, pid: int, ended: asyncio.Future[int]) -> None:
         self.pid = pid
@@ -42,7 +42,9 @@ async def launch(
     directory: Path,
     env: Mapping[str, str],
 ) -> SandboxedProcess:
-    """The descriptors are used until it returns. Raises OSError, or what `restrict` does: then nothing was started."""
+    """Start the command. The descriptors must stay open until it returns.
+
+    Raises OSError, or the error of `restrict`; then nothing was started."""
     loop = asyncio.get_running_loop()
     started: asyncio.Future[int] = loop.create_future()
     ended: asyncio.Future[int] = loop.create_future()
@@ -53,65 +55,65 @@ async def launch(
             child = subprocess.Popen(
                 words, stdin=stdin, stdout=output, stderr=output, cwd=directory, env=env, start_new_session=True
             )
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
-            _tell(loop, started, error=error)
+        except BaseException as error:  # noqa: BLE001 - it is raised in the awaiting task
+            _set_future(loop, started, error=error)
             return
-        _tell(loop, started, child.pid)
-        _tell(loop, ended, child.wait())
+        _set_future(loop, started, child.pid)
+        _set_future(loop, ended, child.wait())
 
-    # A daemon: a server that leaves does not wait for commands that are ended for it.
+    # A daemon thread: a server that exits does not wait for commands that are being ended.
     threading.Thread(target=work, name="sandboxed command", daemon=True).start()
     try:
         return SandboxedProcess(await asyncio.shield(started), ended)
     except asyncio.CancelledError:
-        await _settled(started)
+        await _wait_until_started(started)
         raise
 
 
-async def _settled(started: asyncio.Future[int]) -> None:
-    """Milliseconds: the thread has descriptors in its hands that the caller is about to close."""
+async def _wait_until_started(started: asyncio.Future[int]) -> None:
+    """Wait although cancelled: the thread uses descriptors that the caller is about to close. Takes milliseconds."""
     while not started.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait({started})
-    started.exception()  # seen
+    started.exception()  # retrieved, so that asyncio does not log it
 
 
 async def reap_supervisor(group: int) -> None:
-    """After the end of a command that left nobody: wait for who kept house for it, and fetch the dead.
+    """Reap the supervisor process (bwrap) of a command that has ended and left no other process.
 
-    Its parent is gone, so it came to us, and for as long as nobody fetches it the group seems to be alive."""
-    for pause_s in _LOOKS_S:
+    Its parent is gone, so it is a child of the server, and the group seems to be alive until it is reaped."""
+    for pause_s in _REAP_PAUSES_S:
         try:
             while os.waitpid(-group, os.WNOHANG)[0]:  # noqa: ASYNC222 - it does not wait
                 pass
         except ChildProcessError:
-            return  # or it went to somebody else, who will
+            return  # reaped, or another process is its parent
         await asyncio.sleep(pause_s)
 
 
 def run_in_thread(work: Callable[[], T]) -> T:
-    """Do something in a thread that ends with it, so that what it restricts is restricted nowhere else."""
-    found: list[T] = []
-    failed: list[BaseException] = []
+    """Run a function in a thread of its own, so that a restriction applies to no other thread."""
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except BaseException as error:  # noqa: BLE001 - it is raised below
-            failed.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, name="sandbox probe", daemon=True)
     thread.start()
     thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
-def _tell(
+def _set_future(
     loop: asyncio.AbstractEventLoop, future: asyncio.Future[int], value: int = 0, *, error: BaseException | None = None
 ) -> None:
-    def tell() -> None:
+    def set_it() -> None:
         if future.done():
             return
         if error is None:
@@ -119,5 +121,5 @@ def _tell(
         else:
             future.set_exception(error)
 
-    with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
-        loop.call_soon_threadsafe(tell)
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(set_it)

@@ -1,6 +1,6 @@
-"""Limits of a command that runs without approval: time, memory, the size of files, and the number of processes.
+"""Limits of a command that runs without approval: time, memory, file size and number of processes.
 
-They are set on the process that is about to become the command, never on the server.
+They are set on the process that becomes the command, never on the server.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _COUNT_AGAIN_S = 5.0
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """`data_bytes` is for each process, `memory_bytes` and `processes` for all of them together."""
+    """`data_bytes` applies to each process, `memory_bytes` and `processes` to all of them together."""
 
     default_timeout_s: float = 120.0
     max_timeout_s: float = 600.0
     # The heap of one process. Address space is not limited: Node.js and Go reserve far more than they use.
     data_bytes: int = 2048 * _MIB
     file_bytes: int = 1024 * _MIB
-    # With a control group that has the controllers.
+    # Only with a control group that has the controllers.
     memory_bytes: int = 4096 * _MIB
     processes: int = 512
 
@@ -37,7 +37,7 @@ UNAPPROVED = Limits()
 
 
 def set_limits(pid: int, limits: Limits) -> None:
-    """Limit a process that was just started, and all that it starts. It may have ended already."""
+    """Limit a process that was just started, and all its children. It may have ended already."""
     if sys.platform != "linux":
         return
     wanted = {
@@ -47,7 +47,7 @@ def set_limits(pid: int, limits: Limits) -> None:
     }
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         uid = Path(f"/proc/{pid}").stat().st_uid
-        if uid != 0:  # the kernel does not count those of root
+        if uid != 0:  # the kernel does not count root's processes
             wanted[resource.RLIMIT_NPROC] = _tasks.count(uid) + limits.processes
         for which, most in wanted.items():
             _, hard = resource.prlimit(pid, which)
@@ -56,7 +56,7 @@ def set_limits(pid: int, limits: Limits) -> None:
 
 
 class _Tasks:
-    """How many threads a user has at work now, which is what RLIMIT_NPROC counts. Counted every few seconds."""
+    """Counts the threads of a user, as RLIMIT_NPROC does; a count is reused for a few seconds."""
 
     def __init__(self) -> None:
         self._counts: dict[int, tuple[float, int]] = {}  # by user

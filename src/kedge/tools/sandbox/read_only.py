@@ -1,7 +1,7 @@
-"""What a command may read that runs without approval: a list of what is allowed, and nothing else.
+"""The policy of a command that runs without approval: it may read only listed paths.
 
-The workspace, the system's programs and public settings, the toolchains on PATH, what git needs from elsewhere, and
-the paths that the permission check judged. It writes to a temporary directory of its own, and has no network.
+These are the workspace, the system's programs and public settings, the toolchains on PATH, files that git needs, and
+paths that the permission check approved. It may write only to a temporary directory, and has no network.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgspec
 
 from kedge.tools.sandbox import git, toolchains
 from kedge.tools.sandbox.policy import HOMES, SandboxUnavailable, is_around_a_home, is_below, outermost
-from kedge.tools.sandbox.secrets import SECRETS, private_files
+from kedge.tools.sandbox.secrets import SECRETS, find_private_files
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/snap"),
     f"{HOMES[0]}/linuxbrew",
     *("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman/local", "/var/lib/apt/lists", "/var/lib/alternatives"),
     *("/var/cache/man", "/lib/apk/db", "/var/cache/fontconfig"),
-    # What names are looked up with, and where NixOS keeps programs.
+    # For name resolution, and the programs of NixOS.
     *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/current-system"),
     *("/run/wrappers", "/run/opengl-driver", "/sys/devices/system/cpu", "/sys/devices/system/node"),
 )
-# Of these only what everybody may read: the server may be root.
+# In these only files that every user may read, because the server may be root; with the depth to check.
 _PUBLIC = {"/etc": 8, "/usr/local/etc": 8, "/opt": 1}
 # Facts about the machine; everything else in /proc is about processes, or changes the kernel.
 PROC_FILES = tuple(
@@ -46,51 +46,51 @@ _MAX_CACHED = 32
 
 
 class ReadOnlyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths are absolute and resolved. `hidden` counts inside of `readable`, unless something readable is deeper."""
+    """Paths are absolute and resolved. `hidden` applies inside `readable`, unless a readable path is deeper."""
 
-    temporary: str  # each command gets a directory below, and may write there
+    temporary: str  # each command gets a writable directory below
     readable: tuple[str, ...]
     hidden: tuple[str, ...]
-    links: tuple[tuple[str, str], ...] = ()  # names of what is readable that are links: where they lead
-    keeps_read_override: bool = False  # of root, for a workspace that belongs to somebody else
+    links: tuple[tuple[str, str], ...] = ()  # readable paths that are links, and their targets
+    keeps_read_override: bool = False  # for root, if the workspace belongs to another user
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy is made from; equal ones share it for a while."""
+class PolicyInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """The inputs of a policy; equal ones share a cached policy."""
 
     directory: str
     scratch: str
     private: tuple[str, ...]
-    hidden: tuple[str, ...]  # configured, beside the usual secrets
+    hidden: tuple[str, ...]  # configured, besides the usual secrets
     homes: tuple[str, ...]
     path: str
     config_home: str
 
 
-_cache: dict[Request, tuple[float, ReadOnlyPolicy]] = {}
+_cache: dict[PolicyInputs, tuple[float, ReadOnlyPolicy]] = {}
 
 
-def policy_for(request: Request, judged: Iterable[str] = ()) -> ReadOnlyPolicy:
-    """The policy, with the paths that the permission check judged. Raises SandboxUnavailable.
+def get_policy(inputs: PolicyInputs, approved: Iterable[str] = ()) -> ReadOnlyPolicy:
+    """The policy, with the paths that the permission check approved. Raises SandboxUnavailable.
 
-    It looks at directories: not for the event loop."""
+    It lists directories, so do not call it on the event loop."""
     now = time.monotonic()
-    made_at, policy = _cache.get(request, (float("-inf"), None))
+    made_at, policy = _cache.get(inputs, (float("-inf"), None))
     if policy is None or now - made_at > _NEW_AFTER_S:
-        policy = _policy(request)
-        _cache.pop(request, None)
-        _cache[request] = (now, policy)
+        policy = _make_policy(inputs)
+        _cache.pop(inputs, None)
+        _cache[inputs] = (now, policy)
         while len(_cache) > _MAX_CACHED:
             _cache.pop(next(iter(_cache)), None)
     Path(policy.temporary).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return _with_judged(policy, judged, request.homes)
+    return _add_readable(policy, approved, inputs.homes)
 
 
-def _with_judged(policy: ReadOnlyPolicy, judged: Iterable[str], homes: tuple[str, ...]) -> ReadOnlyPolicy:
-    """The same policy if they are readable already, which is quicker: its rules are there."""
+def _add_readable(policy: ReadOnlyPolicy, paths: Iterable[str], homes: tuple[str, ...]) -> ReadOnlyPolicy:
+    """The policy with more readable paths; the same one if they are readable already, because its rules are cached."""
     added = [
         path
-        for path in dict.fromkeys(map(os.path.realpath, judged))
+        for path in dict.fromkeys(map(os.path.realpath, paths))
         if not any(is_below(path, each) for each in (*policy.readable, *policy.hidden))
         and not is_around_a_home(path, homes)
         and Path(path).exists()
@@ -109,27 +109,27 @@ def describe(*, is_planning: bool) -> str:
     )
 
 
-def _policy(request: Request) -> ReadOnlyPolicy:
-    directory, scratch = request.directory, request.scratch
+def _make_policy(inputs: PolicyInputs) -> ReadOnlyPolicy:
+    directory, scratch = inputs.directory, inputs.scratch
     if directory == "/" or any(is_below(directory, each) for each in _NEVER):
-        raise SandboxUnavailable("the workspace is the whole machine, or a part of the kernel's files")
+        raise SandboxUnavailable("the workspace is the root directory, or in /proc, /sys or /dev")
     own = (directory, scratch)
-    programs = toolchains.readable(request.path, request.homes, own)
-    secrets = (*request.private, *_secrets(request))
-    hidden = [*secrets, *_NEVER, *_closed_by_name(programs)]
-    for place, depth in _PUBLIC.items():
-        hidden += private_files(place, depth=depth, must_be_public=True)
-    config_home = {"XDG_CONFIG_HOME": request.config_home} if request.config_home else {}
+    programs = toolchains.find_readable(inputs.path, inputs.homes, own)
+    secrets = (*inputs.private, *_find_secrets(inputs))
+    hidden = [*secrets, *_NEVER, *_find_secrets_by_name(programs)]
+    for public, depth in _PUBLIC.items():
+        hidden += find_private_files(public, depth=depth, must_be_public=True)
+    config_home = {"XDG_CONFIG_HOME": inputs.config_home} if inputs.config_home else {}
     wanted = (
         *_SYSTEM,
         *_PUBLIC,
         *programs,
-        *git.readable(Path(directory), request.homes),
-        *git.settings(request.homes, config_home),
+        *git.find_readable(Path(directory), inputs.homes),
+        *git.find_settings(inputs.homes, config_home),
     )
-    found = {path: os.path.realpath(path) for path in wanted if not is_around_a_home(path, request.homes)}
+    found = {path: os.path.realpath(path) for path in wanted if not is_around_a_home(path, inputs.homes)}
     allowed = [real for real in found.values() if not any(is_below(real, each) for each in hidden)]
-    # The paths of `_SYSTEM` in /sys are granted one by one, and so are the files of /proc, by each backend.
+    # Backends allow the paths of `_SYSTEM` in /sys, and the files of /proc, one by one.
     allowed += [path for path in _SYSTEM if path.startswith("/sys/")]
     readable = outermost(tuple(path for path in (*allowed, *own) if Path(path).exists()))
     return ReadOnlyPolicy(
@@ -141,22 +141,22 @@ def _policy(request: Request) -> ReadOnlyPolicy:
     )
 
 
-def _secrets(request: Request) -> list[str]:
-    """The usual ones in each home and those of the configuration; not the workspace, nor what it lies in."""
-    usual = [f"{home}{entry[1:]}" for entry in SECRETS for home in request.homes]
-    found = [os.path.realpath(path) for path in (*usual, *request.hidden)]
-    return [path for path in found if path != request.directory]
+def _find_secrets(inputs: PolicyInputs) -> list[str]:
+    """The usual secrets in each home and those of the configuration, except the workspace itself."""
+    usual = [f"{home}{entry[1:]}" for entry in SECRETS for home in inputs.homes]
+    found = [os.path.realpath(path) for path in (*usual, *inputs.hidden)]
+    return [path for path in found if path != inputs.directory]
 
 
-def _closed_by_name(programs: Iterable[str]) -> list[str]:
+def _find_secrets_by_name(programs: Iterable[str]) -> list[str]:
     return [
         path
         for directory in programs
-        for path in private_files(directory, depth=_SECRETS_IN_TOOLCHAINS_DEPTH, must_be_public=False)
+        for path in find_private_files(directory, depth=_SECRETS_IN_TOOLCHAINS_DEPTH, must_be_public=False)
     ]
 
 
-def request_for(
+def make_inputs(
     *,
     directory: Path,
     scratch: Path,
@@ -164,8 +164,8 @@ def request_for(
     hidden: Iterable[str],
     homes: Iterable[str | None],
     env: Mapping[str, str],
-) -> Request:
-    return Request(
+) -> PolicyInputs:
+    return PolicyInputs(
         directory=os.path.realpath(directory),
         scratch=os.path.realpath(scratch),
         private=tuple(os.path.realpath(path) for path in private),

@@ -1,6 +1,6 @@
-"""Which calls into the kernel a held command may not make: sockets that lead out, and ways around the other walls.
+"""Filter the system calls of a sandboxed command (seccomp): sockets, and ways around the other restrictions.
 
-Landlock knows paths and TCP. What it does not know is closed here, with a filter on the calls themselves (seccomp).
+Landlock covers paths and TCP; this covers the rest.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kedge.tools.sandbox.policy import SandboxUnavailable
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER_AT, _ARCH_AT = 0, 4
-_X32 = 0x40000000  # the second way into a 64-bit kernel
-_ARGUMENTS_AT = (16, 24)  # the low half of the first two
-_TYPE_MASK = 0xF  # of a socket, without its flags
+_X32 = 0x40000000  # a second set of system call numbers
+_ARGUMENTS_AT = (16, 24)  # low halves of the first two arguments
+_TYPE_MASK = 0xF  # the type of a socket, without its flags
 
-# Sending a datagram needs no connection: one end of such a pair could be sent to any socket of the machine.
+# Sending a datagram needs no connection: one end of a pair could send to any socket of the machine.
 _DATAGRAM = socket.SOCK_DGRAM
-# Attributes that are set through a file that was only opened to be read.
+# ioctls that set attributes through a file opened for reading.
 _SETS_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40086604, 0x40047602)
-# TIOCSTI and TIOCLINUX put characters into a terminal, as if they had been typed.
+# TIOCSTI and TIOCLINUX put characters into a terminal as if they were typed.
 _TYPES_INTO_A_TERMINAL = (0x5412, 0x541C)
 
 NETWORK = (socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
@@ -37,7 +37,7 @@ class _Machine(NamedTuple):
     numbers: dict[str, int]
 
 
-# By the names of their calls; numbers from 424 on are the same everywhere.
+# System call numbers by name; those from 424 on are the same on every architecture.
 _COMMON = {
     "clone3": 435,
     "io_uring_setup": 425,
@@ -173,7 +173,7 @@ _MACHINES = {
     "riscv64": _Machine(0xC00000F3, _GENERIC),
 }
 
-# io_uring makes calls that no filter sees; keys of the kernel belong to the whole session of the user.
+# io_uring makes calls that no filter sees; kernel keys belong to the user's whole session.
 _ALWAYS = ("io_uring_setup", "add_key", "request_key", "keyctl")
 _CHANGES_OF_ATTRIBUTES = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "file_setattr"),
@@ -183,26 +183,26 @@ _CHANGES_OF_ATTRIBUTES = (
 )
 
 
-# Shared memory, semaphores and queues of System V and POSIX: they outlive a command, and other programs have them too.
+# Shared memory, semaphores and queues: they outlive a command, and are shared with other programs.
 IPC = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
 )
-# Other processes, and files without their names.
+# Access to other processes, and to files without their names.
 INSPECTION = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "perf_event_open", "bpf", "userfaultfd"),
     *("open_by_handle_at", "syslog"),
 )
-# Calls that change limits or the priority of a process, which their first argument names: of the caller alone.
+# Calls that change limits or priority of the process in their first argument: only the caller's are allowed.
 _OF_A_PROCESS = ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
-# Those whose first argument says what the second one names, and the value that means a process.
+# Calls whose first argument gives the kind of the second, and the value that means a process.
 _OF_SOME_PROCESSES = {"setpriority": 0, "ioprio_set": 1}
 _NEW_USER_NAMESPACE = 0x10000000
-# For kernels whose Landlock does not know signals: to oneself, too.
+# For kernels whose Landlock does not cover signals; also denies those to oneself.
 SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 
 
-def program(
+def build_filter(
     families: Iterable[int],
     *,
     no_attributes: bool = False,
@@ -211,11 +211,13 @@ def program(
     no_namespaces: bool = False,
     machine: str = "",
 ) -> bytes:
-    """The filter: sockets of these families alone, maybe no way to change the attributes of a file, to change limits or
-    priorities of other processes (`only_self`) or to make namespaces, and none of the calls in `also_refused`."""
+    """Build a filter that allows only sockets of these families, and none of the calls in `also_refused`.
+
+    Options: `no_attributes` denies changing attributes of files, `only_self` denies changing limits or priorities of
+    other processes, `no_namespaces` denies making namespaces. Raises SandboxUnavailable on an unknown architecture."""
     here = _MACHINES.get(machine or platform.machine())
     if here is None or sys.byteorder != "little" or sys.maxsize < 2**32:
-        raise SandboxUnavailable(f"calls are not known for this kind of machine ({platform.machine()})")
+        raise SandboxUnavailable(f"system calls are not known for this architecture ({platform.machine()})")
     families = tuple(families)
     numbers = here.numbers
     refused = (*_ALWAYS, *(_CHANGES_OF_ATTRIBUTES if no_attributes else ()), *also_refused)
@@ -237,9 +239,8 @@ def program(
             code += _if_call(numbers[name], [*is_process, _load(_ARGUMENTS_AT[1]), *_only((0,))])
     if no_namespaces:
         code += _if_call(numbers["unshare"], [_return(_ERRNO | errno.EPERM)])
-        code += _if_call(
-            numbers["clone3"], [_return(_ERRNO | errno.ENOSYS)]
-        )  # so that clone is used, which can be read
+        # Then clone is used instead, whose flags a filter can read.
+        code += _if_call(numbers["clone3"], [_return(_ERRNO | errno.ENOSYS)])
         flags = [_jump(_ANY_BIT, _NEW_USER_NAMESPACE, 0, 1), _return(_ERRNO | errno.EPERM), _return(_ALLOW)]
         code += _if_call(numbers["clone"], [_load(_ARGUMENTS_AT[0]), *flags])
     ioctls = (*_TYPES_INTO_A_TERMINAL, *(_SETS_ATTRIBUTES if no_attributes else ()))

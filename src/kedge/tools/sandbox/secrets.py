@@ -1,4 +1,4 @@
-"""What no held command reads, wherever it is configured: keys, passwords and what browsers remember."""
+"""Secrets that sandboxed commands cannot read: keys, passwords, browser data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import stat
 from collections.abc import Iterator
 
 SECRETS = (
-    # keys, and who may use them
+    # keys and key stores
     *("~/.ssh", "~/.gnupg", "~/.password-store", "~/.local/share/keyrings", "~/.config/op"),
     # clouds and clusters
     *("~/.aws", "~/.azure", "~/.config/gcloud", "~/.oci", "~/.kube", "~/.docker/config.json", "~/.vault-token"),
     *("~/.terraform.d/credentials.tfrc.json", "~/.config/doctl", "~/.fly", "~/.config/containers/auth.json"),
-    # hosts of code, and of packages
+    # code hosts and package registries
     *(
         "~/.netrc",
         "~/.git-credentials",
@@ -24,19 +24,19 @@ SECRETS = (
     ),
     *("~/.npmrc", "~/.pypirc", "~/.gem/credentials"),
     *("~/.cargo/credentials", "~/.cargo/credentials.toml", "~/.m2/settings-security.xml"),
-    # agents, Kedge among them
+    # coding agents, including Kedge
     *("~/.config/kedge", "~/.local/share/kedge", "~/.claude", "~/.codex", "~/.gemini"),
     # browsers and mail
     *("~/.mozilla", "~/.thunderbird", "~/.config/google-chrome", "~/.config/chromium"),
     *("~/.config/BraveSoftware", "~/.config/microsoft-edge", "~/.config/vivaldi", "~/.config/opera"),
     *("~/snap/firefox", "~/snap/chromium", "~/.var/app/org.mozilla.firefox", "~/.var/app/com.google.Chrome"),
-    # what was typed
+    # histories
     *("~/.bash_history", "~/.zsh_history", "~/.local/share/fish/fish_history", "~/.python_history", "~/.psql_history"),
     *("~/.mysql_history", "~/.node_repl_history", "~/.lesshst", "~/.viminfo"),
     *("~/.pgpass", "~/.my.cnf"),
 )
 
-# Files of keys and passwords among a machine's settings and a toolchain's files, by their names.
+# Names of files with keys and passwords, in system settings and toolchains.
 _SECRET_NAME = re.compile(
     r"^(g?shadow-?|passwd-|group-|opasswd|sudoers.*|id_(rsa|dsa|ecdsa|ed25519)|.*_key|.*\.(key|keytab|p12|pfx|jks|kdbx)"
     r"|.*secrets?(\.\w+)?|.*credentials?(\.\w+)?|.*passwd\.client|sasl_passwd.*|\.?netrc|\.npmrc|\.pypirc|\.pgpass"
@@ -46,9 +46,9 @@ _SECRET_NAME = re.compile(
 _MAX_ENTRIES = 50_000
 
 
-def private_files(directory: str, *, depth: int, must_be_public: bool) -> tuple[str, ...]:
-    """The files and directories below that look like secrets by their names or, with `must_be_public`, are not
-    readable by everybody: root could read those although they were meant for root alone."""
+def find_private_files(directory: str, *, depth: int, must_be_public: bool) -> tuple[str, ...]:
+    """Files and directories below a directory whose names look like secrets or, with `must_be_public`, that not every
+    user may read: a server run by root could read those."""
     return tuple(_private_files(directory, depth, must_be_public, [_MAX_ENTRIES]))
 
 
@@ -65,7 +65,7 @@ def _private_files(directory: str, depth: int, must_be_public: bool, left: list[
         if _SECRET_NAME.match(entry.name) or (must_be_public and not _is_public(entry, is_directory)):
             yield entry.path
         elif is_directory and left[0] <= 0:
-            yield entry.path  # there is too much to look at
+            yield entry.path  # too many entries to check
         elif is_directory and depth > 1:
             yield from _private_files(entry.path, depth - 1, must_be_public, left)
 

@@ -1,6 +1,6 @@
-"""Which directories the programs on a PATH need: the entries themselves, and the toolchains that they belong to.
+"""The directories that the programs on a PATH need: its entries, and the toolchains that these belong to.
 
-Never a whole home, and of an unknown directory above an entry only what looks like the prefix of an installation.
+Never a whole home; the parent of an entry only if it looks like the prefix of an installation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kedge.tools.sandbox.policy import HOMES, ROOT_HOME, is_around_a_home, is_below
 
-# Relative to a home: if an entry lies below the first, it needs these.
+# Relative to a home: an entry below the key needs the values.
 _MANAGERS: dict[str, tuple[str, ...]] = {
     # The rest of ~/.cargo is settings, which can contain tokens.
     ".cargo": (".cargo/bin", ".cargo/env", ".cargo/registry", ".cargo/git", ".rustup"),
@@ -28,42 +28,42 @@ _MANAGERS: dict[str, tuple[str, ...]] = {
         )
     },
 }
-_OF_PROGRAMS = frozenset({"bin", "sbin", "shims", "Scripts"})
+_PROGRAM_DIRECTORIES = frozenset({"bin", "sbin", "shims", "Scripts"})
 _NO_PREFIX = frozenset({".local", ".config", ".cache", ".cargo"})
-# What is linked there leads to the system again.
-_OF_THE_SYSTEM = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/snap/bin", "/usr/games"})
+# Links in these lead to the system's directories again.
+_SYSTEM_DIRECTORIES = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/snap/bin", "/usr/games"})
 _MAX_LINKS = 500  # of one entry
 
 
-def readable(path: str, homes: Iterable[str], outside_of: tuple[str, ...]) -> tuple[str, ...]:
-    """The directories and files, resolved, for an environment's PATH. `outside_of` are never granted by this."""
+def find_readable(path: str, homes: Iterable[str], outside_of: tuple[str, ...]) -> tuple[str, ...]:
+    """The directories and files, resolved, that the programs on `path` need; nothing below `outside_of`."""
     homes = tuple(homes)
     found: dict[str, None] = {}
     for entry in path.split(":"):
         if entry.startswith("/") and Path(entry).is_dir():
-            found |= dict.fromkeys(_of_entry(os.path.normpath(entry), homes, outside_of))
-    return tuple(each for each in found if not is_below(each, "/usr") and not _is_too_much(each, homes, outside_of))
+            found |= dict.fromkeys(_find_for_entry(os.path.normpath(entry), homes, outside_of))
+    return tuple(each for each in found if not is_below(each, "/usr") and not _is_too_wide(each, homes, outside_of))
 
 
-def _of_entry(entry: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> Iterator[str]:
+def _find_for_entry(entry: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> Iterator[str]:
     directory = os.path.realpath(entry)
-    if directory in _OF_THE_SYSTEM:
+    if directory in _SYSTEM_DIRECTORIES:
         return
-    if any(is_below(each, place) for each in (entry, directory) for place in outside_of):
-        return  # what the workspace brings is in the workspace
-    yield from _toolchain(entry, homes)
-    yield from _toolchain(directory, homes)
-    for target in _linked_programs(directory):
-        if not any(is_below(target, place) for place in outside_of):
+    if any(is_below(each, root) for each in (entry, directory) for root in outside_of):
+        return  # programs of the workspace are readable anyway
+    yield from _find_toolchain(entry, homes)
+    yield from _find_toolchain(directory, homes)
+    for target in _find_linked_programs(directory):
+        if not any(is_below(target, root) for root in outside_of):
             yield target
-            if Path(target).parent.name in _OF_PROGRAMS:
-                yield from _toolchain(str(Path(target).parent), homes)
+            if Path(target).parent.name in _PROGRAM_DIRECTORIES:
+                yield from _find_toolchain(str(Path(target).parent), homes)
 
 
-def _toolchain(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
-    """A directory of programs, and what they need."""
+def _find_toolchain(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
+    """A directory of programs, and the directories that they need."""
     yield os.path.realpath(directory)
-    home = _home_of(directory, homes)
+    home = _find_home(directory, homes)
     if home is not None:
         relative = os.path.relpath(directory, home)
         for name, needed in _MANAGERS.items():
@@ -72,20 +72,20 @@ def _toolchain(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
                 return
     prefix = Path(directory).parent
     if is_below(directory, "/usr"):
-        return  # that is readable anyway
-    if prefix.name not in _NO_PREFIX and Path(directory).name in _OF_PROGRAMS and _is_an_installation(prefix):
+        return  # readable anyway
+    if prefix.name not in _NO_PREFIX and Path(directory).name in _PROGRAM_DIRECTORIES and _is_installation(prefix):
         yield os.path.realpath(prefix)
 
 
-def _is_an_installation(prefix: Path) -> bool:
-    """Not somebody's project that has a `bin`: those are read by their names alone."""
+def _is_installation(prefix: Path) -> bool:
+    """Whether it is the prefix of an installation, and not a project with a `bin` directory."""
     if (prefix / "pyvenv.cfg").is_file() or (prefix / "conda-meta").is_dir():
         return True
     return (prefix / "lib").is_dir() and not (prefix / ".git").exists()
 
 
-def _linked_programs(directory: str) -> Iterator[str]:
-    """Where the links of a directory lead to, if that is elsewhere."""
+def _find_linked_programs(directory: str) -> Iterator[str]:
+    """The programs outside a directory that its links lead to."""
     try:
         with os.scandir(directory) as entries:
             links = [entry.path for entry, _ in zip(entries, range(_MAX_LINKS), strict=False) if entry.is_symlink()]
@@ -97,7 +97,7 @@ def _linked_programs(directory: str) -> Iterator[str]:
             yield target
 
 
-def _home_of(path: str, homes: tuple[str, ...]) -> str | None:
+def _find_home(path: str, homes: tuple[str, ...]) -> str | None:
     own = next((home for home in homes if is_below(path, home) and path != home), None)
     if own is not None:
         return own
@@ -107,8 +107,8 @@ def _home_of(path: str, homes: tuple[str, ...]) -> str | None:
     return ROOT_HOME if is_below(path, ROOT_HOME) and path != ROOT_HOME else None
 
 
-def _is_too_much(path: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> bool:
-    """Whether it is a home or something above one, or holds what must not be granted."""
+def _is_too_wide(path: str, homes: tuple[str, ...], outside_of: tuple[str, ...]) -> bool:
+    """Whether it is a home, above one, or contains a directory that must not become readable."""
     around = (*homes, *outside_of, ROOT_HOME, "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run")
     if is_around_a_home(path, homes) or any(is_below(each, path) for each in around):
         return True
