@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from typing import get_args
 
 from kedge.cli import common, main, run
@@ -64,9 +65,9 @@ def _no_answers() -> set[str]:
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCES.rglob("*.py")):
-        yield str(path.relative_to(SOURCES)), ast.parse(path.read_text())
+@cache
+def _trees() -> list[tuple[str, ast.Module]]:
+    return [(str(path.relative_to(SOURCES)), ast.parse(path.read_text())) for path in sorted(SOURCES.rglob("*.py"))]
 
 
 def _calls() -> Iterator[tuple[str, ast.Call]]:
