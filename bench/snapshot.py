@@ -17,8 +17,9 @@ from pathlib import Path
 from measure import Samples, noise_told, print_latencies, print_table, wait_quiet
 
 from kedge.engine.concurrency import Tasks
-from kedge.engine.files.recorder import Author, FileRecorder
-from kedge.engine.processes.registry import BackgroundGroups
+from kedge.engine.files.change_log import Author
+from kedge.engine.files.recorder import FileRecorder
+from kedge.engine.processes.registry import ProcessRegistry
 from kedge.files.versions import Versions
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore
@@ -106,7 +107,7 @@ async def edits(directory: Path, rounds: int) -> None:
     await store.accept(workspace.id, "run", Submission(session_id=session.id, prompt="edit"))
     await store.start(workspace.id, session.id)
     versions = Versions(data)
-    recorder = FileRecorder(store, versions, lambda _: root, Tasks(), BackgroundGroups())
+    recorder = FileRecorder(store, versions, lambda _: root, Tasks(), ProcessRegistry(store, 2.0, 1.0))
     author, path = Author(workspace.id, "run", root), root / "file"
     path.write_bytes(b"begin")
     plain, kept = Samples("replace"), Samples("replace, version kept")
@@ -115,7 +116,7 @@ async def edits(directory: Path, rounds: int) -> None:
         with plain.timed():
             await asyncio.to_thread(replace, path, contents[0], path.stat(), "file")
         with kept.timed():
-            async with recorder.changing(author, path, contents[1], (1, 1)):
+            async with recorder.record_change(author, path, contents[1], (1, 1)):
                 await asyncio.to_thread(replace, path, contents[1], path.stat(), "file")
     versions.close()
     await store.close()

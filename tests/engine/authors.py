@@ -175,13 +175,13 @@ class World:
     def _begin_job(self, name: str) -> None:
         self._count += 1
         record = ProcessRecord(2**22 + self._count, "x")
-        self.kedge.engine.background_groups.add(record, self.kedge.workspace_id, name)
+        self.kedge.engine.processes.add_job(record, self.kedge.workspace_id, name)
         self._jobs.append(record)
         self.story.append(f"    a job of {name} begins")
 
     def end_job(self) -> None:
         if self._jobs:
-            self.kedge.engine.background_groups.discard(self._jobs.pop(self.rng.randrange(len(self._jobs))))
+            self.kedge.engine.processes.discard(self._jobs.pop(self.rng.randrange(len(self._jobs))))
             self._had_job = True
             self.story.append("    a job ends")
 

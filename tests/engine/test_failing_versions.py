@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kedge.engine import engine
-from kedge.engine.files import recorder
+from kedge.engine.files import change_log
 from kedge.files.blobs import Blobs
 from kedge.files.states import ABSENT, UNREADABLE, Observation, decode_state, encode_state
 from kedge.store.files_port import NewWork
@@ -39,7 +39,7 @@ async def test_retention_goes_on_after_versions_could_not_be_swept(
 
     monkeypatch.setattr(kedge.engine.file_recorder.versions.blobs, "prune", prune)
     monkeypatch.setattr(engine, "RETENTION_EVERY_S", 0.001)
-    retaining = asyncio.create_task(kedge.engine._keep_retention())
+    retaining = asyncio.create_task(kedge.engine._apply_retention())
     async with asyncio.timeout(LIMIT_S):
         await again.wait()
     retaining.cancel()
@@ -87,14 +87,14 @@ async def test_a_file_that_can_never_be_read_again_stops_no_command(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = os.fsencode(root / "broken")
-    real = recorder.observe_resolved
+    real = change_log.observe_resolved
 
     def observe(wanted: bytes) -> Observation:
         if wanted == path:
             raise OSError(errno.EIO, "Input/output error")
         return real(wanted)
 
-    monkeypatch.setattr(recorder, "observe_resolved", observe)
+    monkeypatch.setattr(change_log, "observe_resolved", observe)
     turn.by_command("work", lambda: (root / "a").write_text("a"))
     session = await kedge.session()
     run_id = (await do(kedge, session, "look")).run_id

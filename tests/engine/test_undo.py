@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kedge import failpoints
-from kedge.engine.files.changed_files import session_files
+from kedge.engine.files.changed_files import list_changed_files
 from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
 from kedge.protocol.files import FilesConflict
@@ -200,7 +200,7 @@ async def test_what_a_sub_agent_did_goes_with_the_prompt_of_its_parent(
     end = await do(kedge, session, "delegate it")
     root_bytes = os.fsencode(root)
     for run_id in (None, end.run_id):
-        found = await session_files(
+        found = await list_changed_files(
             kedge.store,
             kedge.engine.file_recorder.versions,
             root_bytes,

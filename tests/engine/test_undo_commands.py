@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine.files import recorder
-from kedge.engine.files.changed_files import session_files
+from kedge.engine.files import recorder, scanner
+from kedge.engine.files.changed_files import list_changed_files
 from kedge.engine.turn import TurnContext
 from kedge.files.scan import Difference
 from kedge.protocol.events import FileChange
@@ -280,7 +280,7 @@ async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_
 async def test_a_tree_that_hangs_is_given_up_and_holds_up_nobody(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "LOOK_S", 0.05)
+    monkeypatch.setattr(scanner, "SCAN_S", 0.05)
     slow = SlowLooks(kedge, monkeypatch)
     turn.by_command("work", lambda: None)
     turn.by_tool("edit", root / "a", b"a")
@@ -288,7 +288,7 @@ async def test_a_tree_that_hangs_is_given_up_and_holds_up_nobody(
     for _ in range(20):  # more than the threads that everybody shares
         await do(kedge, session, "work")
     await do(kedge, session, "edit")
-    told = await session_files(
+    told = await list_changed_files(
         kedge.store,
         kedge.engine.file_recorder.versions,
         os.fsencode(root),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine.files.changed_files import session_files
+from kedge.engine.files.changed_files import list_changed_files
 from kedge.files import restore_plan
 from kedge.files.restore_plan import Change
 from kedge.files.states import State
@@ -27,7 +27,7 @@ def job(kedge: Kedge) -> Job:
 
     def begin(run_id: str) -> ProcessRecord:
         record = ProcessRecord(2**22 + 1, run_id)  # no such process: numbers end below
-        kedge.engine.background_groups.add(record, kedge.workspace_id, run_id)
+        kedge.engine.processes.add_job(record, kedge.workspace_id, run_id)
         return record
 
     return begin
@@ -67,7 +67,7 @@ async def test_what_a_job_changed_is_named_and_undone_only_if_asked_for(
     assert (root / "log").read_text() == "by the job"
     assert not (root / "made").exists()
     await kedge.engine.undos.redo(kedge.workspace_id, session)
-    listed = await session_files(
+    listed = await list_changed_files(
         kedge.store,
         kedge.engine.file_recorder.versions,
         os.fsencode(root),
@@ -99,7 +99,7 @@ async def test_with_jobs_of_two_sessions_each_undo_names_the_change_and_leaves_i
     (root / "log").write_text("by one of the jobs")
     for index, record in enumerate(records):
         if ended in (index, "both"):
-            kedge.engine.background_groups.discard(record)
+            kedge.engine.processes.discard(record)
     for name, session in sessions.items():
         undone = await kedge.engine.undos.undo(kedge.workspace_id, session)
         assert dict(steps(undone)) == {name: None, "log": "background_job"}
@@ -192,7 +192,7 @@ async def test_after_a_job_ended_its_last_changes_are_named_once_and_later_ones_
     session = await kedge.session()
     record = job((await do(kedge, session, "serve")).run_id)
     (root / "by-job").write_text("x")
-    kedge.engine.background_groups.discard(record)
+    kedge.engine.processes.discard(record)
     await do(kedge, session, "work")
     (root / "mine").write_text("x")
     first = (await kedge.messages(session))[0]

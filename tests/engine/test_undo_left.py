@@ -29,7 +29,7 @@ async def test_an_undo_goes_on_when_its_caller_leaves(kedge: Kedge, turn: FileTu
         await undoing
     go.set()
     async with asyncio.timeout(LIMIT_S):
-        await asyncio.wait(kedge.engine.undos.at_work)
+        await asyncio.wait(kedge.engine.undos.running)
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("one", "one")
     assert await said(kedge, session) == []
     await kedge.engine.undos.redo(kedge.workspace_id, session)

@@ -54,7 +54,7 @@ class TestWaiters:
             waiters.resolve("b", 1)
         with pytest.raises(KeyError), waiters.waiter("c"):
             raise KeyError
-        assert not waiters._waiting
+        assert not waiters
 
 
 class TestSlots:

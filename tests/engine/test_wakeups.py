@@ -76,7 +76,7 @@ async def test_a_cancel_that_comes_as_the_second_run_starts_ends_it(
 
 
 async def test_another_actor_takes_over_after_one_failed(kedge: Kedge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actors, "AGAIN_S", 0.2)
+    monkeypatch.setattr(actors, "RESTART_S", 0.2)
     tried: list[float] = []
 
     def fail_twice() -> None:

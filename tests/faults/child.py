@@ -213,7 +213,7 @@ async def tidying(server: Server) -> None:
     session = await server.session("tidying")
     await server.engine.change_session(server.workspace_id, session, SessionChange(title="renamed"))
     acknowledge("renamed", id=session, title="renamed")
-    await server.engine.retitle_session(server.workspace_id, session, "renamed", "renamed")
+    await server.engine.store.retitle_session(server.workspace_id, session, "renamed", "renamed")
     await server.store.append_config_changed(server.workspace_id)
     await server.send("f1", session, "wait forever-3")
     await server.gates.reached("forever-3")

@@ -64,7 +64,7 @@ class TestSlowReaders:
         stalled = [bench.stream(after=0) for _ in range(50)]
         for stream in stalled:
             await next_chunk(stream)
-        assert len(bench.feed.readers) == 50
+        assert len(bench.feed.cursors) == 50
         await bench.events(session, 200)
         assert bench.feed.ring.size_bytes <= SMALL_RING * 5 // 4
         reader = Reader()

@@ -226,7 +226,7 @@ class TestClosing:
         for reader, stream in zip(readers, [keeping_up, behind, new], strict=True):
             await read_to_end(reader, stream)
             assert [event.seq for event in reader.log] == list(range(1, 62))
-        assert not bench.feed.readers
+        assert not bench.feed.cursors
 
     async def test_a_waiting_reader_is_woken_by_the_close(self, bench: Bench) -> None:
         stream, reader = bench.stream(after=0), Reader()
@@ -250,10 +250,10 @@ class TestClosing:
     async def test_a_reader_that_leaves_is_not_counted_any_more(self, bench: Bench) -> None:
         stream = bench.feeds.subscribe(bench.feed)
         await next_chunk(stream)
-        assert len(bench.feed.readers) == 1
+        assert len(bench.feed.cursors) == 1
         assert isinstance(stream, AsyncGenerator)
         await stream.aclose()
-        assert not bench.feed.readers
+        assert not bench.feed.cursors
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -88,10 +88,10 @@ async def test_who_leaves_a_stream_is_forgotten_at_once(inside: Inside, tmp_path
     streams: list[Events] = [await inside.ask(client.events, workspace) for _ in range(3)]
     for stream in streams:
         await inside.ask(stream.until, "caught_up")
-    assert len(feed.readers) == 3
+    assert len(feed.cursors) == 3
     for stream in streams:
         stream.close()
-    await inside.until(lambda: not feed.readers)
+    await inside.until(lambda: not feed.cursors)
     await inside.until(lambda: inside.metrics.open_requests == 0)
 
 
@@ -105,8 +105,8 @@ async def test_who_stops_reading_and_leaves_is_forgotten_too(inside: Inside, tmp
     feed = inside.engine.feed(workspace.rpartition("/")[2])
     with connect(client.address) as sock:
         sock.sendall(f"GET {workspace}/events?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        await inside.until(lambda: any(reader.seq > 0 for reader in feed.readers))
-    await inside.until(lambda: not feed.readers)
+        await inside.until(lambda: any(cursor.seq > 0 for cursor in feed.cursors))
+    await inside.until(lambda: not feed.cursors)
     await inside.until(lambda: inside.metrics.open_requests == 0)
 
 

@@ -143,7 +143,7 @@ class Clients:
     def name_session(self) -> None:
         """As a model does that writes titles."""
         call = Call("retitle", self._session())
-        self._call(call, lambda e, w: e.retitle_session(w, call.session_id, "new", "named"))
+        self._call(call, lambda e, w: e.store.retitle_session(w, call.session_id, "new", "named"))
 
     def delete_session(self) -> None:
         call = Call("delete", self._session())

@@ -206,10 +206,10 @@ async def rest(world: World) -> None:
     assert not world.half_undone(), f"begun to be undone, and never done: {world.half_undone()}"
     for reader in world.readers:
         assert reader.seq == len(model.log), f"{reader.name} is at {reader.seq} of {len(model.log)}"
-    assert not engine.actors, f"actors are left: {list(engine.actors._at_work)}"
-    assert not engine._env, f"environments are left: {list(engine._env)}"
-    assert not engine._ends._waiting, f"waiters are left: {list(engine._ends._waiting)}"
-    assert not engine.answers._waiting, f"waiters are left: {list(engine.answers._waiting)}"
+    assert not engine.actors, f"actors are left: {list(engine.actors.tasks)}"
+    assert not engine.runs.env, f"environments are left: {list(engine.runs.env)}"
+    assert not engine.runs.ends, f"{len(engine.runs.ends)} waiters are left"
+    assert not engine.answers, f"{len(engine.answers)} waiters are left"
     for run_id, told in model.ends.items():
         end = await engine.store.run_end(world.workspace_id, run_id)
         is_purged = told.session_id in model.deleted and world.floor() > 0

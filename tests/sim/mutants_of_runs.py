@@ -90,8 +90,8 @@ def idle_cancel_poisons_the_next_prompt() -> Generator[None]:
 @contextmanager
 def end_of_one_run_stops_the_next() -> Generator[None]:
     def stop_whatever_runs(self: Actors, session_id: str, _: str) -> None:
-        if session_id in self._at_work:
-            self._at_work[session_id][0].stop("cancel")
+        if session_id in self._active:
+            self._active[session_id][0].stop("cancel")
 
     with patch.object(Actors, "stop_run", stop_whatever_runs):
         yield
@@ -131,7 +131,7 @@ def joined_runs_are_forgotten_at_the_end() -> Generator[None]:
 @contextmanager
 def queue_is_stranded_after_a_failure() -> Generator[None]:
     failed: set[SessionActor] = set()
-    end, turn = SessionActor._end, SessionActor._turn
+    end, turn = SessionActor._end, SessionActor._run_turn
 
     async def end_and_note(self: SessionActor, started: Started, outcome: Outcome) -> None:
         if outcome.state == "failed":
@@ -141,7 +141,7 @@ def queue_is_stranded_after_a_failure() -> Generator[None]:
     async def turn_unless_failed(self: SessionActor, slot: TurnSlot) -> bool:
         return await turn(self, slot) and self not in failed
 
-    with patch.object(SessionActor, "_end", end_and_note), patch.object(SessionActor, "_turn", turn_unless_failed):
+    with patch.object(SessionActor, "_end", end_and_note), patch.object(SessionActor, "_run_turn", turn_unless_failed):
         yield
 
 

@@ -11,7 +11,8 @@ import msgspec
 
 from kedge.engine import turn_writer
 from kedge.engine.turn_writer import TurnWriter
-from kedge.feed.feed import Feed, Feeds
+from kedge.feed.feed import Feed
+from kedge.feed.feeds import Feeds
 from kedge.feed.open_items import OpenItems
 from kedge.feed.ring import Ring
 from kedge.feed.stream import FeedReader
@@ -91,7 +92,7 @@ def gap_between_two_pages_of_the_log() -> Generator[None]:
 
     async def page_and_one_more(self: FeedReader) -> bytes:
         shown = await page(self)
-        self.seq = min(self.seq + 1, self.feed.ring.head)
+        self.cursor.seq = min(self.cursor.seq + 1, self.feed.ring.head)
         return shown
 
     with patch.object(FeedReader, "_page", page_and_one_more):
@@ -112,7 +113,7 @@ def duplicate_on_reconnect() -> Generator[None]:
 @contextmanager
 def reset_is_not_told() -> Generator[None]:
     def reset_in_silence(self: FeedReader, _: str) -> bytes:
-        self.seq = self.feed.ring.head
+        self.cursor.seq = self.feed.ring.head
         return b""
 
     with patch.object(FeedReader, "_reset", reset_in_silence):

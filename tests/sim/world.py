@@ -15,7 +15,6 @@ from unittest.mock import patch
 from kedge.engine.engine import Engine
 from kedge.engine.turn import Turn
 from kedge.feed import stream
-from kedge.feed.feed import Feeds
 from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import decode_event
 from kedge.protocol.messages import Message, Part, finish_of
@@ -135,8 +134,7 @@ class World:
         self.store._writer._db = DiskConnection(self.store._db, self.disk)  # type: ignore[assignment]
         turn = SimTurn(self.rng, self.model.returned.add, self._wrote_late, self._read)
         turns: dict[RunKind, Turn] = {"prompt": turn, "shell": turn, "agent": turn, "summarize": turn.summarize}
-        self.engine = Engine(self.store, turns, new_id=self.new_id, max_turns=MAX_TURNS)
-        self.engine.feeds = Feeds(self.store, ring_bytes=self._ring_bytes)
+        self.engine = Engine(self.store, turns, new_id=self.new_id, max_turns=MAX_TURNS, ring_bytes=self._ring_bytes)
         if self._audit is None:
             self._audit = database.connect_reader(self._directory / database.DATABASE)
         self.compare_with_file()

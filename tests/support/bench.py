@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kedge.engine.message_writer import MessageWriter, ToolWriter
 from kedge.engine.turn_writer import TurnWriter
-from kedge.feed.feed import ALL_RINGS_BYTES, Feed, Feeds
+from kedge.feed.feed import Feed
+from kedge.feed.feeds import ALL_RINGS_BYTES, Feeds
 from kedge.feed.ring import RING_BYTES
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Message, Part, ToolResult

@@ -109,7 +109,7 @@ class Kedge:
     async def crash(self) -> None:
         """The server is gone, with every task of it, and the calls of its clients; nothing is cleaned up."""
         self._kind.crash(self.store)
-        self.engine.is_stopping = True  # whatever still stirs starts nothing
+        self.engine.runs.is_stopping = True  # whatever still stirs starts nothing
         self.engine.feeds.close()
         self.engine.file_recorder.versions.close()
         await self._stop_watching()

@@ -10,7 +10,7 @@ from pathlib import Path
 from kedge.agent.tool_results import MAX_SHOWN_CHARS
 from kedge.config.paths import ConfigPaths
 from kedge.config.schema import Config
-from kedge.engine.files.recorder import NotRecorded
+from kedge.engine.errors import NotRecorded
 from kedge.engine.message_writer import ShellWriter, ToolWriter
 from kedge.engine.turn import TurnContext
 from kedge.files.safe_open import remove_tree

@@ -1,148 +1,156 @@
-"""The sessions at work: an actor and a task for each that has open runs, woken by what is committed."""
+"""Session actors: one task for each session with open runs; it runs the oldest one, ends it, and takes the next (P5).
+
+Actors decide nothing: the rows do. A cancel is committed first and then passed to the actor; if that message is lost,
+the transaction that ends the turn still finds the cancel.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from kedge import failpoints
-from kedge.engine.concurrency import TurnSlot, retry_store, wait_for_end
+from kedge.engine.concurrency import TurnSlot, TurnSlots, retry_store, wait_or_cancel
 from kedge.engine.errors import TurnFailed
 from kedge.engine.processes import process_groups
-from kedge.engine.turn import Turn, TurnContext
+from kedge.engine.turn import Turn, TurnContext, TurnDeps
 from kedge.engine.turn_writer import TurnWriter
 from kedge.protocol.errors import KedgeError
+from kedge.protocol.runs import RunKind
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Outcome, Started
-
-if TYPE_CHECKING:
-    from kedge.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
 Stop = Literal["cancel", "shutdown"]
 
-AGAIN_S = 1.0  # after a mistake of ours, which should not be repeated in a tight loop
+RESTART_S = 1.0  # before another actor replaces one that failed: a bug must not repeat in a tight loop
 
 
 class Actors:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._at_work: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}  # by session
-        self._is_leaving = False  # nothing more is begun
+    """The actors of all sessions that have open runs."""
 
-    def __bool__(self) -> bool:
-        return bool(self._at_work)
+    def __init__(self, deps: TurnDeps, turns: Mapping[RunKind, Turn], max_turns: int) -> None:
+        self.deps = deps
+        self.turns = turns
+        self.slots = TurnSlots(max_turns)
+        self._active: dict[str, tuple[SessionActor, asyncio.Task[None]]] = {}  # by session
+        self._is_closed = False  # no new actor starts
+
+    def __len__(self) -> int:
+        return len(self._active)
 
     @property
     def tasks(self) -> set[asyncio.Task[None]]:
-        return {task for _, task in self._at_work.values()}
+        return {task for _, task in self._active.values()}
 
     def is_busy(self, workspace_id: str) -> bool:
-        return any(actor.workspace_id == workspace_id for actor, _ in self._at_work.values())
+        return any(actor.workspace_id == workspace_id for actor, _ in self._active.values())
 
     def wake(self, workspace_id: str, session_id: str, *, is_child: bool) -> None:
-        """There may be a new run. While the server stops, only sub-agents of turns at work begin something."""
-        if session_id in self._at_work:
-            self._at_work[session_id][0].poke()
-        elif not self._is_leaving and (is_child or not self._engine.is_stopping):
-            actor = SessionActor(self._engine, workspace_id, session_id, is_child=is_child)
+        """Look for a new run of the session. While the server stops, only sub-agents of running turns are started."""
+        if session_id in self._active:
+            self._active[session_id][0].wake()
+        elif not self._is_closed and (is_child or not self.deps.runs.is_stopping):
+            actor = SessionActor(self, workspace_id, session_id, is_child=is_child)
             task = asyncio.get_running_loop().create_task(self._run(actor))
-            self._at_work[session_id] = (actor, task)
+            self._active[session_id] = (actor, task)
 
     def stop_run(self, session_id: str, run_id: str) -> None:
-        if session_id in self._at_work:
-            self._at_work[session_id][0].stop_run(run_id)
+        if session_id in self._active:
+            self._active[session_id][0].stop_run(run_id)
 
-    async def end_sub_agents(self, workspace_id: str, run_id: str, patience_s: float) -> None:
-        """Stop the turns that a run delegated to, and wait until they, and so their processes, have ended."""
-        actors = [actor for actor, _ in self._at_work.values() if actor.workspace_id == workspace_id]
+    async def end_sub_agents(self, workspace_id: str, run_id: str, timeout_s: float) -> None:
+        """Stop the turns that a run delegated to, and wait until they and their processes have ended."""
+        actors = [actor for actor, _ in self._active.values() if actor.workspace_id == workspace_id]
         if turns := [actor.end_turn() for actor in actors if actor.parent_run_id == run_id]:
-            await asyncio.wait(turns, timeout=patience_s)
+            await asyncio.wait(turns, timeout=timeout_s)
 
-    async def leave(self, patience_s: float) -> None:
-        """P15: every turn ends, and its run is left to the next server."""
-        self._is_leaving = True
-        for actor, _ in list(self._at_work.values()):
+    async def suspend_all(self, timeout_s: float) -> None:
+        """End every turn and leave its run to the next server (P15)."""
+        self._is_closed = True
+        for actor, _ in list(self._active.values()):
             actor.stop("shutdown")
-        await wait_for_end(self.tasks, patience_s)
+        await wait_or_cancel(self.tasks, timeout_s)
 
     async def _run(self, actor: SessionActor) -> None:
         try:
             await actor.work()
         except Exception:
-            # A session must never stay busy because of our own mistake: another actor tries, up to the last attempt.
+            # A session must never stay busy because of a bug: another actor tries again, up to the last attempt.
             log.exception("the actor of session %s failed", actor.session_id)
-            self._engine.tasks.own(self._wake_later(actor))
+            self.deps.tasks.start(self._wake_later(actor))
         finally:
-            del self._at_work[actor.session_id]
+            del self._active[actor.session_id]
 
     async def _wake_later(self, failed: SessionActor) -> None:
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RESTART_S)
         self.wake(failed.workspace_id, failed.session_id, is_child=failed.is_child)
 
 
 class SessionActor:
-    def __init__(self, engine: Engine, workspace_id: str, session_id: str, *, is_child: bool) -> None:
+    def __init__(self, actors: Actors, workspace_id: str, session_id: str, *, is_child: bool) -> None:
         self.workspace_id = workspace_id
         self.session_id = session_id
         self.active_run_id: str | None = None
         self.parent_run_id: str | None = None  # of the active run, if it is a sub-agent's
-        self._engine = engine
         self.is_child = is_child
-        self._has_news = True
-        self._is_leaving = False
-        self._stopped: set[str] = set()  # told to stop while we were still waiting to hear that they had started
+        self._actors = actors
+        self._deps = actors.deps
+        self._may_have_runs = True
+        self._is_shutting_down = False
+        self._stopped: set[str] = set()  # runs to stop whose start was not known here yet
         self._stop: asyncio.Future[Stop] | None = None
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the active turn
+        self._turn_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def poke(self) -> None:
-        """There may be a new run."""
-        self._has_news = True
+    def wake(self) -> None:
+        self._may_have_runs = True
 
     def stop(self, why: Stop) -> None:
-        """End the active turn. Telling it twice does nothing. A shutdown also ends a turn that is being started."""
-        self._is_leaving = self._is_leaving or why == "shutdown"
+        """End the active turn; a second call does nothing. A shutdown also ends a turn that is being started."""
+        self._is_shutting_down = self._is_shutting_down or why == "shutdown"
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(why)
 
     def stop_run(self, run_id: str) -> None:
-        """Stop this run's turn, if it is the active one or the one that is being started."""
+        """Stop this run's turn, if it is the active one or is being started."""
         if self.active_run_id == run_id:
             self.stop("cancel")
         elif self.active_run_id is None:
             self._stopped.add(run_id)
 
     def end_turn(self) -> asyncio.Future[None]:
-        """Stop the active turn; done when it is over."""
+        """Stop the active turn; the returned future is done when it is over."""
         self.stop("cancel")
-        return self._over
+        return self._turn_over
 
     async def work(self) -> None:
-        """Run turn after turn until nothing is open; then leave, without a gap in which a new run could be missed."""
-        while self._has_news and self._may_start:
-            self._has_news = False
-            async with self._engine.slots.take(is_counted=not self.is_child) as slot:
-                while self._may_start and await self._turn(slot):
-                    await slot.acquire()  # a turn that was cancelled while it lend its slot left without it
+        """Run turn after turn until no run is open. No `await` lies between the last check of `wake` and the return,
+        so no new run is missed."""
+        while self._may_have_runs and self._may_start:
+            self._may_have_runs = False
+            async with self._actors.slots.take(is_counted=not self.is_child) as slot:
+                while self._may_start and await self._run_turn(slot):
+                    await slot.acquire()  # a turn that was cancelled while it lent its slot returns without it
 
     @property
     def _may_start(self) -> bool:
-        """While the server stops, only sub-agents of turns that are still at work begin something."""
-        return not self._is_leaving and (self.is_child or not self._engine.is_stopping)
+        return not self._is_shutting_down and (self.is_child or not self._deps.runs.is_stopping)
 
-    async def _turn(self, slot: TurnSlot) -> bool:
-        started = await retry_store(lambda: self._engine.store.start(self.workspace_id, self.session_id))
+    async def _run_turn(self, slot: TurnSlot) -> bool:
+        """Run the session's next turn; returns False if it has no open run."""
+        started = await retry_store(lambda: self._deps.store.start(self.workspace_id, self.session_id))
         if started is None:
             return False
         failpoints.hit("turn.begin")
         self.active_run_id, self.parent_run_id = started.run.run_id, started.run.parent_run_id
         self._stop = asyncio.get_running_loop().create_future()
-        self._over = asyncio.get_running_loop().create_future()
+        self._turn_over = asyncio.get_running_loop().create_future()
         if started.run.run_id in self._stopped:
             self.stop("cancel")
-        elif self._is_leaving:
+        elif self._is_shutting_down:
             self.stop("shutdown")
         self._stopped.clear()
         try:
@@ -150,14 +158,14 @@ class SessionActor:
         finally:
             self.active_run_id = self.parent_run_id = None
             self._stop = None
-            self._over.set_result(None)
+            self._turn_over.set_result(None)
         return True
 
     async def _work_on(self, started: Started, slot: TurnSlot, stop: asyncio.Future[Stop]) -> None:
-        engine, claim = self._engine, started.claim
-        turn_writer = TurnWriter(engine.store, engine.feed(claim.workspace_id), claim)
-        ctx = TurnContext(engine, started, turn_writer, slot, engine.env_of(claim.workspace_id, claim.run_id))
-        task = asyncio.create_task(_contained(engine.turns.get(started.run.kind), ctx))
+        deps, claim = self._deps, started.claim
+        turn_writer = TurnWriter(deps.store, deps.feeds.require(claim.workspace_id), claim)
+        ctx = TurnContext(deps, started, turn_writer, slot)
+        task = asyncio.create_task(_call_turn(self._actors.turns.get(started.run.kind), ctx))
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -168,47 +176,52 @@ class SessionActor:
             survivors = await self._wind_down(task, ctx, turn_writer)
         except Exception:
             log.exception("the turn of run %s could not be wound down", claim.run_id)
-            survivors = []  # whatever our own mistake was, the run must end
+            survivors = []  # a bug must not keep the run from ending
         failpoints.hit("turn.stopped")
-        if not (stop.done() and stop.result() == "shutdown"):  # else the next server looks into it
-            await engine.file_recorder.release(claim.workspace_id, claim.run_id)
+        is_shutdown = stop.done() and stop.result() == "shutdown"
+        if not is_shutdown:  # else the next server settles the recorded files
+            await deps.file_recorder.release(claim.workspace_id, claim.run_id)
         if is_over:
             await self._end(started, task.result())
-        elif stop.done() and stop.result() == "shutdown":
-            await retry_store(lambda: engine.store.suspend(claim))
+        elif is_shutdown:
+            await retry_store(lambda: deps.store.suspend(claim))
         else:
             await self._end(started, Outcome("cancelled", survivors=tuple(survivors)))
 
     async def _wind_down(self, task: asyncio.Task[Outcome], ctx: TurnContext, turn_writer: TurnWriter) -> list[str]:
-        """Take the turn's right to write, stop it and its processes, and go on in time whatever they do (P6)."""
+        """Revoke the turn's right to write, stop it and its processes, and return in time whatever they do (P6).
+
+        Returns the processes that outlived SIGKILL.
+        """
         turn_writer.is_revoked = True
-        term_s, kill_s = self._engine.term_s, self._engine.kill_s
+        processes = self._deps.processes
+        timeout_s = processes.term_s + processes.kill_s
         task.cancel()
         survivors, _, _ = await asyncio.gather(
-            process_groups.end_groups(ctx.groups, term_s, kill_s),
-            asyncio.wait({task}, timeout=term_s + kill_s),
-            self._engine.actors.end_sub_agents(self.workspace_id, ctx.run.run_id, term_s + kill_s),
+            process_groups.end_groups(ctx.groups, processes.term_s, processes.kill_s),
+            asyncio.wait({task}, timeout=timeout_s),
+            self._actors.end_sub_agents(self.workspace_id, ctx.run.run_id, timeout_s),
         )
-        self._engine.user_groups.difference_update(ctx.groups)
+        processes.user_groups.difference_update(ctx.groups)
         if not task.done():
             log.warning("the turn of run %s ignores its cancellation and was left behind", ctx.run.run_id)
-            self._engine.tasks.adopt(task)  # it can write nothing any more
+            self._deps.tasks.adopt(task)  # its writes raise ClaimLost
         await retry_store(turn_writer.close)
         return survivors
 
     async def _end(self, started: Started, outcome: Outcome) -> None:
-        store, claim = self._engine.store, started.claim
+        store, claim = self._deps.store, started.claim
         try:
             await retry_store(lambda: store.finish(claim, outcome))
         except Exception:
-            # A session must never stay busy because of our own mistake: the plainest end is tried.
+            # A session must never stay busy because of a bug: try the simplest end.
             log.exception("the end of run %s could not be written", claim.run_id)
             plain = Outcome("failed", "internal error: the end could not be written", "internal")
             await retry_store(lambda: store.finish(claim, plain))
 
 
-async def _contained(turn: Turn | None, ctx: TurnContext) -> Outcome:
-    """The boundary between the engine and an agent: whatever happens in there is an outcome of this run alone."""
+async def _call_turn(turn: Turn | None, ctx: TurnContext) -> Outcome:
+    """Turn everything that an agent raises into an outcome of this run alone."""
     if turn is None:
         return _failed(f"this server cannot do runs of kind {ctx.run.kind!r}", "unsupported")
     try:
@@ -226,12 +239,12 @@ async def _contained(turn: Turn | None, ctx: TurnContext) -> Outcome:
         return _failed("the turn was cancelled from inside", "internal")
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # SystemExit too, and groups that hold one: a session must never stay busy
+    except BaseException as error:  # also SystemExit and groups with one: a session must never stay busy
         log.exception("the turn of run %s failed", ctx.run.run_id)
         return _failed(f"internal error: {type(error).__name__}: {error}", "internal")
     return Outcome("completed")
 
 
 def _failed(text: str, code: str) -> Outcome:
-    """An error's text may hold anything; what is stored and sent must be valid Unicode."""
+    """Errors may contain lone surrogates; stored and sent text must be valid Unicode."""
     return Outcome("failed", text.encode("utf-8", "replace").decode(), code)

@@ -1,4 +1,4 @@
-"""Waiting for something that the log will tell, and a bound on how many work at once."""
+"""Helpers for the engine's asyncio code: retried store calls, waiters, turn slots, owned tasks, hanging threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,32 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+# Delays between tries of a failing store call: soon at first, then at a steady pace until the disk works again.
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 2.0
+
+
+async def retry_store(call: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a store call until it raises no `StoreUnavailable`. That error means that nothing was written, so nothing
+    is written twice. A full disk passes; a lost run does not."""
+    delay_s = RETRY_FIRST_S
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            log.warning("%s; trying again in %.1f s", error.message, delay_s)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, RETRY_MAX_S)
+
 
 class Waiters(Generic[K, V]):
-    """Futures by key. Listen first, then ask the store whether it happened already: so nothing is missed."""
+    """Futures by key, resolved by committed events. Register first, then read the store: so no event is missed."""
 
     def __init__(self) -> None:
         self._waiting: dict[K, set[asyncio.Future[V]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     @contextmanager
     def waiter(self, key: K) -> Generator[asyncio.Future[V]]:
@@ -45,14 +65,14 @@ class Waiters(Generic[K, V]):
 
 
 class TurnSlots:
-    """How many turns may work at once. One that waits for a person lends its slot to another."""
+    """Bound the number of turns that run at once. A turn that waits for a person lends its slot."""
 
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
 
     @asynccontextmanager
     async def take(self, *, is_counted: bool) -> AsyncGenerator[TurnSlot]:
-        """Sub-agents are not counted: they work while their parent waits, and would wait for it forever."""
+        """Sub-agents are not counted: they run while their parent waits, and would wait for its slot forever."""
         slot = TurnSlot(self._free, is_counted)
         await slot.acquire()
         try:
@@ -65,105 +85,91 @@ class TurnSlot:
     def __init__(self, free: asyncio.Semaphore, is_counted: bool) -> None:
         self._free = free
         self._is_counted = is_counted
-        self._is_held = False
+        self._is_taken = False
 
     async def acquire(self) -> None:
-        if not self._is_counted or self._is_held:
+        if not self._is_counted or self._is_taken:
             return
         await self._free.acquire()
-        if self._is_held:  # another call of the same turn was faster
+        if self._is_taken:  # another call of the same turn was faster
             self._free.release()
-        self._is_held = True
+        self._is_taken = True
 
     def release(self) -> None:
-        if self._is_held:
-            self._is_held = False
+        if self._is_taken:
+            self._is_taken = False
             self._free.release()
 
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[None]:
-        """Give the slot away while waiting. A turn that is cancelled meanwhile does not queue for it again."""
+        """Free the slot inside the block. A turn that is cancelled in there does not queue for it again."""
         self.release()
         yield
         await self.acquire()
 
 
 class Tasks:
+    """Tasks that outlive their callers and end with the engine."""
+
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin something that goes on when its caller leaves."""
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._disown)
+        task.add_done_callback(self._remove)
         return task
 
     def adopt(self, task: asyncio.Task[object]) -> None:
-        """Keep a task that ignores its cancellation until it ends by itself."""
+        """Keep a reference to a task that ignores its cancellation, until it ends."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def finish(self, patience_s: float) -> None:
-        """Let them come to their end, for a while; then they go on unwatched."""
+    async def wait(self, timeout_s: float) -> None:
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=patience_s)
+            await asyncio.wait(self._tasks, timeout=timeout_s)
 
-    async def end(self, patience_s: float) -> None:
+    async def cancel(self, timeout_s: float) -> None:
         for task in self._tasks:
             task.cancel()
-        await wait_for_end(set(self._tasks), patience_s)
+        await wait_or_cancel(set(self._tasks), timeout_s)
 
-    def _disown(self, task: asyncio.Task[Any]) -> None:
+    def _remove(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, KedgeError | ClaimLost):  # for the caller, who may have left
+        if error is not None and not isinstance(error, KedgeError | ClaimLost):  # those are for the caller
             log.error("a task of the engine failed", exc_info=error)
 
 
-async def wait_for_end(tasks: set[asyncio.Task[Any]], patience_s: float) -> None:
-    """Wait for tasks that are about to end; those that do not are cancelled, and not waited for."""
+async def wait_or_cancel(tasks: set[asyncio.Task[Any]], timeout_s: float) -> None:
+    """Wait for tasks that are about to end; cancel those that take longer, without waiting for them."""
     if not tasks:
         return
-    _, late = await asyncio.wait(tasks, timeout=patience_s)
+    _, late = await asyncio.wait(tasks, timeout=timeout_s)
     for task in late:
         task.cancel()
 
 
-# A store that fails is asked again: soon at first, then at this pace, until the disk is back.
-RETRY_FIRST_S = 0.1
-RETRY_MOST_S = 2.0
-
-
-async def retry_store(write: Callable[[], Awaitable[T]]) -> T:
-    """Do it until the store takes it. `StoreUnavailable` means that nothing was written, so nothing is done twice."""
-    delay_s = RETRY_FIRST_S
-    while True:
-        try:
-            return await write()
-        except StoreUnavailable as error:
-            log.warning("%s; trying again in %.1f s", error.message, delay_s)
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, RETRY_MOST_S)
-
-
 async def run_in_own_thread(work: Callable[[], T]) -> T:
-    """Whoever is cancelled leaves it to itself: it goes on to its end, which nobody hears of."""
-    loop = asyncio.get_running_loop()
-    told: asyncio.Future[T] = loop.create_future()
+    """Run `work` in a new daemon thread, because it may hang: it blocks neither the thread pool nor the exit.
 
-    def tell(settle: Callable[[], None]) -> None:
+    On cancellation the thread continues; its result is discarded.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_it: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(lambda: None if told.done() else settle())
+            loop.call_soon_threadsafe(lambda: None if result.done() else set_it())
 
     def run() -> None:
         try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            value = work()
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting coroutine
             failure = error
-            tell(lambda: told.set_exception(failure))
+            settle(lambda: result.set_exception(failure))
         else:
-            tell(lambda: told.set_result(result))
+            settle(lambda: result.set_result(value))
 
-    threading.Thread(target=run, name="run_in_own_thread", daemon=True).start()
-    return await told
+    threading.Thread(target=run, name="kedge-file-scan", daemon=True).start()
+    return await result

@@ -1,6 +1,6 @@
-"""The engine: the one way in for every prompt, cancel and answer, and the place that turns the log into work.
+"""The engine: every prompt, cancel and answer goes through it, and it acts on what was committed.
 
-It acts on what was committed: a new run wakes its session's actor, a cancel stops a turn, an end wakes who waits.
+A new run wakes its session's actor, a cancel stops a turn, an end resolves those that wait for it.
 """
 
 from __future__ import annotations
@@ -14,32 +14,35 @@ from pathlib import Path
 
 from kedge import failpoints
 from kedge.engine.actors import Actors
-from kedge.engine.concurrency import Tasks, TurnSlots, Waiters, retry_store
+from kedge.engine.concurrency import Tasks, Waiters, retry_store
 from kedge.engine.files.recorder import FileRecorder
 from kedge.engine.files.undo import UndoManager
 from kedge.engine.processes import lineage, process_groups
-from kedge.engine.processes.registry import BackgroundGroups
-from kedge.engine.turn import Turn
-from kedge.engine.validation import check_env, check_submission, checked_change, checked_title, resolved_directory
-from kedge.feed.feed import Feed, Feeds
+from kedge.engine.processes.registry import ProcessRegistry
+from kedge.engine.runs import Runs
+from kedge.engine.turn import Turn, TurnDeps
+from kedge.engine.validation import check_change, check_title, resolve_directory
+from kedge.feed.feed import Feed
+from kedge.feed.feeds import Feeds
+from kedge.feed.ring import RING_BYTES
 from kedge.files.versions import Versions
-from kedge.protocol.bounds import check_depth, check_run_id, check_text
-from kedge.protocol.errors import KedgeError, NotFound, ShuttingDown
+from kedge.protocol.bounds import check_depth, check_text
+from kedge.protocol.errors import KedgeError
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
-from kedge.protocol.runs import OPEN_STATES, Receipt, Run, RunEnd, RunKind, RunStatus, Submission
+from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionChange, Workspace
-from kedge.store.port import Committed, OnCommit, ProcessRecord, Retention, Store
+from kedge.store.port import Committed, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)
 
-MAX_TURNS = 100  # turns at work at once, over all sessions; more would only wait for the machine
+MAX_TURNS = 100  # running turns of all sessions; more would only wait for the machine
 SHUTDOWN_S = 5.0  # P15
-LEAVE_S = 1.0  # for the last transactions; what a failing disk holds up longer is decided by the next server
+CLOSE_S = 1.0  # for the last transactions; what a failing disk delays longer is decided by the next server
 RETENTION_EVERY_S = 3600.0
 
 
 class Engine:
-    """Make it, `await start()` it, and `await shutdown()` it. Reads that change nothing go to `store` directly."""
+    """Create it, `await start()` it, and `await shutdown()` it. Reads that change nothing go to `store` directly."""
 
     def __init__(
         self,
@@ -53,38 +56,33 @@ class Engine:
         kill_s: float = process_groups.KILL_S,
         observe: OnCommit = lambda _: None,
         versions: Versions | None = None,
+        ring_bytes: int = RING_BYTES,
     ) -> None:
         self.store = store
-        self.turns = turns
-        self.feeds = Feeds(store)
-        self.slots = TurnSlots(max_turns)
-        self.answers: Waiters[str, Answer] = Waiters()
-        self.is_stopping = False  # nothing more is accepted
-        self.term_s = term_s
-        self.kill_s = kill_s
-        self.new_id = new_id
+        self.feeds = Feeds(store, ring_bytes=ring_bytes)
         self.retention = retention or Retention()
         self.tasks = Tasks()
-        self._accepting = Tasks()  # their callers are told what came of it, also by a server that stops (P1)
-        self.actors = Actors(self)
-        self.background_groups = BackgroundGroups()
-        self.user_groups: set[ProcessRecord] = set()  # of commands that a person typed; each leads a session
-        self.file_recorder = FileRecorder(
-            store, versions or Versions(None), self.root_of, self.tasks, self.background_groups
+        self.runs = Runs(store, self.feeds, self.tasks, new_id)
+        self.answers: Waiters[str, Answer] = Waiters()
+        self.processes = ProcessRegistry(store, term_s, kill_s)
+        self.file_recorder = FileRecorder(store, versions or Versions(None), self.root_of, self.tasks, self.processes)
+        self.undos = UndoManager(store, self.file_recorder, self.root_of, self.tasks, self.runs.check_accepting)
+        self.actors = Actors(
+            TurnDeps(store, self.feeds, self.runs, self.answers, self.processes, self.file_recorder, self.tasks),
+            turns,
+            max_turns,
         )
-        self.undos = UndoManager(self)
         self._observe = observe
-        self._ends: Waiters[tuple[str, str], RunEnd] = Waiters()
-        self._env: dict[tuple[str, str], Mapping[str, str]] = {}
-        self._hurry: asyncio.Future[None] | None = None
+        self._hurry: asyncio.Future[None] | None = None  # done: stop without waiting for running turns
 
     async def start(self) -> None:
-        """P13: end what a dead server left behind, decide its unfinished runs, and go on with them."""
+        """End what a dead server left behind, decide its unfinished runs, and continue them (P13)."""
         for state in await self.store.workspaces():
             self.feeds.open(state)
-        self.store.on_commit = self._committed
-        if survivors := await process_groups.end_left(await self.store.left_processes(), self.term_s, self.kill_s):
-            log.warning("left behind by an earlier server, and cannot be ended: %s", ", ".join(survivors))
+        self.store.on_commit = self._apply_events
+        left, processes = await self.store.left_processes(), self.processes
+        if survivors := await process_groups.end_left(left, processes.term_s, processes.kill_s):
+            log.warning("processes of an earlier server that cannot be ended: %s", ", ".join(survivors))
         failpoints.hit("start.processes_ended")
         await self.store.recover()
         await self.undos.recover()
@@ -92,71 +90,75 @@ class Engine:
             await self.store.end_delete_session(workspace_id, session_id)
         for workspace_id, session_id in await self.store.open_sessions():
             self.actors.wake(workspace_id, session_id, is_child=False)
-        self.tasks.own(self.file_recorder.settle_all())
-        self.tasks.own(self._keep_retention())
+        self.tasks.start(self.file_recorder.settle_all())
+        self.tasks.start(self._apply_retention())
 
     async def shutdown(self, grace_s: float = SHUTDOWN_S) -> None:
-        """Stop, and close the store. Called again, it only hastens the first."""
+        """Stop, and close the store. A second call makes the first one faster and returns."""
         is_first = self._hurry is None
         await self.stop(grace_s)
         if is_first:
             await self.store.close()
 
     async def stop(self, grace_s: float = SHUTDOWN_S) -> None:
-        """P15: accept nothing more, give what is at work a while, leave the rest to the next server. Called again: at
-        once."""
+        """Accept nothing more, let running turns end for `grace_s`, and suspend the others (P15).
+
+        A second call ends the grace time of the first and returns.
+        """
         if self._hurry is not None:
             if not self._hurry.done():
                 self._hurry.set_result(None)
             return
         self._hurry = asyncio.get_running_loop().create_future()
-        self.is_stopping = True
-        if (working := {*self.actors.tasks, *self.undos.at_work}) and grace_s > 0:
+        self.runs.is_stopping = True
+        if (working := {*self.actors.tasks, *self.undos.running}) and grace_s > 0:
             ended = asyncio.ensure_future(asyncio.wait(working))
             await asyncio.wait({ended, self._hurry}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
         await asyncio.gather(
-            self.actors.leave(patience_s=self.term_s + self.kill_s + LEAVE_S),
-            self.background_groups.end(self.term_s, self.kill_s),
+            self.actors.suspend_all(self.processes.term_s + self.processes.kill_s + CLOSE_S),
+            self.processes.end_jobs(),
         )
-        await self._accepting.finish(patience_s=LEAVE_S)
-        await self.tasks.end(patience_s=LEAVE_S)
+        await self.runs.finish_accepting(CLOSE_S)
+        await self.tasks.cancel(CLOSE_S)
         self.feeds.close()
         self.file_recorder.versions.close()
 
-    def is_agents_process(self, pid: int, pidfd: int | None) -> bool:
-        """Whether something that the agent runs, and no person, is that process; in doubt, yes."""
-        return lineage.is_agents(pid, pidfd, {group.pgid for group in self.user_groups})
+    @property
+    def is_stopping(self) -> bool:
+        return self.runs.is_stopping
 
     @property
     def is_idle(self) -> bool:
-        """Whether no run is open, nothing that one started is still at work, and none is being undone."""
-        return not self.actors and not self.background_groups and not self.undos.at_work
+        """Whether no run is open, no background job is alive, and no undo is running."""
+        return not self.actors and not self.processes.has_jobs and not self.undos.running
+
+    def is_agents_process(self, pid: int, pidfd: int | None) -> bool:
+        """Whether a process was started by the agent, and not by a person; if unknown, True."""
+        return lineage.is_agents(pid, pidfd, {group.pgid for group in self.processes.user_groups})
 
     # workspaces and sessions
 
     async def open_workspace(self, path: Path) -> Workspace:
-        """Join the workspace of a directory, by its resolved path."""
-        return await asyncio.shield(self.tasks.own(self._open_workspace(resolved_directory(path))))
+        """Open the workspace of a directory; all clients of the same resolved path share it."""
+        return await asyncio.shield(self.tasks.start(self._open_workspace(resolve_directory(path))))
 
     async def delete_workspace(self, workspace_id: str) -> None:
-        await asyncio.shield(self.tasks.own(self._delete_workspace(workspace_id)))
+        await asyncio.shield(self.tasks.start(self._delete_workspace(workspace_id)))
 
     async def create_session(self, workspace_id: str, title: str = "") -> Session:
-        self.check_accepting()
-        return await self.store.create_session(workspace_id, checked_title(title))
+        self.runs.check_accepting()
+        check_title(title)
+        return await self.store.create_session(workspace_id, title)
 
     async def change_session(self, workspace_id: str, session_id: str, change: SessionChange) -> Session:
-        """Rename it, or choose the model and the effort of its runs that name none; those that wait take it, too."""
-        return await self.store.change_session(workspace_id, session_id, checked_change(change))
-
-    async def retitle_session(self, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
-        """Rename it if it is still called `expected`."""
-        return await self.store.retitle_session(workspace_id, session_id, expected, checked_title(title))
+        """Change the title, model or effort. Queued runs that name no model use the new one."""
+        check_change(change)
+        return await self.store.change_session(workspace_id, session_id, change)
 
     async def delete_session(self, workspace_id: str, session_id: str) -> None:
-        """Cancel its open runs, wait for their ends, then it is gone. Goes on when the caller leaves."""
-        await asyncio.shield(self.tasks.own(self._delete_session(workspace_id, session_id)))
+        """Cancel the session's open runs, wait for their ends, and delete it. Continues if the caller is cancelled."""
+        await asyncio.shield(self.tasks.start(self._delete_session(workspace_id, session_id)))
 
     # runs
 
@@ -168,22 +170,11 @@ class Engine:
         run_id: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Receipt:
-        """P1: when this returns the run is durable; when it raises a `KedgeError` there is none."""
-        if submission.parent_run_id is None:  # a sub-agent belongs to a run that was accepted, and is left with it
-            self.check_accepting()
-        if run_id is None:
-            run_id = self.new_id()
-        check_run_id(run_id)
-        check_submission(submission)
-        self.feed(workspace_id)
-        check_env(env)
-        if env is None:
-            return await self.store.accept(workspace_id, run_id, submission)
-        # Goes on when the caller leaves: who else would forget the variables of a run that is refused or has ended?
-        return await asyncio.shield(self._accepting.own(self._accept_with_env(workspace_id, run_id, submission, env)))
+        """Store a run. When this returns the run is durable; when it raises a `KedgeError` there is none (P1)."""
+        return await self.runs.accept(workspace_id, submission, run_id=run_id, env=env)
 
     async def cancel_session(self, workspace_id: str, session_id: str) -> list[str]:
-        """P6: returns, once it is durable, the runs that it covers."""
+        """Cancel all open runs of a session; returns their ids once the cancel is durable (P6)."""
         return await self.store.cancel_session(workspace_id, session_id)
 
     async def cancel_run(self, workspace_id: str, run_id: str) -> Run:
@@ -196,15 +187,14 @@ class Engine:
         await self.store.drop_queued(workspace_id, session_id, run_id)
 
     async def wait(self, workspace_id: str, run_id: str, timeout_s: float | None = None) -> RunStatus:
-        """The run as soon as it has ended, or as it is when the time is up."""
+        """Return the run when it has ended, or its current status after `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.wait_end(workspace_id, run_id)
         return await self.store.run(workspace_id, run_id)
 
     async def wait_end(self, workspace_id: str, run_id: str) -> RunEnd:
-        with self._ends.waiter((workspace_id, run_id)) as waiter:
-            return await self.store.run_end(workspace_id, run_id) or await waiter
+        return await self.runs.wait_end(workspace_id, run_id)
 
     # requests to a person
 
@@ -216,18 +206,16 @@ class Engine:
     async def answer_question(
         self, workspace_id: str, request_id: str, answers: list[object] | None, by: str
     ) -> AnswerReceipt:
-        """Answer a question; with no answers at all, it is cancelled."""
+        """Answer a question; None cancels it."""
         check_depth(answers, "answers")
         action = "cancel" if answers is None else "answer"
         return await self._answer(workspace_id, "question", request_id, Answer(action=action, by=by, answers=answers))
 
-    # the story
+    # events
 
     def feed(self, workspace_id: str) -> Feed:
-        feed = self.feeds.get(workspace_id)
-        if feed is None:
-            raise NotFound("workspace", workspace_id)
-        return feed
+        """Return the workspace's feed; raises `NotFound`."""
+        return self.feeds.require(workspace_id)
 
     def require_workspace(self, workspace_id: str) -> Workspace:
         """Return the workspace; raise `NotFound` if there is none with this id."""
@@ -243,39 +231,8 @@ class Engine:
     ) -> AsyncGenerator[bytes]:
         return self.feeds.subscribe(self.feed(workspace_id), after=after, log_id=log_id, session_id=session_id)
 
-    # for actors, turns and undos
-
-    def check_accepting(self) -> None:
-        if self.is_stopping:
-            raise ShuttingDown
-
-    def env_of(self, workspace_id: str, run_id: str) -> Mapping[str, str] | None:
-        return self._env.get((workspace_id, run_id))
-
     def root_of(self, workspace_id: str) -> Path:
         return Path(self.feed(workspace_id).path)
-
-    def cancel_soon(self, workspace_id: str, run_id: str) -> None:
-        self.tasks.own(self._cancel_if_there(workspace_id, run_id))
-
-    async def _cancel_if_there(self, workspace_id: str, run_id: str) -> None:
-        with contextlib.suppress(NotFound):
-            await retry_store(lambda: self.store.cancel_run(workspace_id, run_id))
-
-    async def _accept_with_env(
-        self, workspace_id: str, run_id: str, submission: Submission, env: Mapping[str, str]
-    ) -> Receipt:
-        """The run may start before we hear of its acceptance, so its variables are there first."""
-        key = (workspace_id, run_id)
-        is_first = self._env.setdefault(key, env) is env
-        is_open = False
-        try:
-            receipt = await self.store.accept(workspace_id, run_id, submission)
-            is_open = receipt.state in OPEN_STATES
-        finally:
-            if is_first and not is_open:
-                self._env.pop(key, None)
-        return receipt
 
     async def _answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt:
         check_text(answer.by, "client name")
@@ -289,15 +246,17 @@ class Engine:
     async def _delete_workspace(self, workspace_id: str) -> None:
         await self.store.delete_workspace(workspace_id)
         self.feeds.remove(workspace_id)
-        await self.background_groups.end(self.term_s, self.kill_s, workspace_id)
+        await self.processes.end_jobs(workspace_id)
 
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):
             await retry_store(partial(self.wait_end, workspace_id, run_id))
-        await self.undos.wait_for_all()  # an undo of this session is finished first: its row goes with the session
+        await (
+            self.undos.wait_for_all()
+        )  # an undo of this session must finish first: its row is deleted with the session
         await retry_store(lambda: self.store.end_delete_session(workspace_id, session_id))
 
-    async def _keep_retention(self) -> None:
+    async def _apply_retention(self) -> None:
         while True:
             try:
                 await self.store.retain(self.retention)
@@ -306,31 +265,27 @@ class Engine:
                 log.warning("retention: %s", error.message)
             await asyncio.sleep(RETENTION_EVERY_S)
 
-    def _committed(self, events: Sequence[Committed]) -> None:
+    def _apply_events(self, events: Sequence[Committed]) -> None:
         self.feeds.publish(events)
         try:
             self._observe(events)
         except Exception:
-            log.exception("an observer failed")  # whoever only looks on holds up nobody
+            log.exception("an observer of events failed")  # it must not delay the others
         for event in events:
             match event.payload:
                 case Run() as run:
-                    self._run_changed(event.workspace_id, run)
+                    self._apply_run(event.workspace_id, run)
                 case RunEnd() as end:
-                    self._run_ended(event.workspace_id, end)
-                case RequestResolution() as told:
-                    self.answers.resolve(told.id, Answer(action=told.action, by=told.by, answers=told.answers))
+                    self.runs.apply_end(event.workspace_id, end)
+                    # If it was ended with its parent, its own turn still runs.
+                    self.actors.stop_run(end.session_id, end.run_id)
+                case RequestResolution(id=request_id, action=action, by=by, answers=answers):
+                    self.answers.resolve(request_id, Answer(action=action, by=by, answers=answers))
                 case _:
                     pass
 
-    def _run_changed(self, workspace_id: str, run: Run) -> None:
+    def _apply_run(self, workspace_id: str, run: Run) -> None:
         if run.state == "queued":
             self.actors.wake(workspace_id, run.session_id, is_child=run.parent_run_id is not None)
         elif run.state == "running" and run.cancel_requested:
             self.actors.stop_run(run.session_id, run.run_id)
-
-    def _run_ended(self, workspace_id: str, end: RunEnd) -> None:
-        key = (workspace_id, end.run_id)
-        self._env.pop(key, None)
-        self._ends.resolve(key, end)
-        self.actors.stop_run(end.session_id, end.run_id)  # if it was ended from elsewhere, with its parent

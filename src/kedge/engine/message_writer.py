@@ -1,4 +1,4 @@
-"""Writing messages: text is shown at once, kept in drafts as it grows, and committed part by part (P12, P13)."""
+"""Writers of messages: text is published at once, saved in drafts, and committed part by part (P12, P13)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from kedge.store.port import Draft
 
 
 class PartWriter:
-    """One part being streamed. `write` shows text at once; `finish` says what the part is, for good."""
+    """One streamed part: `write` publishes text at once, `finish` commits the final part."""
 
     def __init__(
         self, turn_writer: TurnWriter, message: RawMessage, index: int, head: Part, commit: Callable[[], Any]
     ) -> None:
         self.final: Part | None = None
-        self._desk = turn_writer
+        self._turn_writer = turn_writer
         self._message = message
         self._index = index
         self._head = head
@@ -45,7 +45,7 @@ class PartWriter:
         self._kind: DeltaKind = _kind_of(head)
         self._pieces: list[str] = []
         self._length = 0
-        self._half = ""  # a high surrogate that waits for its other half
+        self._high_surrogate = ""  # a high surrogate whose low one has not come yet
         turn_writer.check_claim()
         turn_writer.feed.open_part(message.id, index, head)
         turn_writer.add_draft(Draft(message.id, index, self._kind, "", head))
@@ -55,65 +55,65 @@ class PartWriter:
         return "".join(self._pieces)
 
     def write(self, text: str) -> None:
-        self._show(self._whole_characters(text))
+        self._publish(self._join_surrogates(text))
 
     def flush(self) -> None:
-        """Nothing more comes: the half of a character that was waited for is a character of its own."""
-        if self._half:
-            self._half = ""
-            self._show("\ufffd")
+        """Publish a lone high surrogate as U+FFFD: no more text comes."""
+        if self._high_surrogate:
+            self._high_surrogate = ""
+            self._publish("\ufffd")
 
     def complete(self, final: Part | None = None) -> Part:
-        """Decide the part's final form without committing it yet."""
+        """Set the final part without committing it. Raises `ValueError` if it does not continue the published text."""
         self.flush()
-        if final is not None and not _goes_on(self._kind, self.text, final):
-            raise ValueError("text that was shown is never taken back (P12)")
-        self.final = self.final or final or _completed(with_text(self._head, self.text))
+        if final is not None and not _continues(self._kind, self.text, final):
+            raise ValueError("published text is never taken back (P12)")
+        self.final = self.final or final or _mark_finished(with_text(self._head, self.text))
         return self.final
 
     async def finish(self, final: Part | None = None) -> None:
-        self._desk.check_claim()
+        self._turn_writer.check_claim()
         self.complete(final)
         await self._commit()
 
-    def _show(self, text: str) -> None:
-        self._desk.check_claim()
+    def _publish(self, text: str) -> None:
+        self._turn_writer.check_claim()
         if not text:
             return
         ids = (self._message.id, self._message.session_id, self._message.run_id)
-        self._desk.feed.publish_delta(Delta(*ids, self._index, self._kind, self._length, text))
-        self._desk.add_draft(Draft(self._message.id, self._index, self._kind, text))
+        self._turn_writer.feed.publish_delta(Delta(*ids, self._index, self._kind, self._length, text))
+        self._turn_writer.add_draft(Draft(self._message.id, self._index, self._kind, text))
         self._pieces.append(text)
         self._length += len(text)
 
-    def _whole_characters(self, text: str) -> str:
-        """Join surrogate halves that were split over two pieces; a lone one becomes U+FFFD."""
-        text = self._half + text
-        self._half = ""
+    def _join_surrogates(self, text: str) -> str:
+        """Join surrogate pairs that were split over two writes; a lone surrogate becomes U+FFFD."""
+        text = self._high_surrogate + text
+        self._high_surrogate = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
+            text, self._high_surrogate = text[:-1], text[-1]
         return whole_characters(text)
 
 
 class MessageWriter:
-    """A message being written; its parts only grow, and each is committed when it and all before it are finished."""
+    """A message being written; a part is committed when it and all parts before it are finished."""
 
     def __init__(self, turn_writer: TurnWriter, message: RawMessage) -> None:
         self.id = message.id
-        self._desk = turn_writer
+        self._turn_writer = turn_writer
         self._message = message
         self._parts: list[PartWriter] = []
         self._committed = 0
-        self._one_by_one = asyncio.Lock()  # a part is stored after all before it, also when the store fails in between
+        self._commit_lock = asyncio.Lock()  # parts are stored in order, also if the store fails in between
 
     def open(self, head: Part) -> PartWriter:
-        part = PartWriter(self._desk, self._message, len(self._parts), head, self._commit_finished)
+        part = PartWriter(self._turn_writer, self._message, len(self._parts), head, self._commit_finished)
         self._parts.append(part)
         return part
 
     async def add(self, part: Part) -> None:
-        """A part that comes whole."""
-        await self.open(_head_of(part)).finish(part)
+        """Add a part that is not streamed."""
+        await self.open(_without_text(part)).finish(part)
 
     async def finish(
         self,
@@ -123,14 +123,14 @@ class MessageWriter:
         details: str | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """End the message; its open parts and its finish are one event."""
-        async with self._one_by_one:
-            self._desk.check_claim()
+        """End the message: its open parts and its `Finish` are one event."""
+        async with self._commit_lock:
+            self._turn_writer.check_claim()
             last = [part.complete() for part in self._parts[self._committed :]]
             await self._commit([*last, Finish(reason, message, details, usage)], usage)
 
     async def _commit_finished(self) -> None:
-        async with self._one_by_one:
+        async with self._commit_lock:
             finished: list[Part] = []
             for part in self._parts[self._committed :]:
                 if part.final is None:
@@ -141,18 +141,20 @@ class MessageWriter:
 
     async def _commit(self, parts: list[Part], usage: Usage | None) -> None:
         first = self._committed
-        self._committed += len(parts)  # also if nobody waits for the commit to its end: it happens all the same
-        await retry_store(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, first, parts, usage))
-        self._desk.drop_drafts(self.id, self._committed)  # not before: what could not be stored is still a draft
+        self._committed += len(parts)  # before the await: the commit happens even if this call is cancelled
+        await retry_store(
+            lambda: self._turn_writer.store.finish_parts(self._turn_writer.claim, self.id, first, parts, usage)
+        )
+        self._turn_writer.drop_drafts(self.id, self._committed)  # after the commit: until then the drafts are needed
 
 
 class _OutputWriter:
-    """A message of one streamed part: it is there from the first moment, and its output can be watched."""
+    """A message of one part whose output is streamed."""
 
     def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: Part) -> None:
         self.id = message.id
-        self._desk = turn_writer
-        self._beside: tuple[Part, ...] = ()  # what comes with the part, in the same event
+        self._turn_writer = turn_writer
+        self._extra_parts: tuple[Part, ...] = ()  # committed with the part, in the same event
         self._part = PartWriter(turn_writer, message, 0, head, self._commit)
 
     def write(self, text: str) -> None:
@@ -160,9 +162,9 @@ class _OutputWriter:
 
     async def _commit(self) -> None:
         assert self._part.final is not None
-        parts = [self._part.final, *self._beside]
-        await retry_store(lambda: self._desk.store.finish_parts(self._desk.claim, self.id, 0, parts))
-        self._desk.drop_drafts(self.id, 1)
+        parts = [self._part.final, *self._extra_parts]
+        await retry_store(lambda: self._turn_writer.store.finish_parts(self._turn_writer.claim, self.id, 0, parts))
+        self._turn_writer.drop_drafts(self.id, 1)
 
 
 class ToolWriter(_OutputWriter):
@@ -180,14 +182,14 @@ class ToolWriter(_OutputWriter):
         metadata: dict[str, Any] | None = None,
         images: Sequence[Image] = (),
     ) -> None:
-        """The result and the images that belong to it are one event."""
-        self._beside = tuple(images)
+        """Commit the result and its images as one event."""
+        self._extra_parts = tuple(images)
         result = msgspec.structs.replace(self._head, content=content, is_error=is_error, metadata=metadata)
         await self._part.finish(result)
 
 
 class ShellWriter(_OutputWriter):
-    """A person's own command, from its run's start on."""
+    """The command of a shell run, which a user typed."""
 
     def __init__(self, turn_writer: TurnWriter, message: RawMessage, head: ShellCommand) -> None:
         super().__init__(turn_writer, message, head)
@@ -209,26 +211,26 @@ def _kind_of(head: Part) -> DeltaKind:
         case ToolResult() | ShellCommand():
             return "tool_output"
         case _:
-            return "text"  # comes whole: there will be no delta
+            return "text"  # not streamed: there will be no delta
 
 
-def _goes_on(kind: DeltaKind, shown: str, final: Part) -> bool:
-    """Whether a part keeps what was shown of it. A tool's output may be cut when it is over."""
+def _continues(kind: DeltaKind, published: str, final: Part) -> bool:
+    """Whether the final part begins with its published text. A tool's output may be shortened at its end."""
     match final:
         case Text() | Reasoning():
-            return whole_characters(final.text).startswith(shown)
+            return whole_characters(final.text).startswith(published)
         case ToolCall():
-            return whole_characters(final.input).startswith(shown)
+            return whole_characters(final.input).startswith(published)
         case _:
-            return kind == "tool_output" or not shown
+            return kind == "tool_output" or not published
 
 
-def _completed(part: Part) -> Part:
+def _mark_finished(part: Part) -> Part:
     return msgspec.structs.replace(part, finished=True) if isinstance(part, ToolCall) else part
 
 
-def _head_of(part: Part) -> Part:
-    """The part without its text; one that is never streamed, as it is."""
+def _without_text(part: Part) -> Part:
+    """Return the part without its text; a part that is not streamed, unchanged."""
     match part:
         case ToolCall():
             return msgspec.structs.replace(part, input="", finished=False)

@@ -1,4 +1,4 @@
-"""A turn that does what its prompt says: the stand-in for an agent in stories and tests.
+"""A turn that executes its prompt as a script: it stands in for an agent in `kedge story` and in tests.
 
 A prompt is a script, one command a line (or after a `;`):
 
@@ -8,15 +8,15 @@ A prompt is a script, one command a line (or after a `;`):
     question TEXT       asks a person; the answer becomes the result
     process COMMAND     a tool call that runs a shell command in a process group of its own
     delegate SCRIPT     a sub-agent with that script (` / ` instead of `;`); its text becomes the result
-    retry TEXT          an attempt that streams TEXT and fails, told as a retry; the script goes on
-    summarize TEXT      a summary, streamed; first in its script, since a resumed turn does not see what came before it
-    use TOKENS          counts usage beside the steps
-    wait GATE           until the gate is opened (a test's)
+    retry TEXT          an attempt that streams TEXT and fails, appends a retry event; the script continues
+    summarize TEXT      a summary, streamed; first in its script, since a resumed turn does not see earlier messages
+    use TOKENS          adds usage outside of the steps
+    wait GATE           waits until a test opens the gate
     sleep SECONDS · hang · stubborn SECONDS (ignores cancellation)
     fail TEXT · raise TEXT · exit
 
-Commands that make a message are steps. A resumed turn goes on after the last step that was committed, and never repeats
-a tool call that had started.
+Commands that create a message are steps. A resumed turn continues after the last committed step, and never repeats a
+tool call that had started.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kedge.protocol.runs import Usage
 
 
 class Gates:
-    """Named places where a scripted turn waits, so that a test can play an exact sequence."""
+    """Named points where a scripted turn waits, so that a test can play an exact sequence."""
 
     def __init__(self) -> None:
         self._open: dict[str, asyncio.Event] = {}
@@ -92,7 +92,7 @@ class ScriptedTurn:
         await message.finish("end_turn", usage=Usage(output_tokens=1))
 
     async def _complete(self, ctx: TurnContext, verb: str, rest: str, message: Message, history: list[Message]) -> None:
-        """A step from before a restart: its call is run now if it had not started then."""
+        """Run the calls of a step from before a restart that had not started then."""
         results = [m for m in history if m.role == "tool" and m.run_id == ctx.run.run_id]
         answered = {part.tool_call_id for m in results for part in m.parts if isinstance(part, ToolResult)}
         for part in message.parts:

@@ -1,7 +1,7 @@
-"""What the engine asks of an agent (`Turn`), and what it gives it (`TurnContext`).
+"""The engine's view of an agent (`Turn`), and the agent's view of the engine (`TurnContext`).
 
-A turn returns when its run is completed, and raises when it failed. It stops when it is cancelled; whether it does or
-not, from that moment on it can write nothing (`ClaimLost`), and the engine makes the record whole.
+A turn returns when its run is completed and raises when it failed. It should stop when it is cancelled; whether it does
+or not, from then on its writes raise `ClaimLost`, and the engine completes the record.
 """
 
 from __future__ import annotations
@@ -10,84 +10,103 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from kedge.engine.concurrency import TurnSlot, retry_store
-from kedge.engine.files.recorder import Author
+from kedge.engine.concurrency import Tasks, TurnSlot, Waiters, retry_store
+from kedge.engine.files.change_log import Author
+from kedge.engine.files.recorder import FileRecorder
 from kedge.engine.message_writer import MessageWriter, ShellWriter, ToolWriter
 from kedge.engine.processes import process_groups
-from kedge.engine.processes.registry import ProcessGroup
+from kedge.engine.processes.registry import ProcessGroup, ProcessRegistry
+from kedge.engine.runs import Runs
 from kedge.engine.turn_writer import TurnWriter
+from kedge.engine.validation import check_title
+from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage
 from kedge.protocol.sessions import SessionDetails
 from kedge.store.errors import ClaimLost
-from kedge.store.port import ProcessRecord, Started
-
-if TYPE_CHECKING:
-    from kedge.engine.engine import Engine
+from kedge.store.port import ProcessRecord, Started, Store
 
 
 class Turn(Protocol):
     def __call__(self, ctx: TurnContext, /) -> Awaitable[None]: ...
 
 
+class TurnDeps(NamedTuple):
+    """The parts of the engine that turns and session actors use."""
+
+    store: Store
+    feeds: Feeds
+    runs: Runs
+    answers: Waiters[str, Answer]
+    processes: ProcessRegistry
+    file_recorder: FileRecorder
+    tasks: Tasks
+
+
 class TurnContext:
-    """One turn's hands: its run, its history, and every way to write."""
+    """Everything that one turn can read, write and start."""
 
     def __init__(
-        self, engine: Engine, started: Started, turn_writer: TurnWriter, slot: TurnSlot, env: Mapping[str, str] | None
+        self,
+        deps: TurnDeps,
+        started: Started,
+        turn_writer: TurnWriter,
+        slot: TurnSlot,
     ) -> None:
         self.run: Run = started.run
         self.joined: list[Run] = list(started.joined)
         self.options: RunOptions = started.options
-        self.model = started.model  # None: what is configured
+        self.model = started.model  # None: the configured one
         self.effort: Effort | None = started.effort
         self.workspace_id = started.claim.workspace_id
         self.directory = Path(turn_writer.feed.path)
-        self.env = env
+        self.env = deps.runs.env.get((self.workspace_id, self.run.run_id))
         self.groups: set[ProcessRecord] = set()
-        self._engine = engine
+        self._deps = deps
+        self._store = deps.store
         self._claim = started.claim
         self._command = started.command
-        self._desk = turn_writer
+        self._turn_writer = turn_writer
         self._slot = slot
 
     async def history(self) -> list[Message]:
-        """The conversation as the model may see it, oldest first, this run's prompt and finished steps included."""
-        return await retry_store(lambda: self._engine.store.history(self._claim.workspace_id, self._claim.session_id))
+        """Return the messages that the model may see, oldest first, with this run's prompt and finished steps."""
+        return await retry_store(lambda: self._store.history(self._claim.workspace_id, self._claim.session_id))
 
     async def join(self) -> list[Run]:
-        """Call at every step boundary: prompts steered here join the turn; their messages are in the history."""
-        self._desk.check_claim()
-        joined = await retry_store(lambda: self._engine.store.join(self._claim))
+        """Let steered prompts join the turn; call it between two steps. Their messages are then in the history."""
+        self._turn_writer.check_claim()
+        joined = await retry_store(lambda: self._store.join(self._claim))
         self.joined += joined
         return joined
 
     async def begin_message(self, *, model: str | None = None, summary: bool = False) -> MessageWriter:
-        """Begin an assistant message: one for each step and attempt."""
-        self._desk.check_claim()
-        store = self._engine.store
-        raw = await retry_store(lambda: store.create_message(self._claim, "assistant", model=model, summary=summary))
-        return MessageWriter(self._desk, raw)
+        """Create an assistant message: one for each step and attempt."""
+        self._turn_writer.check_claim()
+        raw = await retry_store(
+            lambda: self._store.create_message(self._claim, "assistant", model=model, summary=summary)
+        )
+        return MessageWriter(self._turn_writer, raw)
 
     def begin_command(self) -> ShellWriter | None:
-        """The message of the person's command that this run is; None: it may have run before, and never does again."""
-        self._desk.check_claim()
+        """Return the writer of a shell run's message. None: the command may have run before and is not repeated."""
+        self._turn_writer.check_claim()
         if self._command is None:
             return None
-        return ShellWriter(self._desk, self._command, ShellCommand(self.run.prompt, "", None))
+        return ShellWriter(self._turn_writer, self._command, ShellCommand(self.run.prompt, "", None))
 
     async def begin_tool_result(self, message_id: str, call_id: str, name: str) -> ToolWriter:
-        """Begin to run a call of the assistant message `message_id`. After a crash it counts as started (P13)."""
-        self._desk.check_claim()
+        """Create the result of a call in message `message_id`. After a crash the call counts as started (P13)."""
+        self._turn_writer.check_claim()
         call = (message_id, whole_characters(call_id), whole_characters(name))
-        raw = await retry_store(lambda: self._engine.store.create_message(self._claim, "tool", call=call))
-        return ToolWriter(self._desk, raw, ToolResult(call[1], call[2], "", False))
+        raw = await retry_store(lambda: self._store.create_message(self._claim, "tool", call=call))
+        return ToolWriter(self._turn_writer, raw, ToolResult(call[1], call[2], "", False))
 
     async def ask_permission(
         self,
@@ -100,7 +119,7 @@ class TurnContext:
         params: dict[str, Any],
         path: str | None = None,
     ) -> Answer:
-        """Ask before a call starts; returns when somebody answered, also if that takes a restart of the server."""
+        """Ask before a call starts; returns when someone answered, also after a restart of the server."""
         if self.run.permissions == "allow":
             return Answer(action="allow", by="run")
         request = PermissionRequest(
@@ -115,22 +134,22 @@ class TurnContext:
             path=path,
         )
         if self.run.permissions == "deny":
-            self._desk.check_claim()
+            self._turn_writer.check_claim()
             refusal = Answer(action="deny", by="run")
             _, answer = await retry_store(
-                lambda: self._engine.store.ask(self._claim, "permission", message_id, request, refusal)
+                lambda: self._store.ask(self._claim, "permission", message_id, request, refusal)
             )
             return answer or refusal
         return await self._ask("permission", message_id, request)
 
     @property
     def skips_permissions(self) -> bool:
-        """Whether somebody switched asking off, for all of the workspace."""
-        return self._desk.feed.skips_permissions
+        """Whether permission requests are switched off for the whole workspace."""
+        return self._turn_writer.feed.skips_permissions
 
     async def grants(self) -> list[PermissionRequest]:
-        """What a person allowed for the rest of this session."""
-        return await retry_store(lambda: self._engine.store.grants(self._claim.workspace_id, self._claim.session_id))
+        """Return the requests that were allowed for the rest of this session."""
+        return await retry_store(lambda: self._store.grants(self._claim.workspace_id, self._claim.session_id))
 
     async def ask_question(self, message_id: str, call_id: str, questions: list[dict[str, Any]]) -> Answer:
         if self.run.permissions == "deny":
@@ -139,34 +158,35 @@ class TurnContext:
         return await self._ask("question", message_id, request)
 
     async def append_event(self, event: AgentEvent) -> None:
-        """Put an event about this run into the log: a retry, a summary, a wait for a login."""
-        self._desk.check_claim()
+        """Append an event about this run to the log: a retry, a summary, a wait for a login."""
+        self._turn_writer.check_claim()
         ours = msgspec.structs.replace(event, run_id=self.run.run_id, session_id=self.run.session_id)
-        await retry_store(lambda: self._engine.store.append_agent_event(self._claim, ours))
+        await retry_store(lambda: self._store.append_agent_event(self._claim, ours))
 
     def lend_slot(self) -> AbstractAsyncContextManager[None]:
-        """While a person has to act: another turn may work in this one's place."""
+        """Free this turn's slot inside the block, while a person has to act."""
         return self._slot.lend()
 
     async def add_usage(self, usage: Usage) -> None:
-        """Add to the run what was used beside its steps."""
-        await retry_store(lambda: self._engine.store.count_usage(self._claim, usage))
+        """Add usage outside of the run's steps."""
+        await retry_store(lambda: self._store.count_usage(self._claim, usage))
 
     async def usage(self) -> Usage:
-        """What the run used so far: all attempts, interrupted ones and sub-agents included."""
-        return (await retry_store(lambda: self._engine.store.run(self._claim.workspace_id, self.run.run_id))).usage
+        """Return the run's usage so far: all attempts, interrupted ones and sub-agents included."""
+        return (await retry_store(lambda: self._store.run(self._claim.workspace_id, self.run.run_id))).usage
 
     async def steps(self) -> int:
-        """How many steps the run has taken so far, in all attempts, also those that a summary stands for."""
-        return await retry_store(lambda: self._engine.store.steps(self._claim.workspace_id, self.run.run_id))
+        """Count the run's steps in all attempts, also those replaced by a summary."""
+        return await retry_store(lambda: self._store.steps(self._claim.workspace_id, self.run.run_id))
 
     async def session(self) -> SessionDetails:
         claim = self._claim
-        return await retry_store(lambda: self._engine.store.session(claim.workspace_id, claim.session_id))
+        return await retry_store(lambda: self._store.session(claim.workspace_id, claim.session_id))
 
     async def retitle(self, expected: str, title: str) -> bool:
-        """Name the session, unless somebody named it since it was called `expected`; also after the turn's end."""
-        return await self._engine.retitle_session(self._claim.workspace_id, self._claim.session_id, expected, title)
+        """Rename the session if its title is still `expected`; returns whether it was. Also works after the turn."""
+        check_title(title)
+        return await self._store.retitle_session(self._claim.workspace_id, self._claim.session_id, expected, title)
 
     async def delegate(
         self,
@@ -176,11 +196,11 @@ class TurnContext:
         model: str | None = None,
         options: RunOptions | None = None,
     ) -> RunEnd:
-        """Run a prompt as a sub-agent in a child session, and wait for its end. What it used is counted here, too."""
-        self._desk.check_claim()
+        """Run a prompt as a sub-agent in a child session and wait for its end. Its usage is added to this run's."""
+        self._turn_writer.check_claim()
         workspace_id = self._claim.workspace_id
         child = await retry_store(
-            lambda: self._engine.store.create_session(
+            lambda: self._store.create_session(
                 workspace_id, whole_characters(title), parent_session_id=self.run.session_id
             )
         )
@@ -193,48 +213,47 @@ class TurnContext:
             parent_run_id=self.run.run_id,
             options=options or RunOptions(),
         )
-        run_id = self._engine.new_id()
+        run_id = self._deps.runs.new_id()
         try:
-            await retry_store(lambda: self._engine.accept(workspace_id, submission, run_id=run_id, env=self.env))
-            return await self._engine.wait_end(workspace_id, run_id)
+            await retry_store(lambda: self._deps.runs.accept(workspace_id, submission, run_id=run_id, env=self.env))
+            return await self._deps.runs.wait_end(workspace_id, run_id)
         except BaseException:
-            # The call is given up (its own time limit, or our cancel), maybe while it was being accepted: nobody waits
-            # for the sub-agent any more.
-            self._engine.cancel_soon(workspace_id, run_id)
+            # The tool call timed out or was cancelled, maybe before the run was accepted: nothing waits for its end.
+            self._deps.runs.cancel_soon(workspace_id, run_id)
             raise
 
     async def process_started(self, pid: int) -> ProcessGroup:
-        """Record a process group (its leader) of this turn: it is ended with the turn, or by the next server."""
+        """Record the process group that `pid` leads: it is ended with the turn, or by the next server."""
         group = process_groups.identify(pid)
         self.groups.add(group)
         if self.run.kind == "shell":
-            self._engine.user_groups.add(group)
+            self._deps.processes.user_groups.add(group)
         try:
-            self._desk.check_claim()
+            self._turn_writer.check_claim()
             async with process_groups.enclosing(group):
-                await retry_store(lambda: self._engine.store.record_process(self._claim, group))
-            self._desk.check_claim()
+                await retry_store(lambda: self._store.record_process(self._claim, group))
+            self._turn_writer.check_claim()
         except ClaimLost:
-            # Started by a turn that was stopped already: nobody else would end it.
-            await process_groups.end_groups([group], self._engine.term_s, self._engine.kill_s)
+            # The turn was stopped before the group was recorded: nothing else would end it.
+            await self._deps.processes.end_groups([group])
             raise
-        return ProcessGroup(self._engine, self._desk, self.groups, group)
+        return ProcessGroup(self._deps.processes, self._turn_writer, self.groups, group)
 
     @contextlib.asynccontextmanager
     async def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AsyncGenerator[None]:
-        """Around the change of a file: what it is now is kept first. Raises `NotRecorded`: then leave it alone."""
-        self._desk.check_claim()
-        async with self._engine.file_recorder.changing(self._author, path, data, counts):
+        """Save the old content of a file, then record its change. Raises `NotRecorded`: then do not change it."""
+        self._turn_writer.check_claim()
+        async with self._deps.file_recorder.record_change(self._author, path, data, counts):
             yield
 
     @contextlib.asynccontextmanager
     async def watch_files(self, env: Mapping[str, str], max_bytes: int) -> AsyncGenerator[None]:
-        """Around a command: whatever it changes in the workspace is kept, and told."""
-        self._desk.check_claim()
-        recorder = self._engine.file_recorder
-        async with recorder.watching(self._author, env, max_bytes, self._notice):
+        """Record all changes that a command inside the block makes in the workspace."""
+        self._turn_writer.check_claim()
+        recorder = self._deps.file_recorder
+        async with recorder.watch(self._author, env, max_bytes, self._notice):
             yield
         await recorder.pruner.prune_if_full()
 
@@ -246,13 +265,13 @@ class TurnContext:
         await self.append_event(AgentEvent(type="notice", run_id="", session_id="", message=message))
 
     async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
-        self._desk.check_claim()
-        request_id, answer = await retry_store(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
+        self._turn_writer.check_claim()
+        request_id, answer = await retry_store(lambda: self._store.ask(self._claim, kind, message_id, request))
         if answer is not None:
             return answer
-        with self._engine.answers.waiter(request_id) as waiter:
-            # Answered before we listened? The row knows.
-            _, answer = await retry_store(lambda: self._engine.store.ask(self._claim, kind, message_id, request))
+        with self._deps.answers.waiter(request_id) as waiter:
+            # The answer may have been committed before the waiter was registered.
+            _, answer = await retry_store(lambda: self._store.ask(self._claim, kind, message_id, request))
             if answer is not None:
                 return answer
             async with self._slot.lend():

@@ -1,4 +1,4 @@
-"""What the writers of one turn share: the right to write, and text in flight on its way to the store (P12, P13)."""
+"""The right of one turn to write, and its text in flight on the way to the store (P12, P13)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kedge.protocol.errors import StoreUnavailable
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim, Draft, Store
 
-DRAFT_S = 0.25  # what a crash may lose of text in flight
+DRAFT_S = 0.25  # text in flight that a crash may lose
 
 
 class TurnWriter:
-    """When it is revoked nothing more is begun; what was shown before is still saved."""
+    """Shared by all message writers of a turn. After it is revoked, `check_claim` raises and only drafts are saved."""
 
     def __init__(self, store: Store, feed: Feed, claim: Claim) -> None:
         self.store = store
@@ -26,7 +26,7 @@ class TurnWriter:
         self._unsaved: list[Draft] = []
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Task[None] | None = None
-        self._save_lock = asyncio.Lock()  # what is saved later comes later in the text
+        self._save_lock = asyncio.Lock()  # drafts of a part are stored in the order of its text
 
     def check_claim(self) -> None:
         if self.is_revoked:
@@ -38,11 +38,11 @@ class TurnWriter:
             self._timer = asyncio.get_running_loop().call_later(DRAFT_S, self._save_soon)
 
     def drop_drafts(self, message_id: str, below: int) -> None:
-        """Parts that are committed need no draft."""
+        """Drop drafts of the message's parts below this index: they are committed."""
         self._unsaved = [draft for draft in self._unsaved if draft.message_id != message_id or draft.part >= below]
 
     async def save_drafts(self) -> None:
-        """Hand everything in flight to the store; what it cannot take now is kept for later."""
+        """Store all drafts. Raises `StoreUnavailable`, and then keeps them for the next call."""
         async with self._save_lock:
             drafts, self._unsaved = self._unsaved, []
             if not drafts:
@@ -53,10 +53,10 @@ class TurnWriter:
                 self._unsaved = drafts + self._unsaved
                 raise
             except ClaimLost:
-                pass  # the run ended meanwhile, with what was saved before
+                pass  # the run has ended, with the drafts saved before
 
     async def close(self) -> None:
-        """The turn is over: it writes no more, and what people saw of it is saved. To be called until it succeeds."""
+        """Revoke the right to write and save the text that clients have seen. Call it until it does not raise."""
         self.is_revoked = True
         if self._timer is not None:
             self._timer.cancel()
@@ -74,10 +74,10 @@ class TurnWriter:
 
 
 def _merge_drafts(drafts: list[Draft]) -> list[Draft]:
-    """One row for each part and flush, however many pieces came."""
-    merged: dict[tuple[str, int], list[Draft]] = {}
+    """One draft for each part, with the joined text."""
+    by_part: dict[tuple[str, int], list[Draft]] = {}
     for draft in drafts:
-        merged.setdefault((draft.message_id, draft.part), []).append(draft)
+        by_part.setdefault((draft.message_id, draft.part), []).append(draft)
     return [
-        msgspec.structs.replace(pieces[0], text="".join(piece.text for piece in pieces)) for pieces in merged.values()
+        msgspec.structs.replace(group[0], text="".join(draft.text for draft in group)) for group in by_part.values()
     ]

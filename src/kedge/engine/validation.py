@@ -1,4 +1,4 @@
-"""What people give: a directory that is there, a title of one line, a model's name, a prompt within its bounds."""
+"""Checks of values that clients send: directory, title, model, submission, environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import SessionChange
 
 
-def resolved_directory(path: Path) -> str:
+def resolve_directory(path: Path) -> str:
+    """Return the resolved path of an existing directory; raises `Invalid`."""
     check_text(str(path), "path")
     try:
         resolved = path.resolve()
@@ -32,20 +33,18 @@ def resolved_directory(path: Path) -> str:
     raise Invalid("invalid_request", f"{str(path)[:200]} {why}; name an existing directory")
 
 
-def checked_title(title: str) -> str:
+def check_title(title: str) -> None:
     check_text(title, "title")
     if len(title) > MAX_TITLE_CHARS:
         raise Invalid("invalid_request", f"the title is over {MAX_TITLE_CHARS} characters; shorten it")
-    return title
 
 
-def checked_change(change: SessionChange) -> SessionChange:
+def check_change(change: SessionChange) -> None:
     if isinstance(change.title, str):
-        checked_title(change.title)
+        check_title(change.title)
     if isinstance(change.model, str):
         check_text(change.model, "model")
         check_model(change.model)
-    return change
 
 
 def check_submission(submission: Submission) -> None:

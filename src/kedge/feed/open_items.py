@@ -1,7 +1,6 @@
-"""What a late comer needs to know beside the log: messages still being written, requests still pending (P12, P14).
+"""Messages still being written and requests still pending: state that a new reader cannot get from the log (P12, P14).
 
-All of it is kept encoded, and shown as pieces that readers share: a reader that stalls in the middle of a long message
-holds the place where it is, not the message.
+Snapshots of them are slices of shared buffers, so a reader that stalls in a long message keeps a position, not a copy.
 """
 
 from __future__ import annotations
@@ -18,27 +17,59 @@ from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestR
 from kedge.store.port import Committed
 
 
+class Slice(NamedTuple):
+    """The first `size` bytes of a buffer that never change, even if the buffer grows (P11)."""
+
+    data: bytes | bytearray | memoryview
+    size: int
+
+
+def slice_of(data: bytes | bytearray | memoryview) -> Slice:
+    """The buffer up to its current length."""
+    return Slice(data, len(data))
+
+
+def split_chunks(slices: Sequence[Slice], max_bytes: int) -> Iterator[bytes]:
+    """Yield the slices as chunks of at most `max_bytes`, cut anywhere. Each chunk is built when it is asked for."""
+    parts: list[bytes | bytearray | memoryview] = []
+    room = max_bytes
+    for data, size in slices:
+        start = 0
+        while start < size:
+            end = min(size, start + room)
+            parts.append(data[start:end])
+            room -= end - start
+            start = end
+            if room == 0:
+                chunk = b"".join(parts)
+                parts.clear()  # a slow reader may suspend this generator for long
+                room = max_bytes
+                yield chunk
+    if parts:
+        yield b"".join(parts)
+
+
 class _OpenPart:
     def __init__(self, head: Part) -> None:
         self._head = head
-        self._text = bytearray()  # escaped, as it stands in JSON; never cut, since readers refer to it
+        self._text = bytearray()  # escaped as in JSON; it only grows, because slices refer to it
 
-    def grow(self, text: str) -> None:
+    def append(self, text: str) -> None:
         self._text += encode(text)[1:-1]
 
-    def pieces(self) -> list[Slice]:
+    def snapshot(self) -> list[Slice]:
         if not self._text:
             return [slice_of(self._empty)]
-        whole, place = memoryview(self._empty), self._place
-        return [slice_of(whole[:place]), slice_of(self._text), slice_of(whole[place:])]
+        whole, at = memoryview(self._empty), self._text_position
+        return [slice_of(whole[:at]), slice_of(self._text), slice_of(whole[at:])]
 
     @cached_property
     def _empty(self) -> bytes:
         return encode(with_text(self._head, ""))
 
     @cached_property
-    def _place(self) -> int:
-        return _place_between(self._empty, encode(with_text(self._head, "x")))
+    def _text_position(self) -> int:
+        return _first_difference(self._empty, encode(with_text(self._head, "x")))
 
 
 class _OpenMessage:
@@ -53,21 +84,21 @@ class _OpenMessage:
     def snapshot(self) -> list[Slice]:
         parts = [[slice_of(memoryview(part))] for part in self.message.parts]
         for index, part in sorted(self.open_parts.items()):
-            parts[index : index + 1] = [part.pieces()]
-        before, after = self._around_parts()
+            parts[index : index + 1] = [part.snapshot()]
+        before, after = self._encode_around_parts()
         inner = [each for part in parts for each in (slice_of(b","), *part)][1:]  # no comma before the first
         return [slice_of(before), *inner, slice_of(after)]
 
-    def _around_parts(self) -> tuple[bytes, bytes]:
-        empty, other = (
+    def _encode_around_parts(self) -> tuple[bytes, bytes]:
+        empty, filled = (
             frame("message", "updated", encode(msgspec.structs.replace(self.message, parts=parts)))
             for parts in ([], [msgspec.Raw(b"0")])
         )
-        place = _place_between(empty, other)
-        return empty[:place], empty[place:]
+        at = _first_difference(empty, filled)
+        return empty[:at], empty[at:]
 
 
-class _Pending(NamedTuple):
+class _PendingRequest(NamedTuple):
     session_id: str
     frame: bytes
 
@@ -75,7 +106,7 @@ class _Pending(NamedTuple):
 class OpenItems:
     def __init__(self, pending: list[PermissionRequest | QuestionRequest]) -> None:
         self._messages: dict[str, _OpenMessage] = {}
-        self._requests = {request.id: _asked(request) for request in pending}
+        self._requests = {request.id: _encode_request(request) for request in pending}
 
     def apply(self, event: Committed) -> None:
         match event.payload:
@@ -86,7 +117,7 @@ class OpenItems:
             case MessageOf() as message:
                 self._messages[message.id] = _OpenMessage(message)
             case PermissionRequest() | QuestionRequest() as request:
-                self._requests[request.id] = _asked(request)
+                self._requests[request.id] = _encode_request(request)
             case RequestResolution() as resolution:
                 self._requests.pop(resolution.id, None)
             case _:
@@ -96,50 +127,20 @@ class OpenItems:
         self._messages[message_id].open_parts[part] = _OpenPart(head)
 
     def append_text(self, delta: Delta) -> None:
-        self._messages[delta.message_id].open_parts[delta.part].grow(delta.text)
+        self._messages[delta.message_id].open_parts[delta.part].append(delta.text)
 
     def frames(self, session_id: str | None) -> list[Slice]:
-        """Pending requests, then snapshots of unfinished messages, as they are at this moment."""
+        """Frames of pending requests, then of unfinished messages, as they are now."""
         requests = [slice_of(r.frame) for r in self._requests.values() if session_id in (None, r.session_id)]
         messages = [m.snapshot() for m in self._messages.values() if session_id in (None, m.message.session_id)]
-        return requests + [each for pieces in messages for each in pieces]
+        return requests + [each for slices in messages for each in slices]
 
 
-def _asked(request: PermissionRequest | QuestionRequest) -> _Pending:
+def _encode_request(request: PermissionRequest | QuestionRequest) -> _PendingRequest:
     type = "permission_request" if isinstance(request, PermissionRequest) else "question_request"
-    return _Pending(request.session_id, frame(type, "created", encode(request)))
+    return _PendingRequest(request.session_id, frame(type, "created", encode(request)))
 
 
-def _place_between(empty: bytes, filled: bytes) -> int:
-    """Where an encoding has room for more: up to there it is the same with nothing and with something in it."""
+def _first_difference(empty: bytes, filled: bytes) -> int:
+    """The position where an encoding of nothing and one of something begin to differ: content belongs there."""
     return next(i for i, (one, other) in enumerate(zip(empty, filled, strict=False)) if one != other)
-
-
-class Slice(NamedTuple):
-    data: bytes | bytearray | memoryview
-    size: int
-
-
-def slice_of(data: bytes | bytearray | memoryview) -> Slice:
-    """All of it as it is now, whatever comes after it later."""
-    return Slice(data, len(data))
-
-
-def split_chunks(pieces: Sequence[Slice], max_bytes: int) -> Iterator[bytes]:
-    """One after the other, cut anywhere. Each chunk is made when it is asked for."""
-    cut: list[bytes | bytearray | memoryview] = []
-    room = max_bytes
-    for data, size in pieces:
-        start = 0
-        while start < size:
-            end = min(size, start + room)
-            cut.append(data[start:end])
-            room -= end - start
-            start = end
-            if room == 0:
-                chunk = b"".join(cut)
-                cut.clear()  # a reader may stay here for long
-                room = max_bytes
-                yield chunk
-    if cut:
-        yield b"".join(cut)

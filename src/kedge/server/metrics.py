@@ -90,7 +90,7 @@ class Metrics:
             "# TYPE kedge_queue_length gauge",
             f"kedge_queue_length {states.count('queued')}",
             "# TYPE kedge_subscribers gauge",
-            f"kedge_subscribers {sum(len(feed.readers) for feed in feeds)}",
+            f"kedge_subscribers {sum(len(feed.cursors) for feed in feeds)}",
             "# TYPE kedge_feed_lag_events gauge",
             f"kedge_feed_lag_events {max((feed.lag for feed in feeds), default=0)}",
             "# TYPE kedge_memory_bytes gauge",

@@ -1,4 +1,4 @@
-"""What a session, or one of its runs, changed in files: from before its first change to after its last one."""
+"""The files that a session, or one of its runs, changed: from before the first change to after the last one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_FILES = 1_000  # in one answer; more are counted in a note
 MAX_DIFF_CHARS = 1_000_000  # of all diffs in one answer
 
 
-async def session_files(
+async def list_changed_files(
     store: Store,
     versions: Versions,
     root: bytes,
@@ -32,13 +32,13 @@ async def session_files(
 ) -> SessionFiles:
     changes = await store.files.changes(workspace_id, session_id, run_id=run_id)
     notes = await store.files.unwatched(workspace_id, session_id)
-    files = await asyncio.to_thread(_files, changes, versions.blobs, root + b"/", diffs)
+    files = await asyncio.to_thread(_compare, changes, versions.blobs, root + b"/", diffs)
     if len(files) > MAX_FILES:
         notes.append(f"{len(files) - MAX_FILES} more files are not listed")
     return SessionFiles(files[:MAX_FILES], notes)
 
 
-def _files(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, with_diffs: bool) -> list[SessionFile]:
+def _compare(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, with_diffs: bool) -> list[SessionFile]:
     times: dict[bytes, int] = {}
     for change in changes:
         times[change.path] = times.get(change.path, 0) + 1
@@ -71,18 +71,16 @@ def _files(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, with_
 
 
 def _diff(before: State, after: State, blobs: Blobs, name: str) -> str:
-    """A unified diff; of what cannot be read as text, a line that says what it is."""
-    head = (
-        [] if before.kind != "file" or after.kind != "file" or before.mode == after.mode else [before.mode, after.mode]
-    )
-    modes = "" if not head else f"old mode {head[0]:o}\nnew mode {head[1]:o}\n"
-    texts = _text(before, blobs), _text(after, blobs)
+    """Return a unified diff, or a line that says why there is none."""
+    is_chmod = before.kind == after.kind == "file" and before.mode != after.mode
+    modes = f"old mode {before.mode:o}\nnew mode {after.mode:o}\n" if is_chmod else ""
+    texts = _read_text(before, blobs), _read_text(after, blobs)
     if texts[0] is None or texts[1] is None:
         return f"{modes}{name}: not shown (binary, too large, or no longer kept)\n"
     return modes + diff(texts[0], texts[1], name).text
 
 
-def _text(state: State, blobs: Blobs) -> str | None:
+def _read_text(state: State, blobs: Blobs) -> str | None:
     if state.kind in ("absent", "directory"):
         return ""
     if not state.is_stored or state.size > MAX_COUNTED_BYTES:

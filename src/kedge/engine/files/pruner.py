@@ -1,6 +1,6 @@
-"""How much the versions of files may take: what nothing refers to is forgotten, and over the bound what is oldest.
+"""Remove kept versions of files that no record refers to, and the oldest ones beyond the size limit.
 
-Nobody waits for it, and what fails today is tried again with the next.
+It runs in the background; what fails is tried again the next time.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from kedge.store.port import Store
 
 log = logging.getLogger(__name__)
 
-PRUNE_TO = 0.9  # of the bound, so that not each new version has to make its room
+PRUNE_TO = 0.9  # of the limit, so that not every new version starts a pruning
 
 
 class Pruner:
     def __init__(self, store: Store, versions: Versions, tasks: Tasks) -> None:
-        self.max_bytes = DEFAULT_MAX_BYTES  # what the last command was configured with
+        self.max_bytes = DEFAULT_MAX_BYTES  # as configured for the last command
         self._store = store
         self._versions = versions
         self._tasks = tasks
 
     async def prune_if_full(self) -> None:
-        """If versions take more than they may, begin to forget some."""
+        """Start pruning if the versions take more than `max_bytes`."""
         try:
             size = await asyncio.to_thread(lambda: self._versions.blobs.size_bytes)
         except sqlite3.Error as error:
             log.warning("the size of the versions of files is not known: %s", error)
             return
         if size > self.max_bytes:
-            self._tasks.own(self.prune())
+            self._tasks.start(self.prune())
 
     async def prune(self) -> None:
         if self._versions.blobs.is_empty:
@@ -45,10 +45,10 @@ class Pruner:
         try:
             await asyncio.to_thread(self._prune, last_use)
         except sqlite3.Error as error:
-            log.warning("old versions of files could not be forgotten: %s", error)
+            log.warning("old versions of files could not be removed: %s", error)
 
     async def _last_use(self) -> dict[str, int]:
-        """Of every content that a record refers to; what can be redone counts as the newest."""
+        """The last use of every content that a record refers to; what a redo needs counts as the newest."""
         used: dict[str, int] = {}
         for state, last in (await self._store.files.states_in_use()).items():
             digest = decode_state(state).digest
@@ -58,7 +58,7 @@ class Pruner:
         return used | dict.fromkeys(planned, max(used.values(), default=0))
 
     def _prune(self, last_use: Mapping[str, int]) -> None:
-        """In a thread."""
+        """Blocks."""
         blobs, most = self._versions.blobs, int(self.max_bytes * PRUNE_TO)
         blobs.prune(last_use, most)
         while blobs.size_bytes > self.max_bytes and self._versions.trees.forget_oldest():

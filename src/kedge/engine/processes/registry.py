@@ -1,67 +1,73 @@
-"""Process groups on record: one belongs to its turn, until it is kept for the workspace."""
+"""Process groups of this server: each belongs to its turn, until it is kept as a background job of the workspace."""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kedge.engine.concurrency import retry_store
 from kedge.engine.processes import cgroups, process_groups
 from kedge.engine.turn_writer import TurnWriter
-from kedge.store.port import ProcessRecord
-
-if TYPE_CHECKING:
-    from kedge.engine.engine import Engine
+from kedge.store.port import ProcessRecord, Store
 
 log = logging.getLogger(__name__)
 
 
-class _Kept(NamedTuple):
+class _Job(NamedTuple):
     workspace_id: str
     run_id: str
 
 
-class BackgroundGroups:
-    """Those that outlive their turns, background jobs: they end with their workspace or the server."""
+class ProcessRegistry:
+    """Background jobs, which end with their workspace or the server, and the commands that users typed themselves."""
 
-    def __init__(self) -> None:
-        self._groups: dict[ProcessRecord, _Kept] = {}  # oldest first
-        self._ended: defaultdict[str, list[str]] = defaultdict(list)  # runs of groups that ended since `forget_ended`
+    def __init__(self, store: Store, term_s: float, kill_s: float) -> None:
+        self.store = store
+        self.term_s = term_s
+        self.kill_s = kill_s
+        self.user_groups: set[ProcessRecord] = set()  # of users' own commands; each leads a session
+        self._jobs: dict[ProcessRecord, _Job] = {}
+        self._ended: defaultdict[str, list[str]] = defaultdict(list)  # by workspace: runs of jobs that ended lately
 
-    def __bool__(self) -> bool:
-        return bool(self._groups)
+    @property
+    def has_jobs(self) -> bool:
+        return bool(self._jobs)
 
-    def add(self, record: ProcessRecord, workspace_id: str, run_id: str) -> None:
-        self._groups[record] = _Kept(workspace_id, run_id)
+    def add_job(self, record: ProcessRecord, workspace_id: str, run_id: str) -> None:
+        self._jobs[record] = _Job(workspace_id, run_id)
 
     def discard(self, record: ProcessRecord) -> None:
-        if kept := self._groups.pop(record, None):
-            self._ended[kept.workspace_id].append(kept.run_id)
+        self.user_groups.discard(record)
+        if job := self._jobs.pop(record, None):
+            self._ended[job.workspace_id].append(job.run_id)
 
-    def runs_of(self, workspace_id: str) -> list[str]:
-        """Each run that has a group alive in the workspace, or one that ended since `forget_ended`."""
-        alive = [kept.run_id for kept in self._groups.values() if kept.workspace_id == workspace_id]
+    def runs_with_jobs(self, workspace_id: str) -> list[str]:
+        """Each run that has a job alive in the workspace, or one that ended since `forget_ended`."""
+        alive = [job.run_id for job in self._jobs.values() if job.workspace_id == workspace_id]
         return list(dict.fromkeys([*self._ended.get(workspace_id, ()), *alive]))
 
     def forget_ended(self, workspace_id: str) -> None:
         self._ended.pop(workspace_id, None)
 
-    async def end(self, term_s: float, kill_s: float, workspace_id: str | None = None) -> None:
-        """Those of one workspace, or all. They stay on record until they were seen to be gone."""
-        due = [record for record, kept in self._groups.items() if workspace_id in (None, kept.workspace_id)]
-        if survivors := await process_groups.end_groups(due, term_s, kill_s):
-            log.warning("left in the background, and cannot be ended: %s", ", ".join(survivors))
+    async def end_jobs(self, workspace_id: str | None = None) -> None:
+        """End the jobs of one workspace, or all. They stay in the store until they were seen to be gone."""
+        due = [record for record, job in self._jobs.items() if workspace_id in (None, job.workspace_id)]
+        if survivors := await self.end_groups(due):
+            log.warning("background jobs that cannot be ended: %s", ", ".join(survivors))
+
+    async def end_groups(self, records: list[ProcessRecord]) -> list[str]:
+        return await process_groups.end_groups(records, self.term_s, self.kill_s)
 
 
 class ProcessGroup:
-    """`forget` it when it has ended, also after its turn. What is not forgotten is ended with the turn."""
+    """A tool's handle of a process group. Call `forget` when the group has ended; others are ended with the turn."""
 
     def __init__(
-        self, engine: Engine, turn_writer: TurnWriter, of_turn: set[ProcessRecord], record: ProcessRecord
+        self, registry: ProcessRegistry, turn_writer: TurnWriter, of_turn: set[ProcessRecord], record: ProcessRecord
     ) -> None:
-        self._engine = engine
-        self._desk = turn_writer
+        self._registry = registry
+        self._turn_writer = turn_writer
         self._of_turn = of_turn
         self.record = record
 
@@ -76,19 +82,18 @@ class ProcessGroup:
         cgroups.limit(self.mark, processes=processes, memory_bytes=memory_bytes)
 
     async def end(self) -> list[str]:
-        return await process_groups.end_groups([self.record], self._engine.term_s, self._engine.kill_s)
+        return await self._registry.end_groups([self.record])
 
     async def keep(self) -> None:
-        """From now on it ends with the workspace or the server, not with the turn."""
-        self._desk.check_claim()
-        claim, record = self._desk.claim, self.record
-        await retry_store(lambda: self._engine.store.keep_process(claim, record))
-        self._engine.background_groups.add(record, claim.workspace_id, claim.run_id)
+        """Make the group a background job: it ends with the workspace or the server, not with the turn."""
+        self._turn_writer.check_claim()
+        claim, record = self._turn_writer.claim, self.record
+        await retry_store(lambda: self._registry.store.keep_process(claim, record))
+        self._registry.add_job(record, claim.workspace_id, claim.run_id)
         self._of_turn.discard(record)
 
     async def forget(self) -> None:
         self._of_turn.discard(self.record)
-        self._engine.background_groups.discard(self.record)
-        self._engine.user_groups.discard(self.record)
+        self._registry.discard(self.record)
         cgroups.remove(self.mark)
-        await retry_store(lambda: self._engine.store.forget_process(self.record))
+        await retry_store(lambda: self._registry.store.forget_process(self.record))

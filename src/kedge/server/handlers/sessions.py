@@ -53,7 +53,7 @@ async def list_session_files(request: Request) -> Response:
     workspace_id, session_id = request.workspace_id, request.session_id
     root = os.fsencode(request.directory)
     await engine.file_recorder.settle(workspace_id)
-    files = await changed_files.session_files(
+    files = await changed_files.list_changed_files(
         engine.store, engine.file_recorder.versions, root, workspace_id, session_id, query.run_id, diffs=query.diff
     )
     return Response(files)
