@@ -11,7 +11,7 @@ import itertools
 from measure import print_table
 
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
-from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.registry import WIRES
 from kedge.protocol.messages import Message, Part, Role, Text, ToolCall, ToolResult
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def bodies(endpoint: Endpoint, steps: int) -> list[bytes]:
-    said, history, sent = Said(), [message("user", Text("go"))], list[bytes]()
+    said, history, sent = EncodedCache(), [message("user", Text("go"))], list[bytes]()
     for i in range(steps):
         request = StepRequest(system=SYSTEM, history=history, tools=TOOLS)
         sent.append(WIRES[endpoint.wire].prepare_request(endpoint, request, said).body.replace(MARK, b""))

@@ -10,7 +10,7 @@ from typing import Any
 from kedge.agent.agent import Agent
 from kedge.agent.retry import RetryPolicy
 from kedge.config.schema import AgentConfig, Config
-from kedge.models.client import Models
+from kedge.models.client import ModelClient
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.selection.selector import ModelSelector
 from kedge.protocol.events import AgentEvent, Event
@@ -40,7 +40,7 @@ class Pilot:
         self.config = Config(agent=AgentConfig(titles=False))  # beside the run, at any time: not in every count
         self.delays: list[float] = []
         self.agent = Agent(
-            Models(stall_s=stall_s),
+            ModelClient(stall_s=stall_s),
             environ=env or {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": KEY, "KEDGE_MODEL": "openai/tester"},
             data_dir=kedge.data,
             configure=lambda _directory, _env: self.config,

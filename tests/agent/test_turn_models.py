@@ -15,7 +15,7 @@ from kedge.models.wires import chat
 
 
 def endpoint(model: str, config: ProviderConfig = NO_SETTINGS) -> Endpoint:
-    return Endpoint(provider="p", model=model, base_url="http://h", info=catalog.info(model, config))
+    return Endpoint(provider="p", model=model, base_url="http://h", info=catalog.find_info(model, config))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ CASES = {
     "failed on the way": Case(1, [asking(chunks=3, malformed="error", error="invalid_api_key")], err="kedge: the pro"),
     "wrong usage": Case(2, ["x", "--frob"], err="kedge: unknown option '--frob'"),
     "unknown session": Case(2, ["x", "-s", "nowhere"], err="kedge: there is no session 'nowhere' here\n"),
-    "no such model": Case(2, ["x", "-m", "nobody/knows"], err="kedge: there is no provider 'nobody'"),
+    "no such model": Case(2, ["x", "-m", "nobody/knows"], err="kedge: There is no provider 'nobody'"),
     "no server": Case(
         3, ["x", "--host", "unix:///nowhere.sock", "--connect-timeout", "0.2"], err="kedge: the server at unix:///no"
     ),

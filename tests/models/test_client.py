@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from kedge.config.schema import WireName
-from kedge.models.client import MAX_PAGES, Models
+from kedge.models.client import MAX_PAGES, ModelClient
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.values import (
     Delta,
@@ -43,9 +43,9 @@ PROMPT = Message(id="m", session_id="s", run_id="r", role="user", parts=[Text("h
 
 
 @pytest.fixture
-async def models() -> AsyncGenerator[Models]:
+async def models() -> AsyncGenerator[ModelClient]:
     async with asyncio.timeout(LIMIT_S):
-        models = Models()
+        models = ModelClient()
         yield models
         await models.close()
 
@@ -55,14 +55,17 @@ def target(request: pytest.FixtureRequest, model_server: ModelServer) -> Endpoin
     """The same server, spoken to on each wire."""
     wire: WireName = request.param
     url = url_of(wire, model_server)
-    return Endpoint(provider=WAYS[wire].provider, model="m", base_url=url, api_key=KEY, wire=wire)
+    way = WAYS[wire]
+    return Endpoint(
+        provider=way.provider, model="m", base_url=url, api_key=KEY, wire=wire, url_variable=way.url_variable
+    )
 
 
 def endpoint(server: ModelServer, model: str = "m") -> Endpoint:
     return Endpoint(provider="openai", model=model, base_url=server.base_url, api_key=KEY)
 
 
-async def ask(models: Models, target: Endpoint, heard: list[Delta] | None = None) -> list[Delta]:
+async def ask(models: ModelClient, target: Endpoint, heard: list[Delta] | None = None) -> list[Delta]:
     """All deltas; `heard` has those that came before an error too."""
     heard = [] if heard is None else heard
     async with contextlib.aclosing(models.stream(target, StepRequest(system="be brief", history=[PROMPT]))) as groups:
@@ -84,7 +87,7 @@ def text(deltas: list[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_server: ModelServer) -> None:
+async def test_an_answer_comes_with_its_end_and_its_usage(models: ModelClient, model_server: ModelServer) -> None:
     model_server.plan = Plan(text="yes", chunks=3)
     deltas = await ask(models, endpoint(model_server))
     assert text(deltas) == "w0 w1 yes"
@@ -98,7 +101,7 @@ async def test_an_answer_comes_with_its_end_and_its_usage(models: Models, model_
 
 
 async def test_a_step_with_thoughts_and_calls_comes_over_every_wire(
-    models: Models, model_server: ModelServer, target: Endpoint
+    models: ModelClient, model_server: ModelServer, target: Endpoint
 ) -> None:
     calls = (PlannedCall("view", {"path": "a"}), PlannedCall("bash", {"command": "ls"}))
     model_server.plan = Plan(
@@ -127,7 +130,7 @@ async def test_a_step_with_thoughts_and_calls_comes_over_every_wire(
 
 
 async def test_a_body_says_the_same_when_a_conversation_is_remembered(
-    models: Models, model_server: ModelServer, target: Endpoint
+    models: ModelClient, model_server: ModelServer, target: Endpoint
 ) -> None:
     """The first answers are not encoded again, and the provider sees what it saw before."""
     tools = [ToolSpec("view", "Reads.", {"type": "object"})]
@@ -147,7 +150,7 @@ async def test_a_body_says_the_same_when_a_conversation_is_remembered(
 
 @pytest.mark.parametrize("joined", [False, True])
 async def test_what_came_with_an_error_is_told_before_it(
-    models: Models, model_server: ModelServer, target: Endpoint, joined: bool
+    models: ModelClient, model_server: ModelServer, target: Endpoint, joined: bool
 ) -> None:
     model_server.plan = Plan(text="half an ans", malformed="error", error="overloaded_error", joined=joined)
     heard: list[Delta] = []
@@ -161,7 +164,7 @@ async def test_what_came_with_an_error_is_told_before_it(
     ("status", "error"), [(529, "overloaded_error"), (500, "api_error"), (429, "rate_limit_error")]
 )
 async def test_a_provider_that_is_busy_may_be_asked_again(
-    models: Models, model_server: ModelServer, target: Endpoint, status: int, error: str
+    models: ModelClient, model_server: ModelServer, target: Endpoint, status: int, error: str
 ) -> None:
     model_server.plan = Plan(status=status, error=error, retry_after="3")
     with pytest.raises(Transient) as caught:
@@ -169,7 +172,7 @@ async def test_a_provider_that_is_busy_may_be_asked_again(
     assert caught.value.retry_after_s == 3
 
 
-async def test_steps_share_a_connection(models: Models, model_server: ModelServer, target: Endpoint) -> None:
+async def test_steps_share_a_connection(models: ModelClient, model_server: ModelServer, target: Endpoint) -> None:
     connections: set[str] = set()
     for _ in range(3):
         await ask(models, target)
@@ -216,7 +219,7 @@ async def served(answer: Answerer) -> AsyncGenerator[Endpoint]:
 
 @pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
 async def test_a_kept_connection_that_is_closed_as_it_is_used_is_replaced_at_once(
-    models: Models, *, is_reset: bool
+    models: ModelClient, *, is_reset: bool
 ) -> None:
     closing = ClosingServer(is_reset=is_reset)
     async with served(closing) as target:
@@ -226,7 +229,7 @@ async def test_a_kept_connection_that_is_closed_as_it_is_used_is_replaced_at_onc
     assert closing.connections == 3
 
 
-async def test_all_kept_connections_may_be_closed_as_they_are_used(models: Models) -> None:
+async def test_all_kept_connections_may_be_closed_as_they_are_used(models: ModelClient) -> None:
     closing = ClosingServer()
     async with served(closing) as target:
         both = await asyncio.gather(ask(models, target), ask(models, target))
@@ -236,7 +239,7 @@ async def test_all_kept_connections_may_be_closed_as_they_are_used(models: Model
         await models.close()
 
 
-async def test_a_new_connection_that_is_closed_is_a_fault(models: Models) -> None:
+async def test_a_new_connection_that_is_closed_is_a_fault(models: ModelClient) -> None:
     closing = ClosingServer(answered=0)
     async with served(closing) as target:
         with pytest.raises(Transient) as caught:
@@ -245,7 +248,7 @@ async def test_a_new_connection_that_is_closed_is_a_fault(models: Models) -> Non
     assert (caught.value.code, closing.connections) == ("dropped", 1)
 
 
-async def test_a_kept_connection_that_broke_off_in_an_answer_is_a_fault(models: Models) -> None:
+async def test_a_kept_connection_that_broke_off_in_an_answer_is_a_fault(models: ModelClient) -> None:
     closing = ClosingServer(word=b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nda")
     async with served(closing) as target:
         await ask(models, target)
@@ -257,7 +260,7 @@ async def test_a_kept_connection_that_broke_off_in_an_answer_is_a_fault(models: 
 
 @pytest.mark.parametrize("malformed", ["", "no_done", "rest"])
 async def test_an_answer_is_over_when_the_model_says_so(
-    models: Models, model_server: ModelServer, target: Endpoint, malformed: str
+    models: ModelClient, model_server: ModelServer, target: Endpoint, malformed: str
 ) -> None:
     model_server.plan = Plan(malformed=malformed, usage=False, comments=True, crlf=True)
     assert text(await ask(models, target)) == "FAKE-ANSWER-OK"
@@ -265,7 +268,7 @@ async def test_an_answer_is_over_when_the_model_says_so(
 
 @pytest.mark.parametrize("malformed", ["no_finish", "empty", "done", "cut"])
 async def test_an_answer_that_nobody_ended_was_dropped(
-    models: Models, model_server: ModelServer, target: Endpoint, malformed: str
+    models: ModelClient, model_server: ModelServer, target: Endpoint, malformed: str
 ) -> None:
     model_server.plan = Plan(malformed=malformed)
     with pytest.raises(Transient) as caught:
@@ -275,7 +278,7 @@ async def test_an_answer_that_nobody_ended_was_dropped(
 
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
 async def test_a_cut_connection_is_told_as_dropped(
-    models: Models, model_server: ModelServer, target: Endpoint, place: int
+    models: ModelClient, model_server: ModelServer, target: Endpoint, place: int
 ) -> None:
     model_server.plan = Plan(drop_after=place, chunks=3)
     with pytest.raises(Transient) as caught:
@@ -285,7 +288,7 @@ async def test_a_cut_connection_is_told_as_dropped(
 
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
 async def test_silence_is_bounded(model_server: ModelServer, target: Endpoint, place: int) -> None:
-    models = Models(stall_s=0.2)
+    models = ModelClient(stall_s=0.2)
     model_server.plan = Plan(hang_after=place, chunks=3)
     async with asyncio.timeout(LIMIT_S):
         with pytest.raises(Transient) as caught:
@@ -296,7 +299,7 @@ async def test_silence_is_bounded(model_server: ModelServer, target: Endpoint, p
 
 async def test_a_stream_of_nothing_but_comments_is_silence_too(model_server: ModelServer, target: Endpoint) -> None:
     ticks = iter(range(1000))
-    models = Models(stall_s=1.0, clock=lambda: float(next(ticks)))
+    models = ModelClient(stall_s=1.0, clock=lambda: float(next(ticks)))
     model_server.plan = Plan(malformed="comments")
     with pytest.raises(Transient) as caught:
         await ask(models, target)
@@ -304,13 +307,13 @@ async def test_a_stream_of_nothing_but_comments_is_silence_too(model_server: Mod
     await models.close()
 
 
-async def test_a_page_is_no_answer(models: Models, model_server: ModelServer, target: Endpoint) -> None:
+async def test_a_page_is_no_answer(models: ModelClient, model_server: ModelServer, target: Endpoint) -> None:
     model_server.plan = Plan(malformed="html")
     with pytest.raises(Refused, match=WAYS[target.wire].url_variable):
         await ask(models, target)
 
 
-async def test_a_server_that_is_not_there_is_unreachable(models: Models, model_server: ModelServer) -> None:
+async def test_a_server_that_is_not_there_is_unreachable(models: ModelClient, model_server: ModelServer) -> None:
     async with ModelServer() as gone:
         pass
     with pytest.raises(Transient) as caught:
@@ -324,7 +327,7 @@ async def test_a_proxy_that_cannot_be_used_is_told_at_the_first_call(
     model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
-    models = Models()
+    models = ModelClient()
     await models.warm_up()
     away = msgspec.structs.replace(endpoint(model_server), base_url="http://models.test/v1")
     with pytest.raises(ConfigError, match="ALL_PROXY") as caught:
@@ -338,14 +341,16 @@ async def test_a_proxy_is_used_where_the_environment_says_so(
     model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://{HOST}:{model_server.port}")
-    models = Models()
+    models = ModelClient()
     target = Endpoint(provider="openai", model="m", base_url="http://models.test/v1")
     assert text(await ask(models, target)) == "FAKE-ANSWER-OK"
     assert model_server.calls[0].headers["host"] == "models.test"
     await models.close()
 
 
-async def test_leaving_early_closes_the_connection(models: Models, model_server: ModelServer, target: Endpoint) -> None:
+async def test_leaving_early_closes_the_connection(
+    models: ModelClient, model_server: ModelServer, target: Endpoint
+) -> None:
     model_server.plan = Plan(hang_after=1, chunks=3)
     async with contextlib.aclosing(models.stream(target, StepRequest(system="", history=[PROMPT]))) as groups:
         async for deltas in groups:
@@ -355,25 +360,25 @@ async def test_leaving_early_closes_the_connection(models: Models, model_server:
 
 
 async def test_where_no_model_was_chosen_the_first_one_offered_is_taken(
-    models: Models, model_server: ModelServer
+    models: ModelClient, model_server: ModelServer
 ) -> None:
     model_server.models = ("text-embedding-nomic", "first", "second")  # one that only measures texts does not count
     for _ in range(2):
-        assert (await models.named(endpoint(model_server, ""))).name == "openai/first"
+        assert (await models.resolve_model(endpoint(model_server, ""))).name == "openai/first"
     assert model_server.listings == 1
     other = Endpoint(provider="anthropic", model="", base_url=model_server.anthropic_url, wire="anthropic")
-    assert (await models.named(other)).name == "anthropic/first"
-    assert (await models.named(endpoint(model_server, "mine"))).name == "openai/mine"
+    assert (await models.resolve_model(other)).name == "anthropic/first"
+    assert (await models.resolve_model(endpoint(model_server, "mine"))).name == "openai/mine"
 
 
-async def test_a_long_list_of_models_is_read_to_its_end(models: Models, model_server: ModelServer) -> None:
+async def test_a_long_list_of_models_is_read_to_its_end(models: ModelClient, model_server: ModelServer) -> None:
     """A gateway's has hundreds of them, each with its description."""
     model_server.models = tuple(f"{'maker' * 200}/model-{i}" for i in range(1_000))
-    assert await models.offered(endpoint(model_server, "")) == list(model_server.models)
+    assert await models.list_models(endpoint(model_server, "")) == list(model_server.models)
 
 
 @pytest.mark.parametrize("pages", [1, 3, 1000])
-async def test_a_list_of_models_is_read_page_by_page_and_not_for_ever(models: Models, pages: int) -> None:
+async def test_a_list_of_models_is_read_page_by_page_and_not_for_ever(models: ModelClient, pages: int) -> None:
     asked: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -389,7 +394,7 @@ async def test_a_list_of_models_is_read_page_by_page_and_not_for_ever(models: Mo
     async with server:
         url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
         target = Endpoint(provider="gemini", model="", base_url=url, api_key=KEY, wire="gemini")
-        names = await models.offered(target)
+        names = await models.list_models(target)
         await models.close()
     assert names == [f"m{i + 1}" for i in range(min(pages, MAX_PAGES))]
     assert [page.partition("pageToken=")[2] for page in asked] == ["", *(f"p{i + 1}" for i in range(len(names) - 1))]
@@ -398,7 +403,7 @@ async def test_a_list_of_models_is_read_page_by_page_and_not_for_ever(models: Mo
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["broken off", "without end"])
 async def test_an_error_is_what_its_status_says_whatever_becomes_of_its_body(
-    models: Models, monkeypatch: pytest.MonkeyPatch, *, is_closed: bool
+    models: ModelClient, monkeypatch: pytest.MonkeyPatch, *, is_closed: bool
 ) -> None:
     monkeypatch.setattr("kedge.models.client.REST_S", 0.05)
 
@@ -419,23 +424,23 @@ async def test_an_error_is_what_its_status_says_whatever_becomes_of_its_body(
 
 
 async def test_what_is_known_of_a_model_holds_also_where_the_server_chose_it(
-    models: Models, model_server: ModelServer
+    models: ModelClient, model_server: ModelServer
 ) -> None:
     model_server.models = ("gpt-5",)
-    found = await models.named(endpoint(model_server, ""))
+    found = await models.resolve_model(endpoint(model_server, ""))
     assert found.info.context_window == 400_000
     assert found.info.input_price is not None
 
 
-async def test_a_server_that_offers_nothing_is_told(models: Models, model_server: ModelServer) -> None:
+async def test_a_server_that_offers_nothing_is_told(models: ModelClient, model_server: ModelServer) -> None:
     model_server.models = ()
     with pytest.raises(ConfigError) as caught:
-        await models.named(endpoint(model_server, ""))
+        await models.resolve_model(endpoint(model_server, ""))
     assert caught.value.code == "no_model"
 
 
 async def test_the_log_holds_neither_key_nor_address(
-    models: Models, model_server: ModelServer, target: Endpoint, caplog: pytest.LogCaptureFixture
+    models: ModelClient, model_server: ModelServer, target: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     await ask(models, target)

@@ -14,14 +14,14 @@ import pytest
 
 from kedge.config.schema import Config, ProviderConfig
 from kedge.models import extensions
-from kedge.models.client import Models
+from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, Refused
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.provider_registry import configured_providers
 from kedge.models.providers import Provider
 from kedge.models.selection.selector import ModelSelector
 from kedge.models.values import Endpoint, StepRequest, TextDelta
-from kedge.models.wires.provider_errors import fault_of_answer
+from kedge.models.wires.provider_errors import error_from_response
 from kedge.protocol.messages import Message, Text
 from tests.models.packages import Package, laid_out
 from tests.support.model_server import ModelServer
@@ -39,9 +39,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
     target.mkdir()
     monkeypatch.syspath_prepend(str(target))
     known = set(sys.modules)
-    extensions.forget()
+    extensions.reload()
     yield target
-    extensions.forget()
+    extensions.reload()
     for name in set(sys.modules) - known:
         if name.startswith("kedge_acme"):
             del sys.modules[name]
@@ -93,7 +93,7 @@ async def test_a_login_is_enough_to_use_it(site: Path, tmp_path: Path) -> None:
 
 async def test_a_refused_key_is_named_by_the_packages_own_variable(site: Path) -> None:
     install(site, 'provider = {"base_url": "https://acme.test/v1", "key_variables": ["ACME_TOKEN"]}\n')
-    fault = fault_of_answer(await endpoint("acme/big"), 401, {}, b"", 0.0)
+    fault = error_from_response(await endpoint("acme/big"), 401, {}, b"", 0.0)
     assert "set ACME_TOKEN" in fault.text
 
 
@@ -136,15 +136,15 @@ async def test_what_is_wrong_with_a_package_is_one_line_for_who_names_it_and_not
         assert "\n" not in caught.value.text
     assert (await endpoint("good", {})).name == "good/big"
     assert "acme" not in configured_providers(Config(providers={"acme": ProviderConfig(headers={"a": "b"})}))
-    assert isinstance(extensions.everything()["acme"], extensions.Broken)
-    assert isinstance(extensions.everything()["good"], Provider)
+    assert isinstance(extensions.load_all()["acme"], extensions.BrokenPackage)
+    assert isinstance(extensions.load_all()["good"], Provider)
 
 
 @pytest.mark.parametrize("name", ["openai", "ollama", "local"])
 async def test_a_name_that_is_taken_stays_whose_it_was(site: Path, name: str) -> None:
     install(site, DATA, name)
-    found = extensions.everything()[name]
-    assert isinstance(found, extensions.Broken)
+    found = extensions.load_all()[name]
+    assert isinstance(found, extensions.BrokenPackage)
     assert f"the name {name!r} is taken" in found.problem
     if name == "openai":
         assert (await endpoint("openai/gpt-5", {})).base_url == "https://api.openai.com/v1"
@@ -170,7 +170,7 @@ READ = """return [TextDelta("heard"), StepEnd("end_turn"), StreamEnd()] if b'"st
 
 
 async def answer(server: ModelServer) -> str:
-    models = Models()
+    models = ModelClient()
     try:
         target = await endpoint(env={"ACME_BASE_URL": server.base_url})
         async with (
@@ -195,7 +195,7 @@ async def test_a_mistake_in_a_wire_fails_the_step_and_says_whose_it_is(
     site: Path, model_server: ModelServer, prepare: str, parse: str
 ) -> None:
     install(site, WIRE.format(prepare=prepare, parse=parse))
-    with pytest.raises(Refused, match=r"the package pkg-kedge_acme_0 2\.1 failed") as caught:
+    with pytest.raises(Refused, match=r"pkg-kedge_acme_0 2\.1") as caught:
         await answer(model_server)
     assert caught.value.code == "bad_response"
 

@@ -9,7 +9,7 @@ import pytest
 
 from kedge.models.errors import ModelError, Refused, Transient
 from kedge.models.values import Endpoint
-from kedge.models.wires.provider_errors import fault_of_answer, fault_of_event
+from kedge.models.wires.provider_errors import error_from_event, error_from_response
 
 KEY = "AIzaSyA-planted-0123456789"
 ENDPOINT = Endpoint(
@@ -36,8 +36,8 @@ def both(told: Any, headers: dict[str, str] | None = None) -> list[ModelError]:
     """The same fault, as an answer, as the array that a stream can be, and in the middle of a stream."""
     status = told["error"]["code"]
     answers = [json.dumps(told).encode(), json.dumps([told], indent=2).encode()]
-    found = [fault_of_answer(ENDPOINT, status, headers or {}, answer, 0.0) for answer in answers]
-    return [*found, fault_of_event(answers[0], ENDPOINT)]
+    found = [error_from_response(ENDPOINT, status, headers or {}, answer, 0.0) for answer in answers]
+    return [*found, error_from_event(answers[0], ENDPOINT)]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_details_of_any_shape_spoil_nothing(details: Any) -> None:
 def test_a_key_of_the_vendors_shape_is_not_repeated() -> None:
     keyless = Endpoint(provider="gemini", model="m", base_url="https://models.test", wire="gemini")
     told = json.dumps(body(400, "INVALID_ARGUMENT", f"bad {KEY}.")).encode()
-    for found in (fault_of_answer(keyless, 400, {}, told, 0.0), fault_of_event(told, keyless)):
+    for found in (error_from_response(keyless, 400, {}, told, 0.0), error_from_event(told, keyless)):
         assert "0123456789" not in found.text
-    assert "GEMINI_API_KEY" in fault_of_answer(ENDPOINT, 403, {}, b"", 0.0).text
+    assert "GEMINI_API_KEY" in error_from_response(ENDPOINT, 403, {}, b"", 0.0).text

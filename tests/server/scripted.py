@@ -44,11 +44,11 @@ class ScriptedAgent:
     async def logins(self) -> Logins:
         from kedge.agent.logins import Logins  # most tests need none of this
         from kedge.config.schema import Config
-        from kedge.models.client import Models
+        from kedge.models.client import ModelClient
         from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 
         file = None if self._data_dir is None else self._data_dir / CREDENTIALS_FILE
-        return Logins(Credentials(file), Models(), {}, lambda _directory, _env: Config())
+        return Logins(Credentials(file), ModelClient(), {}, lambda _directory, _env: Config())
 
     async def session_deleted(self, session_id: str) -> None:
         pass

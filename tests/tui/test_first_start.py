@@ -46,7 +46,7 @@ async def test_a_key_is_entered_checked_and_stored_a_model_chosen_and_there_is_a
         await ui.write(WRONG)
         assert WRONG not in ui.text, "it is entered unseen"
         await ui.press("enter")
-        await ui.shows("Not stored", "refused the key")
+        await ui.shows("Not stored", "rejected the key")
         assert not (home.data_dir / "credentials.json").exists()
         ui.app.screen.query_one(Input).value = RIGHT
         await ui.press("enter")

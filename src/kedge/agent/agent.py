@@ -20,8 +20,8 @@ from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn import AgentTurn
 from kedge.config.schema import Config
 from kedge.engine.turn import Turn
-from kedge.models.client import Models
-from kedge.models.embedded.models import Embedded
+from kedge.models.client import ModelClient
+from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.provider_registry import require_provider
@@ -43,7 +43,7 @@ class Agent:
 
     def __init__(
         self,
-        models: Models | None = None,
+        models: ModelClient | None = None,
         *,
         environ: Mapping[str, str] = os.environ,
         data_dir: Path | None = None,
@@ -54,8 +54,8 @@ class Agent:
         today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
         data_dir = self._data_dir = data_dir or Path(default_data_dir())
-        self._embedded = Embedded(data_dir)
-        self._models = models or Models(local=self._embedded)
+        self._embedded = EmbeddedModels(data_dir)
+        self._models = models or ModelClient(local=self._embedded)
         self._environ = environ
         self._configure = configure or _default_configure()
         selector = selector or ModelSelector(Credentials(data_dir / CREDENTIALS_FILE), self._embedded, LocalServers())
@@ -102,7 +102,7 @@ class Agent:
         """Return all models that a run in the directory could use, and why others cannot be used."""
         env = self._environ if env is None else env
         config = await asyncio.to_thread(self._configure, directory, env)
-        return await self._listing.everything(env, config)
+        return await self._listing.list_all(env, config)
 
     async def logins(self) -> Logins:
         return self._logins

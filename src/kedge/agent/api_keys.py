@@ -38,10 +38,10 @@ class TurnApiKeys:
         self._env = env
         self._config = config
         self._rejected: set[str] = set()
-        self._logins = credentials.all_logins()  # by provider: the number of logins that the known keys include
+        self._logins = credentials.count_all_logins()  # by provider: the number of logins that the known keys include
 
     async def refresh(self, endpoint: Endpoint) -> Endpoint:
-        if self._credentials.logins(endpoint.provider) == self._count_known(endpoint.provider):
+        if self._credentials.count_logins(endpoint.provider) == self._count_known(endpoint.provider):
             return endpoint
         self._mark_known(endpoint.provider)
         try:
@@ -64,7 +64,7 @@ class TurnApiKeys:
         async with self._ctx.lend_slot():
             try:
                 async with asyncio.timeout(limit_s):
-                    key = await self._credentials.login_after(rejected.provider, count)
+                    key = await self._credentials.wait_for_login(rejected.provider, count)
             except TimeoutError:
                 pass
         if key is None:
@@ -76,7 +76,7 @@ class TurnApiKeys:
         return self._logins.get(provider_id, 0)
 
     def _mark_known(self, provider_id: str) -> None:
-        self._logins[provider_id] = self._credentials.logins(provider_id)
+        self._logins[provider_id] = self._credentials.count_logins(provider_id)
 
     def _remember(self, rejected: Endpoint, renewed: Endpoint | None) -> Endpoint | None:
         if rejected.api_key:

@@ -12,7 +12,7 @@ from kedge.agent.retry import RetryPolicy
 from kedge.agent.system_prompt import GitStates
 from kedge.agent.titles import Titles
 from kedge.config.schema import Config
-from kedge.models.client import Models
+from kedge.models.client import ModelClient
 from kedge.models.keys.credentials import Credentials
 from kedge.models.selection.selector import ModelSelector
 from kedge.tools.port import Tool
@@ -23,7 +23,7 @@ Configure = Callable[[Path, Mapping[str, str]], Config]
 
 
 class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
-    models: Models
+    models: ModelClient
     selector: ModelSelector
     credentials: Credentials
     environ: Mapping[str, str]  # for runs that were sent without an environment

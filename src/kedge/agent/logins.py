@@ -13,10 +13,10 @@ import msgspec
 from kedge.agent.deps import Configure
 from kedge.config.schema import Config
 from kedge.models import extensions
-from kedge.models.client import Models
+from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.keys.check import check_key
-from kedge.models.keys.credentials import Credentials, checked, last_four
+from kedge.models.keys.credentials import Credentials, check_characters, last_four
 from kedge.models.keys.file import Entry
 from kedge.models.provider_registry import configured_providers, find_provider
 from kedge.models.providers import Provider, find_env_key
@@ -31,7 +31,7 @@ _NAME = re.compile(r"(?!sk[-_])[a-z][a-z0-9_.-]{0,23}")  # any other text may be
 
 class Logins:
     def __init__(
-        self, credentials: Credentials, models: Models, environ: Mapping[str, str], configure: Configure
+        self, credentials: Credentials, models: ModelClient, environ: Mapping[str, str], configure: Configure
     ) -> None:
         self._credentials = credentials
         self._models = models
@@ -51,7 +51,7 @@ class Logins:
         try:
             await self._credentials.store(provider.id, key, storage)
         except ConfigError as error:
-            raise Invalid("bad_config", f"the key was not stored: {error.text}") from error
+            raise Invalid("bad_config", f"The key was not saved: {error.text}") from error
         return StoredCredential(provider_id=provider.id, stored_in=storage, last_four=last_four(key))
 
     async def log_out(self, provider_id: str) -> None:
@@ -68,9 +68,9 @@ class Logins:
         `env` is the environment that the configuration refers to, if not the server's.
         """
         known = configured_providers(await self._load_config(directory, self._environ if env is None else env))
-        known = await asyncio.to_thread(extensions.with_packages, known)
+        known = await asyncio.to_thread(extensions.add_packages, known)
         try:
-            stored = await self._credentials.stored()
+            stored = await self._credentials.load_stored()
         except ConfigError as error:
             raise Invalid("bad_config", error.text) from error
         others = [Provider(id=name) for name in stored if name not in known]  # no longer configured, or elsewhere
@@ -107,7 +107,7 @@ class Logins:
             yield Credential(provider_id=name, source="command")
 
     async def _check(self, provider: Provider, key: str, env: Mapping[str, str]) -> None:
-        unchecked = f"store it unchecked with: kedge login {provider.id} --no-check"
+        unchecked = f"save it unchecked with: kedge login {provider.id} --no-check"
         try:
             endpoint = select_default_model(provider, "", env).endpoint
         except ConfigError as error:
@@ -115,14 +115,14 @@ class Logins:
         try:
             await check_key(self._models, msgspec.structs.replace(endpoint, api_key=key))
         except Transient as error:
-            problem = f"the key was neither checked nor stored: {error.text}; try again, or {unchecked}"
+            problem = f"{error.text}. The key was not saved; try again, or {unchecked}"
             raise Unavailable("provider_unreachable", problem) from error
         except ModelError as error:
             if error.code == "auth":
                 raise Invalid(
-                    "key_refused", f"{endpoint.host} refused the key, and it was not stored; copy it again"
+                    "key_refused", f"{endpoint.host} rejected the key. It was not saved; copy it again"
                 ) from error
-            raise Invalid("key_not_checked", f"the key was not stored: {error.text}; {unchecked}") from error
+            raise Invalid("key_not_checked", f"The key was not saved: {error.text}; {unchecked}") from error
 
     async def _load_config(self, directory: Path, env: Mapping[str, str]) -> Config:
         return await asyncio.to_thread(self._configure, directory, env)
@@ -145,6 +145,6 @@ def _validate_key(given: str) -> str:
     if not key or len(key) > MAX_KEY_CHARS:
         raise Invalid("invalid_key", "that is no key; copy it again, the whole of it and nothing else")
     try:
-        return checked(key, "the key")
+        return check_characters(key, "the key")
     except ConfigError as error:
         raise Invalid("invalid_key", error.text) from None

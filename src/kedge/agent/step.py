@@ -10,8 +10,8 @@ from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
 from kedge.config.schema import Config
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.models.client import Models
-from kedge.models.cost import usage_of
+from kedge.models.client import ModelClient
+from kedge.models.cost import compute_usage
 from kedge.models.errors import ModelError
 from kedge.models.values import Endpoint, StepRequest
 from kedge.protocol.formats import dollars
@@ -35,7 +35,9 @@ class ContextFull(Exception):
 class StepRunner:
     """Runs the steps of one turn."""
 
-    def __init__(self, ctx: TurnContext, models: Models, endpoint: Endpoint, retry: RetryPolicy, keys: ApiKeys) -> None:
+    def __init__(
+        self, ctx: TurnContext, models: ModelClient, endpoint: Endpoint, retry: RetryPolicy, keys: ApiKeys
+    ) -> None:
         self.endpoint = endpoint
         self._ctx = ctx
         self._models = models
@@ -79,7 +81,7 @@ class StepRunner:
         report = writer.usage
         is_reported = report is not None and bool(report.input_tokens or report.cache_read_tokens)
         chars = 0 if is_reported else count_request_chars(request)
-        return usage_of(report, self.endpoint.info, chars, writer.length)
+        return compute_usage(report, self.endpoint.info, chars, writer.length)
 
 
 class RunLimits:

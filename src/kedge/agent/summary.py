@@ -19,8 +19,8 @@ from kedge.agent.system_prompt import load_prompt
 from kedge.config.schema import AgentConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
-from kedge.models.client import Models
-from kedge.models.cost import CHARS_PER_TOKEN, estimated_tokens, usage_of
+from kedge.models.client import ModelClient
+from kedge.models.cost import CHARS_PER_TOKEN, compute_usage, estimate_tokens
 from kedge.models.errors import ModelError
 from kedge.models.values import Delta, Endpoint, ModelInfo, StepRequest, TextDelta, ToolCallDelta
 from kedge.models.wires.history import is_summary
@@ -67,7 +67,7 @@ def is_nearly_full(history: Sequence[Message], info: ModelInfo, config: AgentCon
     for index in reversed(range(len(history))):
         if (usage := _find_step_usage(history[index])) is not None:
             used = usage.prompt_tokens + usage.output_tokens
-            return used + estimated_tokens(count_chars(history[index + 1 :])) >= limit
+            return used + estimate_tokens(count_chars(history[index + 1 :])) >= limit
     return False  # no step since the last summary
 
 
@@ -86,7 +86,7 @@ def is_fresh(history: Sequence[Message]) -> bool:
 class SummarizeTurn:
     """The turn of a run of kind `summarize`. Does nothing in an empty or just summarized session."""
 
-    def __init__(self, models: Models, retry: RetryPolicy, prepare: Prepare) -> None:
+    def __init__(self, models: ModelClient, retry: RetryPolicy, prepare: Prepare) -> None:
         self._models = models
         self._retry = retry
         self._prepare = prepare
@@ -99,7 +99,12 @@ class SummarizeTurn:
 
 
 async def summarize(
-    ctx: TurnContext, models: Models, prepared: PreparedStep, *, reason: SummaryReason, retry: RetryPolicy | None = None
+    ctx: TurnContext,
+    models: ModelClient,
+    prepared: PreparedStep,
+    *,
+    reason: SummaryReason,
+    retry: RetryPolicy | None = None,
 ) -> None:
     """Write a summary, from which the history begins afterwards. Raises `TurnFailed`.
 
@@ -125,7 +130,7 @@ async def summarize(
 
 
 class _SummaryWriter:
-    def __init__(self, ctx: TurnContext, models: Models, prepared: PreparedStep, attempts: Attempts) -> None:
+    def __init__(self, ctx: TurnContext, models: ModelClient, prepared: PreparedStep, attempts: Attempts) -> None:
         self.problem = "it does not fit the model's context"
         self._ctx = ctx
         self._models = models
@@ -164,7 +169,7 @@ class _SummaryWriter:
             return True
 
     def _usage(self, writer: DeltaWriter, request: StepRequest) -> Usage:
-        return usage_of(writer.usage, self._endpoint.info, count_request_chars(request), writer.length)
+        return compute_usage(writer.usage, self._endpoint.info, count_request_chars(request), writer.length)
 
 
 def _list_requests(request: StepRequest, info: ModelInfo, *, is_whole_refused: bool) -> list[StepRequest]:

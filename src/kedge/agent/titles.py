@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from kedge.agent.delta_writer import merge_usage
 from kedge.agent.system_prompt import load_prompt
 from kedge.engine.turn import TurnContext
-from kedge.models.client import Models
-from kedge.models.cost import usage_of
+from kedge.models.client import ModelClient
+from kedge.models.cost import compute_usage
 from kedge.models.values import Endpoint, StepRequest, TextDelta, UsageReport
 from kedge.protocol.formats import provisional_title
 from kedge.protocol.messages import Message, Text, text_of
@@ -37,7 +37,7 @@ SelectSmall = Callable[[], Awaitable[Endpoint | None]]
 class Titles:
     """Owns the tasks that write titles; closing it cancels them."""
 
-    def __init__(self, models: Models, *, timeout_s: float = TITLE_S) -> None:
+    def __init__(self, models: ModelClient, *, timeout_s: float = TITLE_S) -> None:
         self._models = models
         self._timeout_s = timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,7 +88,7 @@ class Titles:
         text = "".join(pieces)
         with contextlib.suppress(ClaimLost):  # the run has ended, and its usage is final
             chars = len(request.system) + len(prompt)
-            await ctx.add_usage(usage_of(report, endpoint.info, chars, len(text)))
+            await ctx.add_usage(compute_usage(report, endpoint.info, chars, len(text)))
         return text
 
 

@@ -35,7 +35,7 @@ class TurnModels:
         while True:
             try:
                 selection = selection or await self._select()
-                endpoint = await self._deps.models.named(selection.endpoint)
+                endpoint = await self._deps.models.resolve_model(selection.endpoint)
                 selection = msgspec.structs.replace(selection, endpoint=endpoint)
                 if is_first and selection.origin == "default":
                     await self._notify(selection.description, {"model": endpoint.name, "is_detail": True})
@@ -50,7 +50,7 @@ class TurnModels:
     async def select_small(self, large: Selection) -> Endpoint | None:
         """Return the model that writes titles, or None if no model should."""
         small = await self._deps.selector.select_small(large, self._env, self._config)
-        return None if small is None else await self._deps.models.named(small.endpoint)
+        return None if small is None else await self._deps.models.resolve_model(small.endpoint)
 
     async def report_ignored_effort(self, endpoint: Endpoint, *, has_tools: bool) -> None:
         """Emit a notice if the requested effort is ignored. Not for sub-agents: their parent had the notice."""

@@ -1,1 +1,1 @@
-"""Models: pure adapters from history to a request and from events to deltas, over one HTTP client."""
+"""Model calls: selection of a model, API keys, wires (request and stream codecs), and the HTTP client."""

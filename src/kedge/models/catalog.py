@@ -1,5 +1,5 @@
-"""What is known of the vendors' models: windows, bounds, prices, abilities. From catalog.json, which has a date; the
-configuration knows better."""
+"""Properties of known models (context window, limits, prices, abilities) from catalog.json; the configuration overrides
+them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import msgspec
 from kedge.config.schema import ProviderConfig
 from kedge.models.values import ModelInfo
 
-# What a vendor adds to a model's name for one edition of it.
+# Suffix of a dated edition of a model.
 _EDITION = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)(-v\d+(:\d+)?)?")
 
 
 class _Model(ModelInfo, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """In the file every word must be one that we know."""
+    """A catalog entry; unknown fields are errors."""
 
 
 class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`vendors` made their models, and others offer them too; what `hosts` offer, and its price, is theirs alone."""
+    """Models by maker (`vendors`), which gateways offer too, and by `hosts`, whose names and prices are only theirs."""
 
     date: str
     about: list[str]
@@ -30,7 +30,7 @@ class _Catalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hosts: dict[str, dict[str, _Model]]
 
 
-_decode_catalog = msgspec.json.Decoder(_Catalog).decode  # made once: two threads may ask first (see `config.load`)
+_decode_catalog = msgspec.json.Decoder(_Catalog).decode  # built once: two threads may be the first (see `config.load`)
 
 
 @cache
@@ -42,43 +42,46 @@ def catalog_date() -> str:
     return _catalog().date
 
 
-def everything() -> Mapping[str, Mapping[str, ModelInfo]]:
-    """The models of each provider, by name."""
+def list_models() -> Mapping[str, Mapping[str, ModelInfo]]:
+    """Return the models of each provider by name."""
     return {**_catalog().vendors, **_catalog().hosts}
 
 
-def vendor_of(model: str) -> str | None:
-    """The vendor of a model that is known by this name."""
-    return next((vendor for vendor, models in _catalog().vendors.items() if _key(model, models)), None)
+def find_vendor(model: str) -> str | None:
+    """Return the maker of a model, or None if it is not in the catalog."""
+    return next((vendor for vendor, models in _catalog().vendors.items() if _find_name(model, models)), None)
 
 
-def info(model: str, config: ProviderConfig, provider: str = "", own: ModelInfo | None = None) -> ModelInfo:
-    """What is known of a provider's model: its own word (`own`, or the catalog's), else the maker's, by the model's
-    own name, because gateways offer the same ones. Unknown ones have the defaults."""
-    found = own or _found(model, provider)
-    known = {name: getattr(found, name) for name in ModelInfo.__struct_fields__} if found else {}
+def find_info(model: str, config: ProviderConfig, provider: str = "", own: ModelInfo | None = None) -> ModelInfo:
+    """Return the properties of a provider's model.
+
+    Taken from `own` (a provider package), else the provider's catalog entry, else the entry of the maker by the model's
+    own name, because gateways offer the same models. Unknown models have the defaults.
+    """
+    entry = own or _find_entry(model, provider)
+    known = {name: getattr(entry, name) for name in ModelInfo.__struct_fields__} if entry else {}
     if (settings := config.models.get(model)) is not None:
-        told = {name: getattr(settings, name, None) for name in ModelInfo.__struct_fields__}
-        known |= {name: value for name, value in told.items() if value is not None}
+        changes = {name: getattr(settings, name, None) for name in ModelInfo.__struct_fields__}
+        known |= {name: value for name, value in changes.items() if value is not None}
         known["reasoning"] = known.get("reasoning", False) or settings.reasoning_effort is not None
     return ModelInfo(**known)
 
 
-def _found(model: str, provider: str) -> _Model | None:
+def _find_entry(model: str, provider: str) -> _Model | None:
     own = _catalog().hosts.get(provider) or _catalog().vendors.get(provider, {})
-    if key := _key(model, own):
+    if key := _find_name(model, own):
         return own[key]
-    name = model.rpartition("/")[2]  # "maker/model", as gateways write it
-    for spelt in dict.fromkeys((name, name.replace(".", "-"))):  # some write "claude-sonnet-4.5"
+    name = model.rpartition("/")[2]  # gateways write "maker/model"
+    for spelling in dict.fromkeys((name, name.replace(".", "-"))):  # some write "claude-sonnet-4.5"
         for models in _catalog().vendors.values():
-            if key := _key(spelt, models):
+            if key := _find_name(spelling, models):
                 return models[key]
     return None
 
 
-def _key(name: str, models: dict[str, _Model]) -> str | None:
-    """The longest name that this one is an edition of."""
+def _find_name(name: str, models: dict[str, _Model]) -> str | None:
+    """Return the longest catalog name that `name` is an edition of."""
     if name in models:
         return name
-    fits = [key for key in models if name.startswith(key) and _EDITION.fullmatch(name[len(key) :])]
-    return max(fits, key=len, default=None)
+    matches = [key for key in models if name.startswith(key) and _EDITION.fullmatch(name[len(key) :])]
+    return max(matches, key=len, default=None)

@@ -1,11 +1,11 @@
-"""What goes wrong on the way to a model's answer.
+"""Errors of model calls.
 
-ModelError          `text` is one line for people, and never holds a key; `code` is for programs
-├── ConfigError     no_model, bad_config: nothing could be sent
-├── Refused         auth, model_not_found, context_too_long, quota, content_filter, bad_request, bad_response:
-│   │               the same request would fail again
-│   └── Forgotten   bad_request: the provider cannot read the thoughts that it gave; without them it would not fail
-└── Transient       rate_limited, provider_error, unreachable, dropped, stalled: another attempt may help
+ModelError                  `text` is one line for people and never contains an API key; `code` is for programs
+├── ConfigError             no_model, bad_config: nothing could be sent
+├── Refused                 auth, model_not_found, context_too_long, quota, content_filter, bad_request, bad_response:
+│   │                       the same request would fail again
+│   └── ReasoningRejected   bad_request: the provider rejects reasoning it sent earlier; without it the request works
+└── Transient               rate_limited, provider_error, unreachable, dropped, stalled: another attempt may succeed
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Refused(ModelError):
     pass
 
 
-class Forgotten(Refused):
+class ReasoningRejected(Refused):
     pass
 
 
 class Transient(ModelError):
-    """`retry_after_s` is how long the provider asks to wait, if it does."""
+    """`retry_after_s` is the delay that the provider asks for, if it does."""
 
     def __init__(self, code: Code, text: str, retry_after_s: float | None = None) -> None:
         super().__init__(code, text)

@@ -1,7 +1,7 @@
-"""Providers of installed packages: an entry point of the group `kedge.providers` gives data, and may give a wire.
+"""Providers of installed packages: entry points of the group `kedge.providers` give data, and may give a wire.
 
-Packages are looked for when a provider's name is not known, and when models are listed: reading what is installed takes
-longer than all the rest of choosing a model. Whatever is wrong with a package becomes one line that names it.
+Packages are loaded only when a provider's name is not known and when models are listed: reading the installed metadata
+takes longer than the rest of selecting a model. A broken package becomes a one-line error that names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kedge.models.providers import BUILT_IN, LOCAL, Provider, check_base_url
 from kedge.models.values import Delta, Endpoint, HttpRequest, ModelInfo, StepRequest
 from kedge.models.wires import chat
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.registry import Stream, Wire
 from kedge.models.wires.requests import parse_listing
 
@@ -29,7 +29,7 @@ _RESERVED = frozenset({LOCAL, *(provider.id for provider in BUILT_IN)})
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the entry point names: an object of these fields, as a `dict`. All are optional."""
+    """Fields of the `dict` that the entry point names. All are optional."""
 
     title: str = ""
     wire: WireName = "chat"
@@ -45,133 +45,136 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Extension(NamedTuple):
     provider: Provider
-    package: str  # its name and version, for people
+    package: str  # name and version, for error messages
     prepare_request: Callable[[Endpoint, StepRequest], HttpRequest] | None
     stream: Callable[[Endpoint, StepRequest], Stream] | None
     prepare_listing: Callable[[Endpoint], HttpRequest] | None
     parse_listing: Callable[[bytes], list[str]] | None
 
 
-class _Unfit(Exception):
-    """Why what a package gives is of no use."""
+class _InvalidPackage(Exception):
+    """The message says what is wrong with the package."""
 
 
-class Broken(NamedTuple):
+class BrokenPackage(NamedTuple):
     provider: str
     problem: str
 
 
-def provider(name: str) -> Provider | None:
-    """The provider that an installed package gives this name. Raises `ConfigError` where the package is no good."""
-    found = _installed().get(name)
-    if isinstance(found, Broken):
+def find_provider(name: str) -> Provider | None:
+    """Return the provider that an installed package registers under this name. Raises `ConfigError` if it is broken."""
+    found = _load_installed().get(name)
+    if isinstance(found, BrokenPackage):
         raise ConfigError("bad_config", found.problem)
     return found.provider if found else None
 
 
-def everything() -> Mapping[str, Provider | Broken]:
-    """All of them, with those that cannot be used."""
-    return {name: found if isinstance(found, Broken) else found.provider for name, found in _installed().items()}
+def load_all() -> Mapping[str, Provider | BrokenPackage]:
+    """Return all installed providers by name, and the broken ones."""
+    return {
+        name: found if isinstance(found, BrokenPackage) else found.provider for name, found in _load_installed().items()
+    }
 
 
-def with_packages(known: Mapping[str, Provider]) -> dict[str, Provider]:
-    """Providers by their names, and those of packages that can be used."""
-    usable = {name: each for name, each in everything().items() if isinstance(each, Provider)}
+def add_packages(known: Mapping[str, Provider]) -> dict[str, Provider]:
+    """Return `known` and the working providers of packages."""
+    usable = {name: each for name, each in load_all().items() if isinstance(each, Provider)}
     return {**known, **{name: each for name, each in usable.items() if name not in known}}
 
 
-def forget() -> None:
-    """Look again at what is installed."""
-    _installed.cache_clear()
+def reload() -> None:
+    """Read the installed packages again."""
+    _load_installed.cache_clear()
 
 
-def wire(name: str) -> Wire:
-    """The wire of the package that has the provider of that name. A package's mistake fails the step that met it."""
-    own = _installed()[name]
+def make_wire(name: str) -> Wire:
+    """Return the wire of the package that registers this provider. An exception in it fails only the current step."""
+    own = _load_installed()[name]
     assert isinstance(own, Extension), "an endpoint has the wire of a package that was there"
-    prepare, read = own.prepare_request, own.stream
+    prepare, open_stream = own.prepare_request, own.stream
     assert prepare is not None
-    assert read is not None
+    assert open_stream is not None
 
-    def prepared(endpoint: Endpoint, request: StepRequest, _: Said | None) -> HttpRequest:
-        with _told_of(own):
-            made = prepare(endpoint, request)
-            if not isinstance(made, HttpRequest):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"prepare_request gave a {type(made).__name__}, not an HttpRequest")
-            return made
+    def prepare_request(endpoint: Endpoint, request: StepRequest, _: EncodedCache | None) -> HttpRequest:
+        with _name_package(own):
+            prepared = prepare(endpoint, request)
+            if not isinstance(prepared, HttpRequest):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"prepare_request returned a {type(prepared).__name__}, not an HttpRequest")
+            return prepared
 
     def stream(endpoint: Endpoint, request: StepRequest) -> Stream:
-        with _told_of(own):
-            return _Guarded(own, read(endpoint, request))
+        with _name_package(own):
+            return _GuardedStream(own, open_stream(endpoint, request))
 
-    def listing(endpoint: Endpoint) -> HttpRequest:
-        with _told_of(own):
+    def prepare_listing(endpoint: Endpoint) -> HttpRequest:
+        with _name_package(own):
             return (own.prepare_listing or chat.prepare_listing)(endpoint)
 
-    def names(data: bytes) -> list[str]:
-        with _told_of(own):
+    def parse_names(data: bytes) -> list[str]:
+        with _name_package(own):
             return (own.parse_listing or parse_listing)(data)
 
-    return Wire(prepared, stream, listing, names, chat.encode)
+    return Wire(prepare_request, stream, prepare_listing, parse_names, chat.encode)
 
 
-class _Guarded:
+class _GuardedStream:
     def __init__(self, own: Extension, stream: Stream) -> None:
         self._own = own
         self._stream = stream
 
     def parse_event(self, event: SseEvent) -> list[Delta]:
-        with _told_of(self._own):
+        with _name_package(self._own):
             return self._stream.parse_event(event)
 
 
 @contextlib.contextmanager
-def _told_of(own: Extension) -> Generator[None, None, None]:
+def _name_package(own: Extension) -> Generator[None, None, None]:
+    """Turn exceptions of the package into a `Refused` that names it."""
     try:
         yield
     except ModelError:
         raise
     except Exception as error:
-        problem = f"the package {own.package} failed: {type(error).__name__}: {_one_line(error)}"
+        problem = f"The package {own.package} failed: {type(error).__name__}: {_one_line(error)}"
         raise Refused("bad_response", problem) from error
 
 
 @cache
-def _installed() -> dict[str, Extension | Broken]:
-    """Once for each server: what is installed later is found by the next one."""
-    found: dict[str, Extension | Broken] = {}
+def _load_installed() -> dict[str, Extension | BrokenPackage]:
+    """Cached: packages that are installed later are found by the next server."""
+    found: dict[str, Extension | BrokenPackage] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        found.setdefault(entry.name, _loaded(entry))
+        found.setdefault(entry.name, _load(entry))
     return found
 
 
-def _loaded(entry: EntryPoint) -> Extension | Broken:
+def _load(entry: EntryPoint) -> Extension | BrokenPackage:
     package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
     try:
         if entry.name in _RESERVED:
-            raise _Unfit(f"the name {entry.name!r} is taken; give it another one")
-        return _made(entry.name, package, entry.load())
-    # The boundary: any error of a package, and an exit that it wants, stays its own.
+            raise _InvalidPackage(f"the name {entry.name!r} is taken; use another one")
+        return _make_extension(entry.name, package, entry.load())
+    # Any exception of a package, even SystemExit, makes only this package unusable.
     except (Exception, SystemExit) as error:  # noqa: BLE001
-        is_ours = isinstance(error, _Unfit | ModelError)
-        problem = _one_line(error) if is_ours else f"{type(error).__name__}: {_one_line(error)}"
-        return Broken(entry.name, f"provider {entry.name!r} of the package {package} cannot be used: {problem}")
+        is_explained = isinstance(error, _InvalidPackage | ModelError)
+        problem = _one_line(error) if is_explained else f"{type(error).__name__}: {_one_line(error)}"
+        return BrokenPackage(entry.name, f"Provider {entry.name!r} of the package {package} cannot be used: {problem}")
 
 
-def _made(name: str, package: str, given: object) -> Extension:
+def _make_extension(name: str, package: str, given: object) -> Extension:
     if not isinstance(given, Mapping):
-        raise _Unfit(f"its entry point names a {type(given).__name__}, not a dict")
+        raise _InvalidPackage(f"its entry point names a {type(given).__name__}, not a dict")
     fields = dict(cast("Mapping[str, Any]", given))
     calls = {each: fields.pop(each, None) for each in Extension._fields[2:]}
     for each, call in calls.items():
         if call is not None and not callable(call):
-            raise _Unfit(f"{each} is not a function")
+            raise _InvalidPackage(f"{each} is not a function")
     if (calls["prepare_request"] is None) != (calls["stream"] is None):
-        raise _Unfit("a wire of its own needs both prepare_request and stream")
+        raise _InvalidPackage("a wire of its own needs both prepare_request and stream")
     try:
         data = msgspec.convert(fields, Data)
     except msgspec.ValidationError as error:
-        raise _Unfit(str(error)) from error
+        raise _InvalidPackage(str(error)) from error
     own = name if calls["stream"] is not None else ""
     known = {each: getattr(data, each) for each in Data.__struct_fields__}
     made = Provider(id=name, extension=own, **known)

@@ -50,4 +50,4 @@ def require_provider(name: str, config: Config, model: str) -> Provider:
 def _find_installed(name: str) -> Provider | None:
     from kedge.models import extensions  # late: it imports importlib.metadata
 
-    return extensions.provider(name)
+    return extensions.find_provider(name)

@@ -1,4 +1,4 @@
-"""Providers as data: a provider is a few lines on top of a wire. Configuration adds some and changes others."""
+"""Providers as data: the built-in ones, their URLs and environment variables."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ NO_SETTINGS = ProviderConfig()
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """`large` and `small` are the models of those roles where none is named; empty: whatever is served there."""
+    """`large` and `small` are the default models of those roles; empty: the first model that the server lists."""
 
     id: str
-    title: str = ""  # for people
+    title: str = ""  # display name
     wire: WireName = "chat"
-    wire_elsewhere: WireName | None = None  # at another address than its own, where that is another
-    base_url: str | None = None  # its own address; None: only configuration knows
-    is_local: bool = False  # runs on this machine and asks for no key
-    key_variables: tuple[str, ...] = ()  # where the vendor's own names are others than ours would be; the first wins
-    key_header: str = ""  # that takes the key; empty: as the wire has it
-    url_name: str = ""  # of the variable for its address, likewise
-    path: str = ""  # of its API, where an address may be written without it
+    wire_elsewhere: WireName | None = None  # at other addresses than its own, if different
+    base_url: str | None = None  # its own address; None: must be configured
+    is_local: bool = False  # runs on this machine and needs no API key
+    key_variables: tuple[str, ...] = ()  # if they differ from NAME_API_KEY; the first one set is used
+    key_header: str = ""  # HTTP header for the API key; empty: the default of the wire
+    url_name: str = ""  # variable for its address, if it differs from NAME_BASE_URL
+    path: str = ""  # path of its API, which users may leave out of the address
     headers: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}
     large: str = ""
     small: str = ""
-    names_are_yours: bool = False  # its models are called what their user called them
-    extension: str = ""  # has a wire of its own, from an installed package, where the provider has this name
-    models: Mapping[str, ModelInfo] = {}  # what an installed package says of its models
+    names_are_yours: bool = False  # users name their models (deployments) themselves
+    extension: str = ""  # name under which an installed package registered a wire for it
+    models: Mapping[str, ModelInfo] = {}  # given by an installed package
     config: ProviderConfig = NO_SETTINGS
 
     @property
     def key_variable(self) -> str:
-        """The one to set."""
+        """The environment variable that users are told to set."""
         return self.key_variables[0] if self.key_variables else f"{env_prefix(self.id)}_API_KEY"
 
     @property
@@ -48,15 +48,15 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_default(self) -> bool:
-        """Is there a model to take where none is named?"""
+        """True if there is a model to use when none is named."""
         return not self.names_are_yours or bool(self.config.models)
 
     def __repr__(self) -> str:
-        return f"Provider({self.id})"  # its configuration may hold a key
+        return f"Provider({self.id})"  # its configuration may contain an API key
 
 
-# In the order in which they are looked for. The large models are good at code, neither the dearest nor the cheapest;
-# the small ones write good titles. What the chat wire must do otherwise for one of them is in dialects.py.
+# In the order of preference. The large models are good at code, neither the most expensive nor the cheapest; the small
+# ones write good titles. Differences between servers of the chat wire are in `DIALECTS` (wires/chat.py).
 BUILT_IN = (
     Provider(
         id="openai",
@@ -164,12 +164,12 @@ BUILT_IN = (
     Provider(id="llamacpp", title="llama.cpp", base_url="http://127.0.0.1:8080/v1", is_local=True),
     Provider(id="vllm", title="vLLM", base_url="http://127.0.0.1:8000/v1", is_local=True),
 )
-_VERSIONS: dict[WireName, str] = {"anthropic": "/v1", "gemini": "/v1beta"}  # that the wire adds itself
-LOCAL = "local"  # the embedded model: no provider with an address
+_VERSIONS: dict[WireName, str] = {"anthropic": "/v1", "gemini": "/v1beta"}  # added by the wire itself
+LOCAL = "local"  # prefix of embedded models, which are no provider
 
 
 def resolve_base_url(provider: Provider, env: Mapping[str, str]) -> str:
-    """Where the provider is reached: as configured, by its variable, or its own."""
+    """Return the configured URL, that of the environment, or the provider's own. Raises `ConfigError` without one."""
     variable = read_variable(env, provider.url_variable)
     if provider.config.base_url:
         return check_base_url(provider.config.base_url, f"providers.{provider.id}.base_url", provider)
@@ -178,23 +178,22 @@ def resolve_base_url(provider: Provider, env: Mapping[str, str]) -> str:
     if provider.base_url is None:
         raise ConfigError(
             "bad_config",
-            f"provider {provider.id!r} has no address; set providers.{provider.id}.base_url or {provider.url_variable}",
+            f"Provider {provider.id!r} has no address; set providers.{provider.id}.base_url or {provider.url_variable}",
         )
     return provider.base_url
 
 
 def choose_wire(provider: Provider, url: str) -> WireName:
-    """What it speaks there."""
     return provider.wire if url == provider.base_url else provider.wire_elsewhere or provider.wire
 
 
 def read_variable(env: Mapping[str, str], name: str) -> str | None:
-    """A variable that is set to nothing is not set."""
+    """Return the value of a variable; None if it is unset or blank."""
     return env.get(name, "").strip() or None
 
 
 def find_env_key(provider: Provider, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """The variable that holds the provider's key, and the key."""
+    """Return the name and value of the environment variable with the provider's API key."""
     for name in provider.key_variables or (provider.key_variable,):
         if (key := read_variable(env, name)) is not None:
             return name, key
@@ -202,24 +201,25 @@ def find_env_key(provider: Provider, env: Mapping[str, str]) -> tuple[str, str] 
 
 
 def check_base_url(url: str, source: str, provider: Provider) -> str:
+    """Return the URL in the form that the wire needs; raise `ConfigError`, which names `source`, if it is not valid."""
     try:
         parts = urlsplit(url.strip())
-        _ = parts.port  # is checked when it is asked for
+        _ = parts.port  # raises ValueError if it is no number
     except ValueError:
         parts = None
     is_plain = parts is not None and not (parts.username or parts.password or parts.query or parts.fragment)
     is_printable = url.isprintable() and " " not in url.strip()
     if parts is None or not is_plain or parts.scheme not in ("http", "https") or not parts.hostname or not is_printable:
-        # What is wrong with it may be a password in it, so the value is not repeated.
-        problem = f"{source} must be http(s)://HOST[:PORT][/PATH], with the key in {provider.key_variable}"
+        # The value may contain a password, so it is not shown.
+        problem = f"{source} must be http(s)://HOST[:PORT][/PATH], with the API key in {provider.key_variable}"
         raise ConfigError("bad_config", problem)
     checked = url.strip().rstrip("/")
-    if provider.path and parts.path.rstrip("/") in ("", *_beginnings(provider.path)):
+    if provider.path and parts.path.rstrip("/") in ("", *_path_prefixes(provider.path)):
         return f"{parts.scheme}://{parts.netloc}{provider.path}"
-    # The vendors' own tools write it without the version, others with it: both are right here.
+    # The vendors' own tools write the URL without the version, others with it: accept both.
     return checked.removesuffix(_VERSIONS[provider.wire]) if provider.wire in _VERSIONS else checked
 
 
-def _beginnings(path: str) -> list[str]:
+def _path_prefixes(path: str) -> list[str]:
     names = path.split("/")
     return ["/".join(names[:end]) for end in range(2, len(names))]

@@ -1,6 +1,6 @@
-"""The way out to a provider: by which proxy, and whose certificates are believed. Pure; the network is transport.py's.
+"""Proxy and certificates for connections to a provider, from the environment of the shell that sent the prompt.
 
-The variables are those of the shell that sent the prompt. Where it has none of a kind, the server's own count.
+If that shell sets none, those of the server's own environment apply. Pure: transport.py makes the connections.
 """
 
 from __future__ import annotations
@@ -16,66 +16,65 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", NO_PROXY)
 _PORTS = {"http": 80, "https": 443}
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """What is empty is left to the server's environment."""
+class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Empty fields are left to the server's environment."""
 
-    is_direct: bool = False  # by no proxy
+    is_direct: bool = False  # without a proxy
     proxy: str = ""
-    ca_file: str = ""  # these certificates are believed, and no others: as OpenSSL has it
+    ca_file: str = ""  # trust only these certificates, as OpenSSL does
     ca_dir: str = ""
-    extra_ca_file: str = ""  # these are believed too
+    extra_ca_file: str = ""  # trust these in addition
 
     def __repr__(self) -> str:
-        return (
-            "Way(direct)" if self.is_direct else "Way(by a proxy)" if self.proxy else "Way()"
-        )  # its URL may hold a password
+        # The URL may contain a password.
+        return f"ConnectionOptions({'direct' if self.is_direct else 'proxy' if self.proxy else ''})"
 
 
-ANY_WAY = Way()
+DEFAULT_CONNECTION = ConnectionOptions()
 
 
-def way_to(url: str, env: Mapping[str, str], ca_file: str | None = None) -> Way:
-    """How the run with this environment reaches that address; `ca_file` is configured for it."""
-    ca = Way(
+def choose_connection(url: str, env: Mapping[str, str], ca_file: str | None = None) -> ConnectionOptions:
+    """Return the options for a URL and a run's environment; `ca_file` is the configured one."""
+    ca = ConnectionOptions(
         ca_file=_variable(env, "SSL_CERT_FILE"), ca_dir=_variable(env, "SSL_CERT_DIR"), extra_ca_file=ca_file or ""
     )
     if is_loopback(url):
         return msgspec.structs.replace(ca, is_direct=True)
     if not any(_variable(env, name) for name in PROXIES):
         return ca
-    proxy = proxy_for(url, env)
+    proxy = find_proxy(url, env)
     return msgspec.structs.replace(ca, is_direct=not proxy, proxy=proxy)
 
 
-def proxy_for(url: str, env: Mapping[str, str]) -> str:
-    """The proxy that the variables name for an address; empty: none."""
+def find_proxy(url: str, env: Mapping[str, str]) -> str:
+    """Return the proxy that the variables set for a URL, or an empty string."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = parts.port or _PORTS.get(parts.scheme, 0)
-    if any(_is_excepted(entry.strip().lower(), host, port) for entry in _variable(env, NO_PROXY).split(",")):
+    if any(_matches_entry(entry.strip().lower(), host, port) for entry in _variable(env, NO_PROXY).split(",")):
         return ""
     proxy = _variable(env, f"{parts.scheme.upper()}_PROXY") or _variable(env, "ALL_PROXY")
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
 def is_loopback(url: str) -> bool:
-    """No proxy leads to this machine. Its servers say that they listen on 0.0.0.0, which people copy."""
+    """True for this machine, which no proxy reaches. 0.0.0.0 counts: model servers print it, and people copy it."""
     host = (urlsplit(url).hostname or "").lower()
-    if (address := _address(host)) is not None:
+    if (address := _parse_address(host)) is not None:
         return address.is_loopback or address.is_unspecified
     return host == "localhost" or host.endswith(".localhost")
 
 
 def _variable(env: Mapping[str, str], name: str) -> str:
-    """In small letters too, which win, as with curl."""
+    """The lower-case name takes precedence, as in curl."""
     return env.get(name.lower(), "").strip() or env.get(name, "").strip()
 
 
-def _is_excepted(entry: str, host: str, port: int) -> bool:
-    """An entry is a name, which stands for those below it too, an address, a network, or all; with a port or not."""
+def _matches_entry(entry: str, host: str, port: int) -> bool:
+    """Match a NO_PROXY entry: a domain (with subdomains), an address, a network or `*`, optionally with a port."""
     if entry in ("", "*"):
         return entry == "*"
-    address = _address(host)
+    address = _parse_address(host)
     if "/" in entry:
         try:
             return address is not None and address in ipaddress.ip_network(entry, strict=False)
@@ -88,12 +87,12 @@ def _is_excepted(entry: str, host: str, port: int) -> bool:
         entry = name
     entry = entry.strip("[]")
     if address is not None:
-        return _address(entry) == address
+        return _parse_address(entry) == address
     entry = entry.removeprefix("*").removeprefix(".")
     return bool(entry) and (host == entry or host.endswith(f".{entry}"))
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What passes between an adapter, the HTTP client and the agent. Nothing that holds a key shows it."""
+"""Values shared by wires, client and agent. The `repr` of a value never shows an API key."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Effort, WireName
-from kedge.models.proxy import Way, is_loopback
+from kedge.models.proxy import ConnectionOptions, is_loopback
 from kedge.protocol.messages import FinishReason, Message
 
-_EFFORTS: tuple[Effort, ...] = get_args(Effort)  # the least first
-# Beside tools, some models take any effort, some only none said, and some only the word "none".
+_EFFORTS: tuple[Effort, ...] = get_args(Effort)  # lowest first
+# Effort that a model accepts together with tools: any, only a missing field, or only the value "none".
 EffortWithTools = Literal["any", "unset", "none"]
 
 
@@ -23,7 +23,7 @@ def env_prefix(provider_id: str) -> str:
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a model. None: not known. Prices are in dollars for a million tokens."""
+    """Properties of a model; None means unknown. Prices are in dollars per million tokens."""
 
     context_window: int | None = None
     max_output_tokens: int | None = None
@@ -33,34 +33,34 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     cache_write_price: float | None = None
     images: bool = True
     tools: bool = True
-    reasoning: bool = False  # takes an effort
+    reasoning: bool = False  # accepts an effort
     least_effort: Effort = "minimal"
-    is_tiny: bool = False  # gets a short prompt: it would be lost in a long one
-    long_prompt_tokens: int | None = None  # a step that reads more than this costs so many times as much
+    is_tiny: bool = False  # gets a short system prompt: it cannot follow a long one
+    long_prompt_tokens: int | None = None  # a longer prompt multiplies the prices by the factors below
     long_input_factor: float = 1.0
     long_output_factor: float = 1.0
-    adaptive_thinking: bool = False  # on Anthropic's wire: takes an effort, and refuses a budget for its thoughts
+    adaptive_thinking: bool = False  # on the anthropic wire: accepts an effort and rejects a token budget
     effort_with_tools: EffortWithTools = "any"  # on the chat wire
 
-    def taken(self, effort: Effort) -> Effort:
-        """That effort, or the least that the model takes."""
+    def clamp_effort(self, effort: Effort) -> Effort:
+        """Return the effort, or the lowest one that the model accepts if that is higher."""
         return _EFFORTS[max(map(_EFFORTS.index, (effort, self.least_effort)))]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model is reached. `model` is the provider's own name for it; empty: whatever is served there."""
+    """Address and settings of a model. `model` is the provider's name; empty: the first one that the server lists."""
 
     provider: str
     model: str
     base_url: str
     api_key: str | None = None
-    key_header: str = ""  # that the key is sent in; empty: as the wire has it
+    key_header: str = ""  # HTTP header for the API key; empty: the default of the wire
     wire: WireName = "chat"
     headers: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}
     info: ModelInfo = ModelInfo()
     extension: str = ""  # name of the provider package whose own wire is used
-    way: Way = Way()
+    connection: ConnectionOptions = ConnectionOptions()
     key_variable: str = ""  # environment variables that error messages name; empty: as `env_prefix` makes them
     url_variable: str = ""
 
@@ -74,7 +74,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """On this machine, where it costs nothing but time."""
+        """True if it runs on this machine: no price, no proxy."""
         return urlsplit(self.base_url).scheme == "local" or is_loopback(self.base_url)
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One model call. What changes least comes first on every wire, so that the provider's cache holds."""
+    """One model call. Wires put the parts that change least first, for the provider's prompt cache."""
 
     system: str
     history: Sequence[Message]
@@ -111,8 +111,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
         return f"HttpRequest({self.method} to {self.host}, {len(self.body)} bytes)"
 
 
-# Deltas. `block` tells the parts of one answer apart where a wire interleaves them; it means nothing else. A delta of a
-# block that was not seen before opens its part.
+# Deltas. `block` identifies a part of the answer where a wire interleaves several. The first delta of a block opens it.
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -121,16 +120,16 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """Thoughts, and what must go back verbatim with them."""
+    """Reasoning text, and a signature that must be returned verbatim in later requests."""
 
     text: str = ""
     block: str = "reasoning"
-    signature: str = ""  # pieces are joined
+    signature: str = ""  # pieces are concatenated
     redacted: bool = False
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
-    """A piece of a call. The id and the name come whole, once, before or with the first piece of input."""
+    """A piece of a tool call. Id and name come complete and once, before or with the first piece of input."""
 
     block: str
     id: str = ""
@@ -139,29 +138,29 @@ class ToolCallDelta(msgspec.Struct, frozen=True):
 
 
 class BlockEnd(msgspec.Struct, frozen=True):
-    """Nothing more of that part will come (on wires that say so)."""
+    """The part is complete (only on wires that say so)."""
 
     block: str
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the step used so far: a later report replaces those fields of an earlier one that it has."""
+    """Usage of the step so far. Fields of a later report replace those of an earlier one."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
-    cost: float | None = None  # where the provider says it
+    cost: float | None = None  # if the provider reports it
 
 
 class StepEnd(msgspec.Struct, frozen=True):
-    """The model has said why it stopped."""
+    """The step is complete; `reason` is why the model stopped."""
 
     reason: FinishReason
 
 
 class StreamEnd(msgspec.Struct, frozen=True):
-    """Nothing more will come."""
+    """The server announced the end of the stream."""
 
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta | BlockEnd | UsageReport | StepEnd | StreamEnd

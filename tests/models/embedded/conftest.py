@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kedge.models.client import Models
-from kedge.models.embedded.models import Embedded
+from kedge.models.client import ModelClient
+from kedge.models.embedded.models import EmbeddedModels
 from tests.models.embedded import cache
 from tests.models.embedded.package_index import PackageIndex
 
@@ -36,9 +36,9 @@ def index_env(url: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def embedded(data_dir: Path, runtime_dir: Path) -> AsyncGenerator[Embedded]:
+async def embedded(data_dir: Path, runtime_dir: Path) -> AsyncGenerator[EmbeddedModels]:
     """One that has the starter already."""
-    embedded = Embedded(data_dir)
+    embedded = EmbeddedModels(data_dir)
     yield embedded
     await embedded.close()
 
@@ -59,7 +59,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def models(embedded: Embedded) -> AsyncGenerator[Models]:
-    models = Models(local=embedded)
+async def models(embedded: EmbeddedModels) -> AsyncGenerator[ModelClient]:
+    models = ModelClient(local=embedded)
     yield models
     await models.close()

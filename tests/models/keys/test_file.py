@@ -154,7 +154,7 @@ async def test_a_reader_never_sees_half_a_file(path: Path) -> None:
         asyncio.to_thread(lambda: [file.put("a", {"api_key": "k" * n}) for n in range(1, 60)])
     )
     while not writing.done():
-        assert "first" in await credentials.stored()
+        assert "first" in await credentials.load_stored()
     await writing
 
 

@@ -55,12 +55,12 @@ async def test_a_key_is_in_the_keyring_and_not_in_the_file(ring: Path, tmp_path:
     assert kept(ring) == {"kedge/openai": KEY}
     assert KEY not in path.read_text()
     assert KeyFile(path).read()["openai"].last_four == "6789"
-    assert await credentials.key(openai(), ENV) == KEY
-    assert await Credentials(path).key(openai(), ENV) == KEY, "also for the next server"
+    assert await credentials.find_key(openai(), ENV) == KEY
+    assert await Credentials(path).find_key(openai(), ENV) == KEY, "also for the next server"
     assert KEY not in repr(vars(credentials))
     assert await credentials.remove("openai")
     assert kept(ring) == {}
-    assert await credentials.key(openai(), ENV) is None
+    assert await credentials.find_key(openai(), ENV) is None
 
 
 async def test_a_key_moves_when_the_place_does(ring: Path, tmp_path: Path) -> None:
@@ -69,31 +69,31 @@ async def test_a_key_moves_when_the_place_does(ring: Path, tmp_path: Path) -> No
     await credentials.store("openai", KEY, "keyring")
     await credentials.store("openai", NEXT, "file")
     assert kept(ring) == {}
-    assert await credentials.key(openai(), ENV) == NEXT
+    assert await credentials.find_key(openai(), ENV) == NEXT
     await credentials.store("openai", KEY, "keyring")
     assert NEXT not in path.read_text()
-    assert await credentials.key(openai(), ENV) == KEY
+    assert await credentials.find_key(openai(), ENV) == KEY
 
 
 async def test_a_keyring_is_asked_once_and_again_when_its_key_was_refused(ring: Path, tmp_path: Path) -> None:
     credentials = Credentials(tmp_path / "credentials.json")
     await credentials.store("openai", KEY, "keyring")
-    assert await credentials.key(openai(), ENV) == KEY
+    assert await credentials.find_key(openai(), ENV) == KEY
     ring.write_text(json.dumps({"kedge/openai": NEXT}))
-    assert await credentials.key(openai(), ENV) == KEY, "as it is remembered"
-    assert await credentials.refreshed(openai(), ENV, KEY) == NEXT
-    assert await credentials.key(openai(), ENV) == NEXT
+    assert await credentials.find_key(openai(), ENV) == KEY, "as it is remembered"
+    assert await credentials.find_other_key(openai(), ENV, KEY) == NEXT
+    assert await credentials.find_key(openai(), ENV) == NEXT
 
 
 async def test_a_key_that_is_gone_from_the_keyring_is_none(ring: Path, tmp_path: Path) -> None:
     await Credentials(tmp_path / "credentials.json").store("openai", KEY, "keyring")
     ring.unlink()
-    assert await Credentials(tmp_path / "credentials.json").key(openai(), ENV) is None
+    assert await Credentials(tmp_path / "credentials.json").find_key(openai(), ENV) is None
 
 
 @pytest.mark.parametrize(
     ("backend", "hint"),
-    [(ForgetfulKeyring, "did not keep the key"), (TalkativeKeyring, r"cannot be used \(RuntimeError\)")],
+    [(ForgetfulKeyring, "did not store"), (TalkativeKeyring, r"cannot be used \(RuntimeError\)")],
 )
 async def test_a_keyring_that_fails_stores_nothing_and_repeats_nothing(
     ring: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: type[FileKeyring], hint: str
@@ -106,13 +106,13 @@ async def test_a_keyring_that_fails_stores_nothing_and_repeats_nothing(
     assert KEY not in caught.value.text
     assert caught.value.__cause__ is None
     assert not ring.exists()
-    assert await Credentials(path).key(openai(), ENV) == NEXT
+    assert await Credentials(path).find_key(openai(), ENV) == NEXT
 
 
 async def test_a_machine_without_a_keyring_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     monkeypatch.setattr(keyring.core, "_keyring_backend", None)
-    with pytest.raises(ConfigError, match=r'this machine has none that can be used.*credentials.store = "file"'):
+    with pytest.raises(ConfigError, match=r'credentials.store = "file"'):
         await KeyRing().get("openai")
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
 
-from kedge.models.selection.local_servers import REMEMBER_S, LocalServer, LocalServers
+from kedge.models.selection.local_servers import CACHE_S, LocalServer, LocalServers
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OLLAMA = b'{"object":"list","data":[{"id":"nomic-embed-text"},{"id":"qwen3:8b","object":"model"},{"id":"llama3"}]}'
@@ -43,7 +43,7 @@ async def test_those_that_answer_are_found_in_their_order() -> None:
         found = await LocalServers(servers).find()
     assert [(each.provider, each.models) for each in found] == [("p0", ("one",)), ("p1", ("qwen3:8b", "llama3"))]
     assert found[0].base_url == f"http://127.0.0.1:{servers[0].port}/v1"
-    assert "Server 0 answers on this machine" in found[0].why
+    assert "Server 0" in found[0].reason
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ async def test_a_silent_one_costs_no_more_than_the_limit() -> None:
     loop = asyncio.get_running_loop()
     async with listening(silent, says(OLLAMA), silent) as servers:
         began = loop.time()
-        found = await LocalServers(servers, ask_s=0.5).find()
+        found = await LocalServers(servers, timeout_s=0.5).find()
         took_s = loop.time() - began
     assert [each.provider for each in found] == ["p1"]
     assert took_s < 5  # and not one after the other, nor for ever
@@ -71,5 +71,5 @@ async def test_nobody_is_asked_again_for_a_while() -> None:
         finder = LocalServers(servers, clock=lambda: now)
         assert len(await finder.find()) == 1
     assert len(await finder.find()) == 1  # it is gone, and remembered
-    now += REMEMBER_S + 1
+    now += CACHE_S + 1
     assert await finder.find() == []

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from kedge.config.schema import Config, ModelConfig, ProviderConfig
-from kedge.models.embedded.models import Embedded
-from kedge.models.embedded.starter import Tell
+from kedge.models.embedded.models import EmbeddedModels
+from kedge.models.embedded.starter import Report
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.providers import BUILT_IN
@@ -35,7 +35,7 @@ CONFIGURED = Config(model="anthropic/x", providers={"mine": MINE})
 
 
 class Installed:
-    """Embedded models that are there at once; remembers what it was asked for."""
+    """EmbeddedModels models that are there at once; remembers what it was asked for."""
 
     def __init__(self, *, is_available: bool = True) -> None:
         self.asked: list[tuple[str, Path]] = []
@@ -44,7 +44,7 @@ class Installed:
     def is_available(self) -> bool:
         return self._is_available
 
-    async def endpoint(self, name: str, *, directory: Path, env: Mapping[str, str], tell: Tell) -> Endpoint:
+    async def load(self, name: str, *, directory: Path, env: Mapping[str, str], report: Report) -> Endpoint:
         self.asked.append((name, directory))
         return Endpoint(provider="local", model=name, base_url="local://x/v1", info=ModelInfo(is_tiny=True))
 
@@ -56,7 +56,9 @@ async def report(text: str, details: dict[str, Any]) -> None:
 def selector(
     path: Path | None = None, embedded: Installed | None = None, servers: tuple[LocalServer, ...] = ()
 ) -> ModelSelector:
-    return ModelSelector(Credentials(path), cast("Embedded | None", embedded), LocalServers(servers, ask_s=10.0))
+    return ModelSelector(
+        Credentials(path), cast("EmbeddedModels | None", embedded), LocalServers(servers, timeout_s=10.0)
+    )
 
 
 async def select(

@@ -26,7 +26,7 @@ from kedge.models.values import (
 from kedge.models.wires.anthropic import prepare_listing, prepare_request
 from kedge.models.wires.anthropic_stream import AnthropicStream
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.protocol.messages import (
     File,
     Finish,
@@ -73,9 +73,11 @@ def step(call_id: str, *thoughts: Part) -> list[Message]:
     ]
 
 
-def body(history: list[Message], said: Said | None = None, endpoint: Endpoint = ENDPOINT, **fields: Any) -> Any:
+def body(
+    history: list[Message], cache: EncodedCache | None = None, endpoint: Endpoint = ENDPOINT, **fields: Any
+) -> Any:
     request = StepRequest(system="be brief", history=history, tools=[VIEW, BASH])
-    return json.loads(prepare_request(endpoint, msgspec.structs.replace(request, **fields), said).body)
+    return json.loads(prepare_request(endpoint, msgspec.structs.replace(request, **fields), cache).body)
 
 
 def unmarked(value: Any) -> Any:
@@ -115,11 +117,11 @@ def test_the_whole_request_is_marked_for_the_cache_in_four_places() -> None:
 
 
 def test_what_is_remembered_is_sent_with_the_same_marks() -> None:
-    said = Said()
+    cache = EncodedCache()
     history = [ask()]
     for i in range(8):
         history += step(f"call{i}")
-        assert body(history, said) == body(history)
+        assert body(history, cache) == body(history)
 
 
 def test_a_step_is_sent_as_it_was_and_the_marks_alone_move() -> None:
@@ -313,7 +315,7 @@ def test_a_wrong_count_does_not_cost_a_good_answer(usage: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("cache", "reason"),
     [
         ("end_turn", "end_turn"),
         ("stop_sequence", "end_turn"),
@@ -325,8 +327,8 @@ def test_a_wrong_count_does_not_cost_a_good_answer(usage: Any) -> None:
         ("something new", "unknown"),
     ],
 )
-def test_stop_reasons_are_mapped(said: str, reason: FinishReason) -> None:
-    assert read(event("message_delta", delta={"stop_reason": said}, usage={})) == [StepEnd(reason)]
+def test_stop_reasons_are_mapped(cache: str, reason: FinishReason) -> None:
+    assert read(event("message_delta", delta={"stop_reason": cache}, usage={})) == [StepEnd(reason)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kedge.models.values import (
     ToolSpec,
 )
 from kedge.models.wires.chat import encode, prepare_request
-from kedge.models.wires.history import Abilities, Past
+from kedge.models.wires.history import Abilities, EncodingState
 from kedge.models.wires.requests import parse_listing
 from kedge.protocol.messages import (
     File,
@@ -43,7 +43,7 @@ def message(role: Role, *parts: Part, model: str | None = None) -> Message:
 
 
 def chat_messages(history: list[Message]) -> Any:
-    encoded = encode(history, Abilities(provider="openai"), Past())
+    encoded = encode(history, Abilities(provider="openai"), EncodingState())
     return json.loads(msgspec.json.encode(encoded))
 
 

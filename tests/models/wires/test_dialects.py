@@ -22,10 +22,10 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires import anthropic
-from kedge.models.wires.chat import BETWEEN, DIALECTS, PLAIN, dialect_of, prepare_request
+from kedge.models.wires.chat import BETWEEN, DIALECTS, PLAIN, find_dialect, prepare_request
 from kedge.models.wires.chat_stream import ChatStream
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.protocol.messages import Image, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 
 VIEW = ToolSpec("view", "Reads.", {"type": "object"})
@@ -95,15 +95,15 @@ def test_every_dialect_is_that_of_a_known_provider_at_its_own_address() -> None:
     hosts = {provider.id: provider.base_url or "" for provider in BUILT_IN}
     for name, dialect in DIALECTS.items():
         assert f"//{dialect.host}/" in hosts[name]
-        assert dialect_of(Endpoint(provider="mine", model="m", base_url=hosts[name])) == dialect
-        assert dialect_of(at(name)) == (PLAIN if name == "openai" else dialect)
-    assert dialect_of(at("anybody")) == PLAIN
+        assert find_dialect(Endpoint(provider="mine", model="m", base_url=hosts[name])) == dialect
+        assert find_dialect(at(name)) == (PLAIN if name == "openai" else dialect)
+    assert find_dialect(at("anybody")) == PLAIN
 
 
 @pytest.mark.parametrize("provider", [*DIALECTS, "deepseek", "groq"])
 def test_ten_requests_begin_with_the_same_bytes_whatever_the_dialect(provider: str) -> None:
     """What was sent before is sent again as it was, so that the provider's cache holds; only the end is new."""
-    said, remembered, bodies = [message("user", Text("go"))], Said(), list[bytes]()
+    said, remembered, bodies = [message("user", Text("go"))], EncodedCache(), list[bytes]()
     details = 'reasoning_details:[{"type":"reasoning.text","text":"hm","signature":"s","index":0}]'
     for i in range(10):
         request = StepRequest(system="be brief", history=said, tools=[VIEW])
@@ -144,7 +144,7 @@ def test_mistral_hears_a_word_of_the_assistants_between_results_and_a_prompt(res
 
 
 def test_words_between_are_the_same_when_a_conversation_is_remembered() -> None:
-    said, remembered = history("mistral"), Said()
+    said, remembered = history("mistral"), EncodedCache()
     for i in range(6):
         said.append(message("user", Text(f"more {i}"), id=f"u{i}"))
         said.append(message("assistant", ToolCall(f"c{i}", "view", "{}", True), id=f"a{i}", model="mistral/m"))

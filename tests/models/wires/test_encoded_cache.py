@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kedge.config.schema import WireName
 from kedge.models.wires import chat
-from kedge.models.wires.encoded_cache import Said
-from kedge.models.wires.history import Abilities, Past
+from kedge.models.wires.encoded_cache import EncodedCache
+from kedge.models.wires.history import Abilities, EncodingState
 from kedge.models.wires.registry import WIRES
 from kedge.protocol.messages import Finish, Message, Part, Text, ToolCall, ToolResult
 from tests.models.wires.conversations import histories
@@ -28,7 +28,7 @@ class Wire:
     def __init__(self) -> None:
         self.encoded: list[str] = []
 
-    def __call__(self, history: Sequence[Message], abilities: Abilities, past: Past) -> list[dict[str, Any]]:
+    def __call__(self, history: Sequence[Message], abilities: Abilities, past: EncodingState) -> list[dict[str, Any]]:
         self.encoded += [message.id for message in history]
         return chat.encode(history, abilities, past)
 
@@ -64,78 +64,78 @@ def talk(turns: int) -> list[Message]:
     return [message for i in range(turns) for message in (ask(i), answer(i))] + [ask(turns)]
 
 
-def sent(said: Said, wire: Wire, history: Sequence[Message]) -> Any:
-    return json.loads(msgspec.json.encode(said.messages(wire, history, ALL)))
+def sent(cache: EncodedCache, wire: Wire, history: Sequence[Message]) -> Any:
+    return json.loads(msgspec.json.encode(cache.encode_messages(wire, history, ALL)))
 
 
 def plain(history: Sequence[Message]) -> Any:
-    return json.loads(msgspec.json.encode(chat.encode(history, ALL, Past())))
+    return json.loads(msgspec.json.encode(chat.encode(history, ALL, EncodingState())))
 
 
 def test_each_turn_sends_the_whole_conversation(wire: Wire) -> None:
-    said = Said()
+    cache = EncodedCache()
     for turns in range(5):
-        assert sent(said, wire, talk(turns)) == plain(talk(turns))
-    assert sent(said, wire, []) == []
+        assert sent(cache, wire, talk(turns)) == plain(talk(turns))
+    assert sent(cache, wire, []) == []
 
 
 def test_a_message_is_encoded_no_more_often_than_its_place_near_the_end_wants(wire: Wire) -> None:
-    said = Said()
+    cache = EncodedCache()
     for turns in range(20):
-        sent(said, wire, talk(turns))
+        sent(cache, wire, talk(turns))
     assert max(wire.encoded.count(each) for each in wire.encoded) <= 4
     wire.encoded.clear()
-    sent(said, wire, talk(20))
+    sent(cache, wire, talk(20))
     assert len(wire.encoded) <= 8
 
 
 def test_the_steps_of_a_turn_are_remembered_too(wire: Wire) -> None:
-    said = Said()
+    cache = EncodedCache()
     history = [ask(0)]
     for i in range(50):
         history += step(i)
         wire.encoded.clear()
-        assert sent(said, wire, history) == plain(history)
+        assert sent(cache, wire, history) == plain(history)
         assert len(wire.encoded) <= 6
 
 
 def test_a_message_without_content_leaves_no_hole(wire: Wire) -> None:
-    said = Said()
+    cache = EncodedCache()
     empty = Message(id="e", session_id="s", run_id="r", role="assistant", parts=[], created_at=0.0)
     for history in ([ask(0), empty, ask(1)], [empty, ask(1)], [ask(0), empty, ask(1), empty, ask(2)]):
-        assert sent(said, wire, history) == plain(history)
+        assert sent(cache, wire, history) == plain(history)
 
 
 def test_a_history_that_changed_is_sent_as_it_is_now(wire: Wire) -> None:
-    said = Said()
-    sent(said, wire, talk(5))
+    cache = EncodedCache()
+    sent(cache, wire, talk(5))
     changed = [ask(0, "something else"), *talk(5)[1:]]
-    assert sent(said, wire, changed) == plain(changed)
+    assert sent(cache, wire, changed) == plain(changed)
     shorter = talk(5)[2:]
-    assert sent(said, wire, shorter) == plain(shorter)
+    assert sent(cache, wire, shorter) == plain(shorter)
 
 
 def test_models_that_see_different_things_are_remembered_apart(wire: Wire) -> None:
-    said = Said()
+    cache = EncodedCache()
     for able in (ALL, Abilities(images=False), ALL, Abilities(tools=False)):
         history = [ask(0), *step(0), *step(1), *step(2)]
-        encoded = json.loads(msgspec.json.encode(said.messages(wire, history, able)))
-        assert encoded == json.loads(msgspec.json.encode(chat.encode(history, able, Past())))
+        encoded = json.loads(msgspec.json.encode(cache.encode_messages(wire, history, able)))
+        assert encoded == json.loads(msgspec.json.encode(chat.encode(history, able, EncodingState())))
 
 
 def test_no_more_is_remembered_than_allowed(wire: Wire) -> None:
-    said = Said(max_bytes=20_000)
+    cache = EncodedCache(max_bytes=20_000)
     talks = [[msgspec.structs.replace(message, session_id=f"s{i}") for message in talk(6)] for i in range(20)]
     for history in talks:
-        sent(said, wire, history)
+        sent(cache, wire, history)
     wire.encoded.clear()
-    sent(said, wire, talks[-1])
+    sent(cache, wire, talks[-1])
     assert len(wire.encoded) < 7  # the newest is remembered
     wire.encoded.clear()
-    sent(said, wire, talks[0])
+    sent(cache, wire, talks[0])
     assert len(wire.encoded) == 13  # the oldest was forgotten
     large = [ask(0, "x" * 20_000), answer(0), *talk(3)]
-    assert sent(said, wire, large) == plain(large)
+    assert sent(cache, wire, large) == plain(large)
 
 
 # Few messages, so that those of one role meet at every place.
@@ -149,8 +149,8 @@ def test_any_history_is_sent_as_if_nothing_were_remembered(
     name: WireName, history: list[Message], data: st.DataObject
 ) -> None:
     encode = WIRES[name].encode
-    said = Said()
+    cache = EncodedCache()
     for _ in range(3):
         part = history[: data.draw(st.integers(0, len(history)))]
-        remembered = msgspec.json.encode(said.messages(encode, part, ALL))
-        assert remembered == msgspec.json.encode(encode(part, ALL, Past()))
+        remembered = msgspec.json.encode(cache.encode_messages(encode, part, ALL))
+        assert remembered == msgspec.json.encode(encode(part, ALL, EncodingState()))

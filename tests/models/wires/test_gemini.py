@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from kedge.models.errors import Refused
 from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
 from kedge.models.wires import gemini
-from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.gemini import NOT_SIGNED, next_listing, parse_listing, prepare_listing, prepare_request
 from kedge.models.wires.history import GO_ON
 from kedge.protocol.messages import (
@@ -65,9 +65,11 @@ def at(model: str, **fields: Any) -> Endpoint:
     return msgspec.structs.replace(ENDPOINT, model=model, **fields)
 
 
-def body(history: list[Message], said: Said | None = None, endpoint: Endpoint = ENDPOINT, **fields: Any) -> Any:
+def body(
+    history: list[Message], cache: EncodedCache | None = None, endpoint: Endpoint = ENDPOINT, **fields: Any
+) -> Any:
     request = StepRequest(system="be brief", history=history, tools=[VIEW])
-    return json.loads(prepare_request(endpoint, msgspec.structs.replace(request, **fields), said).body)
+    return json.loads(prepare_request(endpoint, msgspec.structs.replace(request, **fields), cache).body)
 
 
 def answers(history: list[Message], endpoint: Endpoint = ENDPOINT) -> list[list[Any]]:
@@ -255,11 +257,11 @@ def test_someone_has_the_last_word() -> None:
 
 @models
 def test_ten_requests_begin_with_the_bytes_of_the_one_before(model: str) -> None:
-    """The provider's cache holds for all that was said before."""
-    history, said, before = [ask()], Said(), b""
+    """The provider's cache holds for all that was cache before."""
+    history, cache, before = [ask()], EncodedCache(), b""
     for i in range(10):
         request = StepRequest(system="be brief", history=history, tools=[VIEW], effort="low")
-        sent = prepare_request(at(model), request, said).body
+        sent = prepare_request(at(model), request, cache).body
         assert sent == prepare_request(at(model), request).body
         assert sent.startswith(before.removesuffix(b"]}"))
         before = sent
@@ -273,11 +275,11 @@ def test_ten_requests_begin_with_the_bytes_of_the_one_before(model: str) -> None
 @given(history=histories())
 @settings(max_examples=80)
 def test_any_history_is_accepted_and_sent_as_if_nothing_were_remembered(model: str, history: list[Message]) -> None:
-    endpoint, said = at(model), Said()
+    endpoint, cache = at(model), EncodedCache()
     for end in (len(history) // 2, len(history)):
         contents = body(history[:end], endpoint=endpoint)["contents"]
         check_gemini(contents, is_later=model == LATER)
-        assert body(history[:end], said, endpoint)["contents"] == contents
+        assert body(history[:end], cache, endpoint)["contents"] == contents
 
 
 # the list of models

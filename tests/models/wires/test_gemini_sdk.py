@@ -38,7 +38,7 @@ from kedge.models.values import (
 from kedge.models.wires import gemini
 from kedge.models.wires.decoding import SseReader
 from kedge.models.wires.gemini_stream import GeminiStream
-from kedge.models.wires.history import Abilities, Past
+from kedge.models.wires.history import Abilities, EncodingState
 from kedge.protocol.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall
 from tests.models.wires.conversations import histories
 from tests.models.wires.gemini_streams import Json, cut, cuts, streams
@@ -134,8 +134,8 @@ def sent_back(answer: list[Part]) -> list[Json]:
     message = Message(
         id="m", session_id="s", run_id="r", role="assistant", parts=answer, created_at=0.0, model=f"gemini/{MODEL}"
     )
-    able = Abilities(provider="gemini", last_thoughts=True)
-    contents = gemini.encode([message], able, Past())
+    able = Abilities(provider="gemini", trailing_reasoning=True)
+    contents = gemini.encode([message], able, EncodingState())
     return [part for content in contents if content["role"] == "model" for part in content["parts"]]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kedge.config.schema import WireName
 from kedge.models.wires.call_ids import IdRule
-from kedge.models.wires.history import GO_ON, Abilities, Past, valid_history
+from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
 from kedge.models.wires.registry import WIRES
 from kedge.protocol.messages import (
     Finish,
@@ -75,7 +75,9 @@ def told(history: list[Message], abilities: Abilities = ALL) -> list[tuple[Role,
 def sent(wire: WireName, history: list[Message], *, images: bool = True, tools: bool = True, own: bool = True) -> Any:
     ids: IdRule = "anthropic" if wire == "anthropic" else "any"
     provider = PROVIDERS[wire] if own else "nobody"
-    encoded = WIRES[wire].encode(history, Abilities(images=images, tools=tools, provider=provider, ids=ids), Past())
+    encoded = WIRES[wire].encode(
+        history, Abilities(images=images, tools=tools, provider=provider, ids=ids), EncodingState()
+    )
     return json.loads(msgspec.json.encode(encoded))
 
 

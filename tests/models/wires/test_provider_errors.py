@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kedge.models.errors import Forgotten, Refused, Transient
+from kedge.models.errors import ReasoningRejected, Refused, Transient
 from kedge.models.values import Endpoint
-from kedge.models.wires.provider_errors import fault_of_answer, fault_of_event
+from kedge.models.wires.provider_errors import error_from_event, error_from_response
 
 KEY = "sk-proj-0123456789abcdef"
 ENDPOINT = Endpoint(provider="openai", model="m", base_url="https://models.test/v1", api_key=KEY)
@@ -19,7 +19,7 @@ NOW = 1_000_000_000.0
 
 def fault(status: int, error: Any = None, **headers: str) -> Refused | Transient:
     body = b"" if error is None else json.dumps({"error": error}).encode()
-    found = fault_of_answer(ENDPOINT, status, headers, body, NOW)
+    found = error_from_response(ENDPOINT, status, headers, body, NOW)
     assert isinstance(found, Refused | Transient)
     return found
 
@@ -61,7 +61,7 @@ def test_what_may_pass_is_told_apart(status: int, error: Any, code: str) -> None
 )
 def test_the_hint_names_what_belongs_to_the_provider(provider: str, key: str | None, status: int, hint: str) -> None:
     endpoint = Endpoint(provider=provider, model="m", base_url="https://models.test/v1", api_key=key)
-    assert fault_of_answer(endpoint, status, {}, b"", NOW).text.endswith(hint)
+    assert error_from_response(endpoint, status, {}, b"", NOW).text.endswith(hint)
 
 
 def test_a_limit_tells_how_long_to_wait() -> None:
@@ -85,7 +85,7 @@ def test_a_limit_tells_how_long_to_wait() -> None:
 )
 def test_a_fault_in_the_middle_of_a_stream_is_told_apart_too(error: Any, code: str) -> None:
     data = json.dumps({"type": "error", "error": error}).encode()
-    assert fault_of_event(data, ENDPOINT).code == code
+    assert error_from_event(data, ENDPOINT).code == code
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_providers_words_are_kept_in_one_line() -> None:
     ],
 )
 def test_thoughts_that_are_not_taken_back_are_told_apart(words: str) -> None:
-    assert isinstance(fault(400, {"message": words, "status": "INVALID_ARGUMENT"}), Forgotten)
+    assert isinstance(fault(400, {"message": words, "status": "INVALID_ARGUMENT"}), ReasoningRejected)
 
 
 BODIES = [b"<html>oops</html>", b"\xff\xfe", b"[]", b"null", b'{"error": 7}', b'["x"]', b"{", b"[" * 100_000]
@@ -167,7 +167,7 @@ BODIES = [b"<html>oops</html>", b"\xff\xfe", b"[]", b"null", b'{"error": 7}', b'
 
 @pytest.mark.parametrize("body", BODIES)
 def test_an_unreadable_body_is_still_a_fault(body: bytes) -> None:
-    assert isinstance(fault_of_answer(ENDPOINT, 500, {}, body, NOW), Transient)
+    assert isinstance(error_from_response(ENDPOINT, 500, {}, body, NOW), Transient)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500])
@@ -175,7 +175,7 @@ def test_an_unreadable_body_is_still_a_fault(body: bytes) -> None:
 def test_no_key_is_repeated(status: int, words: str) -> None:
     keyless = msgspec.structs.replace(ENDPOINT, api_key=None)  # it is hidden by its shape, too
     event = json.dumps({"error": words}).encode()
-    for text in (fault(status, {"message": words}).text, fault_of_event(event, keyless).text):
+    for text in (fault(status, {"message": words}).text, error_from_event(event, keyless).text):
         assert "0123456789" not in text
         assert "cdef" not in text
 
@@ -184,7 +184,7 @@ def test_a_key_of_any_shape_is_not_repeated() -> None:
     endpoint = Endpoint(provider="openai", model="m", base_url="https://models.test/v1", api_key="plain-words")
     for padding in range(480, 500):  # the words are cut somewhere, and not through a key
         body = json.dumps({"error": {"message": "x" * padding + " plain-words out of order"}}).encode()
-        for fault in (fault_of_answer(endpoint, 500, {}, body, NOW), fault_of_event(body, endpoint)):
+        for fault in (error_from_response(endpoint, 500, {}, body, NOW), error_from_event(body, endpoint)):
             assert "pl" not in fault.text
             assert "xxx" in fault.text
 
@@ -193,6 +193,6 @@ def test_what_is_configured_to_be_sent_in_a_header_is_not_repeated() -> None:
     headers = {"X-Gateway-Token": "plain.words.of.a.gateway", "X-Team": "a"}
     endpoint = Endpoint(provider="mine", model="m", base_url="https://models.test/v1", headers=headers)
     body = json.dumps({"error": {"message": "bad plain.words.of.a.gateway for a team"}}).encode()
-    for found in (fault_of_answer(endpoint, 400, {}, body, NOW), fault_of_event(body, endpoint)):
+    for found in (error_from_response(endpoint, 400, {}, body, NOW), error_from_event(body, endpoint)):
         assert "plain.words" not in found.text
         assert "for a team" in found.text

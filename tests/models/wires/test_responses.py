@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 
 from kedge.config.schema import Effort
 from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
-from kedge.models.wires.encoded_cache import Said
+from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.registry import WIRES
-from kedge.models.wires.responses import Mark, mark_of, prepare_request
+from kedge.models.wires.responses import Mark, prepare_request, read_mark
 from kedge.protocol.messages import (
     File,
     Finish,
@@ -69,9 +69,11 @@ def step(call_id: str, *thoughts: Part) -> list[Message]:
     ]
 
 
-def body(history: list[Message], endpoint: Endpoint = ENDPOINT, said: Said | None = None, **fields: Any) -> Any:
+def body(
+    history: list[Message], endpoint: Endpoint = ENDPOINT, cache: EncodedCache | None = None, **fields: Any
+) -> Any:
     request = StepRequest(system="be brief", history=history, tools=[VIEW])
-    return json.loads(prepare_request(endpoint, msgspec.structs.replace(request, **fields), said).body)
+    return json.loads(prepare_request(endpoint, msgspec.structs.replace(request, **fields), cache).body)
 
 
 def items(*history: Message, endpoint: Endpoint = ENDPOINT) -> Any:
@@ -231,7 +233,7 @@ def test_a_text_goes_back_with_its_phase() -> None:
 
 @pytest.mark.parametrize("signature", [None, "sig==", "reasoning_content", "responses:", "responses:{", "responses:[]"])
 def test_what_another_wire_signed_is_not_ours(signature: str | None) -> None:
-    assert mark_of(signature) is None
+    assert read_mark(signature) is None
     sent = items(ask(), *step("a", Reasoning("hm", signature)))
     assert [item.get("type") for item in sent] == [None, "function_call", "function_call_output"]
 
@@ -247,13 +249,13 @@ def test_no_other_wire_takes_our_signatures_for_its_own(wire: Any) -> None:
 
 
 def test_what_is_remembered_is_sent_in_the_same_bytes() -> None:
-    said = Said()
+    cache = EncodedCache()
     history = [ask()]
     before = b""
     for i in range(10):
         history += step(f"call{i}", thought("", id=f"rs_{i}", encrypted_content="c2VjcmV0"))
         request = StepRequest(system="be brief", history=history, tools=[VIEW])
-        sent = prepare_request(ENDPOINT, request, said).body
+        sent = prepare_request(ENDPOINT, request, cache).body
         assert sent == prepare_request(ENDPOINT, request, None).body
         known = before[: before.index(b'],"reasoning"')] if before else b""
         assert sent.startswith(known)

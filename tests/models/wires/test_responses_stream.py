@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.models.errors import Forgotten, ModelError, Refused, Transient
+from kedge.models.errors import ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.values import (
     BlockEnd,
     Delta,
@@ -257,7 +257,7 @@ def test_a_server_that_does_not_name_its_events_is_understood() -> None:
         ({"code": "invalid_prompt", "message": "no"}, Refused, "bad_request"),
         ({"code": "image_too_large", "message": "no"}, Refused, "bad_request"),
         ({"code": "bio_policy", "message": "no"}, Refused, "content_filter"),
-        ({"code": "invalid_encrypted_content", "message": "whose?"}, Forgotten, "bad_request"),
+        ({"code": "invalid_encrypted_content", "message": "whose?"}, ReasoningRejected, "bad_request"),
     ],
 )
 def test_an_error_in_the_middle_of_a_stream_is_told(error: Any, kind: type[ModelError], code: str) -> None:

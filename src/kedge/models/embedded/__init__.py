@@ -1,1 +1,1 @@
-"""The model inside: any GGUF file, run by llama.cpp in a child process, and the starter that needs no key."""
+"""Embedded models: GGUF files run by llama.cpp in a child process, and the starter model that needs no API key."""

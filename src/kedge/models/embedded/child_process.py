@@ -1,4 +1,4 @@
-"""A child process with a model in it: started, watched and ended here. Whatever it does, the server goes on."""
+"""Start, watch and stop the child process of an embedded model. A crash of the child does not affect the server."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from kedge.models.errors import ConfigError, ModelError, Transient
 
 log = logging.getLogger(__name__)
 
-LOAD_S = 600.0  # the largest file from the slowest disk
+LOAD_S = 600.0  # for the largest file on the slowest disk
 END_S = 2.0
-LOGGED_LINES = 200  # of one child
+LOGGED_LINES = 200  # for each child
 LINE_CHARS = 500
 _TAIL_LINES = 50
 _REASONS = (
@@ -40,12 +40,12 @@ class Child:
         self.settings = settings
         self._name = name
         self._process: Process | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._said: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._log_reader: asyncio.Task[None] | None = None
+        self._log_tail: deque[str] = deque(maxlen=_TAIL_LINES)
 
     @property
     def is_alive(self) -> bool:
-        """Asks the system: the loop may not have heard yet."""
+        """Ask the system: the event loop may not have noticed the exit yet."""
         if self._process is None or self._process.returncode is not None:
             return False
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
@@ -66,15 +66,15 @@ class Child:
                 "-m",
                 f"{__package__}.child_main",
                 msgspec.json.encode(self.settings).decode(),
-                stdin=PIPE,  # its end is the sign to leave
+                stdin=PIPE,  # the child exits when it is closed
                 stdout=PIPE,
                 stderr=PIPE,
                 cwd="/",
-                start_new_session=True,  # Ctrl-C is for the server, which lets answers end
+                start_new_session=True,  # Ctrl-C goes only to the server, which lets answers finish
             )
         except OSError as error:
-            raise Transient("provider_error", f"cannot start {self._name} ({error.strerror})") from error
-        self._listening = asyncio.create_task(self._listen(self._process))
+            raise Transient("provider_error", f"Cannot start {self._name} ({error.strerror})") from error
+        self._log_reader = asyncio.create_task(self._read_log(self._process))
         try:
             await self._await_ready(self._process)
         except BaseException:
@@ -82,8 +82,8 @@ class Child:
             raise
 
     async def stop(self) -> None:
-        """End it, whatever it is doing."""
-        process, listening = self._process, self._listening
+        """Terminate it, and kill it if that takes too long."""
+        process, log_reader = self._process, self._log_reader
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -98,9 +98,9 @@ class Child:
         finally:
             if process.stdin is not None:
                 process.stdin.close()
-            if listening is not None:
-                await asyncio.wait({listening}, timeout=END_S)
-                listening.cancel()
+            if log_reader is not None:
+                await asyncio.wait({log_reader}, timeout=END_S)
+                log_reader.cancel()
             _remove(self.settings.socket)
 
     async def _await_ready(self, process: Process) -> None:
@@ -111,35 +111,39 @@ class Child:
                 if line == b"ready\n":
                     return
                 await process.wait()
-                if self._listening is not None:
-                    await asyncio.wait({self._listening}, timeout=END_S)
+                if self._log_reader is not None:
+                    await asyncio.wait({self._log_reader}, timeout=END_S)
         except TimeoutError as error:
             raise Transient("stalled", f"{self._name} was not loaded after {LOAD_S:.0f} s") from error
-        raise self._why_it_ended(process.returncode or 0)
+        raise self._explain_exit(process.returncode or 0)
 
-    def _why_it_ended(self, code: int) -> ModelError:
+    def _explain_exit(self, code: int) -> ModelError:
         if code in (-signal.SIGKILL, -signal.SIGTERM):
-            problem = f"{self._name} was killed while it was loaded; is there enough memory for it?"
+            problem = f"{self._name} was killed while loading; is there enough memory?"
             return Transient("provider_error", problem)
-        reason = next(filter(None, (_found(pattern, self._said) for pattern in _REASONS)), "")
+        reason = next(filter(None, (_find_match(pattern, self._log_tail) for pattern in _REASONS)), "")
         reason = reason or (f"llama.cpp ended with signal {-code}" if code < 0 else "llama.cpp cannot read it")
         return ConfigError("bad_config", f"{self._name} cannot be loaded: {reason}")
 
-    async def _listen(self, process: Process) -> None:
-        """Its words go to the log, so many and no more; all are read, so that it never waits for us."""
+    async def _read_log(self, process: Process) -> None:
+        """Log the first lines of standard error. All of it is read, so that the child never blocks."""
         assert process.stderr is not None
-        heard = 0
-        async for line in _lines(process.stderr):
-            self._said.append(line)
-            heard += 1
-            if heard <= LOGGED_LINES:
+        count = 0
+        async for line in _read_lines(process.stderr):
+            self._log_tail.append(line)
+            count += 1
+            if count <= LOGGED_LINES:
                 log.info("%s: %s", self._name, line)
         code = await process.wait()
         log.info("%s (process %d) ended with %d", self._name, process.pid, code)
 
 
-async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[str, None]:
-    """Lines, however long they are; the end of a long one is left out."""
+def _remove(socket: str) -> None:
+    Path(socket).unlink(missing_ok=True)
+
+
+async def _read_lines(stream: asyncio.StreamReader) -> AsyncGenerator[str, None]:
+    """Yield lines, cut to a maximum length."""
     rest = b""
     while chunk := await stream.read(65536):
         *whole, rest = (rest + chunk).split(b"\n")
@@ -150,9 +154,5 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[str, None]:
         yield rest.decode("utf-8", "replace")[:LINE_CHARS].rstrip()
 
 
-def _remove(socket: str) -> None:
-    Path(socket).unlink(missing_ok=True)
-
-
-def _found(pattern: re.Pattern[str], lines: deque[str]) -> str | None:
+def _find_match(pattern: re.Pattern[str], lines: deque[str]) -> str | None:
     return next((match.group(1) for line in lines if (match := pattern.search(line))), None)

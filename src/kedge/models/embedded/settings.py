@@ -1,4 +1,4 @@
-"""How much a local model may take of the machine: memory for its context, threads, sessions at once."""
+"""Resources of an embedded model: context size, threads, parallel answers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from kedge.models.embedded.gguf import Gguf
 from kedge.models.values import ModelInfo
 
-SLOTS = 2  # answers written at once; what comes on top waits its turn
-MAX_THREADS = 8  # more wait for memory, not for each other
-MAX_CONTEXT = 32_768  # tokens of a session: beyond it a laptop is too slow to be of use
-LEAST_CONTEXT = 2_048  # below it no conversation fits
+SLOTS = 2  # parallel answers; further requests wait
+MAX_THREADS = 8  # more would only wait for memory
+MAX_CONTEXT = 32_768  # tokens of a session; more is too slow on a laptop
+LEAST_CONTEXT = 2_048  # less is not enough for a conversation
 TINY_CONTEXT = 4_096
-TINY_OUTPUT = 512  # tokens: what is longer goes round in circles
-TINY_BYTES = 500_000_000  # a smaller file holds a model of less than a billion parameters, lost in a long prompt
-KV_BYTES = 2 << 30  # of memory for the contexts of all slots, or a quarter of what the machine has
-PROMPT_CACHE_MIB = 256  # of conversations that may come back
+TINY_OUTPUT = 512  # tokens; longer answers repeat themselves
+TINY_BYTES = 500_000_000  # smaller files have less than a billion parameters and cannot follow a long prompt
+KV_BYTES = 2 << 30  # of memory for the contexts of all slots, at most a quarter of the machine
+PROMPT_CACHE_MIB = 256  # for prompts of paused conversations
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child is told. `context` is for each slot."""
+    """Arguments of the child process. `context` is for each slot."""
 
     path: str
     socket: str
@@ -43,19 +43,19 @@ def is_tiny(gguf: Gguf) -> bool:
     return gguf.size_bytes < TINY_BYTES
 
 
-def sizes(gguf: Gguf) -> Sizes:
-    most = min(gguf.context_length or LEAST_CONTEXT, TINY_CONTEXT if is_tiny(gguf) else MAX_CONTEXT)
+def choose_sizes(gguf: Gguf) -> Sizes:
+    context = min(gguf.context_length or LEAST_CONTEXT, TINY_CONTEXT if is_tiny(gguf) else MAX_CONTEXT)
     if gguf.token_bytes:
-        most = min(most, max(LEAST_CONTEXT, _kv_bytes() // (SLOTS * gguf.token_bytes)))
-    return Sizes(context=most, threads=_threads(), max_output=TINY_OUTPUT if is_tiny(gguf) else -1)
+        context = min(context, max(LEAST_CONTEXT, _max_kv_bytes() // (SLOTS * gguf.token_bytes)))
+    return Sizes(context=context, threads=_count_threads(), max_output=TINY_OUTPUT if is_tiny(gguf) else -1)
 
 
-def info(gguf: Gguf) -> ModelInfo:
-    """What the agent may expect of it. It costs nothing."""
-    fitting = sizes(gguf)
+def describe(gguf: Gguf) -> ModelInfo:
+    """Return the model's properties. Its price is zero."""
+    chosen = choose_sizes(gguf)
     return ModelInfo(
-        context_window=fitting.context,
-        max_output_tokens=fitting.max_output if fitting.max_output > 0 else None,
+        context_window=chosen.context,
+        max_output_tokens=chosen.max_output if chosen.max_output > 0 else None,
         input_price=0.0,
         output_price=0.0,
         cache_read_price=0.0,
@@ -66,21 +66,21 @@ def info(gguf: Gguf) -> ModelInfo:
     )
 
 
-def _kv_bytes() -> int:
-    return min(KV_BYTES, _memory_bytes() // 4)
+def _max_kv_bytes() -> int:
+    return min(KV_BYTES, _read_memory_bytes() // 4)
 
 
-def _memory_bytes() -> int:
-    """Of the machine, or of the container that we are in."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _read_memory_bytes() -> int:
+    """Return the memory of the machine, or of the container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        return min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     except (OSError, ValueError):
-        return found
+        return total
 
 
-def _threads() -> int:
+def _count_threads() -> int:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # All threads wait for the slowest. Where every core is taken, one that has to share its core makes an answer take
-    # ten times as long: measured, so one core is left to everybody else.
+    # All threads wait for the slowest one. If every core is used, a thread that shares its core makes an answer ten
+    # times slower (measured), so one core stays free for other processes.
     return max(1, min(cpus - 1, MAX_THREADS))

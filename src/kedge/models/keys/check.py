@@ -1,5 +1,7 @@
-"""Whether a key is right: the provider is asked, as cheaply as it can be. A list of models that is shown to everybody
-proves nothing; then one short answer does."""
+"""Check an API key with its provider, as cheaply as possible.
+
+A list of models that needs no key proves nothing; then one short answer is requested.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,24 @@ import contextlib
 
 import msgspec
 
-from kedge.models.client import Models
+from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.values import Endpoint, HttpRequest, StepRequest
 from kedge.models.wires import requests
 from kedge.protocol.messages import Message, Text
 
-CHECK_S = 20.0  # shorter than a client waits for an answer
-MAX_OUTPUT_TOKENS = 16  # the least that every provider takes
-# Providers whose list is open, and that say what a key is good for.
+CHECK_S = 20.0  # less than clients wait for the response
+MAX_OUTPUT_TOKENS = 16  # the minimum of all providers
+# Providers with an open list of models and a path that describes the key.
 _KEY_PATHS = {"openrouter": "/key"}
 
 
-async def check_key(models: Models, endpoint: Endpoint, limit_s: float = CHECK_S) -> None:
-    """Return if the provider takes the key of the endpoint. Raises what it says against it: `auth` is a refusal,
-    `Transient` no answer, and `bad_response` that it does not say."""
+async def check_key(models: ModelClient, endpoint: Endpoint, limit_s: float = CHECK_S) -> None:
+    """Return if the provider accepts the endpoint's key.
+
+    Raises `Refused` with `auth` if it rejects the key, with `bad_response` if it does not say, and `Transient` if it
+    does not answer.
+    """
     try:
         async with asyncio.timeout(limit_s):
             await _check(models, endpoint)
@@ -30,53 +35,52 @@ async def check_key(models: Models, endpoint: Endpoint, limit_s: float = CHECK_S
         raise Transient("unreachable", f"{endpoint.host} did not answer within {limit_s:g} s") from None
 
 
-async def _check(models: Models, endpoint: Endpoint) -> None:
+async def _check(models: ModelClient, endpoint: Endpoint) -> None:
     if path := _KEY_PATHS.get(endpoint.provider):
-        with contextlib.suppress(_NotSaid):
-            return await _says(models, endpoint, path)
+        with contextlib.suppress(_Inconclusive):
+            return await _check_key_path(models, endpoint, path)
     names: list[str] = []
     refusal: ModelError | None = None
     try:
-        names = await models.offered(endpoint)
-        if not await _is_open(models, endpoint):
+        names = await models.list_models(endpoint)
+        if not await _lists_without_key(models, endpoint):
             return None
     except Refused as error:
         if error.code == "quota":
-            return None  # of an account, and so the key is one of its
-        refusal = error if error.code == "auth" else None  # a key may be good for answers, and not for the list
-    return await _call(models, endpoint, names, refusal)
+            return None  # the key belongs to an account
+        refusal = error if error.code == "auth" else None  # a key may be valid for answers but not for the list
+    return await _check_answer(models, endpoint, names, refusal)
 
 
-class _NotSaid(Exception):
+class _Inconclusive(Exception):
     pass
 
 
-async def _says(models: Models, endpoint: Endpoint, path: str) -> None:
+async def _check_key_path(models: ModelClient, endpoint: Endpoint, path: str) -> None:
     own = {"Authorization": f"Bearer {endpoint.api_key}"}
-    headers = requests.headers(endpoint, own, is_stream=False)
+    headers = requests.make_headers(endpoint, own, is_stream=False)
     try:
-        await models.ask(endpoint, HttpRequest("GET", f"{endpoint.base_url}{path}", headers))
+        await models.fetch(endpoint, HttpRequest("GET", f"{endpoint.base_url}{path}", headers))
     except Refused as error:
         if error.code == "auth":
             raise
-        raise _NotSaid from error
+        raise _Inconclusive from error
 
 
-async def _is_open(models: Models, endpoint: Endpoint) -> bool:
-    """Whether everybody is shown the list."""
+async def _lists_without_key(models: ModelClient, endpoint: Endpoint) -> bool:
     try:
-        await models.offered(msgspec.structs.replace(endpoint, api_key=None))
+        await models.list_models(msgspec.structs.replace(endpoint, api_key=None))
     except Refused:
         return False
     return True
 
 
-async def _call(models: Models, endpoint: Endpoint, names: list[str], refusal: ModelError | None) -> None:
+async def _check_answer(models: ModelClient, endpoint: Endpoint, names: list[str], refusal: ModelError | None) -> None:
     model = endpoint.model or next(iter(names), "")
     if not model:
-        raise refusal or Refused("bad_response", f"{endpoint.host} does not say whether the key is right")
-    asked = StepRequest(system="Answer with one word.", history=[_hello()], max_output_tokens=MAX_OUTPUT_TOKENS)
-    stream = models.stream(msgspec.structs.replace(endpoint, model=model), asked)
+        raise refusal or Refused("bad_response", f"{endpoint.host} does not say whether the API key is valid")
+    request = StepRequest(system="Answer with one word.", history=[_hello()], max_output_tokens=MAX_OUTPUT_TOKENS)
+    stream = models.stream(msgspec.structs.replace(endpoint, model=model), request)
     try:
         async with contextlib.aclosing(stream) as groups:
             await anext(groups, None)
@@ -85,7 +89,7 @@ async def _call(models: Models, endpoint: Endpoint, names: list[str], refusal: M
     except Refused as error:
         if error.code in ("auth", "bad_response"):
             raise refusal or error from error
-        # Whatever else is wrong with the question, it was asked by somebody who may ask.
+        # Other errors concern the request: the key was accepted.
         if refusal is not None and error.code == "model_not_found":
             raise refusal from error
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from kedge.config.load import Loader
 from kedge.config.schema import Config
-from kedge.models.client import Models
-from kedge.models.embedded.models import NOT_INSTALLED, STARTER, Embedded, path_of, read_file
+from kedge.models.client import ModelClient
+from kedge.models.embedded.models import NOT_INSTALLED, STARTER, EmbeddedModels, read_file, resolve_path
 from kedge.models.embedded.starter import Starter
 from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.keys.check import check_key
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.providers import Provider
-from kedge.models.selection.listing import where_key_is
+from kedge.models.selection.listing import describe_key_source
 from kedge.models.selection.local_servers import LocalServers
 from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
@@ -47,7 +47,7 @@ class Diagnosis:
         env: Mapping[str, str],
         config: Config,
         *,
-        models: Models,
+        models: ModelClient,
         servers: LocalServers | None = None,
     ) -> None:
         self._directory = directory
@@ -56,7 +56,9 @@ class Diagnosis:
         self._models = models
         self._starter = Starter(data_dir / "models")
         self._selector = ModelSelector(
-            Credentials(data_dir / CREDENTIALS_FILE, command_s=KEY_S), Embedded(data_dir), servers or LocalServers()
+            Credentials(data_dir / CREDENTIALS_FILE, command_s=KEY_S),
+            EmbeddedModels(data_dir),
+            servers or LocalServers(),
         )
 
     async def findings(self, *, is_offline: bool) -> AsyncIterator[Finding]:
@@ -77,7 +79,7 @@ class Diagnosis:
 
     async def _describe(self, selection: Selection, provider: Provider) -> str:
         endpoint, name = selection.endpoint, selection.endpoint.name
-        key = where_key_is(provider, self._env, await self._selector.credentials.stored())
+        key = describe_key_source(provider, self._env, await self._selector.credentials.load_stored())
         if key is None and selection.needs_key:
             how = f"set {provider.key_variable}, or run: kedge login {provider.id}"
             raise ConfigError("bad_config", f"model {selection.description}, but it needs an API key: {how}")
@@ -91,12 +93,12 @@ class Diagnosis:
         try:
             async with asyncio.timeout(KEY_S):
                 endpoint = await self._selector.refresh_key(endpoint, self._env, self._config)
-            await self._models.warm_up(endpoint.way)  # our own start-up time is not the provider's
+            await self._models.warm_up(endpoint.connection)  # our own start-up time is not the provider's
             if endpoint.api_key is not None:
                 await check_key(self._models, endpoint, CHECK_S)
                 return True, f"{host} accepts the API key"
             async with asyncio.timeout(CHECK_S):
-                await self._models.offered(endpoint)
+                await self._models.list_models(endpoint)
         except TimeoutError:
             return False, f"{host}, or the source of its API key, did not answer within {CHECK_S:g} s; try again"
         except Transient as error:
@@ -114,14 +116,14 @@ class Diagnosis:
         name = selection.endpoint.model
         if not selection.is_embedded:
             yield True, model
-        elif not Embedded.is_available():
+        elif not EmbeddedModels.is_available():
             yield False, f"{model}, but {NOT_INSTALLED}"
         elif name != STARTER:
-            await asyncio.to_thread(read_file, path_of(name, self._directory, self._env), name)
+            await asyncio.to_thread(read_file, resolve_path(name, self._directory, self._env), name)
             yield True, model
         else:
             yield True, model
-            if not self._starter.is_there:
+            if not self._starter.is_downloaded:
                 yield None, "the first run downloads the starter model (92 MB) from your package index"
             yield None, f"the starter model is only for testing. {REAL_WORK}"
 
@@ -134,7 +136,7 @@ def _advise(endpoint: Endpoint, provider: Provider) -> str:
 
 async def _main(data_dir: str, directory: str, *options: str) -> None:
     config = Loader().load(Path(directory), os.environ).config
-    models = Models()
+    models = ModelClient()
     diagnosis = Diagnosis(Path(data_dir), Path(directory), os.environ, config, models=models)
     async for finding in diagnosis.findings(is_offline="--offline" in options):
         sys.stdout.write(f"{json.dumps(finding)}\n")

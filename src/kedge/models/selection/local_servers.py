@@ -1,4 +1,4 @@
-"""Model servers on this machine: which of the usual ones answers, and with which models. Asked all at once, briefly."""
+"""Model servers on this machine (Ollama, LM Studio, llama.cpp): find those that answer, and their models."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kedge.models.errors import Refused
-from kedge.models.wires.requests import parse_listing, writers
+from kedge.models.wires.requests import exclude_embeddings, parse_listing
 
-ASK_S = 0.3  # loopback answers in a few milliseconds, or is busy with something else
-REMEMBER_S = 30.0  # a server that is started is found soon, and a run does not wait for the same answer again
-MAX_ANSWER_BYTES = 1 << 20
+TIMEOUT_S = 0.3  # a server on loopback answers in a few milliseconds
+CACHE_S = 30.0  # short, so that a server that was just started is found soon
+MAX_RESPONSE_BYTES = 1 << 20
 
 
 class LocalServer(msgspec.Struct, frozen=True):
@@ -28,13 +28,13 @@ class LocalServer(msgspec.Struct, frozen=True):
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
-    def why(self) -> str:
-        """For a run that got it without asking for it."""
-        return f"no key was found, and {self.title} answers on this machine (port {self.port})"
+    def reason(self) -> str:
+        """Why a run uses this server although no model was named."""
+        return f"no API key was found, and {self.title} is running on this machine (port {self.port})"
 
 
-# In the order in which they are taken.
-USUAL = (
+# In the order of preference.
+KNOWN_SERVERS = (
     LocalServer("ollama", "Ollama", 11434),
     LocalServer("lmstudio", "LM Studio", 1234),
     LocalServer("llamacpp", "llama.cpp", 8080),
@@ -44,48 +44,51 @@ USUAL = (
 class LocalServers:
     def __init__(
         self,
-        usual: Sequence[LocalServer] = USUAL,
+        servers: Sequence[LocalServer] = KNOWN_SERVERS,
         *,
-        ask_s: float = ASK_S,
+        timeout_s: float = TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._usual = usual
-        self._ask_s = ask_s
+        self._servers = servers
+        self._timeout_s = timeout_s
         self._clock = clock
-        self._found: tuple[float, list[LocalServer]] | None = None
+        self._cached: tuple[float, list[LocalServer]] | None = None
 
     async def find(self) -> list[LocalServer]:
-        """Those that answer and have a model, in their order."""
-        if self._found is None or self._clock() - self._found[0] > REMEMBER_S:
-            models = await asyncio.gather(*(self._models(server.port) for server in self._usual))
+        """Return the servers that answer and have a model. All are asked at once; the result is cached."""
+        if self._cached is None or self._clock() - self._cached[0] > CACHE_S:
+            models = await asyncio.gather(*(_list_models(server.port, self._timeout_s) for server in self._servers))
             answering = [
                 msgspec.structs.replace(server, models=tuple(names))
-                for server, names in zip(self._usual, models, strict=True)
+                for server, names in zip(self._servers, models, strict=True)
                 if names
             ]
-            self._found = (self._clock(), answering)
-        return self._found[1]
+            self._cached = (self._clock(), answering)
+        return self._cached[1]
 
-    async def _models(self, port: int) -> list[str]:
-        try:
-            async with asyncio.timeout(self._ask_s):
-                return writers(parse_listing(await _get(port, "/v1/models")))
-        except (OSError, ValueError, Refused):  # nobody, or somebody else
-            return []
+
+async def _list_models(port: int, timeout_s: float) -> list[str]:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return exclude_embeddings(parse_listing(await _get(port, "/v1/models")))
+    except (OSError, ValueError, Refused):  # no server, or no model server
+        return []
 
 
 async def _get(port: int, path: str) -> bytes:
-    """Without a proxy, and without the HTTP client, which is not needed otherwise."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MAX_ANSWER_BYTES)
+    """Send a GET request without the HTTP client, whose import is slow and may not be needed otherwise."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MAX_RESPONSE_BYTES)
     try:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         if head.split(b" ", 2)[1:2] != [b"200"]:
             raise ValueError("not found")
-        told = re.search(rb"(?im)^content-length:[ \t]*(\d{1,9})[ \t]*\r$", head)  # some keep the connection open
-        most = min(MAX_ANSWER_BYTES, int(told[1])) if told else MAX_ANSWER_BYTES
+        length = re.search(
+            rb"(?im)^content-length:[ \t]*(\d{1,9})[ \t]*\r$", head
+        )  # some servers keep the connection open
+        max_bytes = min(MAX_RESPONSE_BYTES, int(length[1])) if length else MAX_RESPONSE_BYTES
         body = b""
-        while len(body) < most and (chunk := await reader.read(65536)):
+        while len(body) < max_bytes and (chunk := await reader.read(65536)):
             body += chunk
         return body
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:

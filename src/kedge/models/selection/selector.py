@@ -15,8 +15,8 @@ import msgspec
 
 from kedge.config.schema import Config
 from kedge.models import catalog
-from kedge.models.embedded.models import INSTALL, STARTER, Embedded
-from kedge.models.embedded.starter import Tell
+from kedge.models.embedded.models import INSTALL, STARTER, EmbeddedModels
+from kedge.models.embedded.starter import Report
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import Credentials
 from kedge.models.provider_registry import configured_providers, find_provider, require_provider
@@ -29,7 +29,7 @@ from kedge.models.providers import (
     read_variable,
     resolve_base_url,
 )
-from kedge.models.proxy import way_to
+from kedge.models.proxy import choose_connection
 from kedge.models.selection.local_servers import LocalServers
 from kedge.models.values import Endpoint
 
@@ -81,7 +81,7 @@ class ModelSelector:
     """
 
     def __init__(
-        self, credentials: Credentials, embedded: Embedded | None = None, servers: LocalServers | None = None
+        self, credentials: Credentials, embedded: EmbeddedModels | None = None, servers: LocalServers | None = None
     ) -> None:
         self.credentials = credentials
         self._embedded = embedded
@@ -92,7 +92,7 @@ class ModelSelector:
         return self._embedded is not None and self._embedded.is_available()
 
     async def select(
-        self, model: str | None, env: Mapping[str, str], config: Config, *, directory: Path, report: Tell
+        self, model: str | None, env: Mapping[str, str], config: Config, *, directory: Path, report: Report
     ) -> Selection:
         """Select the model of a run that names `model` (or none), ready to be called: with its API key, or loaded.
 
@@ -103,7 +103,7 @@ class ModelSelector:
             return await self._add_key(selection, env)
         if self._embedded is None:
             raise ConfigError("no_model", NO_MODEL)
-        endpoint = await self._embedded.endpoint(selection.endpoint.model, directory=directory, env=env, tell=report)
+        endpoint = await self._embedded.load(selection.endpoint.model, directory=directory, env=env, report=report)
         return msgspec.structs.replace(selection, endpoint=endpoint)
 
     async def select_small(self, large: Selection, env: Mapping[str, str], config: Config) -> Selection | None:
@@ -128,7 +128,7 @@ class ModelSelector:
     ) -> Endpoint | None:
         """Return the endpoint with another API key than its own and those `refused` before; None if there is none."""
         provider = find_provider(endpoint.provider, config)
-        key = provider and await self.credentials.refreshed(provider, env, endpoint.api_key, refused)
+        key = provider and await self.credentials.find_other_key(provider, env, endpoint.api_key, refused)
         return msgspec.structs.replace(endpoint, api_key=key) if key else None
 
     async def refresh_key(
@@ -136,12 +136,12 @@ class ModelSelector:
     ) -> Endpoint:
         """Return the endpoint with the API key that is valid now: somebody may have logged in."""
         provider = find_provider(endpoint.provider, config)
-        key = provider and await self.credentials.key(provider, env, refused)
+        key = provider and await self.credentials.find_key(provider, env, refused)
         return msgspec.structs.replace(endpoint, api_key=key) if key else endpoint
 
     async def _find_stored(self, env: Mapping[str, str], config: Config) -> Selection | None:
         """Select the first provider with a stored key; one with a default model comes first, packages come last."""
-        stored = await self.credentials.stored()
+        stored = await self.credentials.load_stored()
         known = [name for name in configured_providers(config) if name in stored]
         names = [*known, *(name for name in stored if name not in known)]
         providers = [provider for name in names if (provider := _find_usable(name, config)) is not None]
@@ -150,9 +150,9 @@ class ModelSelector:
 
     async def _find_on_machine(self) -> Selection | None:
         for server in await self._servers.find():
-            info = catalog.info(server.models[0], NO_SETTINGS)
+            info = catalog.find_info(server.models[0], NO_SETTINGS)
             endpoint = Endpoint(provider=server.provider, model=server.models[0], base_url=server.base_url, info=info)
-            return Selection(endpoint=endpoint, reason=server.why, origin="machine")
+            return Selection(endpoint=endpoint, reason=server.reason, origin="machine")
         if self.has_embedded:
             return _select_embedded(STARTER, "no API key and no model server was found", "machine")
         return None
@@ -161,7 +161,7 @@ class ModelSelector:
         provider, endpoint = selection.provider, selection.endpoint
         if provider is None:
             return selection
-        key = await self.credentials.key(provider, env)
+        key = await self.credentials.find_key(provider, env)
         if key is None and selection.needs_key:
             how = f"set {provider.key_variable}, or run: kedge login {provider.id}"
             raise ConfigError("bad_config", f"{endpoint.name} needs an API key: {how}")
@@ -235,9 +235,9 @@ def make_endpoint(provider: Provider, model: str, env: Mapping[str, str]) -> End
         wire=choose_wire(provider, url),
         headers={**provider.headers, **provider.config.headers},
         extra_body={**provider.extra_body, **provider.config.extra_body},
-        info=catalog.info(model, provider.config, provider.id, provider.models.get(model)),
+        info=catalog.find_info(model, provider.config, provider.id, provider.models.get(model)),
         extension=provider.extension,
-        way=way_to(url, env, provider.config.ca_file),
+        connection=choose_connection(url, env, provider.config.ca_file),
         key_variable=provider.key_variable,
         url_variable=provider.url_variable,
     )
@@ -265,7 +265,7 @@ def _select_by_name(named: str, reason: str, env: Mapping[str, str], config: Con
     if not slash and (provider := find_provider(name, config)) is not None:
         return select_default_model(provider, reason, env)
     if not slash:
-        vendor = catalog.vendor_of(name) or "openai"
+        vendor = catalog.find_vendor(name) or "openai"
         raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL. Did you mean {vendor}/{named}?")
     if not model:
         raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL. Name a model of {name}")

@@ -1,4 +1,4 @@
-"""The wire of Anthropic Messages, inwards: events become deltas. What is not known is passed over."""
+"""Streams of Anthropic's Messages API. Unknown events and fields are ignored."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires.call_ids import StepIds
-from kedge.models.wires.decoding import SseEvent, fields_of, is_count, json_reader
-from kedge.models.wires.provider_errors import fault_of_event
+from kedge.models.wires.decoding import SseEvent, as_object, is_count, make_json_decoder
+from kedge.models.wires.provider_errors import error_from_event
 from kedge.protocol.messages import FinishReason
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -40,7 +40,7 @@ _COUNTS = {
 
 
 class _Block(msgspec.Struct):
-    """What a block begins with, or a piece of one: the wire uses the same names."""
+    """The start of a content block, or a delta of one: the API uses the same names for both."""
 
     type: str = ""
     text: str | None = None
@@ -51,7 +51,7 @@ class _Block(msgspec.Struct):
     name: str | None = None
     input: Any = None
     partial_json: str | None = None
-    stop_reason: str | None = None  # of a message
+    stop_reason: str | None = None  # only of a message
 
 
 class _Message(msgspec.Struct):
@@ -67,64 +67,64 @@ class _Event(msgspec.Struct):
     usage: Any = None
 
 
-_read = json_reader(_Event)
+_decode = make_json_decoder(_Event)
 
 
 class AnthropicStream:
-    """The events of one answer."""
+    """Decodes the events of one answer."""
 
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
         self._endpoint = endpoint
         self._ids = StepIds(request.history)
-        self._begun: dict[int, _Block] = {}
-        self._waiting: dict[int, Any] = {}  # inputs of calls of which no piece came
+        self._blocks: dict[int, _Block] = {}
+        self._inputs: dict[int, Any] = {}  # of calls that have no input deltas yet
         self._has_calls = False
-        self._is_counted = False
+        self._has_counts = False
 
     def parse_event(self, event: SseEvent) -> list[Delta]:
-        """What one event says. Raises the `ModelError` that it tells of, or that it is."""
+        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
         data = event.data.strip()
-        if data == b"[DONE]":  # of servers that speak the other wire too
+        if data == b"[DONE]":  # sent by servers that support Chat Completions, too
             return [StreamEnd()]
         if event.name == "error":
-            raise fault_of_event(data, self._endpoint)
-        told = _read(data)
-        match told.type or event.name:
-            case "content_block_delta" if told.delta is not None:
-                return self._piece(told.index, told.delta)
-            case "content_block_start" if told.content_block is not None:
-                return self._start(told.index, told.content_block)
+            raise error_from_event(data, self._endpoint)
+        decoded = _decode(data)
+        match decoded.type or event.name:
+            case "content_block_delta" if decoded.delta is not None:
+                return self._continue_block(decoded.index, decoded.delta)
+            case "content_block_start" if decoded.content_block is not None:
+                return self._start_block(decoded.index, decoded.content_block)
             case "content_block_stop":
-                return self._stop(told.index)
-            case "message_start" if told.message is not None:
-                return self._usage(told.message.usage)
+                return self._end_block(decoded.index)
+            case "message_start" if decoded.message is not None:
+                return self._usage(decoded.message.usage)
             case "message_delta":
-                return [*self._usage(told.usage), *self._end(told.delta)]
+                return [*self._usage(decoded.usage), *self._end(decoded.delta)]
             case "message_stop":
                 return [StreamEnd()]
             case "error":
-                raise fault_of_event(data, self._endpoint)
+                raise error_from_event(data, self._endpoint)
             case _:
                 return []
 
-    def _start(self, index: int, begun: _Block) -> list[Delta]:
+    def _start_block(self, index: int, start: _Block) -> list[Delta]:
         block = str(index)
-        self._begun[index] = begun
-        match begun.type:
-            case "text" if begun.text:
-                return [TextDelta(begun.text, block)]
-            case "thinking" if begun.thinking or begun.signature:
-                return [ReasoningDelta(begun.thinking or "", block, begun.signature or "")]
+        self._blocks[index] = start
+        match start.type:
+            case "text" if start.text:
+                return [TextDelta(start.text, block)]
+            case "thinking" if start.thinking or start.signature:
+                return [ReasoningDelta(start.thinking or "", block, start.signature or "")]
             case "redacted_thinking":
-                return [ReasoningDelta("", block, begun.data or "", redacted=True)]
+                return [ReasoningDelta("", block, start.data or "", redacted=True)]
             case "tool_use":
                 self._has_calls = True
-                self._waiting[index] = begun.input
-                return [ToolCallDelta(block, self._ids.unique(begun.id or "", index), begun.name or "")]
+                self._inputs[index] = start.input
+                return [ToolCallDelta(block, self._ids.make_unique(start.id or "", index), start.name or "")]
             case _:
                 return []
 
-    def _piece(self, index: int, piece: _Block) -> list[Delta]:
+    def _continue_block(self, index: int, piece: _Block) -> list[Delta]:
         block = str(index)
         match piece.type:
             case "text_delta" if piece.text:
@@ -134,37 +134,37 @@ class AnthropicStream:
             case "signature_delta" if piece.signature:
                 return [ReasoningDelta("", block, piece.signature)]
             case "input_json_delta" if piece.partial_json and self._is_call(index):
-                self._waiting.pop(index, None)
+                self._inputs.pop(index, None)
                 return [ToolCallDelta(block, input=piece.partial_json)]
             case _:
                 return []
 
-    def _stop(self, index: int) -> list[Delta]:
-        begun = self._begun.pop(index, None)
-        if begun is None:
+    def _end_block(self, index: int) -> list[Delta]:
+        start = self._blocks.pop(index, None)
+        if start is None:
             return []
         block = str(index)
-        if index not in self._waiting:
+        if index not in self._inputs:
             return [BlockEnd(block)]
-        # A call without input, or with all of it at its start.
-        given = msgspec.json.encode(self._waiting.pop(index) or {}).decode()
-        return [ToolCallDelta(block, input=given), BlockEnd(block)]
+        # The call has no input, or had all of it at its start.
+        arguments = msgspec.json.encode(self._inputs.pop(index) or {}).decode()
+        return [ToolCallDelta(block, input=arguments), BlockEnd(block)]
 
-    def _end(self, told: _Block | None) -> list[Delta]:
-        if told is None or not told.stop_reason:
+    def _end(self, delta: _Block | None) -> list[Delta]:
+        if delta is None or not delta.stop_reason:
             return []
-        reason = _FINISH_REASONS.get(told.stop_reason, "unknown")
+        reason = _FINISH_REASONS.get(delta.stop_reason, "unknown")
         if reason == "end_turn" and self._has_calls:
             reason = "tool_use"
         return [StepEnd(reason)]
 
     def _usage(self, report: Any) -> list[Delta]:
-        """Read with care: a wrong count must not cost a good answer. A server that does not count says only 0."""
-        fields = fields_of(report)
+        """Ignore invalid counts, and reports with only zeros: those servers do not count."""
+        fields = as_object(report)
         known = {ours: fields[name] for name, ours in _COUNTS.items() if is_count(fields.get(name))}
-        self._is_counted = self._is_counted or any(known.values())
-        return [UsageReport(**known)] if known and self._is_counted else []
+        self._has_counts = self._has_counts or any(known.values())
+        return [UsageReport(**known)] if known and self._has_counts else []
 
     def _is_call(self, index: int) -> bool:
-        begun = self._begun.get(index)
-        return begun is not None and begun.type == "tool_use"
+        start = self._blocks.get(index)
+        return start is not None and start.type == "tool_use"

@@ -1,4 +1,4 @@
-"""The wire of Chat Completions, inwards: events become deltas, whatever liberties a server takes with the standard."""
+"""Streams of the Chat Completions API, with the variations of the many servers that support it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kedge.models.values import (
 )
 from kedge.models.wires.call_ids import StepIds
 from kedge.models.wires.chat import DETAILS_FIELD, EXTRA_FIELD, REASONING_FIELD, THINKING_PART
-from kedge.models.wires.decoding import SseEvent, count, fields_of, json_reader
-from kedge.models.wires.provider_errors import fault_of_event
+from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
+from kedge.models.wires.provider_errors import error_from_event
 from kedge.protocol.messages import FinishReason
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -38,7 +38,7 @@ _JOINED = frozenset({"text", "summary", "data"})
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: Any = None  # text; some servers send the object
+    arguments: Any = None  # a string; some servers send the object
 
 
 class _Call(msgspec.Struct):
@@ -48,10 +48,10 @@ class _Call(msgspec.Struct):
     extra_content: Any = None
 
 
-class _Said(msgspec.Struct):
-    content: str | list[dict[str, Any]] | None = None  # a text; of servers that think in it, also a list of pieces
+class _Delta(msgspec.Struct):
+    content: str | list[dict[str, Any]] | None = None  # Mistral sends a list of pieces
     refusal: str | None = None
-    # One thing under two names; servers that send both send the same text twice.
+    # Two names for the same text; some servers send both.
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[Any] | None = None
@@ -60,9 +60,9 @@ class _Said(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     index: int | None = 0
-    delta: _Said | None = None
+    delta: _Delta | None = None
     finish_reason: str | None = None
-    usage: Any = None  # some servers tell it here
+    usage: Any = None  # some servers report it here
 
 
 class _Chunk(msgspec.Struct):
@@ -71,24 +71,24 @@ class _Chunk(msgspec.Struct):
     error: Any = None
 
 
-_read = json_reader(_Chunk)
+_decode = make_json_decoder(_Chunk)
 
 
-class _Open:
-    """A call whose input is coming."""
+class _OpenCall:
+    """A call whose input is still arriving."""
 
-    def __init__(self, place: int, call_id: str) -> None:
-        self.place = place
-        self.block = f"call-{place}"
+    def __init__(self, index: int, call_id: str) -> None:
+        self.index = index
+        self.block = f"call-{index}"
         self.id = call_id  # as the server gave it
         self.name = ""
         self.input: list[str] = []
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         last = next((piece for piece in reversed(self.input) if piece.strip()), "")
         if not last.rstrip().endswith("}"):
-            return False  # the usual case, without reading all of it again for each piece
+            return False  # the common case, without decoding everything again for each piece
         try:
             msgspec.json.decode("".join(self.input))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -97,31 +97,31 @@ class _Open:
 
 
 class ChatStream:
-    """The events of one answer."""
+    """Decodes the events of one answer."""
 
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
         self._endpoint = endpoint
         self._ids = StepIds(request.history)
-        self._calls: list[_Open] = []
-        self._by_index: dict[int, _Open] = {}
-        self._has_thought = False
+        self._calls: list[_OpenCall] = []
+        self._by_index: dict[int, _OpenCall] = {}
+        self._has_reasoning = False
         self._details: list[dict[str, Any]] = []
         self._is_ended = False
 
     def parse_event(self, event: SseEvent) -> list[Delta]:
-        """What one event says. Raises the `ModelError` that it tells of, or that it is."""
+        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
         data = event.data.strip()
         if data == _STREAM_END:
             ended = [StepEnd("tool_use")] if self._calls and not self._is_ended else []
             return [*ended, StreamEnd()]
-        chunk = _read(data)
+        chunk = _decode(data)
         if chunk.error is not None or event.name == "error":
-            raise fault_of_event(data, self._endpoint)
+            raise error_from_event(data, self._endpoint)
         deltas: list[Delta] = []
         for choice in chunk.choices or ():
             if choice.finish_reason == "error":
-                raise fault_of_event(data, self._endpoint)
-            if not choice.index:  # one answer was asked for
+                raise error_from_event(data, self._endpoint)
+            if not choice.index:  # we request one answer
                 deltas += self._choice(choice)
         if (usage := _usage(chunk.usage)) is not None:
             deltas.append(usage)
@@ -129,11 +129,11 @@ class ChatStream:
 
     def _choice(self, choice: _Choice) -> list[Delta]:
         deltas: list[Delta] = []
-        if (said := choice.delta) is not None:
-            deltas += self._thoughts(said)
-            if text := _text(said.content) or said.refusal:
+        if (delta := choice.delta) is not None:
+            deltas += self._reasoning(delta)
+            if text := _text(delta.content) or delta.refusal:
                 deltas.append(TextDelta(text))
-            for piece in said.tool_calls or ():
+            for piece in delta.tool_calls or ():
                 deltas += self._piece(piece)
         if (usage := _usage(choice.usage)) is not None:
             deltas.append(usage)
@@ -143,33 +143,33 @@ class ChatStream:
             if self._details:
                 details = msgspec.json.encode(self._details).decode()
                 deltas.append(ReasoningDelta(block=_DETAILS, signature=f"{DETAILS_FIELD}:{details}", redacted=True))
-            deltas.append(StepEnd(self._reason(choice.finish_reason)))
+            deltas.append(StepEnd(self._finish_reason(choice.finish_reason)))
         return deltas
 
-    def _thoughts(self, said: _Said) -> list[Delta]:
-        """What is shown of them, and what goes back: the field, the pieces of the content, or a gateway's details."""
+    def _reasoning(self, delta: _Delta) -> list[Delta]:
+        """Return reasoning to show, and to return later: the field, pieces of the content, or a gateway's details."""
         deltas: list[Delta] = []
-        if said.reasoning_details:
-            if not self._details:  # its part comes before what was thought about; it is whole at the end
+        if delta.reasoning_details:
+            if not self._details:  # opens its part before the answer; its content follows at the end
                 deltas.append(ReasoningDelta(block=_DETAILS, redacted=True))
-            _add_details(self._details, said.reasoning_details)
-        thinking = "" if isinstance(said.content, str | None) else "".join(map(_thinking, said.content))
-        if said.reasoning_content and not self._details:
-            deltas.append(ReasoningDelta(said.reasoning_content, signature=self._first(REASONING_FIELD)))
+            _add_details(self._details, delta.reasoning_details)
+        thinking = "" if isinstance(delta.content, str | None) else "".join(map(_thinking, delta.content))
+        if delta.reasoning_content and not self._details:
+            deltas.append(ReasoningDelta(delta.reasoning_content, signature=self._sign_once(REASONING_FIELD)))
         elif thinking:
-            deltas.append(ReasoningDelta(thinking, signature=self._first(THINKING_PART)))
-        elif text := said.reasoning or said.reasoning_content:
+            deltas.append(ReasoningDelta(thinking, signature=self._sign_once(THINKING_PART)))
+        elif text := delta.reasoning or delta.reasoning_content:
             deltas.append(ReasoningDelta(text))
         return deltas
 
-    def _first(self, signature: str) -> str:
-        """It is told once: pieces are joined."""
-        told, self._has_thought = "" if self._has_thought else signature, True
-        return told
+    def _sign_once(self, signature: str) -> str:
+        """Return the signature only the first time: signatures of a block are concatenated."""
+        first, self._has_reasoning = "" if self._has_reasoning else signature, True
+        return first
 
-    def _reason(self, told: str) -> FinishReason:
-        """Some servers stop, as they say, although the model called tools, or the other way round."""
-        reason = _FINISH_REASONS.get(told, "unknown")
+    def _finish_reason(self, name: str) -> FinishReason:
+        """Correct servers that report "stop" with calls, or "tool_calls" without."""
+        reason = _FINISH_REASONS.get(name, "unknown")
         if reason in ("end_turn", "unknown") and self._calls:
             return "tool_use"
         return "end_turn" if reason == "tool_use" and not self._calls else reason
@@ -179,34 +179,36 @@ class ChatStream:
         text = _arguments(piece.function.arguments if piece.function else None)
         if not (piece.id or name or text):
             return []
-        call = self._call_of(piece, name)
+        call = self._find_call(piece, name)
         deltas: list[Delta] = []
         if piece.extra_content is not None:
             extra = msgspec.json.encode(piece.extra_content).decode()
-            signature = f"{call.place}:{EXTRA_FIELD}:{extra}"
-            deltas.append(ReasoningDelta(block=f"extra-{call.place}", signature=signature, redacted=True))
+            signature = f"{call.index}:{EXTRA_FIELD}:{extra}"
+            deltas.append(ReasoningDelta(block=f"extra-{call.index}", signature=signature, redacted=True))
         if text:
             call.input.append(text)
         if name and not call.name:
             call.name = name
-            deltas.append(ToolCallDelta(call.block, self._ids.unique(call.id, call.place), name, "".join(call.input)))
-        elif text and call.name:  # without a name, it waits for it
+            deltas.append(
+                ToolCallDelta(call.block, self._ids.make_unique(call.id, call.index), name, "".join(call.input))
+            )
+        elif text and call.name:  # pieces before the name are sent with it
             deltas.append(ToolCallDelta(call.block, input=text))
         return deltas
 
-    def _call_of(self, piece: _Call, name: str) -> _Open:
-        """The call that a piece belongs to. Some servers number all calls alike, or none of them."""
+    def _find_call(self, piece: _Call, name: str) -> _OpenCall:
+        """Return the call that a piece belongs to. Some servers give all calls the same index, or none."""
         if piece.index is None:
             known = next((call for call in self._calls if piece.id and call.id == piece.id), None)
             call = known or (self._calls[-1] if self._calls and not piece.id else None)
         else:
             call = self._by_index.get(piece.index)
         if call is not None and name and call.name:
-            is_another = call.id != piece.id if piece.id else call.is_whole or call.name != name
+            is_new_call = call.id != piece.id if piece.id else call.is_complete or call.name != name
         else:
-            is_another = False
-        if call is None or is_another:
-            call = _Open(len(self._calls), piece.id or "")
+            is_new_call = False
+        if call is None or is_new_call:
+            call = _OpenCall(len(self._calls), piece.id or "")
             self._calls.append(call)
             if piece.index is not None:
                 self._by_index[piece.index] = call
@@ -227,14 +229,14 @@ def _thinking(piece: dict[str, Any]) -> str:
 
 
 def _piece_text(piece: Any) -> str:
-    text = fields_of(piece).get("text")
+    text = as_object(piece).get("text")
     return text if isinstance(text, str) else ""
 
 
 def _add_details(details: list[dict[str, Any]], more: Iterable[Any]) -> None:
-    """The pieces of one thought are joined, so that it goes back as one; everything else stays as it is."""
+    """Join the pieces of each detail, so that it is returned as one; other fields are kept unchanged."""
     for piece in more:
-        new = fields_of(piece)
+        new = as_object(piece)
         last = details[-1] if details else {}
         if not details or any(last.get(name) != new.get(name) for name in ("type", "index")):
             details.append(dict(new))
@@ -251,18 +253,19 @@ def _arguments(value: Any) -> str:
 
 
 def _usage(report: Any) -> UsageReport | None:
-    fields = fields_of(report)
-    read, written = fields_of(fields.get("prompt_tokens_details")), fields_of(fields.get("completion_tokens_details"))
+    fields = as_object(report)
+    input_details = as_object(fields.get("prompt_tokens_details"))
+    output_details = as_object(fields.get("completion_tokens_details"))
     prompt, output = count(fields.get("prompt_tokens")), count(fields.get("completion_tokens"))
     if not prompt and not output:
         return None
-    cached = count(read.get("cached_tokens")) or count(fields.get("prompt_cache_hit_tokens"))
-    thought = count(written.get("reasoning_tokens"))
-    if thought and count(fields.get("total_tokens")) == prompt + output + thought:
-        output += thought  # thoughts are output; some servers count them apart
-    stored = count(read.get("cache_write_tokens"))
+    cached = count(input_details.get("cached_tokens")) or count(fields.get("prompt_cache_hit_tokens"))
+    reasoning = count(output_details.get("reasoning_tokens"))
+    if reasoning and count(fields.get("total_tokens")) == prompt + output + reasoning:
+        output += reasoning  # some servers count reasoning separately
+    stored = count(input_details.get("cache_write_tokens"))
     cost = fields.get("cost")
-    # The provider counts what came from its cache among the input; we count each token once.
+    # The provider counts cached tokens as input, too; we count each token once.
     return UsageReport(
         input_tokens=max(0, prompt - cached - stored),
         output_tokens=output,

@@ -1,4 +1,4 @@
-"""The events of a model's stream, none of them larger than an answer can be, and the JSON that they carry."""
+"""Decode the server-sent events of model streams, and the JSON and token counts in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from kedge.models.errors import Refused
 from kedge.protocol.sse import SseParser
 
-# A whole answer may come as one event; what is larger is no answer.
+# Some servers send the whole answer as one event.
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 
 
@@ -39,30 +39,30 @@ class SseReader:
         return events
 
 
-def json_reader(kind: type[T]) -> Callable[[bytes], T]:
-    """Reads an event's data, or says that it is malformed."""
+def make_json_decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Return a decoder for the data of events, which raises `Refused` for malformed data."""
     decode = msgspec.json.Decoder(kind).decode
 
-    def read(data: bytes) -> T:
+    def decode_data(data: bytes) -> T:
         try:
             return decode(data)
         except msgspec.ValidationError as error:
             raise _malformed(error) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return read_leniently(data)
+            return decode_leniently(data)
 
-    def read_leniently(data: bytes) -> T:
-        """Half a surrogate pair is valid JSON; its other half may be in the next event, and the writer joins them."""
+    def decode_leniently(data: bytes) -> T:
+        """Accept half a surrogate pair, which is valid JSON: the other half may be in the next event."""
         try:
             return msgspec.convert(json.loads(data.decode()), kind)
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
             raise _malformed(error) from error
 
-    return read
+    return decode_data
 
 
 def _malformed(error: Exception) -> Refused:
-    return Refused("bad_response", f"the model's answer is malformed: {error}")
+    return Refused("bad_response", f"The model's answer is malformed: {error}")
 
 
 def is_count(value: Any) -> bool:
@@ -70,10 +70,10 @@ def is_count(value: Any) -> bool:
 
 
 def count(value: Any) -> int:
-    """The count, or 0 for what is none."""
+    """Return a token count, or 0 for an invalid one: a wrong count must not fail a good answer."""
     return value if is_count(value) else 0
 
 
-def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of an object, or none."""
+def as_object(value: Any) -> dict[str, Any]:
+    """Return a decoded JSON object, or an empty one if `value` is something else."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,7 +1,8 @@
-"""What was said before is said again with every request: it is encoded once and then remembered.
+"""Cache of the encoded prefix of a conversation.
 
-Without this a step would take longer the more came before it. What is remembered is compared with what is asked for,
-so that a history that changed is encoded anew, and its bytes stay the same, so that the provider's cache holds.
+Every request contains the whole conversation; without the cache a step would take longer the more came before it. The
+cached messages are compared with the request's, so that a changed history is encoded again. The bytes of the prefix
+stay the same, which the provider's prompt cache needs.
 """
 
 from __future__ import annotations
@@ -11,61 +12,61 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kedge.models.wires.history import Abilities, Past, settled, since_summary
+from kedge.models.wires.history import Abilities, EncodingState, count_settled, drop_summarized
 from kedge.protocol.messages import Message
 
-# The conversations at work now; one that is larger than this is encoded again for each request.
-SAID_BYTES = 8 * 1024 * 1024
-MESSAGE_BYTES = 500  # what a message takes that is kept to compare with
+# A conversation that is larger than this is encoded again for each request.
+CACHE_BYTES = 8 * 1024 * 1024
+MESSAGE_BYTES = 500  # of memory for a message that is kept for comparison
 
-# A wire's: what the messages are there, after those that settled `past`.
-Encode = Callable[[Sequence[Message], Abilities, Past], list[dict[str, Any]]]
+# Encodes messages for a wire, after those that led to the state.
+Encode = Callable[[Sequence[Message], Abilities, EncodingState], list[dict[str, Any]]]
 _Key = tuple[str, Encode, Abilities]
 
 
-class _Known(NamedTuple):
+class _Prefix(NamedTuple):
     history: tuple[Message, ...]
     encoded: bytes
-    past: Past
+    state: EncodingState
 
     @property
     def size_bytes(self) -> int:
         return len(self.encoded) + len(self.history) * MESSAGE_BYTES
 
 
-class Said:
-    """For all wires and models. A session is remembered for each that it is sent to."""
+class EncodedCache:
+    """Shared by all wires and models. Entries are per session, wire and abilities."""
 
-    def __init__(self, max_bytes: int = SAID_BYTES) -> None:
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._known: dict[_Key, _Known] = {}  # the one that was quiet for longest first
+        self._prefixes: dict[_Key, _Prefix] = {}  # least recently used first
 
-    def messages(self, encode: Encode, history: Sequence[Message], abilities: Abilities) -> list[Any]:
-        """The same as `encode(history)`, once it is JSON: raw what is settled, and then the rest."""
-        history = since_summary(history)
+    def encode_messages(self, encode: Encode, history: Sequence[Message], abilities: Abilities) -> list[Any]:
+        """Return the same JSON as `encode(history)`: the prefix as `msgspec.Raw`, then the other messages."""
+        history = drop_summarized(history)
         if not history:
             return []
-        known = self._settled((history[0].session_id, encode, abilities), tuple(history))
-        rest = encode(history[len(known.history) :], abilities, known.past.copy())
-        # A raw value is copied as it is: this one is many, with the commas between them.
-        return [*([msgspec.Raw(known.encoded)] if known.encoded else []), *rest]
+        prefix = self._extend_prefix((history[0].session_id, encode, abilities), tuple(history))
+        rest = encode(history[len(prefix.history) :], abilities, prefix.state.copy())
+        # This raw value is several messages joined with commas.
+        return [*([msgspec.Raw(prefix.encoded)] if prefix.encoded else []), *rest]
 
-    def _settled(self, key: _Key, history: tuple[Message, ...]) -> _Known:
-        known = self._known.pop(key, None)
-        if known is None or history[: len(known.history)] != known.history:
-            known = _Known((), b"", Past())
-        more = history[len(known.history) :]
-        if count := settled(more):
-            past = known.past.copy()
+    def _extend_prefix(self, key: _Key, history: tuple[Message, ...]) -> _Prefix:
+        prefix = self._prefixes.pop(key, None)
+        if prefix is None or history[: len(prefix.history)] != prefix.history:
+            prefix = _Prefix((), b"", EncodingState())
+        more = history[len(prefix.history) :]
+        if count := count_settled(more):
+            state = prefix.state.copy()
             encode, abilities = key[1:]
-            new = [msgspec.json.encode(message) for message in encode(more[:count], abilities, past)]
-            encoded = b",".join([known.encoded, *new] if known.encoded else new)
-            known = _Known((*known.history, *more[:count]), encoded, past)
-        self._keep(key, known)
-        return known
+            new = [msgspec.json.encode(message) for message in encode(more[:count], abilities, state)]
+            encoded = b",".join([prefix.encoded, *new] if prefix.encoded else new)
+            prefix = _Prefix((*prefix.history, *more[:count]), encoded, state)
+        self._store(key, prefix)
+        return prefix
 
-    def _keep(self, key: _Key, known: _Known) -> None:
-        if known.history and known.size_bytes <= self._max_bytes:
-            self._known[key] = known
-        while sum(each.size_bytes for each in self._known.values()) > self._max_bytes:
-            del self._known[next(iter(self._known))]
+    def _store(self, key: _Key, prefix: _Prefix) -> None:
+        if prefix.history and prefix.size_bytes <= self._max_bytes:
+            self._prefixes[key] = prefix
+        while sum(each.size_bytes for each in self._prefixes.values()) > self._max_bytes:
+            del self._prefixes[next(iter(self._prefixes))]

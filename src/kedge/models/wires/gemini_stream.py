@@ -1,4 +1,4 @@
-"""The wire of Google's Gemini, inwards: events become deltas. What is not known is passed over."""
+"""Streams of Google's Gemini API. Unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires.call_ids import StepIds
-from kedge.models.wires.decoding import SseEvent, count, fields_of, json_reader
+from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
 from kedge.models.wires.gemini import mark
-from kedge.models.wires.provider_errors import fault_of_event
+from kedge.models.wires.provider_errors import error_from_event
 from kedge.protocol.messages import FinishReason
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     "STOP": "end_turn",
     "MAX_TOKENS": "max_tokens",
-    "CONTINUATION": "max_tokens",  # of one request
+    "CONTINUATION": "max_tokens",  # of a limit per request
     "SAFETY": "content_filter",
     "RECITATION": "content_filter",
     "LANGUAGE": "content_filter",
@@ -40,9 +40,9 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "IMAGE_PROHIBITED_CONTENT": "content_filter",
     "IMAGE_RECITATION": "content_filter",
 }
-# What the model wrote cannot be read by its own server: nothing of it is passed on, and the next attempt is another.
-_BOTCHED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
-_UNSAID = "FINISH_REASON_UNSPECIFIED"
+# The server could not parse the model's output. Another attempt may succeed.
+_MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
+_UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
 _COUNTS = (
     "promptTokenCount",
     "toolUsePromptTokenCount",
@@ -88,33 +88,33 @@ class _Chunk(msgspec.Struct, rename="camel"):
     error: Any = None
 
 
-_read = json_reader(_Chunk)
+_decode = make_json_decoder(_Chunk)
 
 
 class GeminiStream:
-    """The events of one answer."""
+    """Decodes the events of one answer."""
 
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
         self._endpoint = endpoint
         self._ids = StepIds(request.history)
-        self._open = ""  # the kind of the part that is being written: "text", "thought"
-        self._place = 0  # its number
+        self._open = ""  # kind of the open part: "text" or "thought"
+        self._index = 0  # of the current part
         self._calls = 0
         self._counts: dict[str, int] = {}
         self._is_ended = False
 
     def parse_event(self, event: SseEvent) -> list[Delta]:
-        """What one event says. Raises the `ModelError` that it tells of, or that it is."""
+        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
         data = event.data.strip()
-        if data == b"[DONE]":  # of servers that speak the other wires too; the vendor's just ends
+        if data == b"[DONE]":  # sent by servers that support Chat Completions, too; Google's streams just end
             return [StreamEnd()]
-        chunk = _read(data)
+        chunk = _decode(data)
         if chunk.error is not None or event.name == "error":
-            raise fault_of_event(data, self._endpoint)
+            raise error_from_event(data, self._endpoint)
         deltas: list[Delta] = []
         ends: list[Delta] = []
         for candidate in chunk.candidates or ():
-            if not candidate.index:  # one answer was asked for
+            if not candidate.index:  # we request one answer
                 for part in (candidate.content and candidate.content.parts) or ():
                     deltas += self._part(part)
                 ends += self._end(candidate)
@@ -125,71 +125,71 @@ class GeminiStream:
         if part.function_call is not None:
             return self._call(part.function_call, part.thought_signature or "")
         if part.thought:
-            return self._thought(part.text or "", part.thought_signature or "")
+            return self._reasoning(part.text or "", part.thought_signature or "")
         return self._text(part.text or "", part.thought_signature or "")
 
     def _text(self, text: str, signature: str) -> list[Delta]:
         deltas: list[Delta] = []
         if text:
-            deltas += self._turn("text")
+            deltas += self._switch_to("text")
             deltas.append(TextDelta(text, self._block))
         if signature:
-            deltas += [*self._close(), *self._kept(f"text-{len(text)}", signature)]
+            deltas += [*self._close(), *self._store_signature(f"text-{len(text)}", signature)]
         return deltas
 
-    def _thought(self, text: str, signature: str) -> list[Delta]:
-        if signature:  # what is signed goes back by itself
+    def _reasoning(self, text: str, signature: str) -> list[Delta]:
+        if signature:  # signed reasoning is a part of its own
             return [
                 *self._close(),
                 ReasoningDelta(text, self._block, mark("thought", signature)),
-                *self._end_of_block(),
+                *self._end_block(),
             ]
-        return [*self._turn("thought"), ReasoningDelta(text, self._block)] if text else []
+        return [*self._switch_to("thought"), ReasoningDelta(text, self._block)] if text else []
 
     def _call(self, call: _Call, signature: str) -> list[Delta]:
         if not call.name:
             return []
         deltas = self._close()
         if signature:
-            deltas += self._kept("call", signature)
-        call_id = self._ids.unique(call.id or "", self._calls)
+            deltas += self._store_signature("call", signature)
+        call_id = self._ids.make_unique(call.id or "", self._calls)
         self._calls += 1
-        given = json.dumps(fields_of(call.args), ensure_ascii=False)
-        deltas.append(ToolCallDelta(self._block, call_id, call.name, given))
-        return [*deltas, *self._end_of_block()]
+        arguments = json.dumps(as_object(call.args), ensure_ascii=False)
+        deltas.append(ToolCallDelta(self._block, call_id, call.name, arguments))
+        return [*deltas, *self._end_block()]
 
-    def _kept(self, kind: str, signature: str) -> list[Delta]:
-        """A signature, as a part of its own: thoughts without a word, which nobody is shown."""
-        return [ReasoningDelta("", self._block, mark(kind, signature)), *self._end_of_block()]
+    def _store_signature(self, kind: str, signature: str) -> list[Delta]:
+        """Return the signature as a part of its own: reasoning without text, which is not shown."""
+        return [ReasoningDelta("", self._block, mark(kind, signature)), *self._end_block()]
 
     @property
     def _block(self) -> str:
-        return str(self._place)
+        return str(self._index)
 
-    def _turn(self, kind: str) -> list[Delta]:
-        """To a part of that kind, unless it is one already."""
+    def _switch_to(self, kind: str) -> list[Delta]:
+        """Close the open part if it is of another kind."""
         ended = self._close() if self._open != kind else []
         self._open = kind
         return ended
 
     def _close(self) -> list[Delta]:
-        return self._end_of_block() if self._open else []
+        return self._end_block() if self._open else []
 
-    def _end_of_block(self) -> list[Delta]:
+    def _end_block(self) -> list[Delta]:
         ended = BlockEnd(self._block)
         self._open = ""
-        self._place += 1
+        self._index += 1
         return [ended]
 
     def _end(self, candidate: _Candidate) -> list[Delta]:
-        told = candidate.finish_reason
-        if not told or told == _UNSAID or self._is_ended:
+        name = candidate.finish_reason
+        if not name or name == _UNSPECIFIED or self._is_ended:
             return []
-        if told in _BOTCHED:
-            why = candidate.finish_message or "what the model wrote makes no call"
-            raise Transient("provider_error", f"the provider broke off: {told} ({' '.join(why.split())[:200]})")
+        if name in _MALFORMED:
+            reason = " ".join((candidate.finish_message or "malformed output").split())[:200]
+            raise Transient("provider_error", f"The provider stopped the answer: {name} ({reason})")
         self._is_ended = True
-        reason = _FINISH_REASONS.get(told, "unknown")
+        reason = _FINISH_REASONS.get(name, "unknown")
         if reason in ("end_turn", "unknown") and self._calls:
             reason = "tool_use"
         return [*self._close(), StepEnd(reason)]
@@ -197,26 +197,26 @@ class GeminiStream:
     def _check_prompt(self, feedback: _Feedback | None) -> None:
         if feedback is None or not feedback.block_reason or feedback.block_reason == "BLOCKED_REASON_UNSPECIFIED":
             return
-        words = " ".join((feedback.block_reason_message or "").split())[:200]
-        why = f"{feedback.block_reason}: {words}" if words else feedback.block_reason
-        text = f"{self._endpoint.host} blocked the prompt ({why}): the provider's content filter refused the request"
+        message = " ".join((feedback.block_reason_message or "").split())[:200]
+        reason = f"{feedback.block_reason}: {message}" if message else feedback.block_reason
+        text = f"{self._endpoint.host} blocked the prompt ({reason}): the provider's content filter refused the request"
         raise Refused("content_filter", text)
 
     def _usage(self, report: Any) -> list[Delta]:
-        """Read with care: a wrong count must not cost a good answer. Each report is of all so far."""
-        fields = fields_of(report)
+        """Ignore invalid counts. Each report covers the whole step so far."""
+        fields = as_object(report)
         known = self._counts | {name: count(fields[name]) for name in _COUNTS if name in fields}
         if known == self._counts:
             return []
         self._counts = known
-        prompt, tools, cached, answer, thoughts = (self._counts.get(name, 0) for name in _COUNTS)
-        if not (prompt or answer or thoughts):
-            return []  # of a server that does not count
-        # What came from the cache is counted among the prompt; we count each token once.
+        prompt, tools, cached, answer, reasoning = (self._counts.get(name, 0) for name in _COUNTS)
+        if not (prompt or answer or reasoning):
+            return []  # the server does not count
+        # The prompt includes cached tokens; we count each token once.
         return [
             UsageReport(
                 input_tokens=max(0, prompt + tools - cached),
-                output_tokens=answer + thoughts,
+                output_tokens=answer + reasoning,
                 cache_read_tokens=cached,
             )
         ]

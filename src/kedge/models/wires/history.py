@@ -1,8 +1,8 @@
-"""A conversation as every provider accepts it, whatever happened to it: cut short, resumed, begun with another model.
+"""Make a conversation valid for every provider, even if it was interrupted, resumed or started with another model.
 
-The messages that come out hold texts, images, documents, reasoning that can go back, calls and their results, and
-nothing else. What comes out for the messages before a prompt never changes when more are said, so that the providers'
-caches hold.
+The resulting messages contain texts, images, documents, reasoning that can be returned, calls and their results, and
+nothing else. Messages before a prompt always give the same result, also when the conversation grows: the providers'
+prompt caches depend on it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kedge.protocol.messages import (
     finish_of,
 )
 
-# The smallest bound of the vendors: 5 MiB of base64. One image above it would spoil every later request.
+# The smallest limit of the vendors: 5 MiB of base64. A larger image would make every later request fail.
 MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"
-MAX_PDF_BYTES = 10 * 1024 * 1024  # it is sent with every later request, and vendors take 20 MB in all
+MAX_PDF_BYTES = 10 * 1024 * 1024  # it is part of every later request, and vendors accept 20 MB in total
 GO_ON = "Continue."
 
-_SUMMARY = "The conversation so far was summarised, and what came before is no longer shown:\n\n"
+_SUMMARY = "The conversation so far was summarized, and earlier messages are no longer shown:\n\n"
 _NO_RESULT = "The call has no result: it was cut off before it ended. What it did until then is not known."
 _NO_OUTPUT = "(no output)"
 _BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -42,32 +42,32 @@ _FAILED = frozenset({"interrupted", "canceled", "error"})
 
 
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model can be told. `provider` is who can read the reasoning it gave; None: nobody."""
+    """What a request may contain. Only reasoning of `provider` is returned to it; None: no reasoning at all."""
 
     images: bool = True
     image_types: frozenset[str] = IMAGE_TYPES
     pdfs: bool = False
     tools: bool = True
     provider: str | None = None
-    sealed_thoughts: bool = True  # those that only the provider can read; models that do not reason may refuse them
+    encrypted_reasoning: bool = True  # models without reasoning may reject it
     ids: IdRule = "any"
-    last_thoughts: bool = False  # may a message end with them? Most refuse it
-    user_after_results: bool = True  # a prompt may follow the results of calls
+    trailing_reasoning: bool = False  # a message may end with reasoning; most providers reject that
+    user_after_results: bool = True  # a user message may follow tool results
 
 
-class Past:
-    """What the messages before those at hand have settled."""
+class EncodingState:
+    """State after encoding the first messages of a conversation: ids in use, and whether a message was sent."""
 
-    def __init__(self, ids: CallIds | None = None, *, is_begun: bool = False) -> None:
+    def __init__(self, ids: CallIds | None = None, *, has_messages: bool = False) -> None:
         self.ids = ids or CallIds()
-        self.is_begun = is_begun
+        self.has_messages = has_messages
 
-    def copy(self) -> Past:
-        return Past(self.ids.copy(), is_begun=self.is_begun)
+    def copy(self) -> EncodingState:
+        return EncodingState(self.ids.copy(), has_messages=self.has_messages)
 
 
-def since_summary(history: Sequence[Message]) -> Sequence[Message]:
-    """From the last finished summary on: it stands for all before it."""
+def drop_summarized(history: Sequence[Message]) -> Sequence[Message]:
+    """Return the history from the last finished summary on, which replaces everything before it."""
     marked = (i for i in reversed(range(len(history))) if history[i].summary)
     start = next((i for i in marked if is_summary(history[i])), 0)
     return history[start:] if start else history
@@ -78,91 +78,93 @@ def is_summary(message: Message) -> bool:
     return finish is not None and finish.reason not in _FAILED
 
 
-def settled(history: Sequence[Message]) -> int:
-    """How many messages of the beginning can be encoded by themselves, once and for all.
+def count_settled(history: Sequence[Message]) -> int:
+    """Return the number of messages at the start that can be encoded separately and cached.
 
-    They end before the last answer but one, where a prompt or results came before it: neither is anything added there,
-    nor do messages of one role meet there, which a wire would have to join.
+    They end before the last answer but one, if a prompt or results precede it. Nothing is inserted there, and no two
+    messages of the same role meet there, which a wire would have to merge.
     """
     answers = 0
     for i in reversed(range(1, len(history))):
         if _is_answer(history[i]):
             answers += 1
-            if answers >= 2 and _is_closed(history, i):
+            if answers >= 2 and _follows_user_content(history, i):
                 return i
     return 0
 
 
-def valid_history(history: Sequence[Message], abilities: Abilities, past: Past | None = None) -> list[Message]:
-    """Calls have results right after them, in their order; the first message is a user's; nothing is empty."""
-    past = past or Past()
+def valid_history(
+    history: Sequence[Message], abilities: Abilities, state: EncodingState | None = None
+) -> list[Message]:
+    """Return messages where results follow their calls, the first is the user's, and none is empty."""
+    state = state or EncodingState()
     messages: list[Message] = []
-    rounds: _Round | None = None  # the last answer's calls, whose results are being collected
+    pending: _CallResults | None = None  # calls of the last answer, whose results are being collected
 
     def add(*new: Message) -> None:
         for message in new:
-            if not past.is_begun and message.role != "user":
-                messages.append(_replaced(message, [Text(GO_ON)], role="user"))
-            past.is_begun = True
+            if not state.has_messages and message.role != "user":
+                messages.append(_replace(message, [Text(GO_ON)], role="user"))
+            state.has_messages = True
             messages.append(message)
 
-    for message in since_summary(history):
+    for message in drop_summarized(history):
         if message.role == "tool":
-            if rounds is not None:
-                rounds.take(message)
+            if pending is not None:
+                pending.add(message)
             continue
         if is_summary(message):
-            made = _replaced(message, [Text(_SUMMARY + _text(message.parts))], role="user")
+            sent = _replace(message, [Text(_SUMMARY + _text(message.parts))], role="user")
         elif message.role == "user":
-            made = _replaced(message, list(_user_parts(message.parts, abilities)))
+            sent = _replace(message, list(_user_parts(message.parts, abilities)))
         else:
-            made = _replaced(message, _answer_parts(message, abilities) if _is_answer(message) else [])
-        if not made.parts:
+            sent = _replace(message, _answer_parts(message, abilities) if _is_answer(message) else [])
+        if not sent.parts:
             continue
-        if rounds is not None:
-            add(*rounds.results())
-            rounds = None
-        if any(isinstance(part, ToolCall) for part in made.parts):
-            rounds = _Round(made, abilities, past.ids)
-            made = rounds.answer
-        add(made)
-    if rounds is not None:
-        add(*rounds.results())
+        if pending is not None:
+            add(*pending.results())
+            pending = None
+        if any(isinstance(part, ToolCall) for part in sent.parts):
+            pending = _CallResults(sent, abilities, state.ids)
+            sent = pending.answer
+        add(sent)
+    if pending is not None:
+        add(*pending.results())
     return messages
 
 
-class _Round:
-    """One answer's calls and what is known of their results."""
+class _CallResults:
+    """Collects the results of one answer's calls."""
 
     def __init__(self, answer: Message, abilities: Abilities, ids: CallIds) -> None:
         self._abilities = abilities
-        self._calls: dict[str, ToolCall] = {}  # by the id that the results name
+        self._calls: dict[str, ToolCall] = {}  # by original id
         self._results: dict[str, tuple[Message, list[Part]]] = {}
-        is_own = _provider(answer) == abilities.provider
+        is_own = _provider_of(answer) == abilities.provider
         parts: list[Part] = []
         for part in answer.parts:
             if not isinstance(part, ToolCall):
                 parts.append(part)
             elif part.id not in self._calls:
                 name = _BAD_NAME.sub("_", part.name)[:_MAX_NAME] or "unknown"
-                call = ToolCall(ids.sent(part.id, abilities.ids, is_own=is_own), name, _json_object(part), True)
+                call = ToolCall(ids.translate(part.id, abilities.ids, is_own=is_own), name, _encode_input(part), True)
                 self._calls[part.id] = call
                 parts.append(call)
         if not abilities.tools:
-            parts = [_told(part) if isinstance(part, ToolCall) else part for part in parts]
-        self.answer = _replaced(answer, parts)
+            parts = [_describe_call(part) if isinstance(part, ToolCall) else part for part in parts]
+        self.answer = _replace(answer, parts)
 
-    def take(self, message: Message) -> None:
-        known: list[Part] | None = None
+    def add(self, message: Message) -> None:
+        current: list[Part] | None = None
         for part in message.parts:
             match part:
                 case ToolResult(call_id) if call_id in self._calls and call_id not in self._results:
-                    known = [part]
-                    self._results[call_id] = (message, known)
+                    current = [part]
+                    self._results[call_id] = (message, current)
                 case ToolResult():
-                    known = None
-                case Image() if known is not None:
-                    known.append(part)
+                    current = None
+                case Image() if current is not None:
+                    current.append(part)
                 case _:
                     pass
 
@@ -175,19 +177,19 @@ class _Round:
     def _result(self, source: Message, call: ToolCall, parts: list[Part]) -> Message:
         result = parts[0]
         assert isinstance(result, ToolResult)
-        shown = list(_user_parts(parts[1:], self._abilities))
-        notes = [part.text for part in shown if isinstance(part, Text)]
-        images = [part for part in shown if isinstance(part, Image)]
+        converted = list(_user_parts(parts[1:], self._abilities))
+        notes = [part.text for part in converted if isinstance(part, Text)]
+        images = [part for part in converted if isinstance(part, Image)]
         content = "\n\n".join([result.content if result.content.strip() else _NO_OUTPUT, *notes])
         if not self._abilities.tools:
-            said = f"Result of {call.name}{' (an error)' if result.is_error else ''}:\n\n{content}"
-            return _replaced(source, [Text(said), *images], role="user")
+            text = f"Result of {call.name}{' (an error)' if result.is_error else ''}:\n\n{content}"
+            return _replace(source, [Text(text), *images], role="user")
         sent = ToolResult(call.id, call.name, content, result.is_error)
-        return _replaced(source, [sent, *images], role="tool")
+        return _replace(source, [sent, *images], role="tool")
 
 
 def _is_answer(message: Message) -> bool:
-    """Is it an assistant's message that is sent? One that was interrupted is not, nor one that says nothing."""
+    """True for an assistant message that is sent: not an interrupted or empty one."""
     if message.role != "assistant" or message.summary:
         return False
     finish = finish_of(message.parts)
@@ -198,9 +200,9 @@ def _is_answer(message: Message) -> bool:
     )
 
 
-def _is_closed(history: Sequence[Message], at: int) -> bool:
-    """Is what is sent just before that answer a user's: a prompt, or the results of an answer's calls?"""
-    before = next((i for i in reversed(range(at)) if history[i].role != "tool"), None)
+def _follows_user_content(history: Sequence[Message], index: int) -> bool:
+    """True if a prompt or the results of calls are sent just before the answer at `index`."""
+    before = next((i for i in reversed(range(index)) if history[i].role != "tool"), None)
     if before is None:
         return False
     message = history[before]
@@ -212,7 +214,7 @@ def _is_closed(history: Sequence[Message], at: int) -> bool:
 
 
 def _answer_parts(message: Message, abilities: Abilities) -> list[Part]:
-    is_own = _provider(message) == abilities.provider
+    is_own = _provider_of(message) == abilities.provider
     parts: list[Part] = []
     for part in message.parts:
         match part:
@@ -224,7 +226,7 @@ def _answer_parts(message: Message, abilities: Abilities) -> list[Part]:
                 parts.append(part)
             case _:
                 pass
-    while isinstance(parts[-1], Reasoning) and not abilities.last_thoughts:  # of an answer that was cut off
+    while isinstance(parts[-1], Reasoning) and not abilities.trailing_reasoning:  # the answer was cut off
         del parts[-1]
     return parts
 
@@ -235,8 +237,8 @@ def _user_parts(parts: Sequence[Part], abilities: Abilities) -> Iterator[Text | 
             case Text(text) if text.strip():
                 yield part
             case Image(mime_type, data):
-                is_seen = abilities.images
-                yield _seen(part, abilities) if is_seen else Text(_note(mime_type, data, "this model sees no images"))
+                no_images = "this model cannot see images"
+                yield _check_image(part, abilities) if abilities.images else Text(_note(mime_type, data, no_images))
             case File(_, mime_type, data) if abilities.pdfs and mime_type == PDF and 0 < len(data) <= MAX_PDF_BYTES:
                 yield part
             case File():
@@ -248,7 +250,7 @@ def _user_parts(parts: Sequence[Part], abilities: Abilities) -> Iterator[Text | 
                 pass
 
 
-def _seen(image: Image, abilities: Abilities) -> Image | Text:
+def _check_image(image: Image, abilities: Abilities) -> Image | Text:
     if image.mime_type not in abilities.image_types:
         who = "this model does not read" if image.mime_type in IMAGE_TYPES else "no model reads"
         return Text(_note(image.mime_type, image.data, f"{who} this kind of image"))
@@ -267,13 +269,13 @@ def _file_text(file: File) -> str:
     return f"Attached file {file.name} ({file.mime_type}, {len(file.data)} bytes; its content cannot be shown)"
 
 
-def _told(call: ToolCall) -> Text:
-    """For a model that has no tools: what was done, in words."""
+def _describe_call(call: ToolCall) -> Text:
+    """Return the call as text, for a model without tools."""
     return Text(f"[I called {call.name} with {call.input}]")
 
 
-def _json_object(call: ToolCall) -> str:
-    """The call's input, which providers take only as an object, or one that holds what was said instead."""
+def _encode_input(call: ToolCall) -> str:
+    """Return the call's input as a JSON object, which providers require; other input is wrapped in one."""
     try:
         if isinstance(msgspec.json.decode(call.input or "{}"), dict):
             return call.input or "{}"
@@ -286,9 +288,9 @@ def _text(parts: Sequence[Part]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Text)).strip() or "(nothing)"
 
 
-def _provider(message: Message) -> str | None:
+def _provider_of(message: Message) -> str | None:
     return message.model.partition("/")[0] if message.model else None
 
 
-def _replaced(message: Message, parts: Sequence[Part], role: str | None = None) -> Message:
+def _replace(message: Message, parts: Sequence[Part], role: str | None = None) -> Message:
     return msgspec.structs.replace(message, parts=list(parts), role=role or message.role)

@@ -1,4 +1,7 @@
-"""Which fault an error answer tells of: the same words for every server of every wire, and never a key in them."""
+"""Turn error responses of all providers into `ModelError`s with our codes, and find how long to wait.
+
+API keys are removed from the texts.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from typing import Any, cast
 
 import msgspec
 
-from kedge.models.errors import Code, Forgotten, ModelError, Refused, Transient
+from kedge.models.errors import Code, ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.values import Endpoint, env_prefix
-from kedge.models.wires.decoding import fields_of
+from kedge.models.wires.decoding import as_object
 
-MAX_WORDS = 500  # of a provider's explanation: enough to act on
-MIN_SECRET = 6  # a configured header shorter than this holds no secret, and is part of too many words
+MAX_CHARS = 500  # of a provider's message
+MIN_SECRET = 6  # a shorter header value is no secret, and would match ordinary words
 
-# What providers call it, first in their codes; many say it only in words.
+# Error codes of the providers. Many errors can be told only by their message.
 _CODES: dict[Code, frozenset[str]] = {
     "context_too_long": frozenset(
         {"context_length_exceeded", "string_above_max_length", "request_too_large", "exceed_context_size_error"}
@@ -68,9 +71,9 @@ _CODES: dict[Code, frozenset[str]] = {
         }
     ),
 }
-# Said also with the code of a rate limit, which waiting would not help against.
+# Some providers send this with the code of a rate limit, but waiting does not help.
 _TOO_LARGE = re.compile(r"request too large for|reduce the length of the messages", re.I)
-_WORDS: dict[Code, re.Pattern[str]] = {
+_MESSAGES: dict[Code, re.Pattern[str]] = {
     "context_too_long": re.compile(
         r"context (length|window|size|limit)|maximum context|too many tokens|(prompt|input) is too long"
         r"|prompt too long|input tokens exceed|input token count.*exceeds|context the overflows"
@@ -90,7 +93,7 @@ _HINTS: dict[Code, str] = {
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
-_FORGOTTEN = re.compile(
+_REASONING_REJECTED = re.compile(
     r"encrypted content .{0,200}could not be|invalid .?signature.? in .?thinking"
     r"|(invalid|corrupted) thought.signature|thought.signature is not valid|reasoning input items can only be",
     re.I,
@@ -98,55 +101,57 @@ _FORGOTTEN = re.compile(
 _KEY_LIKE = re.compile(r"\b(?:(?:sk|pk|rk|key|Bearer)[-_ ]|AIza)[\w*.-]{8,}")
 
 
-def fault_of_answer(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, now: float) -> ModelError:
-    """The fault of an answer with an error status; `now` is the time of day, for a `Retry-After` that is a date."""
-    codes, words = _explanation(body, _secrets(endpoint))
-    code = _code_of(codes, words, status)
+def error_from_response(
+    endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, now: float
+) -> ModelError:
+    """Return the error for a response with an error status; `now` is the time of day, for a `Retry-After` date."""
+    codes, message = _parse_error(body, _secrets(endpoint))
+    code = _classify(codes, message, status)
     if code == "auth" and status == 401:
-        words = ""  # providers repeat half of the key here
-    said = f"{endpoint.host} answered {status}"
-    text = _with_hint(f"{said} ({words})" if words else said, code, endpoint)
+        message = ""  # providers quote half of the key here
+    text = f"{endpoint.host} answered {status}" + (f" ({message})" if message else "")
+    text = _add_hint(text, code, endpoint)
     if code in ("rate_limited", "provider_error"):
-        asked_s = retry_after_s(headers, now)
-        return Transient(code, text, _google_retry_delay_s(body) if asked_s is None else asked_s)
-    return _refused(code, text, codes, words)
+        delay_s = parse_retry_after(headers, now)
+        return Transient(code, text, _google_retry_delay_s(body) if delay_s is None else delay_s)
+    return _make_refusal(code, text, codes, message)
 
 
-def fault_of_event(data: bytes, endpoint: Endpoint) -> ModelError:
-    """The fault that an event in the middle of a stream tells of. Without a known word the provider is at fault."""
-    codes, words = _explanation(data, _secrets(endpoint))
-    numbers = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
-    code = _code_of(codes, words, numbers[0] if numbers else 500)
-    text = f"the provider broke off: {words}" if words else "the provider broke off without saying why"
-    text = _with_hint(text, code, endpoint)
+def error_from_event(data: bytes, endpoint: Endpoint) -> ModelError:
+    """Return the error that an event in a stream reports. Unknown ones are `provider_error`."""
+    codes, message = _parse_error(data, _secrets(endpoint))
+    statuses = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
+    code = _classify(codes, message, statuses[0] if statuses else 500)
+    text = "The provider stopped the answer" + (f": {message}" if message else " without a reason")
+    text = _add_hint(text, code, endpoint)
     if code in ("rate_limited", "provider_error"):
-        asked_s = _google_retry_delay_s(data)
-        return Transient(code, text, wait_in_words_s(words) if asked_s is None else asked_s)
-    return _refused(code, text, codes, words)
+        delay_s = _google_retry_delay_s(data)
+        return Transient(code, text, parse_delay_in_message(message) if delay_s is None else delay_s)
+    return _make_refusal(code, text, codes, message)
 
 
-def _refused(code: Code, text: str, codes: set[str], words: str) -> Refused:
-    is_forgotten = "invalid_encrypted_content" in codes or _FORGOTTEN.search(words)
-    return Forgotten(code, text) if code == "bad_request" and is_forgotten else Refused(code, text)
+def _make_refusal(code: Code, text: str, codes: set[str], message: str) -> Refused:
+    is_reasoning = "invalid_encrypted_content" in codes or _REASONING_REJECTED.search(message)
+    return ReasoningRejected(code, text) if code == "bad_request" and is_reasoning else Refused(code, text)
 
 
-def _code_of(codes: set[str], words: str, status: int) -> Code:
-    """By what is meant before what is said, and by that before the status."""
-    if _TOO_LARGE.search(words):
+def _classify(codes: set[str], message: str, status: int) -> Code:
+    """Match known error codes and message patterns; fall back to the HTTP status."""
+    if _TOO_LARGE.search(message):
         return "context_too_long"
     if _WAIT in codes and status == 429:
         return "rate_limited"
     for code, names in _CODES.items():
         if codes & names:
             return code
-        # One that only asks to wait may speak of anything.
-        is_meant = code == "quota" or status not in (429, 529)
-        if is_meant and (pattern := _WORDS.get(code)) and pattern.search(words):
+        # The message of a rate limit may mention anything.
+        is_reliable = code == "quota" or status not in (429, 529)
+        if is_reliable and (pattern := _MESSAGES.get(code)) and pattern.search(message):
             return code
-    return _code_of_status(status)
+    return _classify_status(status)
 
 
-def _code_of_status(status: int) -> Code:
+def _classify_status(status: int) -> Code:
     match status:
         case 401 | 403:
             return "auth"
@@ -168,13 +173,13 @@ def _code_of_status(status: int) -> Code:
             return "bad_request"
 
 
-def _with_hint(text: str, code: Code, endpoint: Endpoint) -> str:
-    hint = _HINTS.get(code) or _hint_of_place(code, endpoint)
+def _add_hint(text: str, code: Code, endpoint: Endpoint) -> str:
+    hint = _HINTS.get(code) or _hint_for_endpoint(code, endpoint)
     return f"{text}: {hint}" if hint else text
 
 
-def _hint_of_place(code: Code, endpoint: Endpoint) -> str | None:
-    """What to look at depends on whose model it is."""
+def _hint_for_endpoint(code: Code, endpoint: Endpoint) -> str | None:
+    """Return a hint that depends on the provider."""
     prefix = env_prefix(endpoint.provider)
     match code:
         case "auth" if endpoint.api_key is None:
@@ -191,51 +196,51 @@ def _hint_of_place(code: Code, endpoint: Endpoint) -> str | None:
             return None
 
 
-def _explanation(body: bytes, secrets: Iterable[str]) -> tuple[set[str], str]:
-    """The codes and the words of an error answer: `{"error": {"message", "type", "code"}}` and its many cousins."""
+def _parse_error(body: bytes, secrets: Iterable[str]) -> tuple[set[str], str]:
+    """Return codes and message of an error body: `{"error": {"message", "type", "code"}}` and its many variants."""
     try:
-        told: Any = msgspec.json.decode(body)
+        error: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return set(), ""
-    if isinstance(told, list):
-        told = next(iter(cast("list[Any]", told)), None)
-    if isinstance(told, dict):
-        told = cast("dict[str, Any]", told).get("error", cast("Any", told))
-    if isinstance(told, str):
-        return set(), _one_line(told, secrets)
-    if not isinstance(told, dict):
+    if isinstance(error, list):
+        error = next(iter(cast("list[Any]", error)), None)
+    if isinstance(error, dict):
+        error = cast("dict[str, Any]", error).get("error", cast("Any", error))
+    if isinstance(error, str):
+        return set(), _one_line(error, secrets)
+    if not isinstance(error, dict):
         return set(), ""
-    fields = cast("dict[str, Any]", told)
+    fields = cast("dict[str, Any]", error)
     codes = {str(fields[name]).lower() for name in ("type", "code", "status") if fields.get(name)}
     codes |= _google_codes(fields)
-    words = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
-    return codes, _one_line(words, secrets)
+    message = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
+    return codes, _one_line(message, secrets)
 
 
 def _secrets(endpoint: Endpoint) -> list[str]:
-    """The key, and what is configured to be sent in its place."""
+    """Return the API key and the configured header values."""
     return [
         *([endpoint.api_key] if endpoint.api_key else []),
         *(value for value in endpoint.headers.values() if len(value) >= MIN_SECRET),
     ]
 
 
-def _one_line(words: str, secrets: Iterable[str]) -> str:
-    """Without keys, and only then cut: half a key is one too."""
+def _one_line(message: str, secrets: Iterable[str]) -> str:
+    """Remove secrets before cutting: half a key is secret, too."""
     for secret in secrets:
-        words = words.replace(secret, "[key]")
-    line = " ".join(_KEY_LIKE.sub("[key]", words).split())
-    return line if len(line) <= MAX_WORDS else line[: MAX_WORDS - 1] + "…"
+        message = message.replace(secret, "[key]")
+    line = " ".join(_KEY_LIKE.sub("[key]", message).split())
+    return line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…"
 
 
-_WAIT = "retry_info"  # the code of an error that names a time to wait: whatever its words are, waiting helps
-
+# Google explains errors in `error.details`: reasons, violated quotas, and a delay.
+_WAIT = "retry_info"  # our code for an error with a delay: waiting helps, whatever the message is
 _GOOGLE_PERIOD = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")  # "34.074824224s"
 
 
 def _google_codes(error: dict[str, Any]) -> set[str]:
-    """Reasons in small letters. The same words and the same code tell of a minute's quota, for which one waits, and of
-    a day's, for which nobody does."""
+    """Return the reasons in lower case. Message and code are the same for a quota per minute, where waiting helps, and
+    per day, where it does not; only the details differ."""
     details = list(_google_details(error))
     codes = {str(detail["reason"]).lower() for detail in details if detail.get("reason")}
     if any("PerDay" in str(detail.get("violations")) for detail in details):
@@ -244,18 +249,18 @@ def _google_codes(error: dict[str, Any]) -> set[str]:
 
 
 def _google_retry_delay_s(body: bytes) -> float | None:
-    """How long the answer asks to wait; None: it does not."""
+    """Return the delay that the error asks for, if any."""
     try:
-        told: Any = msgspec.json.decode(body)
+        decoded: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    error = fields_of(cast("list[Any]", told)[0] if isinstance(told, list) and told else told).get("error")
-    return _longest_delay_s(list(_google_details(fields_of(error))))
+    error = as_object(cast("list[Any]", decoded)[0] if isinstance(decoded, list) and decoded else decoded).get("error")
+    return _longest_delay_s(list(_google_details(as_object(error))))
 
 
 def _longest_delay_s(details: list[dict[str, Any]]) -> float | None:
-    found = (_GOOGLE_PERIOD.fullmatch(str(detail.get("retryDelay", ""))) for detail in details)
-    return max((float(period[1]) for period in found if period), default=None)
+    matches = (_GOOGLE_PERIOD.fullmatch(str(detail.get("retryDelay", ""))) for detail in details)
+    return max((float(period[1]) for period in matches if period), default=None)
 
 
 def _google_details(error: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -264,68 +269,68 @@ def _google_details(error: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (cast("dict[str, Any]", each) for each in cast("list[Any]", details) if isinstance(each, dict))
 
 
-# The names in which a limit is counted, and the two families of headers that tell of it.
+# Kinds of rate limits, and the two families of headers that report them.
 _LIMITS = ("", "-requests", "-tokens", "-input-tokens", "-output-tokens")
-_FAMILIES = ("x-ratelimit-{what}{limit}", "anthropic-ratelimit{limit}-{what}")
+_HEADERS = ("x-ratelimit-{what}{limit}", "anthropic-ratelimit{limit}-{what}")
 _PERIOD = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")  # "6m0s", "20ms"
-_IN_WORDS = re.compile(r"\btry again in ((?:[\d.]+(?:ms|[hms]))+)", re.I)
-_EPOCH_S = 1_000_000_000.0  # a number above this is a time of day, not a period
+_DELAY_IN_MESSAGE = re.compile(r"\btry again in ((?:[\d.]+(?:ms|[hms]))+)", re.I)
+_EPOCH_S = 1_000_000_000.0  # a larger number is a time of day, not a period
 
 
-def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """None: it does not say. `headers` has lower-case names; `now` is the time of day, for answers that are dates."""
+def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the delay in seconds that the headers ask for, if any. `headers` has lower-case names."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = _number(headers.get(name, ""))
+        value = _parse_number(headers.get(name, ""))
         if value is not None:
             return value * unit_s
     if "retry-after" in headers:
-        return _until_date(headers["retry-after"], now)
-    used_up = [
-        _until(headers.get(family.format(what="reset", limit=limit), ""), now)
-        for family in _FAMILIES
+        return _parse_date(headers["retry-after"], now)
+    delays = [
+        _parse_reset(headers.get(header.format(what="reset", limit=limit), ""), now)
+        for header in _HEADERS
         for limit in _LIMITS
-        if _number(headers.get(family.format(what="remaining", limit=limit), "")) == 0
+        if _parse_number(headers.get(header.format(what="remaining", limit=limit), "")) == 0
     ]
-    return max((wait_s for wait_s in used_up if wait_s is not None), default=None)
+    return max((delay_s for delay_s in delays if delay_s is not None), default=None)
 
 
-def wait_in_words_s(words: str) -> float | None:
-    """An event in a stream has no headers; OpenAI's says it in words: "Please try again in 1.5s"."""
-    found = _IN_WORDS.search(words)
-    return _period_s(found[1]) if found else None
+def parse_delay_in_message(message: str) -> float | None:
+    """Return the delay in a message like "Please try again in 1.5s": events have no headers."""
+    match = _DELAY_IN_MESSAGE.search(message)
+    return _parse_period(match[1]) if match else None
 
 
-def _until(value: str, now: float) -> float | None:
-    """A reset: a period, a number of seconds, a time of day in seconds or milliseconds, or a date."""
-    number = _number(value)
+def _parse_reset(value: str, now: float) -> float | None:
+    """Parse the time of a reset: a period, seconds, a timestamp in seconds or milliseconds, or a date."""
+    number = _parse_number(value)
     if number is not None:
         if number < _EPOCH_S:
             return number
         return max(0.0, (number if number < _EPOCH_S * 100 else number / 1000) - now)
-    if (period_s := _period_s(value.strip())) is not None:
+    if (period_s := _parse_period(value.strip())) is not None:
         return period_s
     try:
         return max(0.0, datetime.fromisoformat(value.strip()).timestamp() - now)
     except (ValueError, OverflowError):
-        return _until_date(value, now)
+        return _parse_date(value, now)
 
 
-def _period_s(value: str) -> float | None:
+def _parse_period(value: str) -> float | None:
     match = _PERIOD.fullmatch(value)
     if match is None or not any(match.groups()):
         return None
-    parts = [_number(part or "0") or 0.0 for part in match.groups()]
+    parts = [_parse_number(part or "0") or 0.0 for part in match.groups()]
     return parts[0] * 3600 + parts[1] * 60 + parts[2] + parts[3] / 1000
 
 
-def _until_date(value: str, now: float) -> float | None:
+def _parse_date(value: str, now: float) -> float | None:
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - now)
     except (ValueError, OverflowError):
         return None
 
 
-def _number(value: str) -> float | None:
+def _parse_number(value: str) -> float | None:
     try:
         number = float(value)
     except ValueError:

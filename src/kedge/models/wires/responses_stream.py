@@ -1,4 +1,4 @@
-"""The wire of OpenAI's Responses, inwards: events become deltas. What is not known is passed over."""
+"""Streams of OpenAI's Responses API. Unknown events and items are ignored."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires.call_ids import StepIds
-from kedge.models.wires.decoding import SseEvent, count, fields_of, json_reader
-from kedge.models.wires.provider_errors import fault_of_event
+from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
+from kedge.models.wires.provider_errors import error_from_event
 from kedge.models.wires.responses import Mark
 from kedge.protocol.messages import FinishReason
 
 T = TypeVar("T")
 
-_CUT_OFF: dict[str, FinishReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+_INCOMPLETE_REASONS: dict[str, FinishReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
 
 
-class _Piece(msgspec.Struct):
-    """A part of an item: of a message, or of a thought."""
+class _ItemPart(msgspec.Struct):
+    """A part of a message or reasoning item."""
 
     type: str = ""
     text: str | None = None
     refusal: str | None = None
 
     @property
-    def words(self) -> str:
+    def content(self) -> str:
         return self.text or self.refusal or ""
 
 
@@ -49,8 +49,8 @@ class _Item(msgspec.Struct):
     name: str | None = None
     arguments: str | None = None
     phase: str | None = None
-    content: list[_Piece] | None = None
-    summary: list[_Piece] | None = None
+    content: list[_ItemPart] | None = None
+    summary: list[_ItemPart] | None = None
     encrypted_content: str | None = None
 
 
@@ -67,7 +67,7 @@ class _Response(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """Events that we do not know use the same names for other things, so that only those we know are looked into."""
+    """Unknown events use the same names for other things, so nested fields are decoded only for known types."""
 
     type: str = ""
     output_index: int | None = None
@@ -82,200 +82,198 @@ class _Event(msgspec.Struct):
     message: Any = None
 
 
-_KNOWN = frozenset({"message", "reasoning", "function_call"})
-_read = json_reader(_Event)
+_ITEM_TYPES = frozenset({"message", "reasoning", "function_call"})
+_decode = make_json_decoder(_Event)
 
 
-class _Open:
-    """An item that is coming: its parts, and whether anything of a part has come."""
+class _OpenItem:
+    """An item that is still arriving."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
-        self.parts: dict[str, bool] = {}
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.parts: dict[str, bool] = {}  # by block: whether it has content
         self.is_call = False
         self.has_phase = False
 
-    def part(self, kind: str, index: int = 0) -> str:
-        block = f"{self.place}.{kind}{index}" if kind else self.place
+    def add_part(self, kind: str, index: int = 0) -> str:
+        block = f"{self.key}.{kind}{index}" if kind else self.key
         self.parts.setdefault(block, False)
         return block
 
 
 class ResponsesStream:
-    """The events of one answer."""
+    """Decodes the events of one answer."""
 
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
         self._endpoint = endpoint
         self._ids = StepIds(request.history)
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenItem] = {}
         self._ended: set[str] = set()
         self._calls = 0
 
     def parse_event(self, event: SseEvent) -> list[Delta]:
-        """What one event says. Raises the `ModelError` that it tells of, or that it is."""
+        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
         data = event.data.strip()
-        if data == b"[DONE]":  # of servers that speak Chat Completions too
+        if data == b"[DONE]":  # sent by servers that support Chat Completions, too
             return [StreamEnd()]
-        told = _read(data)
-        match told.type or event.name:
+        decoded = _decode(data)
+        match decoded.type or event.name:
             case "response.output_text.delta" | "response.refusal.delta":
-                return self._text(told)
+                return self._text(decoded)
             case "response.function_call_arguments.delta":
-                return self._input(told)
+                return self._input(decoded)
             case "response.reasoning_summary_text.delta":
-                return self._thought(told, "s", told.summary_index)
+                return self._reasoning(decoded, "s", decoded.summary_index)
             case "response.reasoning_text.delta":
-                return self._thought(told, "t", told.content_index)
+                return self._reasoning(decoded, "t", decoded.content_index)
             case "response.output_item.added":
-                return self._begin(told)
+                return self._begin_item(decoded)
             case "response.output_item.done":
-                return self._end(_place(told), _item(told.item))
+                return self._end_item(_item_key(decoded), _convert_item(decoded.item))
             case "response.completed" | "response.incomplete":
-                return self._finish(_known(told.response, _Response))
+                return self._finish(_convert(decoded.response, _Response))
             case "response.failed":
-                raise self._fault(_known(told.response, _Response).error)
+                raise self._make_error(_convert(decoded.response, _Response).error)
             case "error":
-                raise self._fault(told.error or {"code": told.code, "message": told.message})
-            case "" if told.error is not None:  # of a gateway before the server
-                raise self._fault(told.error)
+                raise self._make_error(decoded.error or {"code": decoded.code, "message": decoded.message})
+            case "" if decoded.error is not None:  # from a gateway
+                raise self._make_error(decoded.error)
             case _:
                 return []
 
-    # pieces
+    def _text(self, event: _Event) -> list[Delta]:
+        item = self._find_item(event)
+        return self._piece(item, TextDelta(_convert_text(event.delta), item.add_part("c", event.content_index)))
 
-    def _text(self, told: _Event) -> list[Delta]:
-        item = self._item(told)
-        return self._piece(item, TextDelta(_words(told.delta), item.part("c", told.content_index)))
+    def _reasoning(self, event: _Event, kind: str, index: int) -> list[Delta]:
+        item = self._find_item(event)
+        return self._piece(item, ReasoningDelta(_convert_text(event.delta), item.add_part(kind, index)))
 
-    def _thought(self, told: _Event, kind: str, index: int) -> list[Delta]:
-        item = self._item(told)
-        return self._piece(item, ReasoningDelta(_words(told.delta), item.part(kind, index)))
+    def _input(self, event: _Event) -> list[Delta]:
+        item = self._find_item(event)
+        arguments = _convert_text(event.delta)
+        return self._piece(item, ToolCallDelta(item.add_part(""), input=arguments)) if item.is_call else []
 
-    def _input(self, told: _Event) -> list[Delta]:
-        item = self._item(told)
-        given = _words(told.delta)
-        return self._piece(item, ToolCallDelta(item.part(""), input=given)) if item.is_call else []
-
-    def _piece(self, item: _Open, piece: TextDelta | ReasoningDelta | ToolCallDelta) -> list[Delta]:
+    def _piece(self, item: _OpenItem, piece: TextDelta | ReasoningDelta | ToolCallDelta) -> list[Delta]:
         is_empty = not (piece.input if isinstance(piece, ToolCallDelta) else piece.text)
-        if is_empty or item.place in self._ended:
+        if is_empty or item.key in self._ended:
             return []
         item.parts[piece.block] = True
         return [piece]
 
-    # items
+    def _begin_item(self, event: _Event) -> list[Delta]:
+        item = _convert_item(event.item)
+        return [] if item is None else self._open_item(self._find_item(event), item)
 
-    def _begin(self, told: _Event) -> list[Delta]:
-        item = _item(told.item)
-        return [] if item is None else self._begun(self._item(told), item)
-
-    def _begun(self, coming: _Open, item: _Item) -> list[Delta]:
+    def _open_item(self, open_item: _OpenItem, item: _Item) -> list[Delta]:
         match item.type:
-            case "function_call" if not coming.is_call:
-                coming.is_call = True
-                call_id = self._ids.unique(item.call_id or item.id or "", self._calls)
+            case "function_call" if not open_item.is_call:
+                open_item.is_call = True
+                call_id = self._ids.make_unique(item.call_id or item.id or "", self._calls)
                 self._calls += 1
-                return [ToolCallDelta(coming.part(""), call_id, item.name or "")]
-            case "message" if item.phase and not coming.has_phase:
-                coming.has_phase = True
-                block = f"{coming.place}.phase"
+                return [ToolCallDelta(open_item.add_part(""), call_id, item.name or "")]
+            case "message" if item.phase and not open_item.has_phase:
+                open_item.has_phase = True
+                block = f"{open_item.key}.phase"
                 return [ReasoningDelta("", block, Mark(phase=item.phase).signature), BlockEnd(block)]
             case _:
                 return []
 
-    def _end(self, place: str, item: _Item | None) -> list[Delta]:
-        """The item as it is. What came of it piece by piece is not told again."""
-        if item is None or place in self._ended:
+    def _end_item(self, key: str, item: _Item | None) -> list[Delta]:
+        """End an item. Parts whose content did not arrive in deltas are taken from the complete item."""
+        if item is None or key in self._ended:
             return []
-        coming = self._open.setdefault(place, _Open(place))
-        deltas = [] if coming.parts else self._begun(coming, item)
+        open_item = self._open.setdefault(key, _OpenItem(key))
+        deltas = [] if open_item.parts else self._open_item(open_item, item)
         match item.type:
             case "function_call":
-                block = coming.part("")
-                if not coming.parts[block]:
+                block = open_item.add_part("")
+                if not open_item.parts[block]:
                     deltas.append(ToolCallDelta(block, input=item.arguments or "{}"))
             case "message":
-                for i, piece in enumerate(item.content or ()):
-                    if piece.words and not coming.parts[coming.part("c", i)]:
-                        deltas.append(TextDelta(piece.words, coming.part("c", i)))
+                for i, part in enumerate(item.content or ()):
+                    if part.content and not open_item.parts[open_item.add_part("c", i)]:
+                        deltas.append(TextDelta(part.content, open_item.add_part("c", i)))
             case _:
-                deltas += _thoughts(coming, item)
-        self._ended.add(place)
-        del self._open[place]
-        return [*deltas, *(BlockEnd(block) for block in coming.parts)]
+                deltas += _reasoning_deltas(open_item, item)
+        self._ended.add(key)
+        del self._open[key]
+        return [*deltas, *(BlockEnd(block) for block in open_item.parts)]
 
     def _finish(self, response: _Response) -> list[Delta]:
         deltas: list[Delta] = []
         output: object = response.output
-        if not self._ended and not self._open and isinstance(output, list):  # all of it comes at once
-            for i, item in enumerate(cast("list[Any]", output)):
-                deltas += self._end(str(i), _item(item))
-        for item in self._open.values():  # nothing came of its input
-            if item.is_call and not item.parts[item.part("")]:
-                deltas.append(ToolCallDelta(item.part(""), input="{}"))
+        if not self._ended and not self._open and isinstance(output, list):  # the whole answer came in this event
+            for i, value in enumerate(cast("list[Any]", output)):
+                deltas += self._end_item(str(i), _convert_item(value))
+        for item in self._open.values():  # it has no input
+            if item.is_call and not item.parts[item.add_part("")]:
+                deltas.append(ToolCallDelta(item.add_part(""), input="{}"))
         if (usage := _usage(response.usage)) is not None:
             deltas.append(usage)
-        return [*deltas, StepEnd(self._reason(response)), StreamEnd()]
+        return [*deltas, StepEnd(self._finish_reason(response)), StreamEnd()]
 
-    def _reason(self, response: _Response) -> FinishReason:
+    def _finish_reason(self, response: _Response) -> FinishReason:
         if response.incomplete_details is not None and response.incomplete_details.reason:
-            return _CUT_OFF.get(response.incomplete_details.reason, "unknown")
+            return _INCOMPLETE_REASONS.get(response.incomplete_details.reason, "unknown")
         if response.status == "incomplete":
             return "unknown"
         return "tool_use" if self._calls else "end_turn"
 
-    def _fault(self, error: Any) -> ModelError:
-        return fault_of_event(msgspec.json.encode({"error": error}), self._endpoint)
+    def _make_error(self, error: Any) -> ModelError:
+        return error_from_event(msgspec.json.encode({"error": error}), self._endpoint)
 
-    def _item(self, told: _Event) -> _Open:
-        place = _place(told)
-        return self._open.setdefault(place, _Open(place)) if place not in self._ended else _Open(place)
-
-
-def _place(told: _Event) -> str:
-    return str(told.output_index) if told.output_index is not None else told.item_id or "0"
+    def _find_item(self, event: _Event) -> _OpenItem:
+        key = _item_key(event)
+        return self._open.setdefault(key, _OpenItem(key)) if key not in self._ended else _OpenItem(key)
 
 
-def _thoughts(coming: _Open, item: _Item) -> list[Delta]:
-    """What came at the end only, and what must go back with it."""
-    raw = [(coming.part("t", i), piece.words) for i, piece in enumerate(item.content or ()) if piece.words]
-    summaries = [(coming.part("s", i), piece.words) for i, piece in enumerate(item.summary or ()) if piece.words]
+def _item_key(event: _Event) -> str:
+    return str(event.output_index) if event.output_index is not None else event.item_id or "0"
+
+
+def _reasoning_deltas(open_item: _OpenItem, item: _Item) -> list[Delta]:
+    """Return the text that did not arrive in deltas, and the signatures."""
+    raw = [(open_item.add_part("t", i), part.content) for i, part in enumerate(item.content or ()) if part.content]
+    summaries = [
+        (open_item.add_part("s", i), part.content) for i, part in enumerate(item.summary or ()) if part.content
+    ]
     deltas: list[Delta] = [
-        ReasoningDelta(words, block) for block, words in [*summaries, *raw] if not coming.parts[block]
+        ReasoningDelta(text, block) for block, text in [*summaries, *raw] if not open_item.parts[block]
     ]
     if not item.id:
         return deltas
-    blocks = list(coming.parts) or [coming.part("s")]
+    blocks = list(open_item.parts) or [open_item.add_part("s")]
     for block in blocks:
-        kept = item.encrypted_content or "" if block == blocks[-1] else ""
-        is_raw = block.startswith(f"{coming.place}.t")
-        deltas.append(ReasoningDelta("", block, Mark(id=item.id, encrypted_content=kept, is_raw=is_raw).signature))
+        encrypted = item.encrypted_content or "" if block == blocks[-1] else ""
+        is_raw = block.startswith(f"{open_item.key}.t")
+        deltas.append(ReasoningDelta("", block, Mark(id=item.id, encrypted_content=encrypted, is_raw=is_raw).signature))
     return deltas
 
 
-def _item(told: Any) -> _Item | None:
-    return _known(told, _Item) if fields_of(told).get("type") in _KNOWN else None
+def _convert_item(value: Any) -> _Item | None:
+    return _convert(value, _Item) if as_object(value).get("type") in _ITEM_TYPES else None
 
 
-def _known(told: Any, kind: type[T]) -> T:
+def _convert(value: Any, kind: type[T]) -> T:
     try:
-        return msgspec.convert(told, kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise Refused("bad_response", f"the model's answer is malformed: {error}") from error
+        raise Refused("bad_response", f"The model's answer is malformed: {error}") from error
 
 
-def _words(told: Any) -> str:
-    return _known(told, str)
+def _convert_text(value: Any) -> str:
+    return _convert(value, str)
 
 
 def _usage(report: Any) -> UsageReport | None:
-    fields = fields_of(report)
-    read = fields_of(fields.get("input_tokens_details"))
+    fields = as_object(report)
+    details = as_object(fields.get("input_tokens_details"))
     prompt, output = count(fields.get("input_tokens")), count(fields.get("output_tokens"))
     if not prompt and not output:
         return None
-    cached, stored = count(read.get("cached_tokens")), count(read.get("cache_write_tokens"))
-    # The provider counts what came from its cache among the input; we count each token once. Thoughts are output.
+    cached, stored = count(details.get("cached_tokens")), count(details.get("cache_write_tokens"))
+    # The provider counts cached tokens as input, too; we count each token once. Reasoning is output.
     return UsageReport(
         input_tokens=max(0, prompt - cached - stored),
         output_tokens=output,
