@@ -17,7 +17,7 @@ from kedge.files.diffs import diff
 from kedge.protocol.requests import PermissionRequest
 from kedge.tui import app as app_module
 from kedge.tui.dialogs import dialog
-from kedge.tui.dialogs.requests import PermissionDialog
+from kedge.tui.dialogs.requests import DESCRIPTION_LABEL, OMISSION_LABEL, REASON_LABEL, PermissionDialog
 from tests.e2e.home import Home
 from tests.tui.test_terminal import EDITOR, MODEL, allow, kedge, submit
 from tests.tui.ui_driver import screen_text
@@ -49,6 +49,11 @@ def shown(pilot: Pilot[None]) -> list[str]:
     """The lines in the box."""
     lines = screen_text(pilot.app).splitlines()
     return [line.strip().strip("│").strip() for line in lines if "│" in line]
+
+
+def count_hidden(line: str) -> list[int]:
+    """Numbers of lines out of sight: below, above."""
+    return [int(number) for number in re.findall(r"\d+", line)]
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +97,7 @@ async def test_blank_lines_push_nothing_out_of_sight() -> None:
     async with asked(command=command, notes=["it writes"]) as pilot:
         lines = shown(pilot)
         assert [line for line in lines if line][1:5] == [
-            "Why you are asked: it writes",
+            f"{REASON_LABEL}it writes",
             "$ ls -la",
             "⋯ 59 blank lines",
             "touch pwned",
@@ -122,26 +127,26 @@ async def test_what_is_out_of_sight_is_counted_and_can_be_scrolled_to(is_diff: b
         def seen() -> set[int]:
             return set(map(int, re.findall(r"echo (\d+)\b", screen_text(pilot.app))))
 
-        assert "Why you are asked: it writes" in shown(pilot)
-        assert any(line.startswith("a allow") for line in shown(pilot)), "the keys are on the screen"
+        assert f"{REASON_LABEL}it writes" in shown(pilot)
+        assert any(line.startswith("a ") for line in shown(pilot)), "the keys are on the screen"
         below = 100 - len(seen())
-        assert told().startswith(f"⋯ {below} more lines below")
+        assert count_hidden(told()) == [below]
         await pilot.press("pagedown")
         await pilot.pause()
         assert min(seen()) > 0
         await pilot.press("end")
         await pilot.pause()
         assert 99 in seen()
-        assert "below" not in told()
+        assert len(count_hidden(told())) == 1, "nothing is below"
         await pilot.press("home", "down", "down", "up")
         await pilot.pause()
-        assert told().startswith(f"⋯ {below - 1} more lines below, 1 above")
+        assert count_hidden(told()) == [below - 1, 1]
 
 
 async def test_a_diff_that_was_cut_says_so_above_it() -> None:
     text = diff("", "".join(f"echo {number}\n" for number in range(5_000)), "x.sh").text
     async with asked("create x.sh", tool="write", diff=text) as pilot:
-        assert any(re.match(r"Not all of the change is shown: cut: \d+ more lines", line) for line in shown(pilot))
+        assert any(line.startswith(OMISSION_LABEL) and re.search(r"\d", line) for line in shown(pilot))
 
 
 async def test_a_long_reason_and_a_long_word_of_the_model_leave_room_for_the_command() -> None:
@@ -149,8 +154,8 @@ async def test_a_long_reason_and_a_long_word_of_the_model_leave_room_for_the_com
     async with asked(command="touch pwned\n" * 50, notes=[long], description=long, rules=[f"bash({long})"]) as pilot:
         lines = shown(pilot)
         assert "$ touch pwned" in lines
-        assert any(line.startswith("⋯") and "more lines below" in line for line in lines)
-        assert any(line.startswith("a allow") for line in lines)
+        assert any(line.startswith("⋯") and count_hidden(line) for line in lines)
+        assert any(line.startswith("a ") for line in lines)
         await pilot.press("end")
         await pilot.pause()
         assert any("because" in line for line in shown(pilot)[8:]), "all of it is below"
@@ -159,15 +164,15 @@ async def test_a_long_reason_and_a_long_word_of_the_model_leave_room_for_the_com
 async def test_the_words_of_the_model_are_called_the_models() -> None:
     async with asked("run rm -rf build/", command="rm -rf build/", description="show the version of Python") as pilot:
         lines = shown(pilot)
-        assert "The model says: show the version of Python" in lines
+        assert f"{DESCRIPTION_LABEL}show the version of Python" in lines
         assert "$ rm -rf build/" in lines
 
 
 async def test_a_line_of_a_command_cannot_pass_for_one_of_ours() -> None:
-    async with asked(command="rm x\nWhy you are asked: no reason\n$ ls") as pilot:
+    async with asked(command=f"rm x\n{REASON_LABEL}no reason\n$ ls") as pilot:
         text = screen_text(pilot.app)
         assert "│ $ rm x" in text
-        assert "│   Why you are asked: no reason" in text
+        assert f"│   {REASON_LABEL}no reason" in text
         assert "│   $ ls" in text
 
 
@@ -185,7 +190,9 @@ async def test_on_a_real_terminal_the_whole_deed_is_on_the_screen_before_it_is_a
     async with kedge(home, tmp_path, columns=80, lines=24) as terminal:
         await terminal.shows(EDITOR, MODEL)
         await submit(terminal, "do evil")
-        await terminal.shows("Allow bash?", "The model says: list files", "$ ls -la", "⋯ 59 blank lines", "touch tall")
+        await terminal.shows(
+            "Allow bash?", f"{DESCRIPTION_LABEL}list files", "$ ls -la", "⋯ 59 blank lines", "touch tall"
+        )
         assert "a allow" in terminal.text
         await allow(terminal, "bash")
         await terminal.shows("Allow write?", "ls -la ␛]; touch pwned; #␇")

@@ -212,7 +212,7 @@ async def test_who_has_no_other_key_can_cancel_the_run_that_asks_for_one(served:
     async with kedge(tmp_path) as ui:
         await ui.submit("with a key")
         await ui.opens("KeyDialog")
-        await ui.shows("Key for OpenAI")
+        await ui.shows("OpenAI")
         await ui.press("escape")
         await ui.closes()
         await ui.press("escape", "escape")

@@ -102,7 +102,7 @@ async def test_a_provider_without_a_key_asks_for_it(served: Home, tmp_path: Path
         await ui.until(lambda: len(lines(ui)) == 1, "filtered")
         await ui.press("enter")
         await ui.opens("KeyDialog")
-        await ui.shows("Key for Anthropic")
+        await ui.shows("Anthropic")
 
 
 async def change(ui: UiDriver, home: Home, directory: Path) -> None:

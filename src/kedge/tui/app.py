@@ -20,7 +20,7 @@ from kedge.client.errors import ClientError, SpawnRefused
 from kedge.protocol.text_safety import pasted_text, visible
 from kedge.tui import terminal
 from kedge.tui.api import Api
-from kedge.tui.dialogs.dialog import Guarded
+from kedge.tui.dialogs.dialog import GuardedDialog
 from kedge.tui.reactions import Announcer, react
 from kedge.tui.screen import ChatScreen
 from kedge.tui.settings import Launch, Settings
@@ -220,7 +220,7 @@ class KedgeApp(App[int]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key):
             self.chat.pressed(event.key)
-            if isinstance(self.screen, Guarded) and not self.screen.takes(event.key):
+            if isinstance(self.screen, GuardedDialog) and not self.screen.accepts_key(event.key):
                 return
         await super().on_event(event)
 

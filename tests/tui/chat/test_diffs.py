@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 
-from kedge.tui.chat.diffs import MINUS, DiffView, diff_lines, parse
+from kedge.tui.chat.diffs import MINUS, DiffView, draw_diff, parse_diff
 from kedge.tui.chat.lines import width_of
 from tests.tui.chat.support import DIFF, PALETTE, texts
 
@@ -16,7 +16,7 @@ FILES = st.lists(st.sampled_from(["a", "b", "--- x", "+++ y", "@@ -1 +1 @@", "",
 
 
 def test_one_column_has_the_numbers_of_the_file_as_it_is_then() -> None:
-    assert texts(diff_lines(DIFF, 40, PALETTE)) == [
+    assert texts(draw_diff(DIFF, 40, PALETTE)) == [
         " 10   def drop(depth):",
         f" 11 {MINUS}     return depth",
         " 11 +     # seven times the depth",
@@ -33,7 +33,7 @@ def test_one_column_has_the_numbers_of_the_file_as_it_is_then() -> None:
 
 
 def test_two_columns_put_side_by_side_what_took_the_others_place() -> None:
-    lines = texts(diff_lines(DIFF, 61, PALETTE, split=True))
+    lines = texts(draw_diff(DIFF, 61, PALETTE, split=True))
     assert lines[1:3] == [
         f" 11 {MINUS}     return depth        │ 11 +     # seven times the de",
         "                              │      pth",
@@ -43,27 +43,27 @@ def test_two_columns_put_side_by_side_what_took_the_others_place() -> None:
 
 def test_heads_name_each_file_and_count() -> None:
     two = DIFF + "--- b.txt\n+++ b.txt\n@@ -1 +1 @@\n-x\n+y\n"
-    heads = [line for line in texts(diff_lines(two, 40, PALETTE, heads=True)) if line and not line.startswith(" ")]
+    heads = [line for line in texts(draw_diff(two, 40, PALETTE, heads=True)) if line and not line.startswith(" ")]
     assert heads == [f"src/anchor.py  +3 {MINUS}2", f"b.txt  +1 {MINUS}1"]
 
 
 def test_what_is_no_diff_is_shown_as_it_is() -> None:
-    assert texts(diff_lines("--- a\n+++ a\n(too many lines to compare)\n", 40, PALETTE)) == [
+    assert texts(draw_diff("--- a\n+++ a\n(too many lines to compare)\n", 40, PALETTE)) == [
         "    (too many lines to compare)"
     ]
-    assert diff_lines("", 40, PALETTE) == []
+    assert draw_diff("", 40, PALETTE) == []
 
 
 @given(FILES, FILES, st.integers(8, 60), st.booleans())
 def test_every_line_of_a_diff_is_there_and_fits(old: list[str], new: list[str], width: int, is_split: bool) -> None:
     text = "\n".join(difflib.unified_diff(old, new, "x.py", "x.py", lineterm=""))
-    diffs = parse(text)
+    diffs = parse_diff(text)
     assert len(diffs) == (old != new)
     for diff in diffs:
         assert [row.text for row in diff.rows if row.kind == "added"] == [
             line[1:] for line in text.split("\n")[2:] if line.startswith("+")
         ]
-    assert all(width_of(line) == width for line in diff_lines(text, width, PALETTE, split=is_split))
+    assert all(width_of(line) == width for line in draw_diff(text, width, PALETTE, split=is_split))
 
 
 class Viewer(App[None]):

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from kedge.protocol.text_safety import visible
-from kedge.tui.chat.lines import chop, plain, strip_of, truncate, width_of, wrap
+from kedge.tui.chat.lines import chop, make_strip, plain, truncate, width_of, wrap
 from tests.tui.chat.support import texts
 
 WILD = st.text(st.sampled_from("ab \n\t字漢👩\u200d🚀é\u0301☺\ufe0f\x1b\x07"), max_size=40) | st.text(max_size=40)
@@ -30,7 +30,7 @@ def test_a_word_that_is_too_long_is_cut() -> None:
 
 def test_wide_characters_count_twice() -> None:
     assert texts(wrap(of("漢字漢字"), 5)) == ["漢字", "漢字"]
-    assert strip_of(of("漢字"), 3).cell_length == 3
+    assert make_strip(of("漢字"), 3).cell_length == 3
 
 
 def test_styles_survive_the_break() -> None:
@@ -59,7 +59,7 @@ def test_whatever_the_text_each_line_fits_and_nothing_is_lost(
     lines = wrap(segments, width)
     assert "".join("".join(map(plain, lines)).split()) == "".join(plain(segments).split())
     for line in lines:
-        assert strip_of(line, width).cell_length == width
+        assert make_strip(line, width).cell_length == width
     without_feeds = [Segment(segment.text.replace("\n", ""), segment.style) for segment in segments]
     assert "".join(map(plain, chop(without_feeds, width))) == plain(without_feeds)
     assert width_of(truncate(without_feeds, width)) <= width

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.segment import Segment
 
 from kedge.tui.chat.chunks import Chunk, Splitter
-from kedge.tui.chat.lines import Line, strip_of
+from kedge.tui.chat.lines import Line, make_strip
 from kedge.tui.chat.markdown import draw_chunk
 from tests.tui.chat.support import MARKDOWN, PALETTE, texts
 
@@ -118,7 +118,7 @@ def test_code_of_a_long_fence_keeps_the_colours_of_what_came_before() -> None:
 @given(st.text(max_size=200) | st.text(st.sampled_from("*_`[]()<>#-+1. \n|~!\\&;:x"), max_size=80), st.integers(1, 50))
 def test_any_text_is_drawn_in_any_width(text: str, width: int) -> None:
     for line in lines_of(text, width):
-        strip = strip_of(line, width)
+        strip = make_strip(line, width)
         assert strip.cell_length == width
         assert strip.text.isprintable() or all(
             each.isprintable() or each.isspace() or ord(each) > 0xA0 for each in strip.text

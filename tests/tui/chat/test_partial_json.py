@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.tui.chat.partial_json import parsed
+from kedge.tui.chat.partial_json import parse_partial
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-999, 999) | st.text(max_size=12),
@@ -33,20 +33,20 @@ VALUES = st.recursive(
     ],
 )
 def test_what_is_there_is_told(text: str, known: dict[str, object]) -> None:
-    assert parsed(text) == known
+    assert parse_partial(text) == known
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=5), VALUES, max_size=4), st.booleans())
 def test_every_beginning_is_understood_and_the_whole_is_exact(value: dict[str, object], is_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)
-    assert parsed(text) == value
+    assert parse_partial(text) == value
     members = 0
     for end in range(len(text)):
-        known = parsed(text[:end])
+        known = parse_partial(text[:end])
         assert len(known) >= members - 1
         members = max(members, len(known))
 
 
 @given(st.text(max_size=80))
 def test_no_text_is_too_strange(text: str) -> None:
-    parsed(text)
+    parse_partial(text)

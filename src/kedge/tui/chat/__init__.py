@@ -1,1 +1,1 @@
-"""The transcript: blocks in, lines of a terminal out; only what is seen is drawn."""
+"""The chat: blocks in, lines of a terminal out. Only visible lines are drawn."""

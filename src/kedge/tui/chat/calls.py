@@ -1,4 +1,4 @@
-"""A tool call on the screen: one line that says what it does and how it stands, and below it what came of it."""
+"""Draws a tool call: a header with its subject and state, and below it the output, diff, task list or sub-agent."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from rich.segment import Segment
 from rich.style import Style
 
 from kedge.protocol.text_safety import program_output, visible, visible_line
-from kedge.tui.chat.diffs import MIN_SPLIT, counts, diff_lines
-from kedge.tui.chat.lines import Line, chop, indented, truncate, wrap
+from kedge.tui.chat.diffs import MIN_SPLIT, draw_counts, draw_diff
+from kedge.tui.chat.lines import Line, chop, indent, truncate, wrap
 from kedge.tui.chat.palette import Palette
-from kedge.tui.chat.partial_json import Json, parsed
+from kedge.tui.chat.partial_json import Json, parse_partial
 from kedge.tui.state.blocks import Block, CallBlock
 
-FOLDED_OUTPUT = 10  # lines of a command that are seen without asking
+FOLDED_OUTPUT = 10  # lines of a command's output
 FOLDED_DIFF = 20
 FOLDED_ERROR = 6
 FOLDED_OTHER = 3
-FOLDED_CHILDREN = 4  # what a sub-agent did last
+MAX_SUBJECT_CHARS = 500  # in a header, which is one line
+MAX_LINES = 1_000  # of an unfolded output
+MAX_LINE_CHARS = 4_000  # of one line of output
+FOLDED_CHILDREN = 4  # last calls of a sub-agent
 
 _BOLD = Style(bold=True)
-_QUIET = {"view", "glob", "grep", "ls", "fetch", "download", "job_kill"}  # their results are for the model
+_SPACE: Line = [Segment("  ")]
+_QUIET = {"view", "glob", "grep", "ls", "fetch", "download", "job_kill"}  # their results matter to the model only
 _MARKS = {
     "writing": ("○", "muted"),
     "asking": ("●", "warning"),
@@ -32,56 +36,53 @@ _MARKS = {
     "failed": ("✗", "error"),
     "interrupted": ("✗", "muted"),
 }
-_STATES = {"asking": "waits for your answer", "interrupted": "interrupted"}
+_STATES = {"asking": "needs approval", "interrupted": "interrupted"}
 _TODOS = {"completed": "☑", "in_progress": "◐", "pending": "☐"}
 
 
 class ViewOptions(NamedTuple):
-    """How a reader wants to see a block."""
+    """How the user wants to see a block."""
 
     is_unfolded: bool = False
-    is_split: bool | None = None  # diffs; None lets the width decide
+    is_split: bool | None = None  # diffs side by side; None: if the width allows it
 
 
 DrawChild = Callable[[Block, int, Palette], list[Line]]
 
 
-def diff_of(call: CallBlock) -> str:
+def get_diff(call: CallBlock) -> str:
     diff = (call.result.metadata or {}).get("diff") if call.result else None
     return diff if isinstance(diff, str) else ""
 
 
 def draw_call(call: CallBlock, view: ViewOptions, width: int, palette: Palette, draw_child: DrawChild) -> list[Line]:
-    given = parsed(call.input)
+    given = parse_partial(call.input)
     head = _draw_header(call, given, view, width, palette)
     body = _draw_body(call, given, view, max(1, width - 2), palette, draw_child)
-    return [*head, *indented(body, [Segment("  ")])]
+    return [*head, *indent(body, [Segment("  ")])]
 
 
 def _draw_header(call: CallBlock, given: Json, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
     mark, ink = _MARKS[call.state]
     style: Style = getattr(palette, ink)
     start: Line = [Segment(f"{mark} ", style), Segment(visible_line(call.name) or "…", palette.text + _BOLD)]
-    about = describe_call(call.name, given)
-    suffix = _header_suffix(call, view, palette)
+    subject = describe_call(call.name, given)
+    suffix = _draw_suffix(call, view, palette)
     if view.is_unfolded:
-        return indented(wrap([*start[1:], Segment(f" {about}", palette.text), *suffix], width - 2), start[:1], _SPACE)
+        return indent(wrap([*start[1:], Segment(f" {subject}", palette.text), *suffix], width - 2), start[:1], _SPACE)
     room = width - sum(len(segment.text) for segment in [*start, *suffix])
-    shown = truncate([Segment(f" {about}", palette.text)], max(0, room)) if about else []
+    shown = truncate([Segment(f" {subject}", palette.text)], max(0, room)) if subject else []
     return [truncate([*start, *shown, *suffix], width)]
 
 
-_SPACE: Line = [Segment("  ")]
-
-
-def _header_suffix(call: CallBlock, view: ViewOptions, palette: Palette) -> Line:
-    """What is to be known at a glance."""
+def _draw_suffix(call: CallBlock, view: ViewOptions, palette: Palette) -> Line:
+    """Return the facts at the end of the header: counts, exit code, state, number of lines."""
     metadata = call.result.metadata or {} if call.result else {}
     line: Line = []
-    if diff_of(call):
+    if get_diff(call):
         added, removed = metadata.get("added"), metadata.get("removed")
         if isinstance(added, int) and isinstance(removed, int):
-            line += [Segment("  "), *counts(added, removed, palette)]
+            line += [Segment("  "), *draw_counts(added, removed, palette)]
     code = metadata.get("exit_code")
     if isinstance(code, int) and code:
         line.append(Segment(f"  exit {code}", palette.error))
@@ -110,33 +111,33 @@ def _draw_body(
     is_open = view.is_unfolded
     lines: list[Line] = []
     if is_open and call.name == "bash" and "\n" in (command := read_text(given, "command").strip()):
-        lines += first_lines(command, MAX_LINES, width, palette.secondary, palette)
+        lines += draw_first_lines(command, MAX_LINES, width, palette.secondary, palette)
     if call.state == "failed":
-        # A command that failed says why at its end, a tool at its beginning.
+        # The reason stands at the end of a command's output, and at the beginning of another tool's.
         if call.name == "bash":
-            lines += last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.text, palette)
+            lines += draw_last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.text, palette)
         else:
-            lines += first_lines(
+            lines += draw_first_lines(
                 call.output, MAX_LINES if is_open else FOLDED_ERROR, width, palette.error, palette, wrap
             )
-    elif diff := diff_of(call):
+    elif diff := get_diff(call):
         lines += _draw_diff(diff, view, width, palette)
     elif call.name == "todos":
         lines += _draw_todos(call, given, width, palette)
     elif call.name == "agent":
         lines += _draw_agent(call, view, width, palette, draw_child)
     elif call.name in ("bash", "job_output"):
-        lines += last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.muted, palette)
+        lines += draw_last_lines(call.output, MAX_LINES if is_open else FOLDED_OUTPUT, width, palette.muted, palette)
     elif is_open or call.name not in _QUIET:
-        lines += first_lines(call.output, MAX_LINES if is_open else FOLDED_OTHER, width, palette.muted, palette)
+        lines += draw_first_lines(call.output, MAX_LINES if is_open else FOLDED_OTHER, width, palette.muted, palette)
     return lines
 
 
 def _draw_diff(diff: str, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
     split = width + 4 >= MIN_SPLIT if view.is_split is None else view.is_split
-    lines = diff_lines(diff, width, palette, split=split and width >= 60)
+    lines = draw_diff(diff, width, palette, split=split and width >= 60)
     limit = MAX_LINES if view.is_unfolded else FOLDED_DIFF
-    return lines if len(lines) <= limit else [*lines[:limit], more_lines(len(lines) - limit, palette)]
+    return lines if len(lines) <= limit else [*lines[:limit], draw_more(len(lines) - limit, palette)]
 
 
 def _draw_todos(call: CallBlock, given: Json, width: int, palette: Palette) -> list[Line]:
@@ -146,7 +147,7 @@ def _draw_todos(call: CallBlock, given: Json, width: int, palette: Palette) -> l
         status = read_text(todo, "status")
         style = {"completed": palette.muted, "in_progress": palette.text + _BOLD}.get(status, palette.text)
         mark = Segment(f"{_TODOS.get(status, '☐')} ", palette.success if status == "completed" else palette.secondary)
-        lines += indented(wrap([Segment(visible(read_text(todo, "content")), style)], width - 2), [mark], _SPACE)
+        lines += indent(wrap([Segment(visible(read_text(todo, "content")), style)], width - 2), [mark], _SPACE)
     return lines
 
 
@@ -157,25 +158,23 @@ def _draw_agent(call: CallBlock, view: ViewOptions, width: int, palette: Palette
     lines: list[Line] = []
     for block in children:
         drawn = draw_child(block, max(1, width - 2), palette)
-        lines += indented(drawn if view.is_unfolded else drawn[:1], [Segment("│ ", palette.muted)])
+        lines += indent(drawn if view.is_unfolded else drawn[:1], [Segment("│ ", palette.muted)])
     limit = MAX_LINES if view.is_unfolded else FOLDED_OTHER
-    lines = lines if len(lines) <= MAX_LINES else [more_lines(len(lines) - MAX_LINES, palette), *lines[-MAX_LINES:]]
-    return lines + first_lines(call.output, limit, width, palette.muted, palette)
+    lines = lines if len(lines) <= MAX_LINES else [draw_more(len(lines) - MAX_LINES, palette), *lines[-MAX_LINES:]]
+    return lines + draw_first_lines(call.output, limit, width, palette.muted, palette)
 
 
-def plain_call(call: CallBlock) -> str:
-    """What is copied of a call: its command or subject, and what came of it."""
-    given = parsed(call.input)
-    about = read_text(given, "command") if call.name == "bash" else describe_call(call.name, given)
-    return "\n".join(filter(None, [f"{call.name} {about}".strip(), diff_of(call) or call.output]))
-
-
-MAX_SUBJECT_CHARS = 500  # a header is one line, however long the command
+def write_call(call: CallBlock) -> str:
+    """Return the text to copy: the command or subject, and the diff or output."""
+    given = parse_partial(call.input)
+    subject = read_text(given, "command") if call.name == "bash" else describe_call(call.name, given)
+    return "\n".join(filter(None, [f"{call.name} {subject}".strip(), get_diff(call) or call.output]))
 
 
 def describe_call(name: str, given: Json) -> str:
-    told = _SUBJECTS[name](given) if name in _SUBJECTS else _describe_unknown(given)
-    return visible_line(told[:MAX_SUBJECT_CHARS]).strip()
+    """Return the subject of a call in a few words: its command, path or pattern; its parameters if unknown."""
+    text = _SUBJECTS[name](given) if name in _SUBJECTS else _describe_unknown(given)
+    return visible_line(text[:MAX_SUBJECT_CHARS]).strip()
 
 
 def read_text(given: Json, key: str) -> str:
@@ -210,15 +209,15 @@ def _describe_multiedit(given: Json) -> str:
 
 
 def _describe_glob(given: Json) -> str:
-    return _inside(read_text(given, "pattern"), given)
+    return _describe_pattern(read_text(given, "pattern"), given)
 
 
 def _describe_grep(given: Json) -> str:
     include = read_text(given, "include")
-    return _inside(read_text(given, "pattern"), given) + (f" ({include})" if include else "")
+    return _describe_pattern(read_text(given, "pattern"), given) + (f" ({include})" if include else "")
 
 
-def _inside(pattern: str, given: Json) -> str:
+def _describe_pattern(pattern: str, given: Json) -> str:
     path = read_text(given, "path")
     return f"{pattern} in {path}" if path and path != "." else pattern
 
@@ -257,11 +256,11 @@ def _describe_path(given: Json) -> str:
 
 
 def _describe_unknown(given: Json) -> str:
-    shown = [f"{key}={_short(value)}" for key, value in given.items() if value is not None]
-    return " ".join(shown) if len(given) != 1 else _short(next(iter(given.values())))
+    shown = [f"{key}={_shorten(value)}" for key, value in given.items() if value is not None]
+    return " ".join(shown) if len(given) != 1 else _shorten(next(iter(given.values())))
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     if isinstance(value, str):
         flat = " ".join(value[:200].split())
         return f"{flat[:60]}…" if len(value) > 60 else flat
@@ -291,10 +290,7 @@ _SUBJECTS = {
 }
 
 
-Fold = Callable[[Sequence[Segment], int], list[Line]]  # `chop` for what is printed, `wrap` for what is said
-
-MAX_LINES = 1_000  # of one output on the screen: who needs more has it in a file
-MAX_LINE_CHARS = 4_000  # of one line of it, for the same reason
+Fold = Callable[[Sequence[Segment], int], list[Line]]  # `chop` for program output, `wrap` for sentences
 
 
 def count_lines(text: str) -> int:
@@ -302,22 +298,24 @@ def count_lines(text: str) -> int:
     return stripped.count("\n") + 1 if stripped else 0
 
 
-def first_lines(text: str, limit: int, width: int, style: Style, palette: Palette, fold: Fold = chop) -> list[Line]:
-    """The beginning, then how much is left out."""
-    return _with_rest(text.split("\n", limit)[:limit], text, limit, width, style, palette, fold, at_end=True)
+def draw_first_lines(
+    text: str, limit: int, width: int, style: Style, palette: Palette, fold: Fold = chop
+) -> list[Line]:
+    """Draw the first lines, and the number of lines left out."""
+    return _draw_lines(text.split("\n", limit)[:limit], text, limit, width, style, palette, fold, at_end=True)
 
 
-def last_lines(text: str, limit: int, width: int, style: Style, palette: Palette) -> list[Line]:
-    """How much is left out, then the end."""
+def draw_last_lines(text: str, limit: int, width: int, style: Style, palette: Palette) -> list[Line]:
+    """Draw the number of lines left out, and the last lines."""
     shown = text.rstrip("\n").rsplit("\n", limit)[-limit:]
-    return _with_rest(shown, text, limit, width, style, palette, chop, at_end=False)
+    return _draw_lines(shown, text, limit, width, style, palette, chop, at_end=False)
 
 
-def more_lines(count: int, palette: Palette) -> Line:
+def draw_more(count: int, palette: Palette) -> Line:
     return [Segment(f"… {count:,} more line{'s' if count > 1 else ''}", palette.muted)]
 
 
-def _with_rest(
+def _draw_lines(
     shown: list[str], text: str, limit: int, width: int, style: Style, palette: Palette, fold: Fold, *, at_end: bool
 ) -> list[Line]:
     total = count_lines(text)
@@ -328,5 +326,5 @@ def _with_rest(
         cut = each if len(each) <= MAX_LINE_CHARS else f"{each[:MAX_LINE_CHARS]} …"
         for line in program_output(cut).split("\n"):
             lines += fold([Segment(line, style)] if line else [], width)
-    rest = [more_lines(total - limit, palette)] if total > limit else []
+    rest = [draw_more(total - limit, palette)] if total > limit else []
     return [*lines, *rest] if at_end else [*rest, *lines]

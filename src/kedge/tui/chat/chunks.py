@@ -1,7 +1,7 @@
-"""Markdown that still grows, cut where what came before can no longer change: each chunk is drawn once.
+"""Splits growing Markdown into chunks. A finished chunk never changes, so it is drawn once.
 
-Where it is cut depends on the text alone, not on the pieces it came in. A chunk is a paragraph, a heading, an item of
-a list, a table, a quote, or some lines of a fence, and is bounded in size whatever the text is.
+The split depends on the text alone, not on the pieces in which it arrived. A chunk is a paragraph, a heading, a list
+item, a table, a quote, or some lines of a code fence, and has a maximum size.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MAX_CHUNK_CHARS = 8_000  # drawn again with each piece that comes: what that costs must not grow with the answer
+MAX_CHUNK_CHARS = 8_000  # the last chunk is drawn again with each delta: that must not get slower as the answer grows
 MAX_CODE_LINES = 40  # of a fence in a chunk, for the same reason
 
 _FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})\s*([^\s`]*)")
@@ -20,7 +20,7 @@ _DEFINITION = re.compile(r" {0,3}\[((?:[^\[\]\\]|\\.){1,200})\]:\s*\S")
 
 
 def is_definition(line: str) -> bool:
-    """Whether it says where a link leads, and is not to be seen."""
+    """Whether the line defines the target of a link: it is not drawn."""
     return _DEFINITION.match(line) is not None
 
 
@@ -28,11 +28,11 @@ class Chunk(NamedTuple):
     text: str
     is_code: bool = False
     language: str = ""
-    lead: str = ""  # of a fence that goes on: the code before, for those who colour it
-    gap: bool = False  # whether an empty line is above it
-    ordinal: int | None = None  # of an item of an ordered list
-    definitions: str = ""  # of links that it refers to, from elsewhere in the text
-    is_growing: bool = False  # code whose last line may not be whole
+    lead: str = ""  # code of the same fence before this chunk, for highlighting
+    gap: bool = False  # an empty line above it
+    ordinal: int | None = None  # number of an item of an ordered list
+    definitions: str = ""  # of links in it that are defined elsewhere in the text
+    is_growing: bool = False  # code whose last line may be incomplete
 
 
 class _Fence(NamedTuple):
@@ -50,20 +50,20 @@ class _Fence(NamedTuple):
 
 
 class _Item(NamedTuple):
-    kind: str  # its bullet, or what follows its number
-    width: int  # where its text begins
+    kind: str  # its bullet, or the character after its number
+    width: int  # column of its text
     ordinal: int | None
 
 
 class Splitter:
-    """`chunks` are done; `tail` is what may still change. `grow` says from which chunk on something is different."""
+    """`chunks` are finished, `tail` may still change. `grow` returns the index of the first chunk that changed."""
 
     def __init__(self) -> None:
         self.text = ""
         self.chunks: list[Chunk] = []
-        self._start = 0  # of the chunk that is not done
-        self._at = 0  # of the first line that was not read yet
-        self._lines = 0  # read since `_start`
+        self._start = 0  # offset of the unfinished chunk
+        self._at = 0  # offset of the first unread line
+        self._lines = 0  # lines read since `_start`
         self._fence: _Fence | None = None
         self._item: _Item | None = None
         self._inner: _Fence | None = None  # a fence inside an item
@@ -78,16 +78,16 @@ class Splitter:
         rest = self.text[self._start :]
         if self._fence is not None:
             last = rest[rest.rfind("\n") + 1 :].strip()
-            if last and last == self._fence.mark[0] * len(last):  # perhaps the fence's end, half of it here
+            if last and last == self._fence.mark[0] * len(last):  # perhaps an incomplete closing fence
                 rest = rest[: rest.rfind("\n") + 1]
             if not rest and self._lead:
                 return None
-            return self._code(rest.removesuffix("\n"))._replace(is_growing=not rest.endswith("\n"))
-        return self._words(rest) if rest.strip() else None
+            return self._make_code(rest.removesuffix("\n"))._replace(is_growing=not rest.endswith("\n"))
+        return self._make_text(rest) if rest.strip() else None
 
     def grow(self, text: str) -> int:
         if not text.startswith(self.text):
-            self.__init__()  # another text than before: begin again
+            self.__init__()  # a different text: start again
         self.text = text
         self._changed = len(self.chunks)
         while self._at < len(text):
@@ -102,7 +102,7 @@ class Splitter:
         return self._changed
 
     def _cut_line(self) -> None:
-        """A line without end is cut between two words, if there are any."""
+        """Cut a line that is too long, between two words if possible."""
         limit = self._at + MAX_CHUNK_CHARS
         at = self.text.rfind(" ", limit - 200, limit)
         self._at = limit if at < 0 else at + 1
@@ -115,7 +115,7 @@ class Splitter:
             self._is_after_blank = True
             self._at = after
         else:
-            self._read_words(line, after)
+            self._read_text(line, after)
         self._at = after
 
     def _read_code(self, line: str, after: int) -> None:
@@ -130,12 +130,12 @@ class Splitter:
         if self._lines >= MAX_CODE_LINES or after - self._start > MAX_CHUNK_CHARS:
             self._finish(after)
 
-    def _read_words(self, line: str, after: int) -> None:
+    def _read_text(self, line: str, after: int) -> None:
         indent = len(line) - len(line.lstrip(" "))
         if self._item is not None and indent >= self._item.width:
             self._read_inside(line[self._item.width :])
-        elif self._begins(line, indent):
-            return  # it said where the next line is read
+        elif self._begin_chunk(line, indent):
+            return  # it has set the position of the next line
         if after - self._start > MAX_CHUNK_CHARS:
             self._finish(after)
         self._is_after_blank = _HEADING.match(line) is not None and self._item is None
@@ -147,8 +147,8 @@ class Splitter:
         elif fence := _FENCE.match(line):
             self._inner = _Fence(fence[2], len(fence[1]), fence[3])
 
-    def _begins(self, line: str, indent: int) -> bool:
-        """Whether a fence began with this line; a chunk that begins with it is begun."""
+    def _begin_chunk(self, line: str, indent: int) -> bool:
+        """Start a new chunk if one begins with this line. Returns whether the line opens a fence."""
         is_new = self._is_after_blank or self._inner is not None or self._start == self._at
         if (definition := _DEFINITION.match(line)) and is_new:
             self._define(definition[1], line)
@@ -159,16 +159,16 @@ class Splitter:
             self._lines = 0
             return True
         item = None if _RULE.match(line) or indent else _ITEM.match(line)
-        if item is not None and (is_new or _interrupts(item) or _goes_on(self._item, item)):
-            before = self._item if _goes_on(self._item, item) else None
+        if item is not None and (is_new or _interrupts(item) or _continues(self._item, item)):
+            before = self._item if _continues(self._item, item) else None
             self._break(gap=self._is_after_blank)
-            self._item = _item(item, before)
+            self._item = _make_item(item, before)
         elif _HEADING.match(line) or (is_new and indent < 4):
             self._break(gap=True)
         return False
 
     def _break(self, *, gap: bool) -> None:
-        """A chunk begins with the line that is read."""
+        """Finish the current chunk: the next one begins with the current line."""
         if self.text[self._start : self._at].strip():
             self._finish(self._at)
             self._gap = gap
@@ -179,17 +179,17 @@ class Splitter:
     def _finish(self, end: int) -> None:
         text = self.text[self._start : end]
         if self._fence is not None:
-            self.chunks.append(self._code(text.removesuffix("\n")))
+            self.chunks.append(self._make_code(text.removesuffix("\n")))
             self._lead = text
         elif text.strip():
-            self.chunks.append(self._words(text))
+            self.chunks.append(self._make_text(text))
         self._start = end
         self._lines = 0
         self._gap = False
         if self._item is not None:
             self._item = self._inner = None
 
-    def _words(self, text: str) -> Chunk:
+    def _make_text(self, text: str) -> Chunk:
         lowered = text.casefold() if self._definitions else ""
         definitions = [line for label, line in self._definitions.items() if f"[{label}]" in lowered]
         return Chunk(
@@ -199,7 +199,7 @@ class Splitter:
             definitions="\n".join(definitions),
         )
 
-    def _code(self, text: str) -> Chunk:
+    def _make_code(self, text: str) -> Chunk:
         assert self._fence is not None
         if indent := self._fence.indent:
             text = re.sub(rf"^ {{1,{indent}}}", "", text, flags=re.MULTILINE)
@@ -207,7 +207,7 @@ class Splitter:
         return Chunk(text, is_code=True, language=self._fence.language, lead=self._lead, gap=gap)
 
     def _define(self, label: str, line: str) -> None:
-        """What was drawn before may refer to it."""
+        """Add a link definition, also to earlier chunks that refer to it."""
         label = " ".join(label.split()).casefold()
         if label in self._definitions or len(self._definitions) >= 1000:
             return
@@ -220,15 +220,15 @@ class Splitter:
 
 
 def _interrupts(item: re.Match[str]) -> bool:
-    """Whether it may follow a paragraph without an empty line: a year that begins a line is no list."""
+    """Whether a list may start here without an empty line before: only with a bullet or the number 1."""
     return item.end() < len(item.string) and item[2] in (None, "1")
 
 
-def _goes_on(before: _Item | None, item: re.Match[str]) -> bool:
+def _continues(before: _Item | None, item: re.Match[str]) -> bool:
     return before is not None and before.kind == (item[3] or item[1])
 
 
-def _item(match: re.Match[str], before: _Item | None) -> _Item:
+def _make_item(match: re.Match[str], before: _Item | None) -> _Item:
     marker = match[1]
     number = int(match[2]) if match[2] else None
     if number is not None and before is not None and before.ordinal is not None:

@@ -1,4 +1,4 @@
-"""Code with its colours. What has no language, or is too large to be worth the wait, is shown plainly."""
+"""Syntax highlighting. Code without a known language, or too large to highlight quickly, is drawn plain."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from kedge.tui.chat.palette import Palette
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
-MAX_COLOURED_CHARS = 64_000  # a tenth of a second at once
-COLOURED_TOGETHER = 3  # lines of code that is growing
+MAX_HIGHLIGHTED_CHARS = 64_000  # takes a tenth of a second
+GROWTH_LINES = 3  # growing code is highlighted again after so many new lines
 
 
-def coloured(code: str, language: str, palette: Palette, *, lead: str = "", is_growing: bool = False) -> list[Line]:
-    """A line of segments for each line; `lead` is code before it, read for its sake only.
+def highlight(code: str, language: str, palette: Palette, *, lead: str = "", is_growing: bool = False) -> list[Line]:
+    """Return the segments of each line. `lead` is the code before it: it is parsed, too, but not drawn.
 
-    The last lines of code that is growing have no colours yet: they would be found anew with each letter.
+    The last lines of growing code are drawn plain: they would have to be highlighted again with each letter.
     """
-    if not language or len(code) + len(lead) > MAX_COLOURED_CHARS:
-        return _plain(code, palette)
-    lexer = lexer_named(language)
+    if not language or len(code) + len(lead) > MAX_HIGHLIGHTED_CHARS:
+        return _draw_plain(code, palette)
+    lexer = find_lexer(language)
     if lexer is None:
-        return _plain(code, palette)
+        return _draw_plain(code, palette)
     if not is_growing:
-        return _lexed(lexer, code, palette, lead)
+        return _draw_tokens(lexer, code, palette, lead)
     lines = code.split("\n")
-    known = (len(lines) - 1) // COLOURED_TOGETHER * COLOURED_TOGETHER
-    before = _lexed_before(lexer, "\n".join(lines[:known]), palette, lead) if known else ()
-    return [*before, *_plain("\n".join(lines[known:]), palette)]
+    known = (len(lines) - 1) // GROWTH_LINES * GROWTH_LINES
+    before = _draw_tokens_cached(lexer, "\n".join(lines[:known]), palette, lead) if known else ()
+    return [*before, *_draw_plain("\n".join(lines[known:]), palette)]
 
 
-def coloured_file(code: str, path: str, palette: Palette) -> list[Line]:
-    lexer = lexer_for(path) if len(code) <= MAX_COLOURED_CHARS else None
-    return _plain(code, palette) if lexer is None else _lexed(lexer, code, palette)
+def highlight_file(code: str, path: str, palette: Palette) -> list[Line]:
+    lexer = find_file_lexer(path) if len(code) <= MAX_HIGHLIGHTED_CHARS else None
+    return _draw_plain(code, palette) if lexer is None else _draw_tokens(lexer, code, palette)
 
 
 @lru_cache(64)
-def lexer_named(language: str) -> Lexer | None:
+def find_lexer(language: str) -> Lexer | None:
     from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
     from pygments.util import ClassNotFound
 
@@ -52,7 +52,7 @@ def lexer_named(language: str) -> Lexer | None:
 
 
 @lru_cache(64)
-def lexer_for(path: str) -> Lexer | None:
+def find_file_lexer(path: str) -> Lexer | None:
     from pygments.lexers import get_lexer_for_filename  # pyright: ignore[reportUnknownVariableType]
     from pygments.util import ClassNotFound
 
@@ -62,16 +62,16 @@ def lexer_for(path: str) -> Lexer | None:
         return None
 
 
-def _plain(code: str, palette: Palette) -> list[Line]:
+def _draw_plain(code: str, palette: Palette) -> list[Line]:
     return [[Segment(each, palette.text)] if each else [] for each in code.split("\n")]
 
 
 @lru_cache(2)
-def _lexed_before(lexer: Lexer, code: str, palette: Palette, lead: str) -> tuple[Line, ...]:
-    return tuple(_lexed(lexer, code, palette, lead))
+def _draw_tokens_cached(lexer: Lexer, code: str, palette: Palette, lead: str) -> tuple[Line, ...]:
+    return tuple(_draw_tokens(lexer, code, palette, lead))
 
 
-def _lexed(lexer: Lexer, code: str, palette: Palette, lead: str = "") -> list[Line]:
+def _draw_tokens(lexer: Lexer, code: str, palette: Palette, lead: str = "") -> list[Line]:
     lines: list[Line] = [[]]
     for kind, value in lexer.get_tokens(lead + code):
         style = palette.syntax(str(kind)[6:])  # without `Token.`

@@ -1,6 +1,6 @@
-"""Diffs as people read them: numbered, coloured like the file they change, in one column or side by side.
+"""Parses unified diffs and draws them with line numbers and syntax highlighting, in one column or side by side.
 
-`diff_lines` is for whoever draws by lines (the transcript, a dialog); `DiffView` is a widget of its own.
+`draw_diff` returns lines (for the transcript); `DiffView` is a widget.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from textual.strip import Strip
 
 from kedge.protocol import text_safety
 from kedge.protocol.text_safety import visible
-from kedge.tui.chat.code import coloured_file
-from kedge.tui.chat.lines import Line, blank, chop, strip_of, strips_of
-from kedge.tui.chat.palette import Palette, palette_of
+from kedge.tui.chat.code import highlight_file
+from kedge.tui.chat.lines import Line, blank, chop, make_strip, make_strips
+from kedge.tui.chat.palette import Palette, get_palette
 
 RowKind = Literal["same", "added", "removed", "gap"]
 
@@ -30,7 +30,7 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 class Row(NamedTuple):
     kind: RowKind
     text: str
-    old: int | None = None  # its number in the file before
+    old: int | None = None  # line number in the old file
     new: int | None = None
 
 
@@ -41,18 +41,18 @@ class Diff(NamedTuple):
     removed: int
 
 
-def parse(text: str) -> list[Diff]:
-    """One for each file. Text that is no diff is a diff without a path, its lines unchanged: nothing is hidden."""
+def parse_diff(text: str) -> list[Diff]:
+    """Return a `Diff` for each file. Text that is not a diff becomes one without a path, so that nothing is hidden."""
     diffs: list[Diff] = []
     path, rows = "", list[Row]()
     old = new = old_left = new_left = 0
     for line in text.removesuffix("\n").split("\n") if text else ():
         if old_left <= 0 and new_left <= 0 and line.startswith(("--- ", "+++ ", "diff ", "index ")):
             if rows:
-                diffs.append(_diff(path, rows))
+                diffs.append(_make_diff(path, rows))
                 path, rows = "", []
             if line.startswith(("--- ", "+++ ")):
-                path = _path(line) or path
+                path = _read_path(line) or path
         elif hunk := _HUNK.match(line):
             if rows:
                 rows.append(Row("gap", ""))
@@ -70,18 +70,18 @@ def parse(text: str) -> list[Diff]:
         elif not line.startswith("\\"):  # `\ No newline at end of file`
             rows.append(Row("gap", line))
     if rows or path:
-        diffs.append(_diff(path, rows))
+        diffs.append(_make_diff(path, rows))
     return diffs
 
 
-def pairs(rows: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:
-    """What stands left and right: removed lines beside the added ones that took their place."""
-    paired: list[tuple[Row | None, Row | None]] = []
+def pair_rows(rows: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:
+    """Return the rows for the left and right side: removed lines stand beside the added lines that replace them."""
+    pairs: list[tuple[Row | None, Row | None]] = []
     removed: list[Row] = []
     added: list[Row] = []
 
     def flush() -> None:
-        paired.extend(zip_longest(removed, added))
+        pairs.extend(zip_longest(removed, added))
         removed.clear()
         added.clear()
 
@@ -94,13 +94,13 @@ def pairs(rows: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:
             added.append(row)
         else:
             flush()
-            paired.append((row, row))
+            pairs.append((row, row))
     flush()
-    return paired
+    return pairs
 
 
-def without_blank_runs(diff: Diff) -> Diff:
-    """Long runs of blank lines or spaces become a mark with their number, so that they push nothing out of sight."""
+def shorten_blank_runs(diff: Diff) -> Diff:
+    """Replace long runs of blank lines or spaces by a mark with their number: they could push text off the screen."""
     rows: list[Row] = []
     for (kind, is_blank), run in groupby(diff.rows, lambda row: (row.kind, not row.text.strip())):
         group = list(run)
@@ -111,78 +111,78 @@ def without_blank_runs(diff: Diff) -> Diff:
     return diff._replace(rows=tuple(rows))
 
 
-def _diff(path: str, rows: list[Row]) -> Diff:
+def _make_diff(path: str, rows: list[Row]) -> Diff:
     added = sum(row.kind == "added" for row in rows)
     return Diff(path, tuple(rows), added, sum(row.kind == "removed" for row in rows))
 
 
-def _path(line: str) -> str:
+def _read_path(line: str) -> str:
     name = line[4:].split("\t")[0].strip()
     return "" if name == "/dev/null" else name.removeprefix("a/" if line[0] == "-" else "b/")
 
 
-MIN_SPLIT = 120  # columns: two files side by side need that much to be read
+MIN_SPLIT = 120  # columns needed for two files side by side
 
 MINUS = "\u2212"  # as wide as a plus
 
 _MARKS = {"same": " ", "added": "+", "removed": MINUS, "gap": " "}
 
 
-def counts(added: int, removed: int, palette: Palette) -> Line:
+def draw_counts(added: int, removed: int, palette: Palette) -> Line:
     return [Segment(f"+{added}", palette.success), Segment(f" {MINUS}{removed}", palette.error)]
 
 
-def diff_lines(text: str, width: int, palette: Palette, *, split: bool = False, heads: bool = False) -> list[Line]:
-    """Lines exactly that wide. `heads` puts each file's name and counts above its lines."""
+def draw_diff(text: str, width: int, palette: Palette, *, split: bool = False, heads: bool = False) -> list[Line]:
+    """Draw lines of exactly that width. `heads` puts each file's name and counts above its lines."""
     lines: list[Line] = []
-    for diff in map(without_blank_runs, parse(visible(text))):
+    for diff in map(shorten_blank_runs, parse_diff(visible(text))):
         if heads:
             if lines:
-                lines.append(list(strip_of([], width)))
+                lines.append(list(make_strip([], width)))
             head = [Segment(f"{diff.path or 'changes'}  ", palette.text + Style(bold=True))]
-            lines.append(list(strip_of([*head, *counts(diff.added, diff.removed, palette)], width)))
-        lines += _Sheet(diff, palette).split(width) if split else _Sheet(diff, palette).unified(width)
+            lines.append(list(make_strip([*head, *draw_counts(diff.added, diff.removed, palette)], width)))
+        lines += _FileDiff(diff, palette).draw_split(width) if split else _FileDiff(diff, palette).draw_unified(width)
     return lines
 
 
-class _Sheet:
-    """One file's diff with its colours."""
+class _FileDiff:
+    """One file's diff, highlighted."""
 
     def __init__(self, diff: Diff, palette: Palette) -> None:
         self._diff = diff
         self._palette = palette
-        self._old = self._colours("removed")
-        self._new = self._colours("added")
+        self._old = self._highlight("removed")
+        self._new = self._highlight("added")
         numbers = [number for row in diff.rows for number in (row.old, row.new) if number is not None]
         self._digits = max(3, len(str(max(numbers, default=0))))
 
-    def unified(self, width: int) -> list[Line]:
+    def draw_unified(self, width: int) -> list[Line]:
         lines: list[Line] = []
         for index, row in enumerate(self._diff.rows):
             number = row.old if row.kind == "removed" else row.new
-            lines += self._row(index, row, number, width)
+            lines += self._draw_row(index, row, number, width)
         return lines
 
-    def split(self, width: int) -> list[Line]:
+    def draw_split(self, width: int) -> list[Line]:
         left = (width - 1) // 2
         right = width - 1 - left
         bar = Segment("│", self._palette.muted)
         index_of = {id(row): index for index, row in enumerate(self._diff.rows)}
         lines: list[Line] = []
-        for old, new in pairs(self._diff.rows):
-            olds = self._row(index_of[id(old)], old, old.old, left) if old else []
-            news = self._row(index_of[id(new)], new, new.new, right) if new else []
+        for old, new in pair_rows(self._diff.rows):
+            olds = self._draw_row(index_of[id(old)], old, old.old, left) if old else []
+            news = self._draw_row(index_of[id(new)], new, new.new, right) if new else []
             for i in range(max(len(olds), len(news))):
-                one = olds[i] if i < len(olds) else list(strip_of([], left))
-                two = news[i] if i < len(news) else list(strip_of([], right))
+                one = olds[i] if i < len(olds) else list(make_strip([], left))
+                two = news[i] if i < len(news) else list(make_strip([], right))
                 lines.append([*one, bar, *two])
         return lines
 
-    def _row(self, index: int, row: Row, number: int | None, width: int) -> list[Line]:
+    def _draw_row(self, index: int, row: Row, number: int | None, width: int) -> list[Line]:
         palette = self._palette
         if row.kind == "gap":
             mark = row.text or "⋯"
-            return [list(strip_of([Segment(f"{' ' * self._digits} {mark}", palette.muted)], width))]
+            return [list(make_strip([Segment(f"{' ' * self._digits} {mark}", palette.muted)], width))]
         fill, ink = Style.null(), palette.muted
         if row.kind == "added":
             fill, ink = palette.added, palette.success
@@ -193,19 +193,19 @@ class _Sheet:
         code = (self._old if row.kind == "removed" else self._new)[index]
         painted = [Segment(text, (style or palette.text) + fill) for text, style, _ in code]
         lines = chop(painted, max(1, width - len(head.text)))
-        return [list(strip_of([rest if i else head, *each], width, fill)) for i, each in enumerate(lines)]
+        return [list(make_strip([rest if i else head, *each], width, fill)) for i, each in enumerate(lines)]
 
-    def _colours(self, kind: str) -> dict[int, Line]:
-        """Of one side, read in one go: a line alone may be the middle of a string."""
+    def _highlight(self, kind: str) -> dict[int, Line]:
+        """Highlight one side as a whole: a single line may be the middle of a string. Returns lines by row index."""
         seen = [(i, row) for i, row in enumerate(self._diff.rows) if row.kind in ("same", kind)]
         if not seen:
             return {}
-        lines = coloured_file("\n".join(row.text for _, row in seen), self._diff.path, self._palette)
+        lines = highlight_file("\n".join(row.text for _, row in seen), self._diff.path, self._palette)
         return {index: line for (index, _), line in zip(seen, lines, strict=True)}
 
 
 class DiffView(ScrollView, can_focus=True):
-    """A diff to scroll in. `is_split` None chooses by the width."""
+    """A diff that can be scrolled. Without `is_split` it is side by side if the width allows it."""
 
     def __init__(self, text: str = "", *, is_split: bool | None = None, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -239,16 +239,16 @@ class DiffView(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         at = self.scroll_offset.y + y
         strip = self._strips[at] if at < len(self._strips) else blank(self.size.width)
-        return strip.apply_style(palette_of(self).ground)
+        return strip.apply_style(get_palette(self).ground)
 
     def _draw(self) -> None:
         width = self.size.width
-        palette = palette_of(self)
+        palette = get_palette(self)
         wanted = (self._text, width, self.is_split, palette)
         if not width or wanted == self._drawn_for:
             return
         self._drawn_for = wanted
-        lines = diff_lines(self._text, width, palette, split=self.is_split, heads=True)
-        self._strips = strips_of(lines, width)
+        lines = draw_diff(self._text, width, palette, split=self.is_split, heads=True)
+        self._strips = make_strips(lines, width)
         self.virtual_size = Size(width, len(self._strips))
         self.refresh()

@@ -1,7 +1,7 @@
-"""All blocks below each other: which line is where, and what stands on it. Only what somebody looks at is drawn.
+"""Arranges blocks below each other and finds the block and text of each line. Only visible pieces are drawn.
 
-It knows no widget. Heights are guesses until a piece is drawn; `around` and `before_end` draw what will be seen, so
-that whoever holds on to an `Anchor` meanwhile sees nothing move.
+Heights are estimates until a piece is drawn. `draw_around` and `draw_end` draw the pieces that will be visible, so that
+the line at an `Anchor` does not move on the screen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from textual.strip import Strip
 
 from kedge.tui.chat.calls import ViewOptions
-from kedge.tui.chat.lines import blank, strips_of
+from kedge.tui.chat.lines import blank, make_strips
 from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.pieces import MarkdownPieces, Piece, make_pieces
 from kedge.tui.state.blocks import Block, CallBlock, NoteBlock, ReasoningBlock, TextBlock
@@ -38,7 +38,7 @@ class Entry:
         self.take(block, view, width)
 
     def take(self, block: Block, view: ViewOptions, width: int) -> None:
-        """The block as it is now. Pieces that are the same keep their height."""
+        """Take the block in its current form. Pieces that did not change keep their height."""
         self.block, self.view = block, view
         pieces = self._pieces(block, view)
         same = _same(self.pieces, pieces)
@@ -53,7 +53,7 @@ class Entry:
         self._offsets = None
 
     def set_height(self, piece: int, height: int) -> bool:
-        """Whether it was another."""
+        """Return whether the height changed."""
         self.is_drawn[piece] = True
         if self.heights[piece] == height:
             return False
@@ -81,7 +81,7 @@ class Entry:
 
 
 def gap_between(before: Block | None, block: Block) -> int:
-    """Calls stand together: a column of them reads as a list."""
+    """Return the number of empty lines between two blocks: none between calls, which read as a list."""
     if before is None:
         return 0
     together = CallBlock | ReasoningBlock
@@ -91,7 +91,7 @@ def gap_between(before: Block | None, block: Block) -> int:
 
 
 def _same(before: list[Piece], now: list[Piece]) -> int:
-    """How many are the same at the beginning. Only the end of a list that grows is different."""
+    """Return the number of equal pieces at the beginning."""
     same = min(len(before), len(now))
     if same and before[same - 1] is now[same - 1]:
         return same
@@ -100,19 +100,19 @@ def _same(before: list[Piece], now: list[Piece]) -> int:
     return same
 
 
-MAX_KEPT_LINES = 4_000  # of drawn lines: about twenty screens, a few megabytes
+MAX_CACHED_LINES = 4_000  # drawn lines in the cache: about twenty screens, a few megabytes
 
 
-class Place(NamedTuple):
-    """A line, by what stands there. `piece` is -1 on the empty line above a block."""
+class Position(NamedTuple):
+    """The position of a line. `piece` is -1 on the empty line above a block."""
 
     entry: int
     piece: int
     line: int
 
 
-class Seen(NamedTuple):
-    """A line as it is drawn, and whose it is."""
+class DrawnLine(NamedTuple):
+    """A drawn line and its entry."""
 
     entry: Entry
     strip: Strip
@@ -120,32 +120,32 @@ class Seen(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """A line that stays where it is while others come and go."""
+    """A line that keeps its place on the screen while others change."""
 
     key: str
     piece: int
     line: int
-    passed: int  # characters of its piece above it: finds it again when it is broken at another width
+    passed: int  # characters of its piece above it: they find it again after wrapping at another width
     is_drawn: bool
 
 
-class Flow:
+class BlockLayout:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.width = 0
         self._palette: Palette | None = None
         self._blank = blank(0)
         self._index: dict[str, int] = {}
-        self._heirs: dict[str, str] = {}  # of blocks that went: which one is where they were
+        self._successors: dict[str, str] = {}  # key of the block in the place of a removed one
         self._tops = [0]
-        self._stale = 0  # the first entry whose height may be another than `_tops` says
-        self._kept: OrderedDict[Piece, list[Strip]] = OrderedDict()
-        self._kept_lines = 0
+        self._stale = 0  # first entry from which on `_tops` is out of date
+        self._cache: OrderedDict[Piece, list[Strip]] = OrderedDict()
+        self._cached_lines = 0
 
-    # what is there
+    # content
 
     def show(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions]) -> int | None:
-        """Take what changed; the first entry that is different, or None if none is."""
+        """Take changed blocks; return the index of the first entry that changed, or None."""
         first: int | None = None
         entries, width = self.entries, self.width
         is_same_order = len(blocks) >= len(entries)
@@ -181,8 +181,8 @@ class Flow:
         if (width, palette) == (self.width, self._palette):
             return
         self.width, self._palette, self._blank = width, palette, blank(width)
-        self._kept.clear()
-        self._kept_lines = 0
+        self._cache.clear()
+        self._cached_lines = 0
         for entry in self.entries:
             entry.forget_heights(width)
         self._stale = 0
@@ -190,8 +190,8 @@ class Flow:
     def clear(self) -> None:
         self.entries.clear()
         self._index.clear()
-        self._kept.clear()
-        self._kept_lines = 0
+        self._cache.clear()
+        self._cached_lines = 0
         self._stale = 0
 
     def _append(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions]) -> None:
@@ -216,14 +216,14 @@ class Flow:
                 entry.take(block, view_of(block), self.width)
             self._index[block.key] = len(self.entries)
             self.entries.append(entry)
-        self._heirs = _heirs(before, known.keys())
+        self._successors = _successors(before, known.keys())
         return first
 
-    # where it is
+    # positions
 
     @property
     def tops(self) -> list[int]:
-        """The first line of each entry, and the end of all."""
+        """The first line of each entry, and the end."""
         stale, tops = self._stale, self._tops
         if stale < len(self.entries) or len(tops) != len(self.entries) + 1:
             heights = [entry.height for entry in self.entries[stale:]]
@@ -238,84 +238,86 @@ class Flow:
     def index_of(self, key: str) -> int | None:
         return self._index.get(key)
 
-    def place(self, y: int) -> Place | None:
+    def position_at(self, y: int) -> Position | None:
         if not 0 <= y < self.height:
             return None
         at = bisect_right(self.tops, y) - 1
         entry = self.entries[at]
         within = y - self.tops[at]
         piece = bisect_right(entry.offsets, within) - 1
-        return Place(at, piece, within - entry.offsets[piece]) if piece >= 0 else Place(at, -1, within)
+        return Position(at, piece, within - entry.offsets[piece]) if piece >= 0 else Position(at, -1, within)
 
-    def y_of(self, place: Place) -> int:
-        entry = self.entries[place.entry]
-        return self.tops[place.entry] + (entry.offsets[place.piece] + place.line if place.piece >= 0 else place.line)
+    def y_of(self, position: Position) -> int:
+        entry = self.entries[position.entry]
+        return self.tops[position.entry] + (
+            entry.offsets[position.piece] + position.line if position.piece >= 0 else position.line
+        )
 
     def anchor(self, y: int) -> Anchor | None:
-        place = self.place(max(0, min(y, self.height - 1)))
-        if place is None:
+        position = self.position_at(max(0, min(y, self.height - 1)))
+        if position is None:
             return None
-        entry = self.entries[place.entry]
+        entry = self.entries[position.entry]
         passed, is_drawn = 0, False
-        if place.piece >= 0 and place.line and entry.is_drawn[place.piece]:
+        if position.piece >= 0 and position.line and entry.is_drawn[position.piece]:
             is_drawn = True
-            passed = sum(map(_ink, self.strips(entry.pieces[place.piece])[: place.line]))
-        return Anchor(entry.block.key, place.piece, place.line, passed, is_drawn)
+            passed = sum(map(_count_chars, self.strips(entry.pieces[position.piece])[: position.line]))
+        return Anchor(entry.block.key, position.piece, position.line, passed, is_drawn)
 
-    def find(self, anchor: Anchor, at_other_width: bool) -> Place | None:
-        """Where it is now; what is looked at is drawn."""
+    def find(self, anchor: Anchor, at_other_width: bool) -> Position | None:
+        """Return the current position of an anchor; its piece is drawn."""
         at = self._index.get(anchor.key)
         if at is None:
-            at = self._index.get(self._heirs.get(anchor.key, ""))
-            return None if at is None else Place(at, -1, 0)
+            at = self._index.get(self._successors.get(anchor.key, ""))
+            return None if at is None else Position(at, -1, 0)
         entry = self.entries[at]
         piece = min(anchor.piece, len(entry.pieces) - 1)
         if piece < 0:
-            return Place(at, -1, 0)
+            return Position(at, -1, 0)
         self.measure(at, piece)
         line = min(anchor.line, entry.heights[piece] - 1)
         if at_other_width and anchor.is_drawn:
-            above = list(accumulate(map(_ink, self.strips(entry.pieces[piece]))))
+            above = list(accumulate(map(_count_chars, self.strips(entry.pieces[piece]))))
             line = min(bisect_right(above, anchor.passed), len(above) - 1)
-        return Place(at, piece, max(0, line))
+        return Position(at, piece, max(0, line))
 
-    # what stands there
+    # drawing
 
-    def line(self, y: int) -> Seen | None:
-        place = self.place(y)
-        if place is None:
+    def line(self, y: int) -> DrawnLine | None:
+        position = self.position_at(y)
+        if position is None:
             return None
-        entry = self.entries[place.entry]
-        if place.piece < 0:
-            return Seen(entry, self._blank, is_gap=True)
-        strips = self.strips(entry.pieces[place.piece])
-        return Seen(entry, strips[place.line] if place.line < len(strips) else self._blank)
+        entry = self.entries[position.entry]
+        if position.piece < 0:
+            return DrawnLine(entry, self._blank, is_gap=True)
+        strips = self.strips(entry.pieces[position.piece])
+        return DrawnLine(entry, strips[position.line] if position.line < len(strips) else self._blank)
 
     def strips(self, piece: Piece) -> list[Strip]:
-        kept = self._kept.get(piece)
+        kept = self._cache.get(piece)
         if kept is not None:
-            self._kept.move_to_end(piece)
+            self._cache.move_to_end(piece)
             return kept
         assert self._palette is not None
-        strips = strips_of(piece.draw(self.width, self._palette), self.width) or [self._blank]
-        self._kept[piece] = strips
-        self._kept_lines += len(strips)
-        while self._kept_lines > MAX_KEPT_LINES and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._kept_lines -= len(oldest)
+        strips = make_strips(piece.draw(self.width, self._palette), self.width) or [self._blank]
+        self._cache[piece] = strips
+        self._cached_lines += len(strips)
+        while self._cached_lines > MAX_CACHED_LINES and len(self._cache) > 1:
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_lines -= len(oldest)
         return strips
 
     def measure(self, at: int, piece: int) -> int:
-        """The height of a piece, drawn if it was not."""
+        """Return the height of a piece, drawing it if necessary."""
         entry = self.entries[at]
         if not entry.is_drawn[piece] and entry.set_height(piece, len(self.strips(entry.pieces[piece]))):
             self._stale = min(self._stale, at)
         return entry.heights[piece]
 
-    def around(self, place: Place, above: int, below: int) -> None:
-        """Draw so many lines above a place and below it."""
-        left = above - max(0, place.line)
-        at, piece = place.entry, place.piece - 1
+    def draw_around(self, position: Position, above: int, below: int) -> None:
+        """Draw so many lines above and below a position."""
+        left = above - max(0, position.line)
+        at, piece = position.entry, position.piece - 1
         while left > 0 and at >= 0:
             if piece < 0:
                 left -= self.entries[at].gap
@@ -324,8 +326,8 @@ class Flow:
                 continue
             left -= self.measure(at, piece)
             piece -= 1
-        left = below + max(0, place.line)
-        at, piece = place.entry, max(0, place.piece)
+        left = below + max(0, position.line)
+        at, piece = position.entry, max(0, position.piece)
         while left > 0 and at < len(self.entries):
             if piece >= len(self.entries[at].pieces):
                 at, piece = at + 1, 0
@@ -333,25 +335,25 @@ class Flow:
             left -= self.measure(at, piece)
             piece += 1
 
-    def before_end(self, lines: int) -> None:
-        """Draw the last so many lines."""
+    def draw_end(self, lines: int) -> None:
+        """Draw the last lines."""
         if self.entries:
             last = len(self.entries) - 1
-            self.around(Place(last, len(self.entries[last].pieces), 0), lines, 0)
+            self.draw_around(Position(last, len(self.entries[last].pieces), 0), lines, 0)
 
 
-def _heirs(order: Sequence[str], gone: Collection[str]) -> dict[str, str]:
-    """For each that is gone the next one that is still there, or else the one before."""
-    heirs: dict[str, str] = {}
-    for way in (order[::-1], order):
-        there: str | None = None
-        for key in way:
-            if key not in gone:
-                there = key
-            elif there is not None:
-                heirs.setdefault(key, there)
-    return heirs
+def _successors(order: Sequence[str], removed: Collection[str]) -> dict[str, str]:
+    """Return for each removed key the next one that remains, or else the one before."""
+    successors: dict[str, str] = {}
+    for direction in (order[::-1], order):
+        remaining: str | None = None
+        for key in direction:
+            if key not in removed:
+                remaining = key
+            elif remaining is not None:
+                successors.setdefault(key, remaining)
+    return successors
 
 
-def _ink(strip: Strip) -> int:
+def _count_chars(strip: Strip) -> int:
     return sum(len(segment.text) - segment.text.count(" ") for segment in strip)

@@ -1,4 +1,4 @@
-"""Lines of styled text: broken at words to fit a width, and made exactly that wide, counted in cells."""
+"""Lines of styled text: wrapped at words to fit a width, and padded to exactly that width, in terminal cells."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from textual.strip import Strip
 
 Line = list[Segment]
 
-PLAIN = Style.null()  # never None: the filter that takes colours away wants a style in each segment
+PLAIN = Style.null()  # never None: Textual's filter for NO_COLOR needs a style in each segment
 
 _WORD = re.compile(r"\S+|\s+")
-_CHOPPED = 2000  # cells; a word that is longer is cut in slices first, so that its cost stays linear
+_MAX_WORD = 2000  # cells; a longer word is cut in slices first, so that the time stays linear
 
 
 def line(*parts: tuple[str, Style]) -> Line:
@@ -31,7 +31,7 @@ def plain(segments: Iterable[Segment]) -> str:
 
 
 def wrap(segments: Sequence[Segment], width: int) -> list[Line]:
-    """Break at spaces, and inside a word only where it is wider than a line. A line feed in the text breaks too."""
+    """Break at spaces, inside a word only if it is wider than a line, and at line feeds."""
     width = max(1, width)
     text = plain(segments)
     if "\n" not in text and len(text) <= width and cell_len(text) <= width:
@@ -39,32 +39,32 @@ def wrap(segments: Sequence[Segment], width: int) -> list[Line]:
     ends: list[tuple[int, int]] = []
     start = 0
     for hard in text.split("\n"):
-        ends += [(start + first, start + last) for first, last in _breaks(hard, width)]
+        ends += [(start + first, start + last) for first, last in _find_breaks(hard, width)]
         start += len(hard) + 1
     return _cut(segments, ends)
 
 
 def chop(segments: Sequence[Segment], width: int) -> list[Line]:
-    """Break wherever a line is full: code keeps its spaces."""
+    """Break where a line is full, and keep all spaces: for code."""
     width = max(1, width)
     text = plain(segments)
     if len(text) <= width and cell_len(text) <= width:
         return [list(segments)]
-    return _cut(segments, _chopped(text, 0, width))
+    return _cut(segments, _find_chops(text, 0, width))
 
 
 def truncate(segments: Sequence[Segment], width: int) -> Line:
-    """The beginning that fits, with `…` where something was cut."""
+    """Return the beginning that fits, with `…` if something was cut."""
     if width_of(segments) <= width:
         return list(segments)
     if width <= 1:
         return [Segment("…", segments[0].style)][:width]
-    first = list(_cropped(segments, width - 1))
+    first = list(_crop(segments, width - 1))
     return [*first, Segment("…", first[-1].style if first else PLAIN)]
 
 
-def indented(lines: Iterable[Line], first: Line, rest: Line | None = None) -> list[Line]:
-    """Each line behind `first`, those after the first one behind `rest`."""
+def indent(lines: Iterable[Line], first: Line, rest: Line | None = None) -> list[Line]:
+    """Put `first` before the first line, and `rest` (or `first`) before the others."""
     rest = first if rest is None else rest
     return [[*(rest if index else first), *each] for index, each in enumerate(lines)]
 
@@ -73,27 +73,27 @@ def blank(width: int) -> Strip:
     return Strip([Segment(" " * width, PLAIN)], width)
 
 
-def strip_of(segments: Sequence[Segment], width: int, fill: Style = PLAIN) -> Strip:
-    """A strip of exactly that width; cells left over are drawn with `fill`."""
+def make_strip(segments: Sequence[Segment], width: int, fill: Style = PLAIN) -> Strip:
+    """Return a strip of exactly that width, padded with `fill`."""
     strip = Strip([Segment(text, style or PLAIN) for text, style, _ in segments if text])
     if strip.cell_length > width:
-        strip = _cropped(segments, width)
+        strip = _crop(segments, width)
     missing = width - strip.cell_length
     if missing <= 0:
         return strip
     return Strip([*strip, Segment(" " * missing, fill)], width)
 
 
-def strips_of(lines: Iterable[Sequence[Segment]], width: int, fill: Style = PLAIN) -> list[Strip]:
-    return [strip_of(each, width, fill) for each in lines]
+def make_strips(lines: Iterable[Sequence[Segment]], width: int, fill: Style = PLAIN) -> list[Strip]:
+    return [make_strip(each, width, fill) for each in lines]
 
 
-def _breaks(text: str, width: int) -> list[tuple[int, int]]:
-    """Where each line of one paragraph begins and ends; spaces at a break belong to no line."""
+def _find_breaks(text: str, width: int) -> list[tuple[int, int]]:
+    """Return the start and end of each line of a paragraph. Spaces at a break belong to no line."""
     if len(text) <= width and cell_len(text) <= width:
         return [(0, len(text))]
     lines: list[tuple[int, int]] = []
-    start = end = column = 0  # of the line that is being filled
+    start = end = column = 0  # of the current line
     for match in _WORD.finditer(text):
         word, first, last = match[0], match.start(), match.end()
         if word.isspace():
@@ -102,7 +102,7 @@ def _breaks(text: str, width: int) -> list[tuple[int, int]]:
             else:
                 start = end = last
             continue
-        wide = cell_len(word) if len(word) <= _CHOPPED else _CHOPPED
+        wide = cell_len(word) if len(word) <= _MAX_WORD else _MAX_WORD
         if column + wide <= width:
             column += wide
             end = last
@@ -112,7 +112,7 @@ def _breaks(text: str, width: int) -> list[tuple[int, int]]:
         if wide <= width:
             start, end, column = first, last, wide
         else:
-            *full, (start, end) = _chopped(text[first:last], first, width)
+            *full, (start, end) = _find_chops(text[first:last], first, width)
             lines += full
             column = cell_len(text[start:end])
     if end > start or not lines:
@@ -120,7 +120,7 @@ def _breaks(text: str, width: int) -> list[tuple[int, int]]:
     return lines
 
 
-def _chopped(text: str, offset: int, width: int) -> list[tuple[int, int]]:
+def _find_chops(text: str, offset: int, width: int) -> list[tuple[int, int]]:
     if text.isascii():
         return [(offset + i, offset + min(i + width, len(text))) for i in range(0, len(text), width)] or [
             (offset, offset)
@@ -138,9 +138,9 @@ def _chopped(text: str, offset: int, width: int) -> list[tuple[int, int]]:
 
 
 def _cut(segments: Sequence[Segment], ends: Sequence[tuple[int, int]]) -> list[Line]:
-    """The segments' characters, by ranges that ascend."""
+    """Cut the segments into the given ranges of characters, which ascend."""
     lines: list[Line] = []
-    index = passed = 0  # the segment that is looked at, and the characters before it
+    index = passed = 0  # the current segment, and the number of characters before it
     for start, end in ends:
         current: Line = []
         while index < len(segments) and passed + len(segments[index].text) <= start:
@@ -157,8 +157,8 @@ def _cut(segments: Sequence[Segment], ends: Sequence[tuple[int, int]]) -> list[L
     return lines
 
 
-def _cropped(segments: Sequence[Segment], width: int) -> Strip:
-    """What fits. Whole graphemes, but counted by `cell_len`, as Textual does: of broken ones the two say different."""
+def _crop(segments: Sequence[Segment], width: int) -> Strip:
+    """Return the part that fits, in whole graphemes. Widths are by `cell_len`, as Textual counts them."""
     kept: Line = []
     room = width
     for text, style, _ in segments:

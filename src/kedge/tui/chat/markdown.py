@@ -1,4 +1,4 @@
-"""A chunk of Markdown as lines for a width. HTML in it is text like any other."""
+"""Draws a chunk of Markdown as lines of a given width: blocks, inline styles, tables. HTML is drawn as text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.style import Style
 
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui.chat.chunks import Chunk, is_definition
-from kedge.tui.chat.code import coloured
-from kedge.tui.chat.lines import Line, chop, indented, plain, strip_of, width_of, wrap
+from kedge.tui.chat.code import highlight
+from kedge.tui.chat.lines import Line, chop, indent, make_strip, plain, width_of, wrap
 from kedge.tui.chat.palette import Palette
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 
-MAX_DEPTH = 100  # of lists and quotes: there is no room left long before, but nothing is left out
+MAX_DEPTH = 100  # of nested lists and quotes; deeper text is still drawn
 
 _BULLETS = "•◦▪"
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
@@ -35,34 +35,34 @@ def _parser() -> MarkdownIt:
 
 
 def draw_chunk(chunk: Chunk, width: int, palette: Palette) -> list[Line]:
-    """Its lines, the empty one above it too."""
+    """Draw a chunk, with the empty line above it if it has one."""
     width = max(1, width)
     if chunk.is_code:
         lead = visible(chunk.lead)
-        body = code_block(visible(chunk.text), chunk.language, width, palette, lead=lead, is_growing=chunk.is_growing)
+        body = draw_code(visible(chunk.text), chunk.language, width, palette, lead=lead, is_growing=chunk.is_growing)
     else:
         text = visible(chunk.text.replace("\r\n", "\n").replace("\r", "\n"))
         source = f"{text}\n\n{visible(chunk.definitions)}" if chunk.definitions else text
-        body = _Drawing(source, palette, chunk.ordinal).draw(width)
+        body = _Drawer(source, palette, chunk.ordinal).draw(width)
         if not body and not is_definition(text):
             body = wrap([Segment(text.strip(), palette.text)], width)
     return [[], *body] if chunk.gap else body
 
 
-def code_block(
+def draw_code(
     code: str, language: str, width: int, palette: Palette, *, lead: str = "", is_growing: bool = False
 ) -> list[Line]:
     lines: list[Line] = []
     margin = Segment(" ", palette.block)
     inner = max(1, width - 2)
-    for each in coloured(code, language, palette, lead=lead, is_growing=is_growing):
+    for each in highlight(code, language, palette, lead=lead, is_growing=is_growing):
         for part in chop(each, inner):
             on_block = [Segment(text, palette.block + style if style else palette.block) for text, style, _ in part]
-            lines.append(list(strip_of([margin, *on_block], width, palette.block)))
+            lines.append(list(make_strip([margin, *on_block], width, palette.block)))
     return lines
 
 
-class _Drawing:
+class _Drawer:
     def __init__(self, source: str, palette: Palette, ordinal: int | None) -> None:
         self._palette = palette
         self._ordinal = ordinal
@@ -96,15 +96,15 @@ class _Drawing:
             case "heading_open":
                 line = draw_inline(self._tokens[at + 1].children or [], palette.heading, palette)
                 mark = Segment("#" * int(token.tag[1:]) + " ", palette.muted)
-                return indented(wrap(line, width - len(mark.text)), [mark], [Segment(" " * len(mark.text))])
+                return indent(wrap(line, width - len(mark.text)), [mark], [Segment(" " * len(mark.text))])
             case "fence" | "code_block":
                 code = visible(token.content.removesuffix("\n"))
-                return code_block(code, token.info.split(" ")[0] if token.info else "", width, palette)
+                return draw_code(code, token.info.split(" ")[0] if token.info else "", width, palette)
             case "bullet_list_open" | "ordered_list_open":
                 return self._list(at, stop, width, base)
             case "blockquote_open":
                 inner = self._blocks(at + 1, stop, width - 2, palette.quote)
-                return indented(inner, [Segment("▎ ", palette.muted)])
+                return indent(inner, [Segment("▎ ", palette.muted)])
             case "hr":
                 return [[Segment("─" * min(width, 40), palette.muted)]]
             case "table_open":
@@ -131,7 +131,7 @@ class _Drawing:
             mark = f"{number + index}. " if is_ordered else f"{_BULLETS[min(opening.level // 2, 2)]} "
             body = self._blocks(item + 1, self._ends[item], width - len(mark), base) or [[]]
             mark, body = _use_task_box(mark, body)
-            lines += indented(body, [Segment(mark, palette.secondary)], [Segment(" " * len(mark))])
+            lines += indent(body, [Segment(mark, palette.secondary)], [Segment(" " * len(mark))])
         return lines
 
     def _table(self, at: int, stop: int, width: int, base: Style) -> list[Line]:
@@ -151,7 +151,7 @@ _SET_APART = {"fence", "code_block", "heading_open", "table_open", "hr"}
 
 
 def _use_task_box(mark: str, body: list[Line]) -> tuple[str, list[Line]]:
-    """An item of a list of things to do has a box for its bullet."""
+    """Replace the bullet of a task list's item by a box."""
     first = body[0]
     box = _TASKS.get(plain(first)[:4]) if first and not mark[0].isdigit() else None
     if box is None or len(first[0].text) < 4:
@@ -160,7 +160,7 @@ def _use_task_box(mark: str, body: list[Line]) -> tuple[str, list[Line]]:
 
 
 def _find_ends(tokens: Sequence[Token]) -> list[int]:
-    """For each token the index of the one that closes it, or its own."""
+    """Return for each token the index of its closing token, or its own index."""
     ends = list(range(len(tokens)))
     opened: list[int] = []
     for index, token in enumerate(tokens):
@@ -174,7 +174,7 @@ def _find_ends(tokens: Sequence[Token]) -> list[int]:
 _BOLD, _ITALIC, _STRUCK = Style(bold=True), Style(italic=True), Style(strike=True)
 _OPENS = {"strong_open": _BOLD, "em_open": _ITALIC, "s_open": _STRUCK}
 _SAFE_LINK = re.compile(r"(?:https?|mailto|file):[\x21-\x7e]+", re.IGNORECASE)
-_MAX_LINK = 2000  # an address that is longer is no use in a terminal
+_MAX_LINK = 2000  # characters of an address
 
 
 def draw_inline(tokens: Sequence[Token], base: Style, palette: Palette) -> Line:
@@ -214,7 +214,7 @@ def _draw_image(token: Token, style: Style, palette: Palette) -> Line:
 
 
 Cells = list[Line]
-MIN_COLUMN = 6  # cells; narrower, and words fall into syllables
+MIN_COLUMN = 6  # cells
 
 
 def draw_table(head: Cells, rows: Sequence[Cells], aligns: Sequence[str], width: int, palette: Palette) -> list[Line]:

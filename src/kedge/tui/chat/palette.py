@@ -1,4 +1,4 @@
-"""The theme's colours as styles to draw with. Colour never carries meaning alone: `NO_COLOR` stays readable."""
+"""The theme's colors as styles. Color never carries meaning alone: with `NO_COLOR` everything stays readable."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from textual.app import App
 from textual.color import Color, ColorParseError
 from textual.widget import Widget
 
-MIN_CONTRAST = 4.5  # of words, as WCAG asks for
+MIN_CONTRAST = 4.5  # of text, as WCAG requires
 
 
 class Palette:
-    """Styles by their use; equal themes give equal palettes."""
+    """Styles by their use."""
 
     def __init__(self, variables: Mapping[str, str], background: Color, *, is_dark: bool) -> None:
         self._variables = variables
@@ -23,7 +23,9 @@ class Palette:
         self._is_ansi = background.ansi is not None
         self._foreground = self._color("foreground", Color(224, 224, 224) if is_dark else Color(31, 31, 31))
         self.text = self._ink(self._foreground)
-        self.ground = Style.null() if self._is_ansi else Style(bgcolor=background.rich_color)  # below all of it
+        self.ground = (
+            Style.null() if self._is_ansi else Style(bgcolor=background.rich_color)
+        )  # the background of everything
         muted = background.blend(self._foreground, 0.55)
         self.muted = Style(dim=True) if self._is_ansi else self._ink(self._readable(muted))
         self.primary = self._named("text-primary")
@@ -36,8 +38,8 @@ class Palette:
         self.heading = self.primary + Style(bold=True)
         self.quote = self.muted + Style(italic=True)
         self.code = self.accent + self._tint(self._foreground, 0.07)
-        self.block = self.text + self._tint(self._foreground, 0.04)  # below code
-        self.panel = self.text + self._tint(self._color("primary", self._foreground), 0.10)  # below prompts
+        self.block = self.text + self._tint(self._foreground, 0.04)  # the background of code
+        self.panel = self.text + self._tint(self._color("primary", self._foreground), 0.10)  # the background of prompts
         self.chip = self.secondary + self._tint(self._color("secondary", self._foreground), 0.18)
         self.added = self._tint(self._color("success", self._foreground), 0.16)
         self.removed = self._tint(self._color("error", self._foreground), 0.16)
@@ -45,17 +47,17 @@ class Palette:
         self.hint = self.text + Style(bold=True) + hint
 
     def syntax(self, kind: str) -> Style:
-        """Of a kind of token, as Pygments names it without its `Token.`."""
+        """Return the style of a kind of token: its Pygments name without `Token.`."""
         return _syntax(self, kind)
 
     def _named(self, name: str) -> Style:
         return self._ink(self._readable(self._color(name, self._foreground)))
 
     def _readable(self, color: Color) -> Color:
-        """As much nearer to the colour of text as it takes to be read."""
+        """Blend a color with the text color until its contrast is sufficient."""
         if self._is_ansi or color.ansi is not None:
             return color
-        while color != self._foreground and _contrast(color, self._background) < MIN_CONTRAST:
+        while color != self._foreground and _get_contrast(color, self._background) < MIN_CONTRAST:
             nearer = color.blend(self._foreground, 0.15)
             color = self._foreground if nearer == color else nearer
         return color
@@ -63,7 +65,7 @@ class Palette:
     def _color(self, name: str, otherwise: Color) -> Color:
         try:
             color = Color.parse(self._variables[name])
-        except (KeyError, ColorParseError):  # `auto 60%` is no colour yet
+        except (KeyError, ColorParseError):  # such as `auto 60%`
             return otherwise
         if color.ansi is not None or color.a == 1:
             return color
@@ -73,18 +75,18 @@ class Palette:
         return Style(color=color.rich_color)
 
     def _tint(self, color: Color, share: float) -> Style:
-        """A background. In a terminal's own colours there is no telling what would be readable on it."""
+        """Return a background. None in ANSI themes: which colors are readable on it is unknown."""
         if self._is_ansi or color.ansi is not None:
             return Style.null()
         return Style(bgcolor=self._background.blend(color, share).rich_color)
 
 
-def _contrast(one: Color, other: Color) -> float:
-    darker, lighter = sorted(_luminance(color) for color in (one, other))
+def _get_contrast(one: Color, other: Color) -> float:
+    darker, lighter = sorted(_get_luminance(color) for color in (one, other))
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def _luminance(color: Color) -> float:
+def _get_luminance(color: Color) -> float:
     red, green, blue = (
         part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized
     )
@@ -133,8 +135,8 @@ _SYNTAX: dict[str, tuple[str, bool, bool]] = {
 }
 
 
-def palette_of(widget: Widget) -> Palette:
-    """The same one as long as the theme and what is behind the widget are the same."""
+def get_palette(widget: Widget) -> Palette:
+    """Return the palette for a widget's theme and background."""
     app = cast(App[object], widget.app)
     base, background = widget.background_colors
     return _palette(tuple(app.theme_variables.items()), base + background, app.current_theme.dark)

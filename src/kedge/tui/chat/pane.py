@@ -1,4 +1,4 @@
-"""A pane that shows blocks line by line. What the reader looks at stays where it is, whatever arrives around it."""
+"""A widget that shows blocks line by line. The first visible line stays in place, whatever arrives around it."""
 
 from __future__ import annotations
 
@@ -15,47 +15,49 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from kedge.tui.chat.calls import ViewOptions
-from kedge.tui.chat.layout import Anchor, Flow
-from kedge.tui.chat.lines import PLAIN, blank, strip_of
-from kedge.tui.chat.palette import Palette, palette_of
+from kedge.tui.chat.layout import Anchor, BlockLayout
+from kedge.tui.chat.lines import PLAIN, blank, make_strip
+from kedge.tui.chat.palette import Palette, get_palette
 from kedge.tui.state.blocks import Block, PromptBlock
 
-_OVERSCAN = 10  # lines drawn beyond a page above and below, so that scrolling by a page meets no guess
-_DRAWN = 500  # lines: they are seldom drawn twice but when one scrolls
+_OVERSCAN = 10  # lines drawn beyond a page above and below, so that heights are known when scrolling by a page
+_MAX_CACHED = 500  # lines
 
 
 class Pane(ScrollView):
-    """It follows the end while the end is in sight; `_look` says how a block is wanted."""
+    """Follows the end while the end is visible. `_view_of` returns the options of a block."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.styles.overflow_x = "hidden"
-        self.styles.overflow_y = "scroll"  # a bar that comes and goes would break every line anew
+        self.styles.overflow_y = "scroll"  # a scroll bar that comes and goes would have every line wrapped again
         self.styles.scrollbar_size_vertical = 1
-        self._flow = Flow()
+        self._block_layout = BlockLayout()
         self._blocks: Sequence[Block] = ()
         self._palette: Palette
         self._selected: str | None = None
         self._follows = True
         self._is_settling = False
-        self._anchor: Anchor | None = None  # of the first line in sight
-        self._seen: tuple[str, int] | None = None  # the last block and its height when the reader left the end
-        self._drawn: dict[int, tuple[Strip, tuple[int, bool], Strip]] = {}  # lines as they were on the screen last
-        self._origin = 0  # how far what is in sight has moved since selections began to count lines
+        self._anchor: Anchor | None = None  # the first visible line
+        self._seen: tuple[str, int] | None = (
+            None  # the last block and its height when the user scrolled away from the end
+        )
+        self._drawn: dict[int, tuple[Strip, tuple[int, bool], Strip]] = {}  # cached lines of the screen
+        self._origin = 0  # offset of line numbers in selections, which must not change when lines are added above
 
     def show(self, blocks: Sequence[Block]) -> None:
         self._blocks = blocks
-        if not self._flow.width:
-            return  # drawn when there is a size
-        first = self._flow.show(blocks, self._view_of)
+        if not self._block_layout.width:
+            return  # drawn once the size is known
+        first = self._block_layout.show(blocks, self._view_of)
         if first is None:
             return
-        if self._selected is not None and self._flow.index_of(self._selected) is None:
+        if self._selected is not None and self._block_layout.index_of(self._selected) is None:
             self._selected = None
         self._settle(changed_from=first)
 
     def clear(self) -> None:
-        self._flow.clear()
+        self._block_layout.clear()
         self._drawn.clear()
         self._blocks = ()
         self._origin = 0
@@ -65,49 +67,49 @@ class Pane(ScrollView):
 
     @property
     def is_following(self) -> bool:
-        """Whether the end stays in sight as more comes."""
+        """Whether the end stays visible as lines are added."""
         return self._follows
 
     @property
     def new_lines(self) -> int:
-        """How many came below since the reader left the end."""
+        """The number of lines that were added below since the user scrolled away from the end."""
         if self._follows or self._seen is None:
             return 0
-        at = self._flow.index_of(self._seen[0])
+        at = self._block_layout.index_of(self._seen[0])
         if at is None:
             return 0
-        return max(0, self._flow.height - self._flow.tops[at] - self._seen[1])
+        return max(0, self._block_layout.height - self._block_layout.tops[at] - self._seen[1])
 
     def _view_of(self, block: Block) -> ViewOptions:
         raise NotImplementedError
 
     def _refold(self, keys: list[str]) -> None:
-        """The first line in sight stays: who unfolds the last block reads it from its beginning."""
-        self._flow.refold(keys, self._view_of)
+        """Fold or unfold blocks. The first visible line stays, so that an unfolded block is read from its beginning."""
+        self._block_layout.refold(keys, self._view_of)
         self._follows = False
         self._settle()
         self._remember(is_seen=True)
 
-    # where one is
+    # position
 
     def _settle(self, *, is_resized: bool = False, changed_from: int | None = None) -> None:
-        """Draw what will be in sight, and put the first line in sight back in its place."""
-        flow, height = self._flow, max(1, self.size.height)
-        if not flow.width:
+        """Draw the lines that will be visible, and scroll the first visible line back to its place."""
+        layout, height = self._block_layout, max(1, self.size.height)
+        if not layout.width:
             return
         before = self.scroll_offset.y
         page = height + _OVERSCAN
-        place = None if self._follows or self._anchor is None else flow.find(self._anchor, is_resized)
-        if place is None:
-            flow.before_end(height + page)
-            target = max(0, flow.height - height)
+        position = None if self._follows or self._anchor is None else layout.find(self._anchor, is_resized)
+        if position is None:
+            layout.draw_end(height + page)
+            target = max(0, layout.height - height)
         else:
-            flow.around(place, page, height + page)
-            target = flow.y_of(place)
+            layout.draw_around(position, page, height + page)
+            target = layout.y_of(position)
             self._origin += target - before
         self._is_settling = True
         try:
-            self._set_height(flow.height)
+            self._set_height(layout.height)
             self.scroll_to(y=target, animate=False, force=True, immediate=True)
         finally:
             self._is_settling = False
@@ -117,17 +119,17 @@ class Pane(ScrollView):
         if changed_from is None or self.scroll_offset.y != before:
             self.refresh()
         else:
-            top = flow.tops[changed_from] - before  # the last line too: it may hold the hint
+            top = layout.tops[changed_from] - before  # the last line, too: it may show the hint
             self.refresh(self.size.region.shrink((max(0, min(top, height - 1)), 0, 0, 0)))
 
     def _remember(self, *, is_seen: bool = False) -> None:
-        if (is_seen or self._follows) and self._flow.entries:
-            last = self._flow.entries[-1]
+        if (is_seen or self._follows) and self._block_layout.entries:
+            last = self._block_layout.entries[-1]
             self._seen = (last.block.key, last.height)
-        self._anchor = self._flow.anchor(self.scroll_offset.y)
+        self._anchor = self._block_layout.anchor(self.scroll_offset.y)
 
     def _set_height(self, height: int) -> None:
-        """Without a layout of the whole screen, which a new `virtual_size` asks for: the bar is always there."""
+        """Set `virtual_size` without the layout of the whole screen that it would cause."""
         size = Size(self.size.width, height)
         if size != self.virtual_size:
             self.set_reactive(cast(Reactive[Size], Widget.virtual_size), size)
@@ -136,10 +138,10 @@ class Pane(ScrollView):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if self._is_settling or not self._flow.width:
+        if self._is_settling or not self._block_layout.width:
             return
         self._follows = round(new_value) >= self.max_scroll_y
-        self._anchor = self._flow.anchor(round(new_value))
+        self._anchor = self._block_layout.anchor(round(new_value))
         self._settle()
 
     def on_resize(self) -> None:
@@ -147,28 +149,28 @@ class Pane(ScrollView):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        if self.is_mounted and self._flow.width and palette_of(self) is not self._palette:
+        if self.is_mounted and self._block_layout.width and get_palette(self) is not self._palette:
             self._fit()
 
     def _fit(self) -> None:
         width = self.scrollable_content_region.width - GUTTER
         if width <= 0 or not self.size.height:
             return
-        is_first = not self._flow.width
-        self._palette = palette_of(self)
-        self._flow.resize(width, self._palette)
+        is_first = not self._block_layout.width
+        self._palette = get_palette(self)
+        self._block_layout.resize(width, self._palette)
         if is_first:
-            self._flow.show(self._blocks, self._view_of)
+            self._block_layout.show(self._blocks, self._view_of)
         self._settle(is_resized=True)
 
-    # what is seen
+    # drawing
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         at = self.scroll_offset.y + y
-        found = self._flow.line(at)
+        found = self._block_layout.line(at)
         if found is None:
-            return blank(width).apply_style(self._palette.ground) if self._flow.width else blank(width)
+            return blank(width).apply_style(self._palette.ground) if self._block_layout.width else blank(width)
         entry, own, is_gap = found
         is_selected = self.has_focus and entry.block.key == self._selected
         selection = self.text_selection
@@ -178,61 +180,61 @@ class Pane(ScrollView):
             known = self._drawn.get(line)
             if known is not None and known[0] is own and known[1] == (width, is_selected):
                 return known[2]
-        strip = own if is_gap else Strip([*gutter(entry.block, self._palette, is_selected=is_selected), *own])
+        strip = own if is_gap else Strip([*draw_gutter(entry.block, self._palette, is_selected=is_selected), *own])
         strip = strip.adjust_cell_length(width, PLAIN).apply_style(self._palette.ground)
         if selection is not None:
             style = self.screen.get_component_rich_style("screen--selection")
-            strip = marked(strip, selection, line, style)
+            strip = mark_selection(strip, selection, line, style)
         if is_hinted:
-            strip = with_hint(strip, hint_of(self.new_lines), width, self._palette)
+            strip = add_hint(strip, describe_new_lines(self.new_lines), width, self._palette)
         strip = strip.apply_offsets(0, line)
         if selection is None and not is_hinted:
-            if len(self._drawn) > _DRAWN:
+            if len(self._drawn) > _MAX_CACHED:
                 self._drawn.clear()
             self._drawn[line] = (own, (width, is_selected), strip)
         return strip
 
-    # selecting text
+    # selection
 
     @property
     def allow_select(self) -> bool:
         return True
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        origin, flow = self._origin, self._flow
+        origin, layout = self._origin, self._block_layout
 
         def text(y: int) -> str:
-            found = flow.line(y + origin)
+            found = layout.line(y + origin)
             return " " * GUTTER + found.strip.text if found else ""
 
-        return selected_text(selection, range(-origin, flow.height - origin), text), "\n"
+        return get_selected_text(selection, range(-origin, layout.height - origin), text), "\n"
 
 
-GUTTER = 2  # columns at the left: the bar of prompts, the mark of the block that is selected
+GUTTER = 2  # columns at the left, for the bar of prompts and the mark of the selected block
 
 _EMPTY = [Segment(" " * GUTTER, PLAIN)]
 
 
-def gutter(block: Block, palette: Palette, *, is_selected: bool) -> list[Segment]:
+def draw_gutter(block: Block, palette: Palette, *, is_selected: bool) -> list[Segment]:
     if isinstance(block, PromptBlock):
         ink = palette.accent if is_selected else palette.bar
         return [Segment("▌", ink + Style(bgcolor=palette.panel.bgcolor)), Segment(" ", palette.panel)]
     return [Segment("▎ ", palette.accent)] if is_selected else _EMPTY
 
 
-def hint_of(new_lines: int) -> str:
-    return f" ↓ {new_lines:,} new line{'s' if new_lines > 1 else ''} · End "
+def describe_new_lines(count: int) -> str:
+    return f" ↓ {count:,} new line{'s' if count > 1 else ''} · Ctrl+End "
 
 
-def with_hint(strip: Strip, hint: str, width: int, palette: Palette) -> Strip:
-    """At the right end, over what is there."""
+def add_hint(strip: Strip, hint: str, width: int, palette: Palette) -> Strip:
+    """Draw a hint at the right end, over the text."""
     if len(hint) > width:
         return strip
-    return strip_of([*strip.crop(0, width - len(hint)), Segment(hint, palette.hint)], width)
+    return make_strip([*strip.crop(0, width - len(hint)), Segment(hint, palette.hint)], width)
 
 
-def marked(strip: Strip, selection: Selection, y: int, style: Style) -> Strip:
-    """The strip with what is selected of its line `y` in the style of selections."""
+def mark_selection(strip: Strip, selection: Selection, y: int, style: Style) -> Strip:
+    """Return the strip of line `y` with its selected part in the style of selections."""
     span = selection.get_span(y)
     if span is None:
         return strip
@@ -254,8 +256,8 @@ def marked(strip: Strip, selection: Selection, y: int, style: Style) -> Strip:
     return Strip(segments, strip.cell_length)
 
 
-def selected_text(selection: Selection, lines_there: range, line: Callable[[int], str]) -> str:
-    """The text as it is seen; `line` gives the text of a line."""
+def get_selected_text(selection: Selection, lines_there: range, line: Callable[[int], str]) -> str:
+    """Return the selected text as it is drawn; `line` returns the text of a line."""
     first = lines_there.start if selection.start is None else max(lines_there.start, selection.start.y)
     stop = lines_there.stop if selection.end is None else min(lines_there.stop, selection.end.y + 1)
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""A tool call's input while the model still writes it: whatever can be told of the JSON so far."""
+"""Parses the JSON input of a tool call that the model is still writing, as far as it goes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 
-MAX_PARSED_CHARS = 4_000  # of JSON that is still written: what a header shows of it stands at the beginning
+MAX_PARSED_CHARS = 4_000  # of incomplete JSON: a header shows the beginning only
 
 Json = dict[str, object]
 
@@ -15,20 +15,20 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _TRAILING = re.compile(r"[,:\s]+$")
 
 
-def parsed(text: str) -> Json:
-    """The object, perhaps without its end; empty if there is none."""
+def parse_partial(text: str) -> Json:
+    """Return the object, possibly without its end; empty if there is none."""
     try:
         return _object(msgspec.json.decode(text))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return _object(_mended(text[:MAX_PARSED_CHARS]))
+        return _object(_repair(text[:MAX_PARSED_CHARS]))
 
 
 def _object(value: object) -> Json:
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
-def _mended(text: str) -> object:
-    """Close what is open; if that is no JSON, leave out the member that is half there."""
+def _repair(text: str) -> object:
+    """Close open strings and brackets; if that is not JSON either, leave out the incomplete member."""
     for candidate in _candidates(text):
         try:
             return msgspec.json.decode(candidate)
@@ -40,7 +40,7 @@ def _mended(text: str) -> object:
 def _candidates(text: str) -> list[str]:
     stack: list[str] = []
     at = 0
-    last_comma: tuple[int, tuple[str, ...]] | None = None  # where the last whole member of the object ends
+    last_comma: tuple[int, tuple[str, ...]] | None = None  # end of the last complete member
     while at < len(text):
         character = text[at]
         if character == '"':
@@ -59,7 +59,7 @@ def _candidates(text: str) -> list[str]:
     closing = "".join(reversed(stack))
     rest = text[at:]
     candidates: list[str] = []
-    if rest:  # inside a string: an escape may be cut in two
+    if rest:  # inside a string: an escape sequence may be incomplete
         for cut in range(min(7, len(rest))):
             candidates.append(f'{text[: len(text) - cut]}"{closing}')
             if cut == 0 and "\\" not in rest[-6:]:

@@ -1,4 +1,4 @@
-"""Each kind of block as pieces to draw, and as text to copy."""
+"""Turns each kind of block into pieces to draw, and into text to copy."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kedge.tui.chat.calls import (
     MAX_LINES,
     ViewOptions,
     count_lines,
-    diff_of,
     draw_call,
-    last_lines,
-    more_lines,
-    plain_call,
+    draw_last_lines,
+    draw_more,
+    get_diff,
+    write_call,
 )
 from kedge.tui.chat.chunks import Chunk, Splitter
-from kedge.tui.chat.lines import Line, indented, strip_of, truncate, width_of, wrap
+from kedge.tui.chat.lines import Line, indent, make_strip, truncate, width_of, wrap
 from kedge.tui.chat.palette import Palette
 from kedge.tui.state.blocks import (
     Block,
@@ -35,7 +35,7 @@ from kedge.tui.state.blocks import (
     TextBlock,
 )
 
-FOLDED_PROMPT = 12  # lines of a prompt that was pasted
+FOLDED_PROMPT = 12  # lines of a long prompt
 FOLDED_OUTPUT = 10
 
 _BOLD = Style(bold=True)
@@ -51,7 +51,7 @@ Draw = Callable[[int, Palette], list[Line]]
 
 
 class Piece:
-    """Lines that are draw_chunk together. It never changes: what looks different is another piece."""
+    """Lines that are drawn together. A piece never changes: a block that looks different has another piece."""
 
     __slots__ = ("_chars", "_newlines", "draw")
 
@@ -61,12 +61,12 @@ class Piece:
         self._newlines = text.count("\n") + 1 if text else lines
 
     def guess(self, width: int) -> int:
-        """How high it will be, more or less, without drawing it."""
+        """Return its approximate height without drawing it."""
         return max(1, self._newlines, self._chars // max(1, width - 4) + 1)
 
 
 def make_pieces(block: Block, view: ViewOptions) -> list[Piece]:
-    """Of all blocks but `Words`, which grow by `WordsPieces`."""
+    """Return the pieces of a block. (A `TextBlock` that still grows has its own `MarkdownPieces`.)"""
     if isinstance(block, TextBlock):
         return MarkdownPieces().grow(block.text)
     if isinstance(block, NoteBlock) and view.is_unfolded and block.details:
@@ -91,28 +91,28 @@ def is_foldable(block: Block) -> bool:
 
 
 def copy_text(block: Block) -> str:
-    """What is copied of it: as it was written, not as it is draw_chunk."""
+    """Return the text to copy: as it was written, not as it is drawn."""
     match block:
         case PromptBlock() | TextBlock() | ReasoningBlock():
             return block.text
         case CallBlock():
-            return plain_call(block)
+            return write_call(block)
         case ShellBlock():
             return f"{block.command}\n{block.output}".strip()
         case NoteBlock():
             return "\n".join(filter(None, [block.text, block.details]))
         case EndBlock():
-            return _summarize_end(block)
+            return _describe_end(block)
         case _:
             return ""
 
 
 def can_open(block: Block) -> bool:
-    return isinstance(block, CallBlock) and bool(diff_of(block) or block.child_session_id)
+    return isinstance(block, CallBlock) and bool(get_diff(block) or block.child_session_id)
 
 
 class MarkdownPieces:
-    """Markdown that grows: pieces of what can no longer change are kept."""
+    """The pieces of Markdown that grows; those of finished chunks are kept."""
 
     def __init__(self, *, muted: bool = False, gap: bool = False) -> None:
         self._splitter = Splitter()
@@ -161,7 +161,7 @@ def _make_piece(block: Block, view: ViewOptions) -> Piece:
         case NoteBlock():
             return Piece(lambda width, palette: _draw_note(block, width, palette), block.text)
         case EndBlock():
-            return Piece(lambda width, palette: wrap([Segment(_summarize_end(block), palette.muted)], width), lines=1)
+            return Piece(lambda width, palette: wrap([Segment(_describe_end(block), palette.muted)], width), lines=1)
         case _:
             return Piece(lambda width, palette: [], lines=1)
 
@@ -178,10 +178,10 @@ def _draw_prompt(block: PromptBlock, view: ViewOptions, width: int, palette: Pal
         text = "\n".join(text.split("\n", FOLDED_PROMPT)[:FOLDED_PROMPT])
     mark = "! " if block.is_shell else ""
     lines = wrap([Segment(mark + visible(text), palette.text)], width - 1) if text else []
-    lines += [more_lines(total - FOLDED_PROMPT, palette)] if is_cut else []
+    lines += [draw_more(total - FOLDED_PROMPT, palette)] if is_cut else []
     lines += _draw_attachments(block.attachments, width - 1, palette)
     on_panel = [[Segment(text, palette.panel + style if style else None) for text, style, _ in line] for line in lines]
-    return [list(strip_of(line, width, palette.panel)) for line in on_panel]
+    return [list(make_strip(line, width, palette.panel)) for line in on_panel]
 
 
 def _draw_attachments(names: tuple[str, ...], width: int, palette: Palette) -> list[Line]:
@@ -198,7 +198,7 @@ def _draw_attachments(names: tuple[str, ...], width: int, palette: Palette) -> l
 def _draw_thoughts(block: ReasoningBlock, view: ViewOptions, width: int, palette: Palette) -> list[Line]:
     style = palette.muted + Style(italic=True)
     if block.is_redacted:
-        return [[Segment("∴ Thought, not shown by the model's maker", style)]]
+        return [[Segment("∴ Thought (hidden by the provider)", style)]]
     head = "∴ Thinking…" if block.is_open else "∴ Thought"
     if view.is_unfolded:
         return [[Segment(head, style)]]
@@ -216,25 +216,25 @@ def _draw_shell(block: ShellBlock, view: ViewOptions, width: int, palette: Palet
         line.append(Segment(f"  exit {block.exit_code}", palette.error))
     elif block.is_open:
         line.append(Segment("  running", palette.muted))
-    head = indented(wrap(line, width - 2), [mark], [Segment("  ")])
+    head = indent(wrap(line, width - 2), [mark], [Segment("  ")])
     limit = MAX_LINES if view.is_unfolded else FOLDED_OUTPUT
-    return head + indented(last_lines(block.output, limit, width - 2, palette.muted, palette), [Segment("  ")])
+    return head + indent(draw_last_lines(block.output, limit, width - 2, palette.muted, palette), [Segment("  ")])
 
 
 def _draw_note(block: NoteBlock, width: int, palette: Palette) -> list[Line]:
     mark, ink = _NOTES[block.kind]
     style: Style = getattr(palette, ink)
     lines = wrap([Segment(visible(block.text), style)], width - 2) or [[]]
-    return indented(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
+    return indent(lines, [Segment(f"{mark} ", style)], [Segment("  ")])
 
 
-def _summarize_end(block: EndBlock) -> str:
+def _describe_end(block: EndBlock) -> str:
     usage = block.usage
-    about = "≈" if usage.estimated else ""
+    estimate = "≈" if usage.estimated else ""
     parts = [
         visible_line(block.model) if block.model else "",
-        f"{about}{formats.tokens(usage.prompt_tokens)} in · {formats.tokens(usage.output_tokens)} out",
-        f"{about}{dollars(usage.cost)}" if usage.cost > 0 else "",
+        f"{estimate}{formats.tokens(usage.prompt_tokens)} in · {formats.tokens(usage.output_tokens)} out",
+        f"{estimate}{dollars(usage.cost)}" if usage.cost > 0 else "",
         f"stopped: {block.reason.replace('_', ' ')}" if block.reason not in (None, "end_turn", "tool_use") else "",
     ]
     return " · ".join(part for part in parts if part)

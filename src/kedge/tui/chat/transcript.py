@@ -1,4 +1,4 @@
-"""The chat as a widget: a pane of blocks with hands. Keys and clicks select, fold, copy and open."""
+"""The chat widget: keys and clicks select, fold, copy and open blocks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from textual.message import Message
 
 from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.diffs import MIN_SPLIT
-from kedge.tui.chat.layout import Flow
-from kedge.tui.chat.pane import Pane, hint_of
+from kedge.tui.chat.layout import BlockLayout
+from kedge.tui.chat.pane import Pane, describe_new_lines
 from kedge.tui.chat.pieces import can_open, copy_text, is_foldable
 from kedge.tui.state.blocks import Block
 
 
 class Folding:
-    """Blocks are folded until somebody wants to see more, of one or of all of a kind."""
+    """Which blocks the user unfolded: single ones, or all of a kind. All others are folded."""
 
     def __init__(self) -> None:
         self._unfolded: dict[str, bool] = {}
@@ -32,7 +32,7 @@ class Folding:
         self._unfolded[block.key] = not self.view(block).is_unfolded
 
     def toggle_kind(self, kind: type[Block], keys: list[str]) -> None:
-        """Also of those that come later. `keys` are those that are there."""
+        """Toggle all blocks of a kind, also later ones. `keys` are the keys of the existing ones."""
         self._unfolded_kinds ^= {kind}
         for key in keys:
             self._unfolded.pop(key, None)
@@ -45,7 +45,7 @@ class Folding:
 
 
 class Transcript(Pane, can_focus=True):
-    """`show` it the blocks as often as one likes: it draws what changed and is in sight."""
+    """Call `show` with the blocks as often as needed: only changed and visible ones are drawn."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "previous", "Previous block", show=False),
@@ -57,14 +57,14 @@ class Transcript(Pane, can_focus=True):
     ]
 
     class Copied(Message):
-        """A person wants this text in the clipboard."""
+        """The user copied this text."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Opened(Message):
-        """A person wants to see all of a call: its diff, or the session of its sub-agent."""
+        """The user opened a call: its diff, or the session of its sub-agent."""
 
         def __init__(self, block: Block) -> None:
             super().__init__()
@@ -80,27 +80,27 @@ class Transcript(Pane, can_focus=True):
 
     @property
     def selected(self) -> Block | None:
-        at = None if self._selected is None else self._flow.index_of(self._selected)
-        return None if at is None else self._flow.entries[at].block
+        at = None if self._selected is None else self._block_layout.index_of(self._selected)
+        return None if at is None else self._block_layout.entries[at].block
 
     # folding
 
     def toggle(self, key: str) -> None:
-        at = self._flow.index_of(key)
-        if at is not None and is_foldable(block := self._flow.entries[at].block):
+        at = self._block_layout.index_of(key)
+        if at is not None and is_foldable(block := self._block_layout.entries[at].block):
             self._folding.toggle(block)
             self._refold([key])
 
     def toggle_all(self, kind: type[Block]) -> None:
-        """Unfold all of a kind, also those that come later, or fold them again."""
-        keys = [entry.block.key for entry in self._flow.entries if isinstance(entry.block, kind)]
+        """Unfold all blocks of a kind, also later ones, or fold them again."""
+        keys = [entry.block.key for entry in self._block_layout.entries if isinstance(entry.block, kind)]
         self._folding.toggle_kind(kind, keys)
         self._refold(keys)
 
     def toggle_split(self) -> None:
-        """Diffs side by side, or in one column."""
+        """Show diffs side by side, or in one column."""
         self._folding.toggle_split(self.size.width)
-        self._refold([entry.block.key for entry in self._flow.entries if can_open(entry.block)])
+        self._refold([entry.block.key for entry in self._block_layout.entries if can_open(entry.block)])
 
     def _view_of(self, block: Block) -> ViewOptions:
         return self._folding.view(block)
@@ -114,23 +114,23 @@ class Transcript(Pane, can_focus=True):
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:
-        event.prevent_default()  # which would select all that was ever said
+        event.prevent_default()  # it would select the whole conversation
         offset = event.get_content_offset(self)
         if self.text_selection is not None or offset is None:
             return
-        hint = hint_of(new) if (new := self.new_lines) and offset.y == self.size.height - 1 else ""
+        hint = describe_new_lines(new) if (new := self.new_lines) and offset.y == self.size.height - 1 else ""
         if hint and offset.x >= self.scrollable_content_region.width - len(hint):
             self.action_scroll_end()
             return
         y = self.scroll_offset.y + offset.y
-        place = self._flow.place(y)
-        found = self._flow.line(y)
-        if place is None or found is None or place.piece < 0:
+        position = self._block_layout.position_at(y)
+        found = self._block_layout.line(y)
+        if position is None or found is None or position.piece < 0:
             return
         block = found.entry.block
         self._selected = block.key
-        if place[1:] == (0, 0) or found.strip.text.lstrip().startswith("… "):
-            self.toggle(block.key)  # not by a click into what it says, which may be meant for its text
+        if position[1:] == (0, 0) or found.strip.text.lstrip().startswith("… "):
+            self.toggle(block.key)  # not by a click on its text, which may be the start of a selection
         if event.chain == 2 and can_open(block):
             self.post_message(self.Opened(block))
         self.refresh()
@@ -172,33 +172,35 @@ class Transcript(Pane, can_focus=True):
         self.scroll_to(y=self.scroll_offset.y + self.size.height, animate=False)
 
     def _select(self, step: int) -> None:
-        selected, y = stepped(self._flow, self._selected, step, self.scroll_offset.y, self.size.height)
+        selected, y = find_step(self._block_layout, self._selected, step, self.scroll_offset.y, self.size.height)
         self._selected = selected
         if y is not None:
             self.scroll_to(y=y, animate=False)
         self.refresh()
 
 
-def stepped(flow: Flow, selected: str | None, step: int, top: int, height: int) -> tuple[str | None, int | None]:
-    """The block that is selected after a step, and the line to scroll to, if any.
+def find_step(
+    layout: BlockLayout, selected: str | None, step: int, top: int, height: int
+) -> tuple[str | None, int | None]:
+    """Return the block that a step selects, and the line to scroll to, if any.
 
-    `top` and `height` are what is in sight. A block that goes on out of sight is read on before it is left.
+    `top` and `height` describe the visible lines. A step out of a block that is partly hidden scrolls through it first.
     """
-    if not flow.entries:
+    if not layout.entries:
         return None, None
-    at = None if selected is None else flow.index_of(selected)
+    at = None if selected is None else layout.index_of(selected)
     bottom = top + height
     if at is None:
-        place = flow.place(bottom - 1 if step < 0 else top)
-        at = place.entry if place else len(flow.entries) - 1
-    elif (step > 0 and flow.tops[at + 1] > bottom) or (step < 0 and flow.tops[at] + 1 < top):
+        position = layout.position_at(bottom - 1 if step < 0 else top)
+        at = position.entry if position else len(layout.entries) - 1
+    elif (step > 0 and layout.tops[at + 1] > bottom) or (step < 0 and layout.tops[at] + 1 < top):
         return selected, top + step * max(1, height // 2)
     else:
-        at = max(0, min(len(flow.entries) - 1, at + step))
-    first, end = flow.tops[at], flow.tops[at + 1]
+        at = max(0, min(len(layout.entries) - 1, at + step))
+    first, end = layout.tops[at], layout.tops[at + 1]
     y = None
     if first < top:
         y = max(first, end - height)
     elif end > bottom:
         y = min(first, end - height)
-    return flow.entries[at].block.key, y
+    return layout.entries[at].block.key, y

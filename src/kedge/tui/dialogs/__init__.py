@@ -1,1 +1,1 @@
-"""What is shown in front of the chat, each a screen of its own that gives back an answer."""
+"""The dialogs in front of the chat: each is a screen that returns an answer, or None if it was closed."""

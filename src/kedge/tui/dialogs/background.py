@@ -1,4 +1,4 @@
-"""Commands that run in the background; one can be ended."""
+"""Queued prompts, of which one can be edited or removed, and background jobs, which can be stopped."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kedge.tui import formats
 from kedge.tui.api import Api
 from kedge.tui.dialogs.dialog import Dialog
 
-Choice = tuple[Literal["edit", "drop"], str]
+QueueChoice = tuple[Literal["edit", "drop"], str]  # with the id of the run
 
 
-class QueueDialog(Dialog[Choice]):
-    BINDINGS = [Binding("d,delete", "drop", "drop")]  # noqa: RUF012 - as Textual has it
-    FOOTER = "Enter edits · d drops · Esc closes"
+class QueueDialog(Dialog[QueueChoice]):
+    BINDINGS = [Binding("d,delete", "drop", "remove")]  # noqa: RUF012 - as Textual has it
+    FOOTER = "Enter edit · d remove · Esc close"
 
     def __init__(self, queue: list[Run]) -> None:
         super().__init__()
@@ -39,19 +39,19 @@ class QueueDialog(Dialog[Choice]):
         self.dismiss(("edit", str(event.option_id)))
 
     def action_drop(self) -> None:
-        found = self.query_one(OptionList)
-        if found.highlighted is not None:
-            self.dismiss(("drop", str(found.get_option_at_index(found.highlighted).id)))
+        options = self.query_one(OptionList)
+        if options.highlighted is not None:
+            self.dismiss(("drop", str(options.get_option_at_index(options.highlighted).id)))
 
 
 class JobsDialog(Dialog[None]):
-    BINDINGS = [Binding("k,delete", "end", "end")]  # noqa: RUF012 - as Textual has it
-    FOOTER = "k ends the job · Esc closes"
+    BINDINGS = [Binding("k,delete", "end", "stop")]  # noqa: RUF012 - as Textual has it
+    FOOTER = "k stop the job · Esc close"
 
     def __init__(self, api: Api) -> None:
         super().__init__()
         self.title = "Background jobs"
-        self._desk = api
+        self._api = api
 
     def body(self) -> ComposeResult:
         yield OptionList(markup=False)
@@ -61,30 +61,30 @@ class JobsDialog(Dialog[None]):
 
     @work(exclusive=True)
     async def _load(self) -> None:
-        found = self.query_one(OptionList)
+        options = self.query_one(OptionList)
         try:
-            jobs = await self._desk.jobs()
+            jobs = await self._api.jobs()
         except ClientError as error:
             self.notify(str(error), severity="error")
             return
-        found.clear_options()
-        found.add_options([Option(_describe_job(job), id=job.id, disabled=job.state == "ended") for job in jobs])
+        options.clear_options()
+        options.add_options([Option(_describe_job(job), id=job.id, disabled=job.state == "ended") for job in jobs])
         if not jobs:
-            found.add_option(Option("There are none.", disabled=True))
+            options.add_option(Option("No background jobs", disabled=True))
 
     @work
     async def action_end(self) -> None:
-        found = self.query_one(OptionList)
-        if found.highlighted is None:
+        options = self.query_one(OptionList)
+        if options.highlighted is None:
             return
-        job_id = found.get_option_at_index(found.highlighted).id or ""
+        job_id = options.get_option_at_index(options.highlighted).id or ""
         try:
-            await self._desk.call("POST", f"/jobs/{escape(job_id)}/kill", type=Job)
+            await self._api.call("POST", f"/jobs/{escape(job_id)}/kill", type=Job)
         except ClientError as error:
             self.notify(str(error), severity="error")
         self._load()
 
 
 def _describe_job(job: Job) -> str:
-    state = "running" if job.state == "running" else f"ended ({job.exit_code})"
+    state = "running" if job.state == "running" else f"exited with {job.exit_code}"
     return f"{job.id}  {state}  {formats.one_line(job.command, 70)}"

@@ -1,4 +1,4 @@
-"""What a session changed: its files, and the diff of each."""
+"""The files that a session changed, with the diff of each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from kedge.tui.dialogs.dialog import Dialog
 
 
 class DiffDialog(Dialog[None]):
-    """One diff, as large as the screen."""
+    """One diff, as tall as the screen."""
 
-    BINDINGS = [Binding("v", "split", "side by side")]  # noqa: RUF012 - as Textual has it
-    FOOTER = "v side by side · Esc closes"
+    BINDINGS = [Binding("v", "split", "split view")]  # noqa: RUF012 - as Textual has it
+    FOOTER = "v split view · Esc close"
 
     def __init__(self, path: str, diff: str) -> None:
         super().__init__()
@@ -41,47 +41,47 @@ class DiffDialog(Dialog[None]):
 
 
 class ChangesDialog(Dialog[None]):
-    BINDINGS = [Binding("v", "split", "side by side")]  # noqa: RUF012 - as Textual has it
-    FOOTER = "↑↓ file · Tab diff · v side by side · Esc closes"
+    BINDINGS = [Binding("v", "split", "split view")]  # noqa: RUF012 - as Textual has it
+    FOOTER = "↑↓ file · Tab diff · v split view · Esc close"
 
     def __init__(self, api: Api, session_id: str) -> None:
         super().__init__()
-        self.title = "Changes of this session"
-        self._desk = api
+        self.title = "Changes in this session"
+        self._api = api
         self._session_id = session_id
         self._diffs: dict[str, str] = {}
 
     def body(self) -> ComposeResult:
         with Vertical():
-            yield Static("reading…", id="changes-note", markup=False)
+            yield Static("Loading…", id="changes-note", markup=False)
             yield OptionList(markup=False)
             yield DiffView()
 
     def on_mount(self) -> None:
         self.query_one(".dialog").add_class("-tall")
-        self._read()
+        self._load()
 
     @work(exclusive=True)
-    async def _read(self) -> None:
+    async def _load(self) -> None:
         note, options = self.query_one("#changes-note", Static), self.query_one(OptionList)
         try:
             target = f"/sessions/{escape(self._session_id)}/files?diff=true"
-            found = await self._desk.call("GET", target, type=SessionFiles)
+            answer = await self._api.call("GET", target, type=SessionFiles)
         except ClientError as error:
             note.update(visible(str(error)))
             return
-        self._diffs = {file.path: file.diff or "" for file in found.files}
-        note.update("\n".join(map(visible, found.notes)) or "No file was changed.")
-        note.display = bool(found.notes or not found.files)
-        for file in found.files:
+        self._diffs = {file.path: file.diff or "" for file in answer.files}
+        note.update("\n".join(map(visible, answer.notes)) or "No files changed")
+        note.display = bool(answer.notes or not answer.files)
+        for file in answer.files:
             options.add_option(
                 Option(f"{visible(file.path)}  {file.status}  +{file.added} -{file.removed}", id=file.path)
             )
-        options.highlighted = 0 if found.files else None
+        options.highlighted = 0 if answer.files else None
         options.focus()
 
     @on(OptionList.OptionHighlighted)
-    def _lit(self, event: OptionList.OptionHighlighted) -> None:
+    def _show_diff(self, event: OptionList.OptionHighlighted) -> None:
         self.query_one(DiffView).show(self._diffs.get(event.option_id or "", ""))
 
     def action_split(self) -> None:

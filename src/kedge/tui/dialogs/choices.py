@@ -1,8 +1,9 @@
-"""A list to choose from by typing: the command palette, and every other choice of one name."""
+"""Dialogs that choose one of several: a confirmation, and a list that is filtered by typing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -13,11 +14,14 @@ from textual.widgets.option_list import Option
 from kedge.protocol.text_safety import visible_line
 from kedge.tui.dialogs.dialog import Dialog
 
+T = TypeVar("T")
+Item = tuple[str, str, str]  # name, description, key
+
 
 class ConfirmDialog(Dialog[str]):
-    """The last choice is the harmless one, and the one that is lit."""
+    """The last choice must be the harmless one: it is highlighted, so that Enter typed ahead does no harm."""
 
-    FOOTER = "Enter chooses · Esc closes"
+    FOOTER = "Enter select · Esc close"
 
     def __init__(self, text: str, choices: Sequence[tuple[str, str]], title: str = "") -> None:
         super().__init__()
@@ -34,75 +38,88 @@ class ConfirmDialog(Dialog[str]):
         self.query_one(OptionList).highlighted = len(self._choices) - 1
 
     @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
+    def _select(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)
 
 
-Item = tuple[str, str, str]  # what is chosen, what it does, its key
+class FilterDialog(Dialog[T]):
+    """A list with a field to filter it. Subclasses give the options, and the result for an option's id."""
+
+    FOOTER = "Type to filter · Enter select · Esc close"
+
+    def find_options(self, typed: str) -> tuple[list[Option], int]:
+        """Return the options that match the text, and the index of the one to highlight."""
+        raise NotImplementedError
+
+    def make_result(self, option_id: str) -> T:
+        raise NotImplementedError
+
+    def body(self) -> ComposeResult:
+        yield Input(placeholder="Filter", compact=True)
+        yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._show("")
+
+    def _show(self, typed: str) -> None:
+        found, highlighted = self.find_options(typed)
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(found)
+        options.highlighted = highlighted if found else None
+
+    @on(Input.Changed)
+    def _filter(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    @on(Input.Submitted)
+    def _submit(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    @on(OptionList.OptionSelected)
+    def _select(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self.make_result(event.option_id or ""))
+
+    def on_key(self, event: events.Key) -> None:
+        options = self.query_one(OptionList)
+        moves = {
+            "up": options.action_cursor_up,
+            "down": options.action_cursor_down,
+            "pageup": options.action_page_up,
+            "pagedown": options.action_page_down,
+        }
+        if move := moves.get(event.key):
+            event.stop()
+            move()
 
 
-class Palette(Dialog[str]):
-    FOOTER = "type to filter · ↑↓ · Enter chooses · Esc closes"
+class Palette(FilterDialog[str]):
+    """The command palette, and every other choice of one name."""
 
     def __init__(self, items: Sequence[Item], title: str = "Commands") -> None:
         super().__init__()
         self._items = items
         self.title = title
 
-    def body(self) -> ComposeResult:
-        yield Input(placeholder="filter", compact=True)
-        yield OptionList(*self._options(""), markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one(Input).focus()
-        self.query_one(OptionList).highlighted = 0
-
-    @on(Input.Changed)
-    def _filter(self, event: Input.Changed) -> None:
-        found = self.query_one(OptionList)
-        found.clear_options()
-        found.add_options(self._options(event.value))
-        found.highlighted = 0 if found.option_count else None
-
-    @on(Input.Submitted)
-    def _take(self) -> None:
-        self.query_one(OptionList).action_select()
-
-    @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option_id)
-
-    def on_key(self, event: events.Key) -> None:
-        found = self.query_one(OptionList)
-        moves = {
-            "up": found.action_cursor_up,
-            "down": found.action_cursor_down,
-            "pageup": found.action_page_up,
-            "pagedown": found.action_page_down,
-        }
-        if move := moves.get(event.key):
-            event.stop()
-            move()
-
-    def _options(self, typed: str) -> list[Option]:
+    def find_options(self, typed: str) -> tuple[list[Option], int]:
+        """Items with every typed word in name or description; names that begin with the text come first."""
+        words, start = typed.casefold().split(), typed.strip().casefold()
+        found = [item for item in self._items if all(word in f"{item[0]} {item[1]}".casefold() for word in words)]
+        if words:
+            found.sort(key=lambda item: not item[0].casefold().startswith(start))
         width = max((len(name) for name, _, _ in self._items), default=0)
-        return [Option(_draw_item(item, width), id=item[0]) for item in find_matching(self._items, typed)]
+        return [Option(_draw_item(item, width), id=item[0]) for item in found], 0
 
-
-def find_matching(items: Sequence[Item], typed: str) -> list[Item]:
-    """Those that have every word, in name or help; the names that begin with it first."""
-    wanted = typed.casefold().split()
-    found = [item for item in items if all(word in f"{item[0]} {item[1]}".casefold() for word in wanted)]
-    return (
-        sorted(found, key=lambda item: not item[0].casefold().startswith(typed.strip().casefold())) if wanted else found
-    )
+    def make_result(self, option_id: str) -> str:
+        return option_id
 
 
 def _draw_item(item: Item, width: int) -> Content:
-    name, help_text, key = item
+    name, description, key = item
     return Content.assemble(
         (f"{visible_line(name):<{width}}", "bold"),
         ("  ", ""),
-        (visible_line(help_text), "$foreground-muted"),
+        (visible_line(description), "$foreground-muted"),
         (f"  {key}" if key else "", "$accent"),
     )

@@ -1,7 +1,4 @@
-"""What all dialogs share: a box with a title, closed by Esc.
-
-One that opens by itself takes no key that was typed before it was seen.
-"""
+"""The base of all dialogs: a box with a title and a footer, closed by Esc."""
 
 from __future__ import annotations
 
@@ -18,29 +15,26 @@ from textual.widgets import Static
 from kedge.protocol.text_safety import visible_line
 
 T = TypeVar("T")
-# A dialog that opens under somebody's fingers: what was on its way when it came, and what still is a moment later.
+# Keys that follow the opening of a dialog, or each other, more closely than this were not meant for the dialog.
 QUIET_S = 0.6
 
 
 class Dialog(ModalScreen[T]):
-    """Subclasses give `TITLE` and `body()`; `FOOTER` names the keys."""
+    """Subclasses set `title` and yield their widgets in `body()`; `FOOTER` lists the keys."""
 
     BINDINGS = [Binding("escape", "close", "close", show=False)]  # noqa: RUF012 - as Textual has it
-    FOOTER = "Esc closes"
+    FOOTER = "Esc close"
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            if heading := self.heading():
-                yield Static(visible_line(heading), classes="dialog-title", markup=False)
+            if self.title:
+                yield Static(visible_line(self.title), classes="dialog-title", markup=False)
             yield from self.body()
             yield Static(self.footer, classes="dialog-footer", markup=False)
 
     @property
     def footer(self) -> str:
         return self.FOOTER
-
-    def heading(self) -> str:
-        return self.title or ""
 
     def body(self) -> ComposeResult:
         yield Widget()
@@ -49,8 +43,8 @@ class Dialog(ModalScreen[T]):
         self.dismiss(None)
 
 
-class Guarded(Dialog[T]):
-    """Takes keys only after the keyboard was quiet: a word typed ahead is never an answer, nor a part of one."""
+class GuardedDialog(Dialog[T]):
+    """A dialog that opens by itself. It takes keys only after a pause: text typed ahead must not become an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,11 +52,10 @@ class Guarded(Dialog[T]):
         self._is_awake = False
 
     def on_mount(self) -> None:
-        self._last_key_at = time.monotonic()  # seen from now on
+        self._last_key_at = time.monotonic()  # visible from now on
 
-    def takes(self, key: str) -> bool:
-        """Asked of each key before any widget is: one that follows the dialog, or another key, too closely was not
-        meant for us. To put it off is always possible."""
+    def accepts_key(self, key: str) -> bool:
+        """Called with each key before any widget gets it. Esc is always accepted: it only postpones the answer."""
         now = time.monotonic()
         self._is_awake = self._is_awake or now - self._last_key_at >= QUIET_S
         self._last_key_at = now

@@ -1,4 +1,4 @@
-"""Every key and command, from the bindings as they are now and the table that makes commands work."""
+"""Lists every key and command, from the tables that define them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kedge.tui.keys import KEYS, bindings, shown
 
 Row = tuple[str, str]
 _HELP = "$foreground-muted"
-MOST_KEYS = 2  # of an action that has many: the others are for fingers that know them
+MAX_KEYS = 2  # shown for an action that has more
 
 
 class HelpDialog(Dialog[None]):
-    FOOTER = "↑↓ scrolls · Esc closes"
+    FOOTER = "↑↓ scroll · Esc close"
 
     def __init__(self, keymap: Mapping[str, str], commands: Sequence[Row]) -> None:
         """`keymap` is `[tui.keys]`: keys by the id of their binding."""
@@ -42,17 +42,17 @@ class HelpDialog(Dialog[None]):
         self.query_one(VerticalScroll).focus()
 
     def on_resize(self) -> None:
-        width = self.query_one(VerticalScroll).size.width - 2  # its bar
-        self.query_one("#help-text", Static).update(_text(self._sections(), width))
+        width = self.query_one(VerticalScroll).size.width - 2  # the scroll bar
+        self.query_one("#help-text", Static).update(_draw(self._sections(), width))
 
     def _sections(self) -> list[tuple[str, Sequence[Row]]]:
-        """The keys as they are bound now, whatever the configuration made of them."""
-        bound = _bound(bindings(), self._keymap)
+        """Return the keys as the configuration has them, grouped, and the commands."""
+        bound = _find_keys(bindings(), self._keymap)
         sections: list[tuple[str, Sequence[Row]]] = [
             (group, [(bound.get(key.action, ""), key.help) for key in keys])
             for group, keys in groupby(KEYS, key=lambda key: key.group)
         ]
-        bound = _bound(editor_bindings(), self._keymap)
+        bound = _find_keys(editor_bindings(), self._keymap)
         editor = [(bound.get(f"editor.{key.action}", ""), key.help) for key in EDITOR_KEYS if key.help]
         in_chat = [
             (shown(each.key.split(",")), each.description[:1].lower() + each.description[1:])
@@ -62,7 +62,7 @@ class HelpDialog(Dialog[None]):
         return [*sections, ("Editor", editor), ("In the chat", in_chat), ("Commands", self._commands)]
 
 
-def _bound(defaults: Sequence[BindingType], keymap: Mapping[str, str]) -> dict[str, str]:
+def _find_keys(defaults: Sequence[BindingType], keymap: Mapping[str, str]) -> dict[str, str]:
     """Return the keys of each binding, by its id."""
     bound = BindingsMap(defaults)
     bound.apply_keymap(dict(keymap))
@@ -70,11 +70,11 @@ def _bound(defaults: Sequence[BindingType], keymap: Mapping[str, str]) -> dict[s
     for key, binding in bound:
         if binding.id is not None:
             found.setdefault(binding.id, []).append(key)
-    return {name: shown(keys[:MOST_KEYS]) for name, keys in found.items()}
+    return {name: shown(keys[:MAX_KEYS]) for name, keys in found.items()}
 
 
-def _text(sections: Sequence[tuple[str, Sequence[Row]]], width: int) -> Content:
-    """Two columns; what does not fit on the right goes on below itself."""
+def _draw(sections: Sequence[tuple[str, Sequence[Row]]], width: int) -> Content:
+    """Draw two columns; text that does not fit on the right continues below itself."""
     left_width = max(len(left) for _, rows in sections for left, _ in rows) + 2
     lines: list[Content] = []
     for name, rows in sections:

@@ -1,10 +1,10 @@
-"""Models to choose from: those that can be used first, then what to do for the rest."""
+"""Dialogs on the way to a model: the first start, the list of models, and a provider's API key."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from textual import events, on, work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
@@ -16,18 +16,21 @@ from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.text_safety import visible
 from kedge.tui import formats
 from kedge.tui.api import Api
+from kedge.tui.dialogs.choices import FilterDialog
 from kedge.tui.dialogs.dialog import Dialog
 
 
 class ModelChoice(NamedTuple):
-    """A model, or a provider whose key is to be entered first."""
+    """A model, or a provider whose API key has to be entered first."""
 
     model: str = ""
     provider: str | None = None
 
 
-class ModelDialog(Dialog[ModelChoice]):
-    FOOTER = "Enter chooses, or asks for the key that is missing · Esc closes"
+class ModelDialog(FilterDialog[ModelChoice]):
+    """Lists the usable models first, then the providers that lack an API key or a server."""
+
+    FOOTER = "Type to filter · Enter select, or add the missing key · Esc close"
 
     def __init__(self, offered: Offered, current: str, title: str = "Models") -> None:
         super().__init__()
@@ -35,55 +38,29 @@ class ModelDialog(Dialog[ModelChoice]):
         self._offered = offered
         self._current = current
 
-    def body(self) -> ComposeResult:
-        yield Input(placeholder="filter", compact=True)
-        yield OptionList(markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one(Input).focus()
-        self._show("")
-
-    @on(Input.Changed)
-    def _filter(self, event: Input.Changed) -> None:
-        self._show(event.value)
-
-    @on(Input.Submitted)
-    def _take(self) -> None:
-        self.query_one(OptionList).action_select()
-
-    @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
-        kind, _, name = (event.option_id or "").partition(" ")
-        self.dismiss(ModelChoice(model=name) if kind == "model" else ModelChoice(provider=name))
-
-    def on_key(self, event: events.Key) -> None:
-        options = self.query_one(OptionList)
-        if event.key in ("up", "down"):
-            event.stop()
-            (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
-
-    def _show(self, typed: str) -> None:
-        wanted = typed.casefold().split()
-        options = self.query_one(OptionList)
-        options.clear_options()
-        lit: int | None = None
+    def find_options(self, typed: str) -> tuple[list[Option], int]:
+        words = typed.casefold().split()
+        options: list[Option] = []
+        highlighted = 0
         for provider in sorted(self._offered.providers, key=lambda each: not each.usable):
             if not provider.usable:
-                if _contains_all(wanted, f"{provider.id} {provider.title}"):
-                    options.add_option(Option(_describe_unusable(provider), id=f"provider {provider.id}"))
+                if _contains_all(words, f"{provider.id} {provider.title}"):
+                    options.append(Option(_describe_unusable(provider), id=f"provider {provider.id}"))
                 continue
             for model in {each.name: each for each in provider.models}.values():  # a server may list one twice
-                if _contains_all(wanted, f"{model.name} {provider.title}"):
-                    if model.name == self._current:
-                        lit = options.option_count
-                    options.add_option(
-                        Option(_describe_model(model, model.name == self._current), id=f"model {model.name}")
-                    )
-        options.highlighted = lit if lit is not None else (0 if options.option_count else None)
+                if _contains_all(words, f"{model.name} {provider.title}"):
+                    is_current = model.name == self._current
+                    highlighted = len(options) if is_current else highlighted
+                    options.append(Option(_describe_model(model, is_current), id=f"model {model.name}"))
+        return options, highlighted
+
+    def make_result(self, option_id: str) -> ModelChoice:
+        kind, _, name = option_id.partition(" ")
+        return ModelChoice(model=name) if kind == "model" else ModelChoice(provider=name)
 
 
-def _contains_all(wanted: list[str], text: str) -> bool:
-    return all(word in text.casefold() for word in wanted)
+def _contains_all(words: list[str], text: str) -> bool:
+    return all(word in text.casefold() for word in words)
 
 
 def _describe_model(model: OfferedModel, is_current: bool) -> Content:
@@ -92,7 +69,7 @@ def _describe_model(model: OfferedModel, is_current: bool) -> Content:
         facts.append(f"{formats.tokens(model.context_window)} context")
     if model.input_price is not None and model.output_price is not None:
         is_free = not (model.input_price or model.output_price)
-        facts.append("free" if is_free else f"${model.input_price:g} in, ${model.output_price:g} out")
+        facts.append("free" if is_free else f"${model.input_price:g} in, ${model.output_price:g} out per 1M")
     facts += [name for name, has in (("images", model.images), ("reasoning", model.reasoning)) if has]
     if not model.tools:
         facts.append("no tools")
@@ -103,51 +80,52 @@ def _describe_model(model: OfferedModel, is_current: bool) -> Content:
 
 
 def _describe_unusable(provider: OfferedProvider) -> Content:
-    return Content.assemble(
-        (f"  {visible(provider.title)}", "$foreground-muted"), (f"  {visible(provider.why)}", "$foreground-muted")
-    )
+    return Content.styled(f"  {visible(provider.title)}  {visible(provider.why)}", "$foreground-muted")
 
 
 class KeyDialog(Dialog[bool]):
-    FOOTER = "Enter checks and stores · Esc closes"
+    """Asks for a provider's API key. The server checks it with a real call, and stores it only if it works."""
+
+    FOOTER = "Enter check and save · Esc close"
 
     def __init__(self, api: Api, provider: LoginProvider) -> None:
         super().__init__()
-        self.title = f"Key for {provider.title}"
-        self._desk = api
+        self.title = f"API key for {provider.title}"
+        self._api = api
         self._provider = provider
 
     def body(self) -> ComposeResult:
-        yield Input(placeholder=f"paste it here; {self._provider.key_variable} works too", password=True, compact=True)
-        yield Static("Checked with the provider; stored where only you can read it.", id="login-note", markup=False)
+        yield Input(placeholder=f"Paste it here, or set {self._provider.key_variable}", password=True, compact=True)
+        note = "It is checked with the provider and stored where only you can read it."
+        yield Static(note, id="login-note", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
 
     @on(Input.Submitted)
-    def _entered(self, event: Input.Submitted) -> None:
+    def _submit(self, event: Input.Submitted) -> None:
         if key := event.value.strip():
             self._check(key)
 
     @work(exclusive=True)
     async def _check(self, key: str) -> None:
         note, field = self.query_one("#login-note", Static), self.query_one(Input)
-        note.update("checking…")
+        note.update("Checking…")
         field.disabled = True
         try:
-            stored = await self._desk.log_in(self._provider.provider_id, key)
+            stored = await self._api.log_in(self._provider.provider_id, key)
         except ClientError as error:
-            note.update(visible(f"Not stored: {error}"))
+            note.update(visible(str(error)))
             field.disabled = False
             field.focus()
             return
         ending = f" (…{stored.last_four})" if stored.last_four else ""
-        self.notify(f"The key{ending} works and is stored")
+        self.notify(f"API key saved{ending}")
         self.dismiss(True)
 
 
 class FirstStart(Dialog[str]):
-    FOOTER = "Enter chooses · Esc: later, /login and /model are there"
+    FOOTER = "Enter select · Esc skip (use /login or /model later)"
 
     def __init__(self, offered: Offered) -> None:
         super().__init__()
@@ -156,16 +134,20 @@ class FirstStart(Dialog[str]):
 
     def body(self) -> ComposeResult:
         usable = [each for each in self._offered.providers if each.usable]
-        found = [f"✓ {each.title}: {each.why}" for each in usable] or ["No key, no model server was found."]
-        yield Static(visible("\n".join([self._offered.why, "", *found])), markup=False)
+        lines = [f"✓ {each.title}: {each.why}" for each in usable]
+        if not usable:
+            lines = ["No model yet. Add an API key, or start a model server like Ollama or LM Studio."]
+        if usable or self._offered.model:  # else its reason is the same as ours
+            lines = [self._offered.why, "", *lines]
+        yield Static(visible("\n".join(lines)), markup=False)
         yield Static("")
         yield OptionList(
             *([Option("Choose a model", id="model")] if usable else []),
-            Option("Enter a provider's key", id="key"),
-            Option("Look again: I started a model server, or set a key", id="again"),
+            Option("Enter an API key", id="key"),
+            Option("Check again", id="again"),
             markup=False,
         )
 
     @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
+    def _select(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)

@@ -1,7 +1,7 @@
-"""Asks for permission. Nothing is chosen at first, and a key typed ahead chooses nothing.
+"""Dialogs for requests to the user: a permission for a tool call, and questions of the model.
 
-The dialog shows all of what would happen. What a person needs to judge it stands above, where a long command cannot
-push it off the screen, and how much is out of sight is always said.
+The permission dialog shows everything that would happen. The facts needed to judge it stand at the top, where a long
+command cannot push them off the screen, and the number of lines out of sight is always shown.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from textual.widgets import Input, RadioButton, RadioSet, SelectionList, Static
 from kedge.protocol.requests import PermissionAction, PermissionRequest, QuestionRequest
 from kedge.protocol.text_safety import visible, visible_line, without_blank_runs
 from kedge.tui.chat.diffs import DiffView
-from kedge.tui.dialogs.dialog import Guarded
+from kedge.tui.dialogs.dialog import GuardedDialog
 
-# Of each line above: with all of them there must be room for the command, too. With a diff there are fewer of them, and
-# no text below in which the rest could stand.
+# Of each line at the top: all of them must leave room for the command. With a diff there are fewer lines, and no text
+# below that could hold the rest.
 MAX_HEAD_CHARS = 120
 MAX_HEAD_CHARS_WITH_DIFF = 400
 MIN_SHOWN_LINES = 3
-_SHARE = 0.9  # of the screen, as the style has it
+REASON_LABEL = "Needs approval: "
+DESCRIPTION_LABEL = "Model's description: "
+OMISSION_LABEL = "The diff is incomplete: "
+_SCREEN_SHARE = 0.9  # the dialog's part of the screen's height, as in kedge.tcss
 
 
-class PermissionDialog(Guarded[PermissionAction]):
+class PermissionDialog(GuardedDialog[PermissionAction]):
     BINDINGS = [  # noqa: RUF012 - as Textual has it
         Binding("a,y", "give('allow')", "allow"),
         Binding("s", "give('allow_session')", "allow for this session"),
@@ -53,30 +56,30 @@ class PermissionDialog(Guarded[PermissionAction]):
         self.title = f"Allow {request.tool}?"
         diff = request.params.get("diff")
         self._diff = diff if isinstance(diff, str) else ""
-        self._head, details = write_texts(request)
-        self._deed = (
-            _Diff(self._diff, id="deed")
+        self._head, details = describe_request(request)
+        self._subject = (
+            _Diff(self._diff, id="subject")
             if self._diff
-            else _Command(Static(details, markup=False), can_focus=False, id="deed")
+            else _Command(Static(details, markup=False), can_focus=False, id="subject")
         )
-        self._out_of_sight = Static(id="out-of-sight", markup=False)
-        self._out_of_sight.display = False
+        self._hidden_lines = Static(id="hidden-lines", markup=False)
+        self._hidden_lines.display = False
 
     @property
     def footer(self) -> str:
-        split = " · v split" if self._diff else ""
-        return f"a allow · s for this session · d deny, and stop · Esc later{split}"
+        split = " · v split view" if self._diff else ""
+        return f"a allow once · s allow for this session · d deny · Esc decide later{split}"
 
     def body(self) -> ComposeResult:
         yield Static(self._head, markup=False, classes="request")
-        yield self._deed
-        yield self._out_of_sight
+        yield self._subject
+        yield self._hidden_lines
 
     def on_mount(self) -> None:
         super().on_mount()
         self.set_focus(None)
-        for changing in ("scroll_y", "virtual_size"):
-            self.watch(self._deed, changing, self.say_what_is_out_of_sight, init=False)
+        for attribute in ("scroll_y", "virtual_size"):
+            self.watch(self._subject, attribute, self.show_hidden_lines, init=False)
         self.call_after_refresh(self._fit)
 
     def on_resize(self) -> None:
@@ -86,57 +89,57 @@ class PermissionDialog(Guarded[PermissionAction]):
         self.dismiss(action)
 
     def action_split(self) -> None:
-        if isinstance(self._deed, DiffView):
-            self._deed.toggle_split()
+        if isinstance(self._subject, DiffView):
+            self._subject.toggle_split()
 
     def action_scroll(self, how: str) -> None:
-        getattr(self._deed, f"scroll_{how}")(animate=False)
+        getattr(self._subject, f"scroll_{how}")(animate=False)
 
     def _fit(self) -> None:
-        """Give the command or diff the room that the rest leaves: its last line and the keys stay on the screen."""
-        box = cast("Widget", self._deed.parent)
-        others = [each for each in box.children if each not in (self._deed, self._out_of_sight)]
+        """Limit the height of the command or diff so that its last line and the keys stay on the screen."""
+        box = cast("Widget", self._subject.parent)
+        others = [each for each in box.children if each not in (self._subject, self._hidden_lines)]
         taken = sum(each.outer_size.height + each.styles.margin.height for each in others) + 1
-        room = int(self.size.height * _SHARE) - box.gutter.height - taken
-        self._deed.styles.max_height = max(MIN_SHOWN_LINES, room)
+        room = int(self.size.height * _SCREEN_SHARE) - box.gutter.height - taken
+        self._subject.styles.max_height = max(MIN_SHOWN_LINES, room)
 
-    def say_what_is_out_of_sight(self) -> None:
-        above, most = round(self._deed.scroll_y), self._deed.max_scroll_y
+    def show_hidden_lines(self) -> None:
+        above, most = round(self._subject.scroll_y), self._subject.max_scroll_y
         parts = [f"{most - above} more line{'s' if most - above > 1 else ''} below"] if most > above else []
         parts += [f"{above} above"] if above else []
-        self._out_of_sight.display = bool(parts)
-        self._out_of_sight.update(f"⋯ {', '.join(parts)} · ↑ ↓ PgUp PgDn scroll")
+        self._hidden_lines.display = bool(parts)
+        self._hidden_lines.update(f"⋯ {', '.join(parts)} · ↑ ↓ PgUp PgDn to scroll")
 
 
 class _Diff(DiffView):
-    """A diff that tells its dialog when it has its size."""
+    """A diff that reports its size to the dialog."""
 
     def on_resize(self) -> None:
-        cast("PermissionDialog", self.screen).say_what_is_out_of_sight()
+        cast("PermissionDialog", self.screen).show_hidden_lines()
 
 
 class _Command(VerticalScroll):
-    """A command or other text that tells its dialog when it has its size."""
+    """A command or other text that reports its size to the dialog."""
 
     def on_resize(self) -> None:
-        cast("PermissionDialog", self.screen).say_what_is_out_of_sight()
+        cast("PermissionDialog", self.screen).show_hidden_lines()
 
 
-def write_texts(request: PermissionRequest) -> tuple[str, str]:
-    """What stands above, always in sight, and what it would do, in full: nobody allows what they cannot see."""
+def describe_request(request: PermissionRequest) -> tuple[str, str]:
+    """Return the lines at the top, always visible, and the full text of what the call would do."""
     params = dict(request.params)
     diff = params.pop("diff", None)
     limit = MAX_HEAD_CHARS_WITH_DIFF if diff else MAX_HEAD_CHARS
     rules, label, notes = (params.pop(name, None) for name in ("rules", "label", "notes"))
-    words, command = params.pop("description", None), params.pop("command", None)
+    description, command = params.pop("description", None), params.pop("command", None)
     directory = params.pop("working_dir", None)
     above = [
         ("", request.description if command is None else None),
-        ("Not all of the change is shown: ", _find_omission(diff)),
-        ("Why you are asked: ", _shorten_path(_format_value(notes or label), request)),
-        ("The model says: ", words),
-        ("s allows for this session: ", rules),
-        ("In the directory: ", directory if directory != "." else None),
+        (OMISSION_LABEL, _find_omission(diff)),
+        (REASON_LABEL, _shorten_path(_format_value(notes or label), request)),
+        (DESCRIPTION_LABEL, description),
+        ("“Allow for this session” will remember: ", rules),
+        ("Directory: ", directory if directory != "." else None),
     ]
     head, details = list[str](), list[str]()
     for name, value in above:
@@ -148,24 +151,24 @@ def write_texts(request: PermissionRequest) -> tuple[str, str]:
     below = [f"{visible_line(name)}: {_indent_paragraph(_format_value(value))}" for name, value in params.items()]
     if request.path and "path" not in params:
         below.append(f"path: {_indent_paragraph(request.path)}")
-    deed = [f"$ {_indent_paragraph(command)}"] if isinstance(command, str) else []
-    return "\n".join(head), "\n".join([*deed, *below, *details])
+    subject = [f"$ {_indent_paragraph(command)}"] if isinstance(command, str) else []
+    return "\n".join(head), "\n".join([*subject, *below, *details])
 
 
 def _shorten_path(why: str, request: PermissionRequest) -> str:
-    """With the path as the tool shows it."""
+    """Return the reason with the path as the tool shows it."""
     shown = request.params.get("path")
     return why.replace(request.path, shown) if request.path and isinstance(shown, str) else why
 
 
 def _find_omission(diff: Any) -> str:
-    """What the server says under a diff that is too long. A line of a file has a mark before it there."""
+    """Return the server's remark under a diff that it cut. A line of the file itself would start with a diff mark."""
     last = diff.rstrip("\n").rpartition("\n")[2] if isinstance(diff, str) else ""
     return last.strip("()") if last.startswith("(") else ""
 
 
 def _indent_paragraph(text: str) -> str:
-    """Its lines after the first are set in: none passes for one of ours."""
+    """Indent all lines but the first, so that none can pass for a line of the dialog."""
     return without_blank_runs(visible(text)).replace("\n", "\n  ")
 
 
@@ -181,18 +184,18 @@ def _format_value(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False)
 
 
-class QuestionDialog(Guarded[list[Any]]):
-    """An empty list: the person does not want to answer."""
+class QuestionDialog(GuardedDialog[list[Any]]):
+    """Questions as a form: yes or no, one of several, some of several, or text. An empty list: the user skips them."""
 
     BINDINGS = [  # noqa: RUF012 - as Textual has it
         Binding("ctrl+s", "send", "send", priority=True),
-        Binding("ctrl+r", "refuse", "do not answer", priority=True),
+        Binding("ctrl+r", "refuse", "skip", priority=True),
     ]
-    FOOTER = "Tab, Space choose · Ctrl+S sends · Ctrl+R declines · Esc later"
+    FOOTER = "Tab next · Space select · Ctrl+S send · Ctrl+R skip · Esc decide later"
 
     def __init__(self, request: QuestionRequest) -> None:
         super().__init__()
-        self.title = "A question" if len(request.questions) == 1 else f"{len(request.questions)} questions"
+        self.title = "Question" if len(request.questions) == 1 else f"{len(request.questions)} questions"
         self._questions = request.questions
 
     def body(self) -> ComposeResult:

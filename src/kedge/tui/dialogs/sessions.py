@@ -1,4 +1,4 @@
-"""Sessions: open, search, rename, delete. What others do to them shows at once."""
+"""The list of sessions: open, search, rename, delete. Changes by other clients show at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kedge.tui.dialogs.choices import ConfirmDialog
 from kedge.tui.dialogs.dialog import Dialog
 from kedge.tui.state.workspace import WorkspaceState
 
-LOOK_S = 0.25  # how soon what others do to the list is seen in it
+REFRESH_S = 0.25  # between two looks at whether the list has changed
 
 
 class SessionDialog(Dialog[str]):
@@ -29,40 +29,40 @@ class SessionDialog(Dialog[str]):
         Binding("ctrl+r", "rename", "rename", priority=True),
         Binding("ctrl+d,delete", "remove", "delete", priority=True),
     ]
-    FOOTER = "Enter opens · Ctrl+R renames · Ctrl+D deletes · Esc closes"
+    FOOTER = "Enter open · Ctrl+R rename · Ctrl+D delete · Esc close"
 
     def __init__(self, api: Api, workspace: WorkspaceState, current: str | None) -> None:
         super().__init__()
         self.title = "Sessions"
-        self._desk = api
+        self._api = api
         self._workspace = workspace
         self._current = current
-        self._found: list[str] | None = None  # ids that a search in what was said found; None: all
+        self._found: list[str] | None = None  # ids of sessions whose messages match the search; None: no search
         self._renaming: str | None = None
-        self._seen = -1
+        self._drawn_revision = -1
 
     def body(self) -> ComposeResult:
-        yield Input(placeholder="search", compact=True)
+        yield Input(placeholder="Search", compact=True)
         yield OptionList(markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
         self._draw()
-        self.set_interval(LOOK_S, self._look)
+        self.set_interval(REFRESH_S, self._refresh)
 
-    def _look(self) -> None:
-        if self._workspace.revision != self._seen:
+    def _refresh(self) -> None:
+        if self._workspace.revision != self._drawn_revision:
             self._draw()
 
     def _draw(self) -> None:
-        self._seen = self._workspace.revision
+        self._drawn_revision = self._workspace.revision
         options = self.query_one(OptionList)
-        lit = self._lit()
+        highlighted = self._highlighted()
         shown = [Option(self._line(each), id=each.id) for each in self._shown()]
         options.clear_options()
         options.add_options(shown)
         ids = [option.id for option in shown]
-        options.highlighted = ids.index(lit) if lit in ids else (0 if ids else None)
+        options.highlighted = ids.index(highlighted) if highlighted in ids else (0 if ids else None)
 
     def _shown(self) -> list[Session]:
         own = [each for each in self._workspace.sessions.values() if each.parent_session_id is None]
@@ -73,18 +73,18 @@ class SessionDialog(Dialog[str]):
         return [each for each in own if typed in each.title.casefold() or each.id in (self._found or ())]
 
     def _line(self, session: Session) -> Content:
-        width = min(self.app.size.width * 9 // 10, 100) - 24  # what is left beside the box and the time
-        return _line_of(session, session.id == self._current, self._is_busy(session.id), width)
+        width = min(self.app.size.width * 9 // 10, 100) - 24  # without the frame and the time
+        return _draw_line(session, session.id == self._current, self._is_busy(session.id), width)
 
     def _is_busy(self, session_id: str) -> bool:
         return any(run.session_id == session_id for run in self._workspace.runs.values())
 
-    def _lit(self) -> str | None:
+    def _highlighted(self) -> str | None:
         options = self.query_one(OptionList)
         return None if options.highlighted is None else options.get_option_at_index(options.highlighted).id
 
     @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
+    def _filter(self, event: Input.Changed) -> None:
         if self._renaming is None:
             self._found = None
             self._draw()
@@ -94,24 +94,24 @@ class SessionDialog(Dialog[str]):
     @work(exclusive=True)
     async def _search(self, text: str) -> None:
         try:
-            self._found = [each.id for each in await self._desk.sessions(text)]
+            self._found = [each.id for each in await self._api.sessions(text)]
         except ClientError:
-            return  # titles are searched here
+            return  # titles have been searched already
         self._draw()
 
     @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
+    def _submit(self, event: Input.Submitted) -> None:
         if self._renaming is None:
-            if (session_id := self._lit()) is not None:
+            if (session_id := self._highlighted()) is not None:
                 self.dismiss(session_id)
             return
         session_id, self._renaming = self._renaming, None
         if event.value.strip():
-            self._ask(self._desk.rename(session_id, event.value.strip()))
-        event.input.value, event.input.placeholder = "", "search"
+            self._send(self._api.rename(session_id, event.value.strip()))
+        event.input.value, event.input.placeholder = "", "Search"
 
     @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
+    def _select(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)
 
     def on_key(self, event: events.Key) -> None:
@@ -121,32 +121,32 @@ class SessionDialog(Dialog[str]):
             (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In a title that is written, the keys that delete a session delete letters."""
+        """While a title is edited, the keys that delete a session delete letters."""
         return action != "remove" or self._renaming is None
 
     def action_rename(self) -> None:
-        session = self._workspace.sessions.get(self._lit() or "")
+        session = self._workspace.sessions.get(self._highlighted() or "")
         if session is not None:
             self._renaming = session.id
             field = self.query_one(Input)
-            field.value, field.placeholder = visible_line(session.title), "new title"
+            field.value, field.placeholder = visible_line(session.title), "New title"
 
     def action_remove(self) -> None:
-        session = self._workspace.sessions.get(self._lit() or "")
+        session = self._workspace.sessions.get(self._highlighted() or "")
         if session is None:
             return
 
-        def sure(choice: str | None) -> None:
+        def confirm(choice: str | None) -> None:
             if choice == "delete":
-                self._ask(self._desk.delete(session.id))
+                self._send(self._api.delete(session.id))
 
-        text = f"Delete “{visible(session.title) or 'New session'}”? What runs in it is cancelled; files stay."
-        self.app.push_screen(ConfirmDialog(text, [("delete", "Delete"), ("keep", "Keep")]), sure)
+        text = f"Delete “{visible(session.title) or 'New session'}”? Its runs are cancelled; files stay as they are."
+        self.app.push_screen(ConfirmDialog(text, [("delete", "Delete"), ("keep", "Cancel")]), confirm)
 
-    def _ask(self, asked: Awaitable[None]) -> None:
+    def _send(self, request: Awaitable[None]) -> None:
         async def do() -> None:
             try:
-                await asked
+                await request
             except ClientError as error:
                 self.notify(str(error), severity="error")
 
@@ -158,10 +158,10 @@ class SessionDialog(Dialog[str]):
             return
         self._renaming = None
         field = self.query_one(Input)
-        field.value, field.placeholder = "", "search"
+        field.value, field.placeholder = "", "Search"
 
 
-def _line_of(session: Session, is_current: bool, is_busy: bool, width: int) -> Content:
+def _draw_line(session: Session, is_current: bool, is_busy: bool, width: int) -> Content:
     mark = "●" if is_busy else ("▸" if is_current else " ")
     ago = formats.duration(max(time.time() - session.updated_at, 0))
     title = formats.one_line(visible(session.title) or "New session", width)
