@@ -22,7 +22,7 @@ from tests.support.wires import WIRES, environ
 from tests.support.wires import conversation as said
 
 EMPTY = Plan(text="")
-TWICE = "the model's answer was empty, twice; ask again, or choose another model"
+TWICE = "The model's answer was empty twice. Try again, or choose another model."
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ async def test_a_right_key_is_stored_and_used_by_the_next_run(user: Pilot, model
 async def test_a_refused_key_is_not_stored_and_the_one_before_stays(user: Pilot, model_server: ModelServer) -> None:
     model_server.door = Door(accepted=[OLD])
     await log_in(user, OLD)
-    with pytest.raises(Invalid, match="rejected the key") as caught:
+    with pytest.raises(Invalid) as caught:
         await log_in(user, BAD)
     assert caught.value.code == "key_refused"
     assert BAD not in str(caught.value)
@@ -98,7 +98,7 @@ async def test_a_key_may_be_stored_unchecked(user: Pilot, model_server: ModelSer
 
 
 async def test_a_provider_that_is_not_there_is_no_refusal(user: Pilot) -> None:
-    with pytest.raises(Unavailable, match=r"127\.0\.0\.1.*--no-check") as caught:
+    with pytest.raises(Unavailable, match=r"--no-check") as caught:
         await log_in(user, NEW, base_url="http://127.0.0.1:1/v1")
     assert caught.value.code == "provider_unreachable"
     assert stored(user) == {}
@@ -126,7 +126,7 @@ async def test_a_key_is_checked_by_the_way_of_who_brings_it(
             "SSL_CERT_FILE": str(authority.ca_file),
         }
         user.config = Config(providers={"company": ProviderConfig()})
-        with pytest.raises(Invalid, match="rejected the key"):
+        with pytest.raises(Invalid, match=r"models\.test"):
             await log_in(user, BAD, provider_id="company", env=shell)
         await log_in(user, NEW, provider_id="company", env=shell)
         assert proxy.asked
@@ -249,7 +249,7 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
         tmp_path,
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    extensions.reload()
+    extensions.forget()
     env = {"KEDGE_MODEL": "acme/tester", "LOGIN_TOKEN": OLD, "PATH": os.environ["PATH"]}
     try:
         async with Pilot(kedge, model_server.base_url, env=env) as pilot:
@@ -261,7 +261,7 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
             await log_in(pilot, NEW, provider_id="acme")
             assert (await kedge.end(run.run_id)).text == "FAKE-ANSWER-OK"
     finally:
-        extensions.reload()
+        extensions.forget()
 
 
 async def test_a_login_helps_also_where_a_bad_variable_comes_before_it(user: Pilot, model_server: ModelServer) -> None:

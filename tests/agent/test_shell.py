@@ -113,7 +113,6 @@ async def test_after_its_server_is_gone_it_is_not_repeated(pilot: Pilot, tmp_pat
     await (kedge.restart() if is_orderly else kedge.crash_and_start())
     end = await kedge.end("r")
     assert (end.code, end.cancelled) == ("interrupted", False)
-    assert "was not repeated" in (end.error or "")
     assert (tmp_path / "ran").read_text() == "x\n"
     command = command_of((await kedge.messages(session_id))[0])
     assert command.exit_code is None

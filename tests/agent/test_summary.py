@@ -163,7 +163,7 @@ async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(pilot: Pi
     end = await pilot.ask("find the bug")
     assert (end.code, end.error) == (
         "summary_failed",
-        "the conversation could not be summarized: the model wrote none; start a new session",
+        "The conversation could not be summarized: the model wrote no summary. Start a new session.",
     )
 
 
@@ -204,7 +204,6 @@ async def test_a_context_too_small_for_the_summary_itself_is_told(pilot: Pilot, 
     model_server.next_plans = [Plan(tool_calls=(peek(),)), too_long, too_long]
     end = await pilot.ask("find the bug")
     assert end.code == "context_too_long"
-    assert "use a model with a larger one" in (end.error or "")
 
 
 async def test_a_cancel_during_a_summary_cancels_the_run_and_the_session_goes_on(

@@ -202,8 +202,8 @@ def test_while_a_person_runs_a_command_that_of_the_agent_is_refused_still(work: 
 def test_the_command_line_says_what_to_do(work: Work) -> None:
     work.agent_runs(f"{sys.executable} -m kedge run hello > told 2>&1; echo $? > ready")
     assert (work.directory / "told").read_text() == (
-        "kedge: commands started by the agent may only read from the server; run this in a terminal of your own, "
-        "or type ! before it in kedge\n"
+        "kedge: Commands started by the agent may only read from the server. Run this in a terminal of your own, "
+        "or type ! before it in kedge.\n"
     )
     assert (work.directory / "ready").read_text() == "2\n"
 

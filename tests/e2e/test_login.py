@@ -109,7 +109,7 @@ def test_a_provider_that_is_not_there_stores_nothing(home: Keyless, kedge: Kedge
         ([WRONG.upper()], "if it is a key, change it"),
         (["sk-wrong"], "if it is a key, change it"),
         (["openai", WRONG], "name one provider, and no key"),
-        (["nobody"], "there is no provider 'nobody'; known are anthropic, "),
+        (["nobody"], "there is no provider 'nobody'; choose one of anthropic, "),
         ([], "name the provider: kedge login PROVIDER"),
     ],
 )

@@ -47,7 +47,7 @@ def test_one_provider_all_of_them_or_only_names(kedge: Kedge) -> None:
     assert all("/" in name for name in found)
     wrong = kedge("models", "grok", env=SHELL)
     assert wrong.code == 2
-    assert "there is no provider 'grok'; known are openai" in wrong.err
+    assert "there is no provider 'grok'; choose one of openai" in wrong.err
 
 
 def test_a_local_server_is_listed_with_what_it_has(kedge: Kedge, home: Home) -> None:

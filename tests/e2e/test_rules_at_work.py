@@ -118,8 +118,8 @@ def test_a_rule_that_cannot_be_read_is_the_users_to_mend(project: Project) -> No
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["--max-steps", "2"], "kedge: stopped after 2 steps, which is the limit (--max-steps, agent.max_steps)"),
-        (["--max-cost", "0.5"], "kedge: stopped at a cost of $0.6; the limit is $0.5 (--max-cost, agent.max_cost)"),
+        (["--max-steps", "2"], "kedge: Stopped after 2 steps"),
+        (["--max-cost", "0.5"], "kedge: Stopped at a cost of $0.6; the limit is $0.5"),
     ],
 )
 def test_a_run_that_reaches_its_limit_fails_and_its_work_stays(home: Home, args: list[str], told: str) -> None:

@@ -49,7 +49,7 @@ def test_a_run_goes_on_after_a_summary_which_is_not_printed(kedge: Kedge, models
     models.plan_next(LOOK, {"text": "done, it is 4711"})
     done = kedge.run("--stream", "find the number")
     assert (done.code, done.out) == (0, "I look.\n\ndone, it is 4711\n"), done
-    assert "kedge: the context is nearly full" in done.err
+    assert "kedge: The context is nearly full" in done.err
     last = models.stats()["calls"][-1]["body"]["messages"]
     assert [message["role"] for message in last] == ["system", "user"]
     assert "find the number" in json.dumps(last[1])

@@ -91,7 +91,7 @@ def test_an_answer_is_held_to_its_schema(project: Project, tmp_path: Path, wire:
     project.models.on({"text": '{"fixed": "yes"}'}, system=ours, prompt=CORRECTED)
     done = project.run(project.prompt(VIEW, text="It is fixed."), *args, wire=wire)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
-    assert "kedge: the answer does not fit --output-schema: the schema does not accept it" in done.err
+    assert "kedge: The answer does not match --output-schema: the schema does not accept it" in done.err
 
 
 PNG = bytes.fromhex(

@@ -68,7 +68,7 @@ async def test_a_handler_that_breaks_fails_its_request_alone(
     answer = await inside.ask(inside.client.get, path)
     assert answer.status == 500
     assert SECRET not in str(answer)
-    assert answer.json == {"code": "internal", "message": "internal error; the server's log says more"}
+    assert answer.json == {"code": "internal", "message": "Internal error. The server's log has the details."}
     assert any(record.levelno == logging.ERROR and record.exc_info for record in caplog.records)
     assert (await inside.ask(inside.client.get, "/v1/health")).status == 200
     await inside.until(lambda: inside.metrics.open_requests == 0)

@@ -78,10 +78,10 @@ def test_a_token_that_others_can_read_is_refused(place: Place) -> None:
     path.write_text(f"{CHOSEN}\n")
     path.chmod(0o640)
     why = place.refused("--host", "tcp://127.0.0.1:0")
-    assert f"the token in {path} can be read by others" in why
+    assert str(path) in why
     assert CHOSEN not in why + place.log
     path.chmod(0o604)
-    with pytest.raises(AddressError, match="can be read by others"):
+    with pytest.raises(AddressError, match="chmod 600"):
         make_token(str(path))
     path.chmod(0o600)
     assert make_token(str(path)) == CHOSEN
@@ -93,7 +93,7 @@ def test_a_token_of_somebody_else_is_refused(tmp_path: Path) -> None:
     path.write_text(f"{CHOSEN}\n")
     path.chmod(0o600)
     os.chown(path, 65534, 65534)
-    with pytest.raises(AddressError, match="can be read by others"):
+    with pytest.raises(AddressError, match="chmod 600"):
         make_token(str(path))
 
 
@@ -270,11 +270,11 @@ def test_who_insists_gets_it_and_still_needs_the_token(start: Start) -> None:
 def test_an_address_that_is_taken_is_one_line(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         why = place.refused("--host", f"tcp://127.0.0.1:{taken.getsockname()[1]}")
-    assert "cannot listen on" in why
+    assert "--host" in why
     assert list((place.runtime_dir / "kedge").iterdir()) == []  # no socket is left behind either
 
 
 @pytest.mark.parametrize("host", ["no.such.name.invalid", f"{'x' * 70}.example"])
 def test_a_name_that_cannot_be_resolved_is_told(host: str) -> None:
-    with pytest.raises(AddressError, match="cannot listen on"):
+    with pytest.raises(AddressError, match="--host"):
         bind(TcpAddress(host, 0), allow_remote=True)

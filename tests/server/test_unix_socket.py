@@ -147,7 +147,7 @@ def test_a_socket_of_another_living_server_is_refused(place: Place, start: Start
     path = place.runtime_dir / "mine" / "x.sock"
     server = start("--host", f"unix://{path}")
     why = place.refused("--host", f"unix://{path}", "--data-dir", str(tmp_path / "other"))
-    assert f"another server listens on unix://{path}" in why
+    assert f"Another server listens on unix://{path}" in why
     assert server.client.get("/v1/health").status == 200
 
 

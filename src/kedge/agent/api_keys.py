@@ -94,6 +94,6 @@ def _login_request(provider_id: str, error: ModelError, limit_s: float) -> Agent
         error=error.text,
         code=error.code,
         provider_id=provider_id,
-        message=f"the run goes on after a new login: kedge login {provider_id}",
+        message=f"Log in to continue the run: kedge login {provider_id}",
         details={"wait_s": limit_s},
     )

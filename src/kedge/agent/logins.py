@@ -137,13 +137,13 @@ def _require_provider(provider_id: str, config: Config) -> Provider:
         return provider
     known = configured_providers(config)
     named = f"{provider_id!r}" if _NAME.fullmatch(provider_id) else "of that name"
-    raise Invalid("unknown_provider", f"there is no provider {named}; known are {', '.join(sorted(known))}")
+    raise Invalid("unknown_provider", f"There is no provider {named}. Known providers: {', '.join(sorted(known))}.")
 
 
 def _validate_key(given: str) -> str:
     key = given.strip()
     if not key or len(key) > MAX_KEY_CHARS:
-        raise Invalid("invalid_key", "that is no key; copy it again, the whole of it and nothing else")
+        raise Invalid("invalid_key", "That is not a valid API key. Copy the whole key and nothing else.")
     try:
         return check_characters(key, "the key")
     except ConfigError as error:

@@ -62,7 +62,7 @@ class OutputSchema:
                 return not problems
             problems.append(problem)
             if len(problems) > MAX_CORRECTIONS:
-                raise TurnFailed(f"the answer does not fit --output-schema: {problems[0]}", "output_schema")
+                raise TurnFailed(f"The answer does not match --output-schema: {problems[0]}", "output_schema")
         return False
 
 
@@ -80,7 +80,7 @@ def _compile(schema: Mapping[str, Any]) -> Validator:
         return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference)
     except ValueError as error:
         reason = str(error).partition("\n")[0]
-        raise TurnFailed(f"--output-schema is no valid JSON schema: {reason}", "bad_config") from error
+        raise TurnFailed(f"--output-schema is not a valid JSON schema: {reason}", "bad_config") from error
 
 
 def _refuse_reference(uri: str) -> Any:

@@ -92,7 +92,7 @@ class Attempts:
         if retry_after_s is not None and retry_after_s > self._retry.max_retry_after_s:
             raise TurnFailed(f"{error.text}; try again in {retry_after_s:.0f} s", error.code) from error
         if self._failures >= self._retry.attempts:
-            hint = "; 'kedge doctor' looks for the reason" if error.code == "unreachable" else ""
+            hint = "; run 'kedge doctor' to find the reason" if error.code == "unreachable" else ""
             raise TurnFailed(f"{error.text} (after {self._failures} attempts){hint}", error.code) from error
         delay_s = self._retry.delay_s(self._failures, retry_after_s)
         await self._announce_retry(error, delay_s)

@@ -32,7 +32,7 @@ class ShellTurn:
         writer = ctx.begin_command()
         if writer is None:
             raise TurnFailed(
-                "the server stopped while this command was running; it may have had effects, and was not repeated",
+                "The server stopped while this command was running. It may have had effects and was not run again.",
                 "interrupted",
             )
         scope = TurnScope(

@@ -97,7 +97,7 @@ class RunLimits:
         self._steps: int | None = None
         if self._max_cost is not None and endpoint.info.input_price is None and not endpoint.is_local:
             raise TurnFailed(
-                f"the price of {endpoint.name} is not known, so a limit on its cost cannot hold; set input_price and"
+                f"The price of {endpoint.name} is unknown, so its cost cannot be limited. Set input_price and"
                 f' output_price in [providers.{endpoint.provider}.models."{endpoint.model}"], or use --max-steps',
                 "bad_config",
             )
@@ -108,14 +108,14 @@ class RunLimits:
             self._steps = await self._ctx.steps()
         if self._steps >= self._max_steps:
             raise TurnFailed(
-                f"stopped after {_format_steps(self._steps)}, which is the limit (--max-steps, agent.max_steps);"
-                " what was done so far stays, and the session can be continued",
+                f"Stopped after {_format_steps(self._steps)}, the limit of --max-steps or agent.max_steps."
+                " The work so far is kept, and you can continue the session.",
                 "max_steps",
             )
         if self._max_cost is not None and (cost := (await self._ctx.usage()).cost) >= self._max_cost:
             raise TurnFailed(
-                f"stopped at a cost of {dollars(cost)}; the limit is {dollars(self._max_cost)}"
-                " (--max-cost, agent.max_cost); what was done so far stays, and the session can be continued",
+                f"Stopped at a cost of {dollars(cost)}; the limit is {dollars(self._max_cost)}"
+                " (--max-cost, agent.max_cost). The work so far is kept, and you can continue the session.",
                 "max_cost",
             )
         self._steps += 1

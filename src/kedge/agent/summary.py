@@ -39,9 +39,9 @@ MAX_REQUEST_CHARS = 12_000  # of the prompts, quoted verbatim
 MAX_TODOS_CHARS = 4_000
 
 _NOTICES: dict[SummaryReason, str] = {
-    "full": "the context is nearly full; summarizing the conversation and continuing",
-    "refused": "the conversation is too long for the model; summarizing it and continuing",
-    "asked": "summarizing the conversation",
+    "full": "The context is nearly full. Summarizing the conversation and continuing.",
+    "refused": "The conversation is too long for the model. Summarizing it and continuing.",
+    "asked": "Summarizing the conversation.",
 }
 
 
@@ -113,7 +113,7 @@ async def summarize(
     request = prepared.request
     if is_fresh(request.history):
         raise TurnFailed(
-            "the model's context is too small for what is left after summarizing; use a model with a larger one",
+            "Even the summarized conversation does not fit the model's context. Use a model with a larger one.",
             "context_too_long",
         )
     details = {"why": reason, "messages": len(request.history)}
@@ -125,7 +125,7 @@ async def summarize(
         if await writer.write(summary_request):
             return
     raise TurnFailed(
-        f"the conversation could not be summarized: {writer.problem}; start a new session", "summary_failed"
+        f"The conversation could not be summarized: {writer.problem}. Start a new session.", "summary_failed"
     )
 
 
@@ -160,7 +160,7 @@ class _SummaryWriter:
                 continue
             usage = self._usage(writer, request)
             if not has_text or writer.reason == "content_filter":
-                self.problem = "the model wrote none"
+                self.problem = "the model wrote no summary"
                 await writer.interrupt(self.problem, usage)
                 return False
             if self._added:

@@ -153,7 +153,7 @@ class _Turn:
         if empty := count_empty_answers(history, self._run_id):
             if empty >= MAX_EMPTY_ANSWERS:
                 raise TurnFailed(
-                    "the model's answer was empty, twice; ask again, or choose another model", "empty_answer"
+                    "The model's answer was empty twice. Try again, or choose another model.", "empty_answer"
                 )
             return False
         return self._schema is None or self._schema.check_answer(history, self._run_id)
@@ -237,12 +237,12 @@ class _Turn:
 
 
 _CUT_OFF_ANSWER: dict[FinishReason, str] = {
-    "max_tokens": "the answer was cut off at the model's output limit; ask for less at once, or raise the limit",
-    "content_filter": "the provider's content filter stopped the answer in its middle; say it in other words",
+    "max_tokens": "The answer was cut off at the model's output limit. Ask for a shorter answer, or raise the limit.",
+    "content_filter": "The provider's content filter stopped the answer. Rephrase the prompt.",
 }
 _NO_ANSWER: dict[FinishReason, str] = {
-    "max_tokens": "the model reached its output limit before it said anything; ask for less, or raise it",
-    "content_filter": "the provider's content filter stopped the answer before it began; say it in other words",
+    "max_tokens": "The model reached its output limit before it answered. Ask for less, or raise the limit.",
+    "content_filter": "The provider's content filter blocked the answer. Rephrase the prompt.",
 }
 
 
@@ -273,7 +273,7 @@ def _check_repeats(history: Sequence[Message], run_id: str) -> None:
     past_calls = find_past_calls(history, run_id)
     if (repeats := count_repeats(past_calls)) >= STOP_AT_REPEATS:
         raise TurnFailed(
-            f"stopped: the model called {past_calls[-1].name} {repeats} times in a circle with the same result;"
-            " tell it what to do instead",
+            f"Stopped: the model called {past_calls[-1].name} {repeats} times with the same result."
+            " Tell it what to do differently.",
             "repeats",
         )

@@ -81,7 +81,7 @@ def _provider(found: dict[str, Any], name: str) -> dict[str, Any]:
         if provider["provider_id"] == name:
             return provider
     known = ", ".join(sorted(provider["provider_id"] for provider in found["providers"]))
-    raise UsageError(f"there is no provider {name!r}; known are {known}")
+    raise UsageError(f"there is no provider {name!r}; choose one of {known}")
 
 
 def _asked_provider(found: dict[str, Any]) -> str:

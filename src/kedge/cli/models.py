@@ -57,7 +57,9 @@ def _list(options: Options) -> int:
 def _only(wanted: str, providers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = [each for each in providers if each["id"] == wanted]
     if not found:
-        raise UsageError(f"there is no provider {wanted!r}; known are {', '.join(each['id'] for each in providers)}")
+        raise UsageError(
+            f"there is no provider {wanted!r}; choose one of {', '.join(each['id'] for each in providers)}"
+        )
     return found
 
 

@@ -78,7 +78,7 @@ class Application:
             return _encode_error(ShuttingDown())  # the awaited event will not happen in this server any more
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            return _encode(Response(ErrorBody("internal", "internal error; the server's log says more"), 500))
+            return _encode(Response(ErrorBody("internal", "Internal error. The server's log has the details."), 500))
 
     async def _handle(self, scope: Scope, receive: Receive) -> Response | StreamResponse:
         route, path = self._router.find(scope["method"], scope["path"])
@@ -114,9 +114,9 @@ async def _decode_body(route: Route, headers: dict[str, str], receive: Receive) 
     except msgspec.ValidationError as error:
         raise Invalid("invalid_request", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        raise BadRequest(f"The body is not valid JSON: {error}") from None
     except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
+        raise BadRequest("The body is nested too deeply.") from None
 
 
 async def _read_body(receive: Receive) -> bytes:
@@ -125,7 +125,7 @@ async def _read_body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise BadRequest("the body was cut off")
+            raise BadRequest("The body was cut off.")
         piece: bytes = message.get("body", b"")
         size += len(piece)
         if size > MAX_BODY_BYTES:

@@ -27,7 +27,9 @@ def make_token(path: str) -> str:
     if token := read_token(path):
         found = os.stat(path)
         if found.st_mode & 0o077 or found.st_uid != os.getuid():
-            raise AddressError(f"the token in {path} can be read by others; chmod 600 it, or remove it for a new one")
+            raise AddressError(
+                f"The token in {path} can be read by other users. Run chmod 600 on it, or delete it to get a new one."
+            )
         return check_token(token)
     token = secrets.token_urlsafe(32)
     unfinished = f"{path}.{secrets.token_hex(4)}"
@@ -37,7 +39,9 @@ def make_token(path: str) -> str:
             file.write(f"{token}\n")
         os.replace(unfinished, path)  # atomic: a client may be waiting for the file
     except OSError as error:
-        raise AddressError(f"cannot write a token to {path} ({error.strerror}); name another --token-file") from error
+        raise AddressError(
+            f"Cannot write a token to {path} ({error.strerror}). Choose another --token-file."
+        ) from error
     return token
 
 
@@ -45,8 +49,8 @@ def check_token(token: str) -> str:
     """Return a user-chosen token; raise `AddressError` if it could be guessed."""
     if len(token) < MIN_TOKEN_CHARS or not token.isascii():
         raise AddressError(
-            f"the token is too short, or not plain ASCII; use {MIN_TOKEN_CHARS} random characters or more, "
-            "for example of: openssl rand -hex 32"
+            f"The token is too short, or not plain ASCII. Use {MIN_TOKEN_CHARS} random characters or more, "
+            "for example from: openssl rand -hex 32"
         )
     return token
 
@@ -91,10 +95,12 @@ class AuthMiddleware:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
         if len(hosts) != 1 or not self._is_known(hosts[0]):
-            raise Forbidden("forbidden_host", "this server does not answer to that Host; --allow-host adds a name")
+            raise Forbidden(
+                "forbidden_host", "The Host header is not a known name of this server. Add the name with --allow-host."
+            )
         for name, value in headers:
             if name == b"origin" and value.decode("latin-1").lower() != f"http://{hosts[0].lower()}":
-                raise Forbidden("forbidden_origin", "requests from other web pages are refused")
+                raise Forbidden("forbidden_origin", "Requests from other web pages are refused.")
 
     def _check_token(self, scope: Scope) -> None:
         given = [value for name, value in scope["headers"] if name == b"authorization"]

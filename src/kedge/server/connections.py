@@ -65,7 +65,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("the request's headers are too large")
+            self.send_400_response("The headers of the request are too large.")
 
     def on_message_begin(self) -> None:
         self._is_in_head = True

@@ -22,7 +22,7 @@ class BadRequest(KedgeError):
 
 class Unauthorized(KedgeError):
     def __init__(self) -> None:
-        super().__init__("unauthorized", "no bearer token was given, or a wrong one")
+        super().__init__("unauthorized", "The bearer token is missing or wrong.")
 
 
 class Forbidden(KedgeError):
@@ -33,14 +33,14 @@ class AgentProcess(Forbidden):
     def __init__(self) -> None:
         super().__init__(
             "agent_process",
-            "commands started by the agent may only read from the server; run this in a terminal of your own, "
-            "or type ! before it in kedge",
+            "Commands started by the agent may only read from the server. Run this in a terminal of your own, "
+            "or type ! before it in kedge.",
         )
 
 
 class NotAllowed(KedgeError):
     def __init__(self, method: str, allowed: list[str]) -> None:
-        super().__init__("method_not_allowed", f"{method} is not possible here; allowed: {', '.join(allowed)}")
+        super().__init__("method_not_allowed", f"{method} is not allowed here. Allowed: {', '.join(allowed)}.")
         self.allowed = allowed
 
 
@@ -53,12 +53,12 @@ class BodyTooLarge(TooLarge):
     """The rest of the body is not read: the connection is closed."""
 
     def __init__(self) -> None:
-        super().__init__("body_too_large", f"the body is over {MAX_BODY_BYTES >> 20} MiB; put large data into files")
+        super().__init__("body_too_large", f"The body is over {MAX_BODY_BYTES >> 20} MiB. Put large data into files.")
 
 
 class NotJson(KedgeError):
     def __init__(self) -> None:
-        super().__init__("not_json", "send JSON with the header Content-Type: application/json")
+        super().__init__("not_json", "Send JSON with the header Content-Type: application/json.")
 
 
 _STATUS: dict[type[KedgeError], int] = {

@@ -55,7 +55,7 @@ def _make_dir(directory: str) -> None:
     if directory != runtime_dir() and os.path.isdir(directory) and os.stat(directory).st_mode & 0o077:
         # Its mode is not ours to change: it could be /tmp.
         raise AddressError(
-            f"{directory} is open to other users, and so would be a socket in it; choose a directory with mode 0700"
+            f"{directory} is open to other users, and so would be a socket in it. Choose a directory with mode 0700."
         )
     make_private_dir(directory)
 
@@ -66,7 +66,7 @@ def _remove_stale(address: UnixAddress) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise AddressError(f"{address.path} exists and is not a socket; remove it, or choose another --host")
+        raise AddressError(f"{address.path} exists and is not a socket. Remove it, or choose another --host.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -75,13 +75,13 @@ def _remove_stale(address: UnixAddress) -> None:
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
                 os.unlink(address.path)
                 return
-    raise AddressError(f"another server listens on {address}; stop it, or choose another --host")
+    raise AddressError(f"Another server listens on {address}. Stop it, or choose another --host.")
 
 
 def _bind_tcp(address: TcpAddress, allow_remote: bool) -> socket.socket:
     if not is_loopback(address.host) and not allow_remote:
         raise AddressError(
-            f"{address} can be reached from other machines, unencrypted; use 127.0.0.1, or pass --allow-remote"
+            f"{address} can be reached from other machines, unencrypted. Use 127.0.0.1, or pass --allow-remote."
         )
     try:
         family, kind, proto, _, name = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
@@ -100,7 +100,7 @@ def _bind_tcp(address: TcpAddress, allow_remote: bool) -> socket.socket:
 
 def _cannot_listen(address: Address, error: Exception) -> AddressError:
     why = (error.strerror if isinstance(error, OSError) else None) or error
-    return AddressError(f"cannot listen on {address} ({why}); choose another --host")
+    return AddressError(f"Cannot listen on {address} ({why}). Choose another --host.")
 
 
 class Listener:

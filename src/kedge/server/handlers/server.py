@@ -65,6 +65,6 @@ async def get_metrics(request: Request) -> Response:
 
 async def control_server(request: Request) -> Response:
     if request.body(ControlBody).command == "shutdown_if_idle" and not request.engine.is_idle:
-        raise Conflict("not_idle", "the server has open runs or background jobs; wait for them, or send shutdown")
+        raise Conflict("not_idle", "The server has open runs or background jobs. Wait for them, or send shutdown.")
     request.context.stop()
     return Response(Controlled(stopping=True))

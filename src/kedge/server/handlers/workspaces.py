@@ -29,7 +29,7 @@ async def list_workspaces(request: Request) -> Response:
 async def open_workspace(request: Request) -> Response:
     path = Path(request.body(WorkspaceBody).path)
     if not path.is_absolute() or "\0" in str(path):
-        raise Invalid("invalid_request", "path must be the absolute path of a directory on the server's machine")
+        raise Invalid("invalid_request", "path must be the absolute path of a directory on the server's machine.")
     return Response(await request.engine.open_workspace(path))
 
 
@@ -49,7 +49,7 @@ async def stream_events(request: Request) -> StreamResponse:
     last = request.headers.get("last-event-id", "").strip()
     if last:
         if not last.isdecimal() or len(last) > 18:
-            raise Invalid("invalid_request", "Last-Event-ID must be the id of an event: a whole number")
+            raise Invalid("invalid_request", "Last-Event-ID must be the id of an event: a whole number.")
         after = int(last)
     workspace_id, directory = request.workspace_id, str(request.directory)
     chunks = request.engine.subscribe(workspace_id, after=after, log_id=query.log_id, session_id=query.session_id)
