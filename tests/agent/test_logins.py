@@ -249,7 +249,7 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
         tmp_path,
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    extensions.forget()
+    extensions.reload()
     env = {"KEDGE_MODEL": "acme/tester", "LOGIN_TOKEN": OLD, "PATH": os.environ["PATH"]}
     try:
         async with Pilot(kedge, model_server.base_url, env=env) as pilot:
@@ -261,7 +261,7 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
             await log_in(pilot, NEW, provider_id="acme")
             assert (await kedge.end(run.run_id)).text == "FAKE-ANSWER-OK"
     finally:
-        extensions.forget()
+        extensions.reload()
 
 
 async def test_a_login_helps_also_where_a_bad_variable_comes_before_it(user: Pilot, model_server: ModelServer) -> None:
