@@ -204,7 +204,7 @@ def test_another_address_of_the_same_name_cannot_pass_it_on(server: Server) -> N
     for address in (f"[::1]:{server.tcp.port}", f"127.0.0.2:{server.tcp.port}", f"localhost:{server.tcp.port}"):
         answer = done(client.get("/v1/proof", nonce=nonce, address=address))
         assert answer["address"] == f"127.0.0.1:{server.tcp.port}"
-        assert answer["proof"] != proof.proof_of(server.token, nonce, address)
+        assert answer["proof"] != proof.compute_proof(server.token, nonce, address)
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_a_proof_holds_for_one_token_nonce_and_address(
     token: str, nonce: str, address: str, token2: str, nonce2: str, address2: str
 ) -> None:
     def proven(*parts: str) -> str:
-        return proof.proof_of(*(part.replace("\0", "").encode("utf-8", "replace").decode() for part in parts))
+        return proof.compute_proof(*(part.replace("\0", "").encode("utf-8", "replace").decode() for part in parts))
 
     same = proven(token, nonce, address)
     parts = [part.replace("\0", "") for part in (token, nonce, address, token2, nonce2, address2)]

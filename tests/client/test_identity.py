@@ -85,7 +85,7 @@ def taken_directory(squat: Squat) -> str:
     squat.directory.mkdir(mode=0o755)
     squat.listen()
     os.chown(squat.directory, NOBODY, NOBODY)
-    return f"{squat.directory} is not a directory of yours; remove it, or set XDG_RUNTIME_DIR"
+    return f"{squat.directory} is not your directory; remove it, or set XDG_RUNTIME_DIR"
 
 
 def linked_directory(squat: Squat) -> str:
@@ -93,28 +93,28 @@ def linked_directory(squat: Squat) -> str:
     elsewhere.mkdir(mode=0o700)
     squat.directory.symlink_to(elsewhere)
     squat.listen()
-    return f"{squat.directory} is not a directory of yours; remove it, or set XDG_RUNTIME_DIR"
+    return f"{squat.directory} is not your directory; remove it, or set XDG_RUNTIME_DIR"
 
 
 def open_directory(squat: Squat) -> str:
     squat.directory.mkdir()
     squat.listen()
     squat.directory.chmod(0o770)
-    return f"{squat.directory} is open to others; chmod 700 it"
+    return f"other users can access {squat.directory}; chmod 700 it"
 
 
 def socket_of_another(squat: Squat) -> str:
     squat.directory.mkdir(mode=0o700)
     squat.listen()
     os.chown(squat.path, NOBODY, NOBODY)
-    return f"{squat.path} is not a socket of yours; remove it"
+    return f"{squat.path} is not your socket; remove it"
 
 
 def linked_socket(squat: Squat) -> str:
     squat.directory.mkdir(mode=0o700)
     squat.listen(squat.place.runtime_dir / "x.sock")
     squat.path.symlink_to(squat.place.runtime_dir / "x.sock")
-    return f"{squat.path} is not a socket of yours; remove it"
+    return f"{squat.path} is not your socket; remove it"
 
 
 def another_user_listens(squat: Squat) -> str:
@@ -189,7 +189,7 @@ def test_a_named_socket_may_be_where_others_cannot_replace_it(
         assert (done.code, done.err) == (0, "")
     else:
         assert (done.code, done.out) == (2, "")
-        assert done.err.startswith(f"kedge: others can write to {directory}; chmod 700 it")
+        assert done.err.startswith(f"kedge: other users can write to {directory}; chmod 700 it")
 
 
 @as_root

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kedge.client import AsyncClient, Client
-from kedge.protocol.environment import HEADER, header_of
+from kedge.protocol.environment import HEADER, encode_environment
 from tests.client.command import Kedge
 from tests.e2e.home import Home
 from tests.server.process import Server
@@ -31,7 +31,7 @@ def test_the_list_is_that_of_the_shell_that_asks(kedge: Kedge, server: Server) -
     assert not any(line.startswith("groq/") for line in lines)
     assert lines[-1].startswith("a run that names no model gets anthropic/claude-sonnet-5-5: ANTHROPIC_API_KEY is set")
     assert KEY not in listed.out + listed.err + server.place.log
-    assert KEY not in header_of(SHELL)
+    assert KEY not in encode_environment(SHELL)
 
 
 def test_one_provider_all_of_them_or_only_names(kedge: Kedge) -> None:
@@ -89,7 +89,7 @@ async def test_an_asynchronous_program_gets_the_same_list(server: Server, client
 def test_the_agents_state_agrees_with_the_list(client: Client) -> None:
     for env in (SHELL, {"GROQ_API_KEY": KEY}, {"KEDGE_MODEL": "xai/grok-4.7"}):
         listed = client.models(env)
-        headers = {HEADER: header_of(env)}
+        headers = {HEADER: encode_environment(env)}
         state = client.transport.call("GET", f"{client.path}/agent", policy=client.new_policy(), headers=headers)
         assert state["model"] == listed["model"]
         assert state["is_ready"]

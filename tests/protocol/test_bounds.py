@@ -83,7 +83,7 @@ def test_a_body_has_room_for_the_longest_prompt_escaped() -> None:
 
 def test_text_is_checked_by_name() -> None:
     check_text("😀", "title")
-    with pytest.raises(Invalid, match="the title holds half a surrogate pair"):
+    with pytest.raises(Invalid, match="title"):
         check_text("\ud83d", "title")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kedge.protocol.environment import HEADER, WITHHELD, environment_of, header_of
+from kedge.protocol.environment import HEADER, WITHHELD, decode_environment, encode_environment
 
 SHELL = {
     "OPENAI_API_KEY": "planted-key",
@@ -24,18 +24,18 @@ SHELL = {
 
 
 def test_a_key_is_known_to_be_there_and_does_not_leave_the_shell() -> None:
-    told = header_of(SHELL)
+    told = encode_environment(SHELL)
     assert "planted" not in told
     assert told.isascii()
     assert told.isprintable()
-    env = environment_of({HEADER.lower(): told})
+    env = decode_environment({HEADER.lower(): told})
     assert env is not None
     assert env["OPENAI_API_KEY"] == WITHHELD
     assert env["ODD NAME&x"] == WITHHELD
 
 
 def test_what_says_which_model_and_where_is_told_as_it_is() -> None:
-    env = environment_of({HEADER.lower(): header_of(SHELL)})
+    env = decode_environment({HEADER.lower(): encode_environment(SHELL)})
     assert env is not None
     for name in ("OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT", "COMPANY_URL", "HOME", "KEDGE_MODEL", "KEDGE_SMALL_MODEL"):
         assert env[name] == SHELL[name]
@@ -43,11 +43,11 @@ def test_what_says_which_model_and_where_is_told_as_it_is() -> None:
 
 
 def test_the_way_out_the_way_in_and_what_is_empty_are_left_out() -> None:
-    env = environment_of({HEADER.lower(): header_of(SHELL)})
+    env = decode_environment({HEADER.lower(): encode_environment(SHELL)})
     assert env is not None
     assert not {"HTTPS_PROXY", "SSL_CERT_FILE", "KEDGE_TOKEN", "EMPTY"} & set(env)
 
 
 def test_who_says_nothing_means_the_servers_own() -> None:
-    assert environment_of({}) is None
-    assert environment_of({HEADER.lower(): ""}) == {}
+    assert decode_environment({}) is None
+    assert decode_environment({HEADER.lower(): ""}) == {}

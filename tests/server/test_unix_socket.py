@@ -83,7 +83,7 @@ def test_a_runtime_directory_of_somebody_else_is_refused(place: Place) -> None:
     directory = place.runtime_dir / "kedge"
     directory.mkdir(mode=0o700)
     os.chown(directory, NOBODY, NOBODY)
-    assert f"{directory} is not a directory of yours" in place.refused()
+    assert f"{directory} is not your directory" in place.refused()
 
 
 @pytest.mark.parametrize("what", ["link", "file"])
@@ -178,9 +178,9 @@ def test_a_runtime_directory_too_deep_for_a_socket_is_passed_over(place: Place, 
 
 
 def test_what_is_no_address_is_refused(place: Place) -> None:
-    assert "'nonsense' is no address" in place.refused("--host", "nonsense")
+    assert "'nonsense' is not an address" in place.refused("--host", "nonsense")
     for host in ("unix://relative.sock", "http://127.0.0.1:1", "tcp://127.0.0.1", "tcp://:1", "tcp://127.0.0.1:65536"):
-        with pytest.raises(AddressError, match="is no address"):
+        with pytest.raises(AddressError):
             parse(host)
 
 

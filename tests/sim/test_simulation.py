@@ -26,7 +26,7 @@ CORNERS = (
     *("the server is stopping", "killed right after the commit", "an orderly shutdown begins", "internal error"),
     *("the server cannot start", "reset for retention", "reset for ahead", "reset for other_log"),
     *("snapshots", "pending requests", "caught up again"),
-    *("nothing was undone in this session", "files are being restored", "undone_from=", "(fork)"),
+    *("nothing to redo", "files are being restored", "undone_from=", "(fork)"),
     "killed in the middle of an undo",
 )
 pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer

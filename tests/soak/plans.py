@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
-from kedge.protocol.messages import whole_characters
+from kedge.protocol.messages import replace_surrogates
 from kedge.protocol.runs import Permissions
 from tests.e2e.home import asking
 from tests.e2e.project import bash, call, edit
@@ -182,7 +182,7 @@ FAULTS = ("429", "500", "dropped stream", "garbage", "400")
 
 
 def _telling(kind: str, tag: str, plan: Mapping[str, object]) -> Deed:
-    return Deed(kind, _prompt(tag, plan), answer=whole_characters("".join(Plan().changed(plan).pieces())))
+    return Deed(kind, _prompt(tag, plan), answer=replace_surrogates("".join(Plan().changed(plan).pieces())))
 
 
 def _calling(kind: str, tag: str, calls: list[dict[str, Any]], mark: str = "") -> Deed:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kedge.protocol.messages import Image, Message, ToolResult, whole_characters
+from kedge.protocol.messages import Image, Message, ToolResult, replace_surrogates
 from kedge.tools.port import Output
 
 # More than any tool's own limit: a tool without one must not fill the context or the disk.
@@ -26,7 +26,7 @@ def limit_output(output: Output) -> Output:
             notes.append(f"[An image of {len(image.data)} bytes is left out: it is too large, or one too many.]")
         else:
             images.append(image)
-    content = "\n".join([_cut(whole_characters(output.content)), *notes]) or "(no output)"
+    content = "\n".join([_cut(replace_surrogates(output.content)), *notes]) or "(no output)"
     return Output(content=content, is_error=output.is_error, metadata=_limit_metadata(output.metadata), images=images)
 
 
@@ -53,7 +53,7 @@ def clean(value: Any) -> Any:
     """Return a JSON value whose strings are valid Unicode."""
     match value:
         case str():
-            return whole_characters(value)
+            return replace_surrogates(value)
         case {**fields}:
             return {clean(name): clean(each) for name, each in fields.items()}
         case [*items]:

@@ -68,11 +68,11 @@ def check_name(word: str) -> None:
 
 
 def listing(client: Client) -> dict[str, Any]:
-    from kedge.protocol.environment import HEADER, header_of
+    from kedge.protocol.environment import HEADER, encode_environment
 
     client.transport.timeout_s = ANSWER_S
     target = f"/v1/credentials?workspace_id={client.workspace['id']}"
-    headers = {HEADER: header_of(os.environ)}  # what the configuration may refer to in this shell
+    headers = {HEADER: encode_environment(os.environ)}  # what the configuration may refer to in this shell
     return client.transport.call("GET", target, policy=client.new_policy(), headers=headers)
 
 

@@ -21,8 +21,8 @@ from kedge.client.run_output import AnswerText, LiveOutput
 from kedge.client.submission import make_submission
 from kedge.client.sync_client import RECENT, Client
 from kedge.client.typed_events import KNOWN_TYPES, decode_to_envelope
-from kedge.protocol.environment import HEADER, header_of
-from kedge.protocol.events import Envelope, Event, typed_event
+from kedge.protocol.environment import HEADER, encode_environment
+from kedge.protocol.events import Envelope, Event, to_event
 from kedge.protocol.messages import Message
 from kedge.protocol.models import Offered
 from kedge.protocol.runs import Receipt, Run, RunEnd
@@ -94,7 +94,7 @@ class AsyncClient:
 
     async def models(self, env: Mapping[str, str] | None = None) -> Offered:
         """List the models for a shell with the variables `env`, or for the server's own. Only names are sent."""
-        headers = {} if env is None else {HEADER: header_of(env)}
+        headers = {} if env is None else {HEADER: encode_environment(env)}
         answer = await self.transport.call("GET", f"{self.path}/models", policy=self.new_policy(), headers=headers)
         return convert_answer(answer, Offered)
 
@@ -148,7 +148,7 @@ class AsyncClient:
             async for _ in steps:
                 for envelope in envelopes:
                     if envelope.type in _YIELDED_TYPES:
-                        yield typed_event(envelope)
+                        yield to_event(envelope)
                 envelopes.clear()
 
     async def cancel(self, *, run_id: str | None = None, session_id: str | None = None) -> list[str]:

@@ -27,7 +27,7 @@ class Challenge:
         if not location.token:
             raise NotAllowed(f"No token for {self._server}. Pass the server's token with --token-file or KEDGE_TOKEN.")
         self._token = location.token
-        self._address = proof.address_text(peer)
+        self._address = proof.format_address(peer)
         self._nonce = os.urandom(proof.NONCE_HEX // 2).hex()
         self._parser = http1.ResponseParser()
         self._body = b""
@@ -68,9 +68,9 @@ class Challenge:
             raise NotAllowed(f"The server at {self._server} is too old to prove that it has your token. Update it.")
         answer = _decode(self._body) if status == 200 else {}
         given, signed = str(answer.get("proof")), str(answer.get("address"))
-        if proof.is_same(given, proof.proof_of(self._token, self._nonce, self._address)):
+        if proof.is_same(given, proof.compute_proof(self._token, self._nonce, self._address)):
             return
-        if proof.is_same(given, proof.proof_of(self._token, self._nonce, signed)):
+        if proof.is_same(given, proof.compute_proof(self._token, self._nonce, signed)):
             raise NotAllowed(
                 f"Your server is at {signed}, not at {self._server}: something in between forwards connections. "
                 f"Connect to it directly, or start it with --allow-host {self._address}."

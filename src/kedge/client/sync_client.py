@@ -83,9 +83,9 @@ class Client:
 
     def models(self, env: Mapping[str, str] | None = None) -> dict[str, Any]:
         """List the models for a shell with the variables `env`, or for the server's own. Only names are sent."""
-        from kedge.protocol.environment import HEADER, header_of
+        from kedge.protocol.environment import HEADER, encode_environment
 
-        headers = {} if env is None else {HEADER: header_of(env)}
+        headers = {} if env is None else {HEADER: encode_environment(env)}
         return self.transport.call("GET", f"{self.path}/models", policy=self.new_policy(), headers=headers)
 
     def new_policy(self) -> ReconnectPolicy:

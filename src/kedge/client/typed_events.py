@@ -15,7 +15,7 @@ KNOWN_TYPES = CONTROL_TYPES.keys() | PAYLOAD_TYPES.keys()  # a newer server may 
 
 
 def decode_to_envelope(data: bytes) -> Decoded:
-    """`EventCursor`'s decoder for an `Envelope`, which `typed_event` makes an `Event` of. Raises ValueError."""
+    """`EventCursor`'s decoder for an `Envelope`, which `to_event` makes an `Event` of. Raises ValueError."""
     try:
         envelope: Envelope = decode_envelope(data)
         is_control = envelope.type in CONTROL_TYPES

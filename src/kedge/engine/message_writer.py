@@ -23,7 +23,7 @@ from kedge.protocol.messages import (
     Text,
     ToolCall,
     ToolResult,
-    whole_characters,
+    replace_surrogates,
     with_text,
 )
 from kedge.protocol.runs import Usage
@@ -92,7 +92,7 @@ class PartWriter:
         self._high_surrogate = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._high_surrogate = text[:-1], text[-1]
-        return whole_characters(text)
+        return replace_surrogates(text)
 
 
 class MessageWriter:
@@ -196,7 +196,7 @@ class ShellWriter(_OutputWriter):
         self._head = head
 
     async def finish(self, output: str, exit_code: int) -> None:
-        output = whole_characters(output)
+        output = replace_surrogates(output)
         await self._part.finish(msgspec.structs.replace(self._head, output=output, exit_code=exit_code))
 
 
@@ -218,9 +218,9 @@ def _continues(kind: DeltaKind, published: str, final: Part) -> bool:
     """Whether the final part begins with its published text. A tool's output may be shortened at its end."""
     match final:
         case Text() | Reasoning():
-            return whole_characters(final.text).startswith(published)
+            return replace_surrogates(final.text).startswith(published)
         case ToolCall():
-            return whole_characters(final.input).startswith(published)
+            return replace_surrogates(final.input).startswith(published)
         case _:
             return kind == "tool_output" or not published
 

@@ -25,7 +25,7 @@ from kedge.engine.turn_writer import TurnWriter
 from kedge.engine.validation import check_title
 from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent
-from kedge.protocol.messages import Message, ShellCommand, ToolResult, whole_characters
+from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage
 from kedge.protocol.sessions import SessionDetails
@@ -104,7 +104,7 @@ class TurnContext:
     async def begin_tool_result(self, message_id: str, call_id: str, name: str) -> ToolWriter:
         """Create the result of a call in message `message_id`. After a crash the call counts as started (P13)."""
         self._turn_writer.check_claim()
-        call = (message_id, whole_characters(call_id), whole_characters(name))
+        call = (message_id, replace_surrogates(call_id), replace_surrogates(name))
         raw = await retry_store(lambda: self._store.create_message(self._claim, "tool", call=call))
         return ToolWriter(self._turn_writer, raw, ToolResult(call[1], call[2], "", False))
 
@@ -201,7 +201,7 @@ class TurnContext:
         workspace_id = self._claim.workspace_id
         child = await retry_store(
             lambda: self._store.create_session(
-                workspace_id, whole_characters(title), parent_session_id=self.run.session_id
+                workspace_id, replace_surrogates(title), parent_session_id=self.run.session_id
             )
         )
         submission = Submission(

@@ -1,1 +1,1 @@
-"""What crosses the wire: runs, sessions, messages, events and errors. Imports nothing else of Kedge."""
+"""Types of the HTTP API and the event stream, and rules that both ends share. Imports nothing else of Kedge."""

@@ -1,6 +1,6 @@
-"""Where a server is found: the data directory, the socket derived from it, the token. Shared by servers and clients.
+"""Addresses of servers: the data directory, the socket derived from it, and the token. For servers and clients.
 
-Standard library only, and little of it (`typing` alone would cost a tenth): every `kedge run` imports this.
+Imports little of the standard library, because every `kedge run` imports this: `typing` alone would add a tenth.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import stat
 
 TOKEN_FILE = "token"
 LOG_FILE = "server.log"
-MAX_SOCKET_PATH = 103  # bytes: macOS has room for 104 with the last one, a NUL; Linux for 108
+MAX_SOCKET_PATH = 103  # bytes; macOS has room for 104 with the final NUL, Linux for 108
 OWNER_FILE = "kedge.lock"  # locked by the server that owns the data directory
 
 
 class AddressError(Exception):
-    """One line: what is wrong with an address or a directory, and what to do."""
+    """An address or a directory cannot be used. The message is one line for the user that says what to do."""
 
 
 class UnixAddress:
@@ -56,7 +56,7 @@ Address = UnixAddress | TcpAddress
 
 
 def data_dir(given: str | None = None) -> str:
-    """The data directory: as given, KEDGE_DATA_DIR, or the user's share."""
+    """The data directory: `given`, KEDGE_DATA_DIR, or the default in the user's share."""
     path = given or os.environ.get("KEDGE_DATA_DIR")
     if not path:
         share = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
@@ -65,35 +65,35 @@ def data_dir(given: str | None = None) -> str:
 
 
 def parse(host: str) -> Address:
-    """The address that `--host` or KEDGE_HOST names."""
+    """Parse the value of `--host` or KEDGE_HOST. Raises AddressError."""
     scheme, separator, rest = host.partition("://")
     if separator and scheme == "unix" and rest.startswith("/"):
         if len(os.fsencode(rest)) > MAX_SOCKET_PATH:
             raise AddressError(
-                f"{rest} is too long for a socket: it may have {MAX_SOCKET_PATH} bytes; choose another --host"
+                f"{rest} is too long for a socket (more than {MAX_SOCKET_PATH} bytes); choose a shorter --host"
             )
         return UnixAddress(rest)
     if separator and scheme == "tcp":
         name, colon, port = rest.rpartition(":")
         if colon and port.isdecimal() and int(port) < 65536 and name:
             return TcpAddress(name.strip("[]"), int(port))
-    raise AddressError(f"{host!r} is no address; say unix:///path/to.sock or tcp://127.0.0.1:PORT")
+    raise AddressError(f"{host!r} is not an address; use unix:///path/to.sock or tcp://127.0.0.1:PORT")
 
 
 def default_address(directory: str) -> UnixAddress:
-    """Two data directories are two sockets."""
+    """The socket of a data directory."""
     return UnixAddress(os.path.join(runtime_dir(), _socket_name(directory)))
 
 
 def runtime_dir() -> str:
-    """A directory of ours for sockets; made by `make_private_dir`."""
+    """The directory for sockets; `make_private_dir` makes it."""
     own_name = f"kedge-{os.getuid()}"
     if base := os.environ.get("XDG_RUNTIME_DIR"):
         path = os.path.join(base, "kedge")
     else:
         path = os.path.join(os.environ.get("TMPDIR") or "/tmp", own_name)
     if len(os.fsencode(os.path.join(path, _socket_name("")))) > MAX_SOCKET_PATH:
-        return os.path.join("/tmp", own_name)  # so deep, as a build's TMPDIR may be, no socket can be bound
+        return os.path.join("/tmp", own_name)  # no socket can be bound in a longer path, such as a build's TMPDIR
     return path
 
 
@@ -102,14 +102,14 @@ def _socket_name(directory: str) -> str:
 
 
 def make_private_dir(path: str) -> None:
-    """P16: make the directory 0700, or make sure that the one there is ours and closed to others."""
+    """Make a directory with mode 0700, or check that an existing one is the user's own (P16). Raises AddressError."""
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
     except OSError as error:
-        raise AddressError(f"cannot make {path} ({error.strerror}); set XDG_RUNTIME_DIR or --host") from error
+        raise AddressError(f"cannot create {path} ({error.strerror}); set XDG_RUNTIME_DIR or --host") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise AddressError(f"{path} is not a directory of yours; remove it, or set XDG_RUNTIME_DIR")
+        raise AddressError(f"{path} is not your directory; remove it, or set XDG_RUNTIME_DIR")
     if found.st_mode & 0o077:
         os.chmod(path, 0o700)
 
@@ -129,7 +129,7 @@ def read_token(path: str) -> str | None:
 
 
 def _digest(text: str) -> str:
-    """FNV-1a, 64 bits: hashlib takes long to import, and only the user's own directories meet here."""
+    """FNV-1a, 64 bits. hashlib is slow to import, and collisions are possible only among the user's own directories."""
     value = 0xCBF29CE484222325
     for byte in os.fsencode(text):
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

@@ -1,4 +1,4 @@
-"""The bodies, queries and answers of section 3 of the contract."""
+"""Request bodies, queries and responses of the HTTP API (section 3 of the contract)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kedge.protocol.runs import Attachment, Model, OnBusy, Permissions, Run, Run
 from kedge.protocol.sessions import Session, Title, Workspace
 
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-MAX_PAGE = 1000  # rows of one answer; whoever wants more asks for the next
+MAX_PAGE = 1000  # rows of one response
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
-# What is checked below the server, by the function that every way in uses, is only described here.
+# The engine checks ids and paths; these patterns are only for the OpenAPI document.
 RunId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{RUN_ID}$"})]
 AbsolutePath = Annotated[str, msgspec.Meta(description="of a directory", extra_json_schema={"pattern": "^/[^\0]*$"})]
-# Of a search: more than anybody remembers of a prompt. SQLite gives up at fifty times as much.
+# For a search: longer than anybody types. SQLite fails at fifty times as much.
 Query = Annotated[str, msgspec.Meta(max_length=1_000)]
-MAX_WAIT_S = 600  # longer than any proxy keeps a silent request; the client asks again
+MAX_WAIT_S = 600  # proxies close a silent request earlier; then the client asks again
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """P17: what `GET /v1/version` says is the most."""
+    """The limits (P17) that `GET /v1/version` reports."""
 
     body_bytes: int
     prompt_bytes: int
@@ -72,15 +72,16 @@ class Version(msgspec.Struct, frozen=True):
     bounds: Bounds
 
 
-# Checked where it is stored; here it is only described: an HTTP header takes nothing else.
+# Only for the OpenAPI document: characters that an HTTP header accepts. It is checked when it is stored.
 ApiKey = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[!-~]+$", "maxLength": MAX_KEY_CHARS})]
 ProviderId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class LoginBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's key. It is checked at `base_url`; empty: where the provider is, null: where the environment says.
-    That is `env`, the caller's variables, or the server's own. The configuration is that of the workspace, or the
-    user's own."""
+    """An API key of a provider, checked at `base_url` (empty: the provider's default; null: from the environment).
+
+    The environment is `env`, the caller's variables, or else the server's own. The configuration is that of the
+    workspace, or else the user's."""
 
     provider_id: ProviderId
     api_key: ApiKey
@@ -96,22 +97,22 @@ class LoginBody(msgspec.Struct, frozen=True, kw_only=True):
 class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
     provider_id: str
     stored_in: Literal["file", "keyring"]
-    last_four: str | None  # characters of the key; none of a short one
+    last_four: str | None  # characters of the key; null for a short one
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where a provider's key comes from; the first of a provider is used, unless it is refused."""
+    """A source of a provider's API key; the first one is used, unless it is rejected."""
 
     provider_id: str
     source: Literal["config", "environment", "login", "command"]
     is_used: bool = True
     last_four: str | None = None
     stored_in: Literal["file", "keyring"] | None = None  # of a login
-    variable: str | None = None  # of the server's own environment; a run brings its caller's
+    variable: str | None = None  # in the server's environment; a run has its caller's
 
 
 class LoginProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """`needs_key` is false for those on this machine, which can do without. Its variables name its key and address."""
+    """`needs_key` is false for local providers. The variables are those of its API key and address."""
 
     provider_id: str
     title: str
@@ -125,7 +126,7 @@ class CredentialsQuery(msgspec.Struct, frozen=True):
 
 
 class CredentialList(msgspec.Struct, frozen=True):
-    """`providers` are all that one can log in at."""
+    """`providers` are all those with a login."""
 
     credentials: list[Credential]
     providers: list[LoginProvider]
@@ -153,7 +154,7 @@ class FilesQuery(msgspec.Struct, frozen=True):
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Names of files and directories (with a slash at the end), the best match first; `cut`: not all were looked at."""
+    """Names of files and directories (ending in a slash), best match first; `cut`: not all files were searched."""
 
     files: list[str]
     cut: bool
@@ -163,7 +164,7 @@ CommandSource = Literal["user", "workspace"]
 
 
 class UserCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt with a name; `$ARGUMENTS` in its text is for the words after it."""
+    """A prompt with a name; `$ARGUMENTS` in its text stands for the words after the name."""
 
     name: str
     description: str
@@ -241,7 +242,7 @@ class SummarizeBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShellBody(msgspec.Struct, frozen=True, kw_only=True):
-    command: Annotated[str, msgspec.Meta(description="a person's own, run without asking")]
+    command: Annotated[str, msgspec.Meta(description="a command of the user, run without asking")]
     run_id: RunId | None = None
     on_busy: OnBusy = "queue"
     env: dict[str, str] | None = None
@@ -254,7 +255,7 @@ class RunsQuery(msgspec.Struct, frozen=True):
 
 
 class Runs(msgspec.Struct, frozen=True):
-    """In the order of acceptance; of more than `limit` the newest."""
+    """In order of acceptance; if there are more than `limit`, the newest."""
 
     runs: list[RunStatus]
 
@@ -303,7 +304,7 @@ ConfigKey = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000, descript
 
 
 class ConfigValue(msgspec.Struct, frozen=True):
-    """One value and where it comes from; of a secret only its end is shown."""
+    """A value and its source; only the end of a secret is shown."""
 
     key: str
     value: Any
@@ -313,7 +314,7 @@ class ConfigValue(msgspec.Struct, frozen=True):
 
 
 class ConfigIgnored(msgspec.Struct, frozen=True):
-    """A key of a workspace's file that does not count, and why."""
+    """A key of a workspace's file that is ignored, and why."""
 
     file: str
     line: int
@@ -348,4 +349,4 @@ class ConfigRemoveBody(msgspec.Struct, frozen=True):
 class ConfigModelBody(msgspec.Struct, frozen=True):
     scope: ConfigScope
     model: Model
-    small: bool = False  # the one that names sessions
+    small: bool = False  # the model that writes titles of sessions

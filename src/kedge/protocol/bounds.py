@@ -1,4 +1,4 @@
-"""P17: what is bounded, and the one check of a prompt that every way in uses."""
+"""Limits (P17), and the checks of prompts, attachments and options that every entry point uses."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_PROMPT_BYTES = 4 * 1024 * 1024
 # The kernel takes 131,071 for one argument of a program.
 MAX_COMMAND_BYTES = 100_000
-# A person never queues this many; a runaway script is stopped before it fills the disk.
+# Nobody queues this many by hand; a runaway script is stopped before it fills the disk.
 MAX_OPEN_RUNS = 100
 # Enough for a stack trace and a provider's explanation; it is stored three times (row, error event, end).
 MAX_ERROR_CHARS = 4_000
-# More than any system takes for a process; it is kept in memory as long as its run is open.
+# More than any system allows a process; kept in memory while the run is open.
 MAX_ENV_CHARS = 2 * 1024 * 1024
-# No provider's key is as long.
+# No provider has keys this long.
 MAX_KEY_CHARS = 64 * 1024
 # A title is one line of a list.
 MAX_TITLE_CHARS = 200
-# More pictures and files than a prompt speaks of; the body's bound holds for all of them together.
+# More than a prompt can refer to; the limit of the body applies to all of them together.
 MAX_ATTACHMENTS = 100
-# A name of a file, on every system.
+# The limit of file names on every system.
 MAX_FILE_NAME_CHARS = 255
-# The smallest bound of the vendors: 5 MiB of base64.
+# The smallest limit of all providers: 5 MiB of base64.
 MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
-# A grammar of an answer, not its content: the largest that providers take are a fraction of this.
+# Providers accept only a fraction of this.
 MAX_SCHEMA_BYTES = 256 * 1024
-# Rules for one run are written by hand or by a small script; each is looked at for every call.
+# Rules of one run are written by hand or by a small script; each is checked for every call.
 MAX_RULES = 1_000
 MAX_RULE_CHARS = 1_000
-# No form is nested like this; and what is in the log must be readable for every client, whose JSON readers give up at
-# a thousand or much earlier.
+# No schema needs more, and JSON parsers of clients, which read the log, give up at a thousand levels or earlier.
 MAX_DEPTH = 32
 
-# No `\s` and no `.`: they mean other characters to a client that takes these from the OpenAPI document.
+# Without `\s` and `.`: they mean different characters in other languages, which read these in the OpenAPI document.
 MODEL = r"[^/\x00-\x20\x7f]+/[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,250}"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
 MIME_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,63}/[A-Za-z0-9!#$&^_.+-]{1,63}(?:;[\x20-\x7e]{0,128})?"
-# What every model that sees reads, and how such a file begins. A picture that a provider refuses would be refused in
-# each step after it, too.
+# The image types that every vision model reads, and the first bytes of their files. An image that a provider rejects
+# would be rejected in every later step, too.
 IMAGE_TYPES: dict[str, tuple[bytes, ...]] = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
     "image/jpeg": (b"\xff\xd8\xff",),
@@ -59,12 +58,14 @@ TEXT_IMAGES = ("image/svg+xml",)
 
 def check_run_id(run_id: str) -> None:
     if not re.fullmatch(RUN_ID, run_id):
-        raise Invalid("invalid_run_id", "run_id must be 1 to 128 of A-Z a-z 0-9 _ - and start with a letter or a digit")
+        raise Invalid(
+            "invalid_run_id", "run_id must be 1 to 128 characters of A-Z a-z 0-9 _ - and start with a letter or a digit"
+        )
 
 
 def check_model(model: str) -> None:
     if not re.fullmatch(MODEL, model):
-        raise Invalid("invalid_model", f"{model[:100]!r} names no model; say PROVIDER/MODEL, like openai/gpt-5")
+        raise Invalid("invalid_model", f"{model[:100]!r} is not a model name; use PROVIDER/MODEL, like openai/gpt-5")
 
 
 def check_prompt(prompt: str, attachments: Sequence[Attachment] = ()) -> None:
@@ -72,21 +73,21 @@ def check_prompt(prompt: str, attachments: Sequence[Attachment] = ()) -> None:
     if len(prompt.encode()) > MAX_PROMPT_BYTES:
         raise TooLarge("prompt_too_large", f"the prompt is over {MAX_PROMPT_BYTES >> 20} MiB; attach a file instead")
     if not prompt.strip() and not any(a.mime_type.startswith("text/") for a in attachments):
-        raise Invalid("empty_prompt", "the prompt is empty; say what to do")
+        raise Invalid("empty_prompt", "the prompt is empty")
 
 
 def check_command(command: str) -> None:
-    """A person's own command is one argument of a shell."""
+    """Check a command of the user, which becomes one argument of a shell."""
     check_prompt(command)
     if "\0" in command:
-        raise Invalid("invalid_text", "the command holds a NUL character, which no command can; leave it out")
+        raise Invalid("invalid_text", "the command contains a NUL character; remove it")
     if len(command.encode()) > MAX_COMMAND_BYTES:
         raise TooLarge("prompt_too_large", f"the command is over {MAX_COMMAND_BYTES:,} bytes; put it into a script")
 
 
 def check_attachments(attachments: Sequence[Attachment]) -> None:
     if len(attachments) > MAX_ATTACHMENTS:
-        raise Invalid("invalid_attachment", f"there are over {MAX_ATTACHMENTS} attachments; send fewer")
+        raise Invalid("invalid_attachment", f"there are more than {MAX_ATTACHMENTS} attachments; send fewer")
     for each in attachments:
         check_text(each.file_name, "file name")
         name = f"attachment {each.file_name[:100]!r}"
@@ -105,7 +106,7 @@ def check_attachments(attachments: Sequence[Attachment]) -> None:
 def _check_image(name: str, image: Attachment) -> None:
     starts = IMAGE_TYPES.get(image.mime_type)
     if starts is None:
-        why = f"{image.mime_type} is no image that models read; send {', '.join(IMAGE_TYPES)}"
+        why = f"{image.mime_type} images are not supported; send {', '.join(IMAGE_TYPES)}"
         raise Invalid("invalid_attachment", f"{name}: {why}")
     if not image.content.startswith(starts) or (starts == (b"RIFF",) and image.content[8:12] != b"WEBP"):
         raise Invalid("invalid_attachment", f"{name}: its content is not {image.mime_type}; check the file")
@@ -129,13 +130,15 @@ def check_options(options: RunOptions) -> None:
 
 
 def _check_schema(schema: dict[str, Any]) -> None:
-    import msgspec  # bounds are also known to clients, which start without it
+    import msgspec  # deferred: clients use this module without msgspec
 
     check_depth(schema, "output schema's parts")
     try:
         size = len(msgspec.json.encode(schema))
     except UnicodeEncodeError:
-        raise Invalid("invalid_text", "the output schema holds half a surrogate pair and is not Unicode") from None
+        raise Invalid(
+            "invalid_text", "the output schema contains half a surrogate pair, which is not valid Unicode"
+        ) from None
     if size > MAX_SCHEMA_BYTES:
         raise TooLarge("schema_too_large", f"the output schema is over {MAX_SCHEMA_BYTES >> 10} KiB; shorten it")
 
@@ -156,8 +159,10 @@ def check_depth(value: Any, what: str, most: int = MAX_DEPTH) -> None:
 
 
 def check_text(text: str, what: str) -> None:
-    """Half a surrogate pair is no text: it could be neither stored nor sent."""
+    """Raise Invalid for half a surrogate pair, which can be neither stored nor sent."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Invalid("invalid_text", f"the {what} holds half a surrogate pair and is not valid Unicode") from None
+        raise Invalid(
+            "invalid_text", f"the {what} contains half a surrogate pair, which is not valid Unicode"
+        ) from None

@@ -1,14 +1,14 @@
-"""Errors that a caller can act on. Each has a stable `code`, a row of docs/http-api.md; each family has its status.
+"""Errors that a caller can act on. Each has a stable `code`, listed in docs/http-api.md, and each class an HTTP status.
 
 KedgeError
-├── NotFound                404 there is no such workspace, session, run, message, request
-├── Conflict                409 it cannot be done now, or not under this name
+├── NotFound                404 no such workspace, session, run, message or request
+├── Conflict                409 not possible now, or not with this id
 │   └── SessionBusy             a run of the session is open
-├── Invalid                 422 well-formed, and wrong
+├── Invalid                 422 well-formed but wrong
 ├── TooLarge                413
 ├── TooMany                 429
-└── Unavailable             503 not now: nothing was done
-    ├── ShuttingDown            the server is leaving
+└── Unavailable             503 nothing was done; try again later
+    ├── ShuttingDown            the server is stopping
     └── StoreUnavailable        the disk is full or failing; nothing was written
 """
 
@@ -18,14 +18,14 @@ import msgspec
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of every error answer."""
+    """The body of every error response."""
 
     code: str
     message: str
 
 
 class KedgeError(Exception):
-    """Something a caller did, or must know of; `message` is one line that says what to do."""
+    """`message` is one line for the user that says what to do."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

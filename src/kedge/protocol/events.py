@@ -1,7 +1,7 @@
-"""The events of the log and the frames of a stream (section 4 of the contract).
+"""Events of the log and frames of the stream (section 4 of the contract).
 
-A frame is built from bytes that were encoded once: `frame()` puts the envelope around an encoded payload, the same way
-whether the event comes from a commit or from the log, so that replay is byte for byte what was live.
+`frame()` wraps a payload that was encoded once, the same way for a new event and for one from the log, so that a replay
+has the same bytes as the live stream.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from kedge.protocol.messages import Delta, Message, whole_characters
+from kedge.protocol.messages import Delta, Message, replace_surrogates
 from kedge.protocol.requests import PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from kedge.protocol.sessions import Session
@@ -129,7 +129,7 @@ PAYLOAD_TYPES: dict[str, Any] = {
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event, decoded. `seq` is None for what is not in the log; `change` is None for control frames."""
+    """A decoded event. `seq` is None if it is not in the log; `change` is None for control frames."""
 
     type: str
     seq: int | None
@@ -143,7 +143,7 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """One event with its payload still encoded; `typed_event` decodes it."""
+    """An event with an encoded payload; `to_event` decodes it."""
 
     type: str
     payload: msgspec.Raw
@@ -154,32 +154,35 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(value: Any) -> bytes:
-    """JSON. Half a surrogate pair, as in a file name that is not UTF-8, becomes U+FFFD: it could be sent to nobody."""
+    """Encode as JSON. Half a surrogate pair, as in a file name that is not UTF-8, becomes U+FFFD."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_mended(msgspec.to_builtins(value)))
+        return _encode(_replace_all_surrogates(msgspec.to_builtins(value)))
 
 
-def _mended(value: Any) -> Any:
+def _replace_all_surrogates(value: Any) -> Any:
     match value:
         case str():
-            return whole_characters(value)
+            return replace_surrogates(value)
         case list():
-            return [_mended(each) for each in cast("list[Any]", value)]
+            return [_replace_all_surrogates(each) for each in cast("list[Any]", value)]
         case dict():
-            return {_mended(key): _mended(each) for key, each in cast("dict[Any, Any]", value).items()}
+            return {
+                _replace_all_surrogates(key): _replace_all_surrogates(each)
+                for key, each in cast("dict[Any, Any]", value).items()
+            }
         case _:
             return value
 
 
 def envelope(type: str, change: Change, body: bytes, seq: int | None = None) -> bytes:
-    place = b"" if seq is None else b'"seq":%d,' % seq
-    return b'{"type":"%b",%b"payload":{"type":"%b","payload":%b}}' % (type.encode(), place, change.encode(), body)
+    seq_field = b"" if seq is None else b'"seq":%d,' % seq
+    return b'{"type":"%b",%b"payload":{"type":"%b","payload":%b}}' % (type.encode(), seq_field, change.encode(), body)
 
 
 def frame(type: str, change: Change, body: bytes, seq: int | None = None) -> bytes:
-    """One SSE frame around an encoded payload; only events of the log have an `id`."""
+    """An SSE frame around an encoded payload; only events of the log have an `id`."""
     head = b"" if seq is None else b"id: %d\n" % seq
     return b"%bdata: %b\n\n" % (head, envelope(type, change, body, seq))
 
@@ -193,12 +196,12 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 
 
 def decode_event(data: bytes) -> Event:
-    """The typed event of one envelope (the `data:` of a frame)."""
-    return typed_event(decode_envelope(data))
+    """Decode an envelope (the `data:` of a frame) into an event."""
+    return to_event(decode_envelope(data))
 
 
-def typed_event(envelope: Envelope) -> Event:
-    """Raises `msgspec.ValidationError` for a payload and KeyError for a type that this version does not know."""
+def to_event(envelope: Envelope) -> Event:
+    """Decode the payload. Raises msgspec.ValidationError or, for an unknown type, KeyError."""
     if control := CONTROL_TYPES.get(envelope.type):
         return Event(envelope.type, None, None, msgspec.json.decode(envelope.payload, type=control))
     body = _decode_body(envelope.payload)

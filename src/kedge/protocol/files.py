@@ -1,4 +1,4 @@
-"""What a session did to files, and what becomes of them when it is undone, redone or forked."""
+"""Files that a session changed, and the results of undo, redo and fork."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from kedge.protocol.errors import Conflict, ErrorBody
 from kedge.protocol.sessions import Session
 
 FileStatus = Literal["created", "modified", "deleted"]
-# Why it is not known who changed a file: it changed while a background job was running and no command was, so that it
-# was the job or the user; or around a crash of the server, so that it was the interrupted command or the user.
+# Why the author of a change is unknown: a background job was running and no command, so it was the job or the user; or
+# the server crashed, so it was the interrupted command or the user.
 Unsure = Literal["background_job", "interrupted"]
-# Why a file stays as it is: somebody changed it since, something else has its place, it was too large to be kept or is
-# no file, its version went to make room for newer ones, or it is not known who changed it. With one of the last kind
-# the other files are restored all the same.
+# Why a file is not restored: it was changed since, something else is at its path, it was too large to be stored, it is
+# not a regular file, its version was pruned, or the author of a change is unknown (other files are still restored).
 Obstacle = Literal["changed", "in_the_way", "too_large", "special", "not_kept", "background_job", "interrupted"]
 
 
 class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an undo, a redo or a fork does to one file, or why it cannot."""
+    """What an undo, a redo or a fork does to a file, or why it cannot."""
 
     path: str
     status: FileStatus  # what it does to the file
@@ -28,18 +27,18 @@ class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that a session, or one of its runs, changed: from before its first change to after its last one."""
+    """A file that a session or a run changed, from before the first change to after the last."""
 
     path: str
     status: FileStatus
-    versions: int  # how often it was changed
+    versions: int  # number of changes
     added: int
     removed: int
     diff: str | None = None
 
 
 class SessionFiles(msgspec.Struct, frozen=True):
-    """`notes` say what is not known: commands in a tree that is too large to watch."""
+    """`notes` are for the user: commands whose changes are unknown, in a tree that is too large to watch."""
 
     files: list[SessionFile]
     notes: list[str]
@@ -56,7 +55,9 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     dry_run: bool = False
     force: bool = False
-    include_unsure: bool = False  # also what a background job, an interrupted command or the user may have changed
+    include_unsure: bool = (
+        False  # also files that a background job, an interrupted command or the user may have changed
+    )
 
 
 class RedoBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ class RedoBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForkBody(msgspec.Struct, frozen=True, kw_only=True):
-    """`message_id`: the last one that the new session has (default: the last one there is)."""
+    """`message_id`: the last message of the new session (default: the last one)."""
 
     message_id: str | None = None
     with_files: bool = False
@@ -74,9 +75,9 @@ class ForkBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rewound(Session, frozen=True, kw_only=True):
-    """The session as it is afterwards, what was done to files, and what was left alone. After a fork: the new session.
+    """The session afterwards (after a fork: the new one), and what was done to files.
 
-    `prompt` is what an undo took back, as a person types it: a command of theirs begins with `!`.
+    `prompt` is the prompt that an undo removed, as the user types it: a command starts with `!`.
     """
 
     files: list[FileStep]
@@ -87,7 +88,7 @@ class Rewound(Session, frozen=True, kw_only=True):
 
 class NothingToRedo(Conflict):
     def __init__(self) -> None:
-        super().__init__("nothing_to_redo", "nothing was undone in this session since its last prompt")
+        super().__init__("nothing_to_redo", "nothing to redo: no undo since the last prompt of this session")
 
 
 class FilesConflictBody(ErrorBody, frozen=True):
@@ -95,7 +96,7 @@ class FilesConflictBody(ErrorBody, frozen=True):
 
 
 class FilesConflict(Conflict):
-    """Somebody's work would be lost; nothing was touched."""
+    """Changes of the user would be lost; nothing was done."""
 
     def __init__(self, message: str, files: list[FileStep]) -> None:
         super().__init__("files_conflict", message)

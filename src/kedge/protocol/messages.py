@@ -1,4 +1,4 @@
-"""A message and its parts. Parts only grow, and a finished one never changes (P12)."""
+"""Messages and their parts. Parts only grow, and a finished one never changes (P12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
 
 
 class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True):
-    """`signature` goes back verbatim to the model that gave it; of a redacted one it is all there is."""
+    """`signature` is sent back verbatim to its model; a redacted part has nothing else."""
 
     text: str
     signature: str | None = None
@@ -56,7 +56,7 @@ class File(msgspec.Struct, frozen=True, tag="file"):
 
 
 class ShellCommand(msgspec.Struct, frozen=True, tag="shell_command"):
-    """A person's own command; without an exit code it is running, or was stopped."""
+    """A command of the user; without an exit code it is running or was stopped."""
 
     command: str
     output: str
@@ -76,7 +76,7 @@ PartT = TypeVar("PartT")
 
 
 class MessageOf(msgspec.Struct, Generic[PartT], frozen=True, kw_only=True, omit_defaults=True):
-    """A message whose parts are structs, or bytes that were encoded before (the store encodes each part once)."""
+    """A message whose parts are structs, or already encoded bytes (the store encodes each part once)."""
 
     id: str
     session_id: str
@@ -93,7 +93,7 @@ RawMessage = MessageOf[msgspec.Raw]
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """The payload of `message_delta`: where a piece of streamed text belongs; `offset` counts code points."""
+    """The payload of `message_delta`: a piece of streamed text and its position; `offset` counts code points."""
 
     message_id: str
     session_id: str
@@ -109,7 +109,7 @@ def text_of(parts: list[Part]) -> str:
 
 
 def answer_of(parts: list[Part]) -> str:
-    """What `run_complete` tells of a run's last message: its text, or what a person's command said."""
+    """The text for `run_complete`: that of the last message, or the output of the user's command."""
     commands = [part for part in parts if isinstance(part, ShellCommand)]
     return commands[0].output if commands else text_of(parts)
 
@@ -120,7 +120,7 @@ def finish_of(parts: list[Part]) -> Finish | None:
 
 
 def text_in(part: Part) -> str:
-    """The text of a part that can be streamed; nothing of any other."""
+    """The text of a part that can be streamed; empty for any other."""
     match part:
         case Text() | Reasoning():
             return part.text
@@ -135,7 +135,7 @@ def text_in(part: Part) -> str:
 
 
 def with_text(head: Part, text: str) -> Part:
-    """A streamed part with its text: `head` is the same part without it."""
+    """A streamed part with its text; `head` is the part without it."""
     match head:
         case Text() | Reasoning():
             return msgspec.structs.replace(head, text=text)
@@ -146,13 +146,13 @@ def with_text(head: Part, text: str) -> Part:
         case ShellCommand():
             return msgspec.structs.replace(head, output=text)
         case _ if not text:
-            return head  # comes whole
+            return head  # not streamed
         case _:
             raise AssertionError(f"a {type(head).__name__} is not streamed")
 
 
-def whole_characters(text: str) -> str:
-    """Surrogate pairs become characters, and each lone half U+FFFD (P12)."""
+def replace_surrogates(text: str) -> str:
+    """Replace surrogate pairs by characters, and each lone half by U+FFFD (P12)."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Which models there are, and which of them can be used: the answer of `GET W/models`."""
+"""Available models: the response of `GET W/models`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Source = Literal["catalog", "config", "package", "server", "local"]
 
 
 class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not known is null. Prices are in dollars for a million tokens."""
+    """Unknown values are null. Prices are in dollars per million tokens."""
 
     name: str  # PROVIDER/NAME, as `-m` takes it
     context_window: int | None
@@ -22,13 +22,13 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
     cache_write_price: float | None
     images: bool
     tools: bool
-    reasoning: bool  # takes an effort
-    source: Source  # who says that it is there
-    roles: list[Role]  # that it has where nobody names a model
+    reasoning: bool  # accepts an effort
+    source: Source  # where the model is listed
+    roles: list[Role]  # used by default for these
 
 
 class OfferedProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """`why` is a line: where its key comes from, or what to do."""
+    """`why` is one line for the user: the source of the API key, or what to do."""
 
     id: str
     title: str
@@ -38,7 +38,7 @@ class OfferedProvider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
-    """`model` does the work of a run that names none, and `small_model` names its session."""
+    """`model` is used by runs that name none, and `small_model` writes titles of sessions."""
 
     model: str | None
     small_model: str | None

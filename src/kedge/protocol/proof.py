@@ -1,7 +1,7 @@
-"""How a server proves over TCP that it knows the token, before a client sends it anything of value (P16).
+"""The proof that a server knows the token, over TCP, before a client sends it anything of value (P16).
 
-The client sends a random nonce; the server answers with an HMAC, keyed by the token, over the nonce and the address
-that was connected to. The address keeps a process that listens elsewhere from passing on the answer as its own.
+The client sends a random nonce; the server answers with an HMAC, keyed by the token, over the nonce and the address of
+the connection. The address prevents a process that listens elsewhere from relaying the answer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 PATH = "/v1/proof"
 NONCE_HEX = 64  # 32 random bytes
-# What the proof reveals can be used to try out tokens without asking the server: a token must be too long for that.
+# With a proof, tokens can be tried without asking the server, so a token must be too long to guess.
 MIN_TOKEN_CHARS = 32
-_LABEL = "kedge-server-proof-1"  # so that the answer is good for nothing else
+_LABEL = "kedge-server-proof-1"  # makes the answer useless for any other purpose
 
 
-def proof_of(token: str, nonce: str, address: str) -> str:
+def compute_proof(token: str, nonce: str, address: str) -> str:
     text = "\0".join((_LABEL, nonce, address))
     return hmac.new(token.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
@@ -31,10 +31,10 @@ def is_same(proof: str, other: str) -> bool:
     return hmac.compare_digest(proof.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
-def address_text(name: Sequence[Any]) -> str:
-    """The name of a TCP socket as both ends write it: `127.0.0.1:7171`, `[::1]:7171`."""
+def format_address(name: Sequence[Any]) -> str:
+    """The address of a TCP socket as both ends write it: `127.0.0.1:7171`, `[::1]:7171`."""
     host = str(name[0]).partition("%")[0].lower()
     mapped = host.removeprefix("::ffff:")
     if "." in mapped:
-        host = mapped  # an IPv4 client of a socket for both
+        host = mapped  # an IPv4 client of a dual-stack socket
     return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"

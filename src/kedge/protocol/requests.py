@@ -1,4 +1,4 @@
-"""Requests to a person: permissions and questions (P14)."""
+"""Requests to the user: permissions and questions (P14)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class Skip(msgspec.Struct, frozen=True):
-    """Whether a workspace's runs ask nobody (yolo). In force until the server ends: nobody finds it on months later."""
+    """Whether runs of a workspace skip permissions (yolo). It ends with the server, so that it is not left on."""
 
     skip: bool
 
@@ -37,7 +37,7 @@ class QuestionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a request was resolved: `by` names the client, or `server` when its run ended first."""
+    """The answer to a request: `by` names the client, or is `server` if the run ended first."""
 
     action: str
     by: str
@@ -57,7 +57,7 @@ class RequestResolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class AnswerReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer got: the first wins, a late one learns who was faster."""
+    """The response to an answer: the first one counts; a later one gets the first one's client and action."""
 
     resolved: bool
     by: str

@@ -1,4 +1,4 @@
-"""A run: one accepted prompt, from acceptance to its one end."""
+"""Runs: accepted prompts, their options, state, usage and end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kedge.protocol.bounds import MAX_FILE_NAME_CHARS, MAX_RULE_CHARS, MAX_RULES
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Each token is counted once: `input_tokens` are those that came from no cache and went to none."""
+    """Tokens and cost of a step, a run or a session. Each token counts once: `input_tokens` were not in a cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -21,7 +21,7 @@ class Usage(msgspec.Struct, frozen=True):
 
     @property
     def prompt_tokens(self) -> int:
-        """All that the model read, wherever it came from."""
+        """All tokens that the model read."""
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -43,11 +43,11 @@ Effort = Literal["minimal", "low", "medium", "high"]
 Mode = Literal["plan", "ask", "auto-edit", "yolo"]
 MODES: tuple[Mode, ...] = get_args(Mode)  # strictest first
 
-# msgspec decodes it; the pattern is what the OpenAPI document says of it.
+# msgspec decodes it; the pattern is only for the OpenAPI document.
 _BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 Base64 = Annotated[bytes, msgspec.Meta(extra_json_schema={"pattern": _BASE64})]
 
-# Checked where every way in passes (bounds.py); here they are only described.
+# bounds.py checks them; these patterns are only for the OpenAPI document.
 Model = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MODEL}$"})]
 FileName = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_FILE_NAME_CHARS})]
 MimeType = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{MIME_TYPE}$"})]
@@ -63,25 +63,25 @@ class Attachment(msgspec.Struct, frozen=True):
     content: Base64
 
 
-# JSON has one kind of number: 20.0 is as whole as 20.
+# A float, because 20.0 and 20 are the same number in JSON.
 Steps = Annotated[float, msgspec.Meta(ge=1, le=1_000_000, multiple_of=1)]
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one run differs from what is configured. Part of "the same body" (P3); a turn has one set of them."""
+    """Options of one run, which override the configuration. Part of "the same body" (P3)."""
 
-    system: str | None = None  # instead of how the agent works by itself; its place and context files come after it
+    system: str | None = None  # replaces the agent's instructions; environment and context files follow it
     max_steps: Steps | None = None
     max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None  # in dollars
-    output_schema: dict[str, Any] | None = None  # a JSON schema: the answer is JSON that it accepts
+    output_schema: dict[str, Any] | None = None  # a JSON schema that the answer must match
     mode: Mode | None = None
     allow: Rules = ()
     deny: Rules = ()
-    effort: Effort | None = None  # how much the model thinks first
+    effort: Effort | None = None  # reasoning effort
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt as it was sent. Two with equal fields are "the same body" (P3): neither `env` nor `run_id` is in it."""
+    """A prompt as it was sent. Two with equal fields are "the same body" (P3); `env` and `run_id` do not count."""
 
     session_id: str
     prompt: str
@@ -103,7 +103,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The run as it is now; `seq` is the place of its acceptance in the log."""
+    """The current state of a run; `seq` is that of its acceptance in the log."""
 
     run_id: str
     session_id: str
@@ -125,9 +125,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunStatus(Run, frozen=True, kw_only=True):
-    """The run with what it used so far and, when it failed, why: the answer of REST, never an event.
+    """A run with its usage so far and its error, for responses; never an event.
 
-    `undone`: an undo took its messages out of the conversation.
+    `undone`: an undo removed its messages from the conversation.
     """
 
     usage: Usage

@@ -1,4 +1,4 @@
-"""Workspaces, and the sessions in them."""
+"""Workspaces, their sessions and background jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from kedge.protocol.bounds import MAX_TITLE_CHARS
 from kedge.protocol.runs import Effort, Model, Run, Usage
 
-# Checked below the server, by the function that every way in uses; here it is only described.
+# The engine checks it; this is only for the OpenAPI document.
 Title = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_TITLE_CHARS})]
 
 
@@ -21,10 +21,10 @@ class Workspace(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`model` and `effort` are those of its runs that name none themselves; none here: what is configured.
+    """`model` and `effort` apply to runs that name none; null means the configured ones.
 
-    `undone_from` is the first message that was undone and can come back. Where it changes, messages went or came, and
-    whoever shows them reads them again.
+    `undone_from` is the first message that was undone and can be restored. When it changes, clients read the messages
+    again.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes different in a session; what is not named stays, and null clears."""
+    """Changes of a session: missing fields stay, null clears."""
 
     title: Title | UnsetType = UNSET
     model: Model | UnsetType | None = UNSET
@@ -46,13 +46,13 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDetails(Session, frozen=True, kw_only=True):
-    """A session with what its runs used, their sub-agents included: the answer of REST, never an event."""
+    """A session with the usage of its runs and their sub-agents, for responses; never an event."""
 
     usage: Usage
 
 
 class SessionStatus(SessionDetails, frozen=True, kw_only=True):
-    """A session with what it is doing: busy means that it has open runs."""
+    """A session with its open runs; it is busy if it has any."""
 
     is_busy: bool
     active: Run | None
@@ -60,7 +60,7 @@ class SessionStatus(SessionDetails, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that outlives the run that started it. It ends with its workspace or the server."""
+    """A background command, which outlives its run and ends with its workspace or the server."""
 
     id: str
     command: str

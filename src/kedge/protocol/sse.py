@@ -1,21 +1,21 @@
-"""Server-sent events, from bytes: whole frames out, however the bytes were cut. For our own stream and the models'.
+"""A parser of server-sent events, for our own stream and those of models. Frames may be split anywhere.
 
-Lines end at LF, CRLF or CR and nowhere else (U+2028 is text).
+Lines end at LF, CRLF or CR only (U+2028 is text).
 """
 
 from __future__ import annotations
 
-Frame = tuple[str | None, bytes, str]  # `id:` of this frame alone, its `data:`, and its `event:`
+Frame = tuple[str | None, bytes, str]  # its `id:`, `data:` and `event:`
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class SseParser:
-    """Make one for each connection; a half frame dies with it."""
+    """Use one for each connection: an incomplete frame is lost with it."""
 
     def __init__(self) -> None:
-        self.pending_bytes = 0  # of the frame whose end has not come
-        self._line: list[bytes] = []  # pieces of a line whose end has not come
+        self.pending_bytes = 0  # of the incomplete frame
+        self._line: list[bytes] = []  # pieces of the incomplete line
         self._data: list[bytes] = []
         self._id: str | None = None
         self._name = ""
@@ -23,12 +23,12 @@ class SseParser:
         self._is_first_line = True
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that this chunk completes."""
+        """Return the frames that this chunk completes."""
         if self._is_after_cr and chunk:
             self._is_after_cr = False
             chunk = chunk.removeprefix(b"\n")
         frames: list[Frame] = []
-        for line in chunk.splitlines(keepends=True):  # of bytes: only LF, CRLF and CR
+        for line in chunk.splitlines(keepends=True):  # for bytes: only LF, CRLF and CR
             self.pending_bytes += len(line)
             content = line.rstrip(b"\r\n")
             if len(content) == len(line):

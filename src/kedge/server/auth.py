@@ -12,7 +12,7 @@ from kedge.protocol import proof
 from kedge.protocol.address import AddressError, TcpAddress, read_token
 from kedge.protocol.api import Proof, ProofQuery
 from kedge.protocol.errors import KedgeError
-from kedge.protocol.proof import MIN_TOKEN_CHARS, address_text
+from kedge.protocol.proof import MIN_TOKEN_CHARS, format_address
 from kedge.server.app import App, Receive, Scope, Send, decode_query, send_body, send_error
 from kedge.server.errors import Forbidden, Unauthorized
 
@@ -76,7 +76,7 @@ class AuthMiddleware:
             name, port = _split_host(given.lower()) or (given.lower(), "")
             self._names.add(name)
             if port:
-                self._forwarded.add(address_text((name, port)))
+                self._forwarded.add(format_address((name, port)))
         self._is_remote = not is_loopback(bound.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,9 +111,9 @@ class AuthMiddleware:
     def _prove(self, scope: Scope) -> Proof:
         """Return a proof for one of our own addresses: a server at another address cannot present it as its own."""
         query = decode_query(ProofQuery, scope["query_string"])
-        own = address_text(scope["server"])
+        own = format_address(scope["server"])
         address = query.address if query.address in self._forwarded else own
-        return Proof(proof.proof_of(self._token, query.nonce, address), address)
+        return Proof(proof.compute_proof(self._token, query.nonce, address), address)
 
     def _is_known(self, host: str) -> bool:
         name = host_name(host)

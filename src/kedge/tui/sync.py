@@ -113,7 +113,7 @@ class Sync:
         import msgspec
 
         from kedge.client.typed_events import KNOWN_TYPES
-        from kedge.protocol.events import typed_event
+        from kedge.protocol.events import to_event
 
         match envelope.type:
             case "connected":
@@ -122,7 +122,7 @@ class Sync:
                 self._read_anew(client)
             case name if name in KNOWN_TYPES:
                 try:
-                    event = typed_event(envelope)
+                    event = to_event(envelope)
                 except msgspec.ValidationError:  # of a newer server: read the state instead
                     self._read_anew(client)
                 else:

@@ -119,8 +119,8 @@ class Proxy:
     async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         nonce = head.partition(b"nonce=")[2][: proof.NONCE_HEX].decode()
-        address = proof.address_text(writer.get_extra_info("sockname"))
-        writer.write(json_answer({"proof": proof.proof_of(self._token, nonce, address), "address": address}))
+        address = proof.format_address(writer.get_extra_info("sockname"))
+        writer.write(json_answer({"proof": proof.compute_proof(self._token, nonce, address), "address": address}))
 
     async def _dial(self, stack: contextlib.AsyncExitStack) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_unix_connection(self._server)

@@ -37,7 +37,7 @@ from kedge.models.values import (
 from kedge.models.wires.decoding import SseEvent, SseReader
 from kedge.models.wires.registry import WIRES
 from kedge.models.wires.responses import Mark
-from kedge.protocol.messages import FinishReason, whole_characters
+from kedge.protocol.messages import FinishReason, replace_surrogates
 from tests.support.model_anthropic import AnthropicWire
 from tests.support.model_chat import ChatWire
 from tests.support.model_plan import Plan, PlannedCall
@@ -93,7 +93,7 @@ def heard(wire: WireName, chunks: Iterable[bytes]) -> Heard:
                         pass
     except ModelError:
         found.is_broken = True
-    found.text = whole_characters(found.text)
+    found.text = replace_surrogates(found.text)
     found.thoughts = [(str(text), str(signature), bool(redacted)) for text, signature, redacted in blocks.values()]
     found.calls = [(call_id, name, _json(given)) for call_id, name, given in inputs.values()]
     found.usage = (
@@ -125,7 +125,7 @@ def told_by_openai(chunks: list[bytes]) -> Heard:
             found.is_broken = True
         snapshot = stream.current_completion_snapshot
     choice = snapshot.choices[0]
-    found.text = whole_characters((choice.message.content or "") + (choice.message.refusal or ""))
+    found.text = replace_surrogates((choice.message.content or "") + (choice.message.refusal or ""))
     if thought := (choice.message.model_extra or {}).get("reasoning_content"):
         found.thoughts = [(thought, "reasoning_content", False)]  # we note the field, to send it back in it
     for call in choice.message.tool_calls or []:
@@ -170,7 +170,7 @@ def told_by_openai_of_responses(chunks: list[bytes]) -> Heard:
                 found.calls.append((item.call_id, item.name, _json(item.arguments)))
             case _:
                 pass
-    found.text = whole_characters(found.text)
+    found.text = replace_surrogates(found.text)
     if response is None:
         return found
     if (usage := response.usage) is not None:
@@ -210,7 +210,7 @@ def told_by_anthropic(chunks: list[bytes]) -> Heard:
                 found.calls.append((block.id, block.name, block.input))
             case _:
                 pass
-    found.text = whole_characters(found.text)
+    found.text = replace_surrogates(found.text)
     usage = snapshot.usage
     found.usage = (
         usage.input_tokens,

@@ -17,7 +17,7 @@ from kedge.files.scan import Difference
 from kedge.files.states import Observation, encode_state, observe_resolved
 from kedge.files.versions import Versions
 from kedge.protocol.files import Unsure
-from kedge.protocol.messages import whole_characters
+from kedge.protocol.messages import replace_surrogates
 from kedge.store.files_port import NewChange, NewWork
 from kedge.store.port import Store
 
@@ -118,7 +118,7 @@ class ChangeLog:
             changes.append(
                 NewChange(
                     path=each.path,
-                    shown=whole_characters(os.fsdecode(each.path.removeprefix(prefix))),
+                    shown=replace_surrogates(os.fsdecode(each.path.removeprefix(prefix))),
                     before=encode_state(each.before),
                     after=encode_state(each.after),
                     added=added if each.after.kind != "absent" else 0,

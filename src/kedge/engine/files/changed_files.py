@@ -12,7 +12,7 @@ from kedge.files.diffs import MAX_COUNTED_BYTES, count_lines, diff
 from kedge.files.states import State, decode_state
 from kedge.files.versions import Versions
 from kedge.protocol.files import SessionFile, SessionFiles
-from kedge.protocol.messages import whole_characters
+from kedge.protocol.messages import replace_surrogates
 from kedge.store.files_port import RecordedChange
 from kedge.store.port import Store
 
@@ -51,7 +51,7 @@ def _compare(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, wit
         before, after = target.then, target.expected
         if before == after or restore_plan.is_empty_directory_change(before, after):
             continue
-        name = whole_characters(os.fsdecode(target.path.removeprefix(prefix)))
+        name = replace_surrogates(os.fsdecode(target.path.removeprefix(prefix)))
         added, removed = count_lines(before, after, blobs)
         text: str | None = None
         if with_diffs and len(files) < MAX_FILES and left > 0:

@@ -24,7 +24,7 @@ from kedge.files.restore_plan import Change, Plan, Target, reverse_steps
 from kedge.files.states import decode_state, observe_below
 from kedge.protocol.errors import KedgeError, NotFound, SessionBusy, Unavailable
 from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
-from kedge.protocol.messages import whole_characters
+from kedge.protocol.messages import replace_surrogates
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import Cut, RecordedChange, Undo
 from kedge.store.port import Store
@@ -263,7 +263,7 @@ class UndoManager:
         prefix = os.fsencode(self._root_of(workspace_id)) + b"/"
         return [
             FileStep(
-                path=whole_characters(os.fsdecode(step.path.removeprefix(prefix))),
+                path=replace_surrogates(os.fsdecode(step.path.removeprefix(prefix))),
                 status=restore_plan.get_status(step.now, step.then),
                 obstacle=obstacle,
             )

@@ -13,7 +13,7 @@ from kedge.protocol.api import (
     LoginBody,
 )
 from kedge.protocol.bounds import check_depth, check_model, check_text
-from kedge.protocol.environment import environment_of
+from kedge.protocol.environment import decode_environment
 from kedge.server.http import Request, Response
 
 
@@ -47,7 +47,7 @@ async def set_model(request: Request) -> Response:
 
 
 async def list_models(request: Request) -> Response:
-    return Response(await request.context.agent.models(request.directory, environment_of(request.headers)))
+    return Response(await request.context.agent.models(request.directory, decode_environment(request.headers)))
 
 
 async def log_in(request: Request) -> Response:
@@ -59,7 +59,7 @@ async def log_in(request: Request) -> Response:
 async def list_credentials(request: Request) -> Response:
     directory = _directory(request, request.query(CredentialsQuery).workspace_id)
     logins = await request.context.agent.logins()
-    return Response(await logins.list_credentials(directory, environment_of(request.headers)))
+    return Response(await logins.list_credentials(directory, decode_environment(request.headers)))
 
 
 async def log_out(request: Request) -> Response:

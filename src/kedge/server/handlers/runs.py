@@ -15,14 +15,14 @@ from kedge.protocol.api import (
     SubmitBody,
     SummarizeBody,
 )
-from kedge.protocol.environment import environment_of
+from kedge.protocol.environment import decode_environment
 from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import JobList
 from kedge.server.http import Request, Response
 
 
 async def get_agent_state(request: Request) -> Response:
-    model = await request.context.agent.default_model(request.directory, environment_of(request.headers))
+    model = await request.context.agent.default_model(request.directory, decode_environment(request.headers))
     is_busy = request.engine.actors.is_busy(request.workspace_id)
     return Response(AgentState(is_busy=is_busy, is_ready=model is not None, model=model))
 

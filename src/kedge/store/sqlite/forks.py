@@ -8,7 +8,7 @@ import sqlite3
 from kedge.protocol.bounds import MAX_TITLE_CHARS
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import encode
-from kedge.protocol.messages import whole_characters
+from kedge.protocol.messages import replace_surrogates
 from kedge.protocol.sessions import Session
 from kedge.store.files_port import NewChange
 from kedge.store.sqlite import changes
@@ -102,7 +102,7 @@ class _Copy:
         seq, run_id = self._tx.next_seq(self._workspace_id), self._run(row["run_id"])
         change = NewChange(
             path=row["path"],
-            shown=whole_characters(os.fsdecode(row["path"].removeprefix(self._root))),
+            shown=replace_surrogates(os.fsdecode(row["path"].removeprefix(self._root))),
             before=row["before"],
             after=row["after"],
             added=row["added"],
