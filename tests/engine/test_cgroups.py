@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kedge.engine.processes import cgroups, process_groups
-from kedge.engine.processes.process_groups import enclosing, end_groups, end_left, identify, mark_of
+from kedge.engine.processes.process_groups import end_groups, end_left, identify, join_cgroup, mark_of
 from kedge.store.port import ProcessRecord
 from tests.support.cgroups import needs_cgroups
 from tests.support.processes import is_alive
@@ -38,7 +38,7 @@ async def enclosed() -> AsyncGenerator[Enclosed]:
         )
         group = identify(leader.pid)
         started.append((leader, group))
-        async with enclosing(group):
+        async with join_cgroup(group):
             pass
         say(leader, "go")
         return leader, group
@@ -166,11 +166,11 @@ def test_an_old_empty_group_is_removed_and_a_fresh_one_is_not(monkeypatch: pytes
     assert home is not None
     empty = home / f"kedge-test-{os.getpid()}"
     empty.mkdir()
-    cgroups.remove_left_over()
+    cgroups.remove_unused()
     assert empty.exists()
     made = empty.stat().st_mtime
     monkeypatch.setattr(cgroups.time, "time", lambda: made + 61)
-    cgroups.remove_left_over()
+    cgroups.remove_unused()
     assert not empty.exists()
 
 
@@ -237,7 +237,7 @@ async def test_where_no_group_may_be_made_commands_run_without(machine: Machine,
 async def test_a_group_that_cannot_be_made_or_joined_after_all_stops_no_command(
     enclosed: Enclosed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cgroups, "_over", set[Path]())
+    monkeypatch.setattr(cgroups, "_to_remove", set[Path]())
     for home in (tmp_path / "gone", tmp_path):  # in a plain directory, nobody is moved by writing to a file
         monkeypatch.setattr(cgroups, "home", lambda home=home: home)
         leader, group = await enclosed("read -r go; echo ready; sleep 300")

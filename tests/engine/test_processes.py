@@ -213,8 +213,8 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: list[int] = []
-        self._look = process_table.look
-        monkeypatch.setattr(process_table, "look", self)
+        self._look = process_table.read_all
+        monkeypatch.setattr(process_table, "read_all", self)
 
     def __call__(self) -> object:
         self.threads.append(threading.get_ident())
@@ -339,7 +339,7 @@ async def test_a_daemon_that_left_everything_and_is_deaf_keeps_no_port(tool: Too
     (tmp_path / "far.py").write_text(FAR)
     leader, group = await tool(f"{sys.executable} {tmp_path / 'far.py'}; sleep 300")
     pid, port = map(int, (await line(leader)).split())
-    assert process_table.one(pid) is not None
+    assert process_table.read_one(pid) is not None
     assert os.getpgid(pid) != group.pgid
     assert not is_free(port)
     assert await end_groups([group], term_s=0.1, kill_s=LIMIT_S) == []

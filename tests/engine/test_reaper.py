@@ -19,14 +19,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hand
 
 @pytest.fixture
 async def at_work() -> AsyncGenerator[Reaper]:
-    one = Reaper(fetch_after_s=0.05)
+    one = Reaper(reap_after_s=0.05)
     assert one.start()
     yield one
     one.close()
 
 
 def parent_of(pid: int) -> int | None:
-    process = process_table.one(pid)
+    process = process_table.read_one(pid)
     return None if process is None else process.parent
 
 
@@ -47,7 +47,7 @@ def _orphan() -> tuple[int, int]:
 
 
 async def test_an_orphan_is_ours(at_work: Reaper) -> None:
-    assert reaper.is_at_work()
+    assert reaper.is_running()
     pid, hold = await orphan()
     assert parent_of(pid) == os.getpid()
     assert pid in process_table.own_children()
@@ -58,7 +58,7 @@ async def test_a_dead_orphan_is_fetched(at_work: Reaper) -> None:
     pid, hold = await orphan()
     os.close(hold)
     async with asyncio.timeout(LIMIT_S):
-        while process_table.one(pid) is not None:  # noqa: ASYNC110 - nobody tells when a process is no more
+        while process_table.read_one(pid) is not None:  # noqa: ASYNC110 - nobody tells when a process is no more
             await asyncio.sleep(0.01)
 
 
@@ -72,7 +72,7 @@ async def test_children_that_somebody_waits_for_are_left_to_them(at_work: Reaper
         assert await asyncio.gather(*(child.wait() for child in children)) == list(range(10))
         pid, hold = await orphan()
         os.close(hold)
-        while process_table.one(pid) is not None:  # noqa: ASYNC110
+        while process_table.read_one(pid) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert [child.wait() for child in late] == [1, 3, 5]
 
@@ -81,7 +81,7 @@ async def test_without_it_orphans_are_the_systems() -> None:
     one = Reaper()
     assert one.start()
     one.close()
-    assert not reaper.is_at_work()
+    assert not reaper.is_running()
     pid, hold = await orphan()
     assert parent_of(pid) != os.getpid()
     os.close(hold)
@@ -98,5 +98,5 @@ async def test_the_end_of_a_command_costs_no_look_at_the_machine(
     def looked() -> None:
         raise AssertionError("all processes were looked at")
 
-    monkeypatch.setattr(process_table, "look", looked)
+    monkeypatch.setattr(process_table, "read_all", looked)
     assert await process_groups.members(group) == []

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kedge.engine.processes.process_groups import families
+from kedge.engine.processes.process_groups import find_families
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, MessageOf, ToolResult, finish_of, text_of
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest
@@ -143,7 +143,7 @@ async def answer(kedge: Kedge, event: Event) -> AnswerReceipt:
 
 def check_processes_are_gone(left: AtRest) -> None:
     """P13: before anything else, the next server ends the processes on record."""
-    living = families(left.processes)
+    living = find_families(left.processes)
     assert not living, f"left behind and still alive: {living}"
 
 

@@ -277,7 +277,7 @@ async def resume(root: Path) -> None:
 
 
 async def upgrade(root: Path) -> None:
-    store = SqliteStore.open(root / "data", schema=[*database.migrations(), NEWER])
+    store = SqliteStore.open(root / "data", schema=[*database.load_migrations(), NEWER])
     acknowledge("upgraded")
     await store.close()
 

@@ -18,7 +18,7 @@ NOBODY = 65534
 
 
 def main(options: set[str], directory: Path) -> None:
-    schema = database.migrations()  # while we may read what is installed, wherever that is
+    schema = database.load_migrations()  # while we may read what is installed, wherever that is
     if "--nobody" in options and os.getuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)

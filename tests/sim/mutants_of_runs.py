@@ -115,7 +115,7 @@ def run_ends_twice() -> Generator[None]:
         told = tx.events[-1]
         again = msgspec.json.encode(told.payload)
         tx.append(
-            "run_complete", "created", row["workspace_id"], row["session_id"], again, told=told.payload, body=again
+            "run_complete", "created", row["workspace_id"], row["session_id"], again, payload=told.payload, body=again
         )
 
     with patch.object(run_end, "_end", end):

@@ -139,14 +139,14 @@ async def test_a_large_file_is_checked_after_a_power_loss_only(tmp_path: Path, m
     monkeypatch.setattr(database, "ALWAYS_CHECKED_BYTES", 0)
     await make_store(tmp_path, runs=100)
     damage_last_page(tmp_path / "kedge.db")  # content: a damaged schema shows without a check
-    applied = database.inspect(tmp_path / "kedge.db", database.migrations())
-    assert applied == [migration.name for migration in database.migrations()]
+    applied = database.inspect(tmp_path / "kedge.db", database.load_migrations())
+    assert applied == [migration.name for migration in database.load_migrations()]
     with closing(sqlite3.connect(tmp_path / "kedge.db")) as db:
         db.execute("UPDATE meta SET value = 'no' WHERE key = 'closed_cleanly'")
         db.commit()
     monkeypatch.setattr(database, "boot_id", lambda: "another boot")
     with pytest.raises(StoreDamaged):
-        database.inspect(tmp_path / "kedge.db", database.migrations())
+        database.inspect(tmp_path / "kedge.db", database.load_migrations())
 
 
 async def test_a_full_and_sound_store_passes_its_check(tmp_path: Path) -> None:

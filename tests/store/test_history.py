@@ -9,7 +9,7 @@ import pytest
 
 from kedge.protocol.messages import Finish, FinishReason, Message, Text, text_of
 from kedge.store.port import Claim, Outcome
-from kedge.store.sqlite.history import HistoryCache, Known, read
+from kedge.store.sqlite.history import CachedHistory, HistoryCache, read
 from tests.store.stores import Place, opened
 
 
@@ -27,7 +27,7 @@ async def say(place: Place, claim: Claim, text: str) -> None:
 async def seen(place: Place, claim: Claim) -> list[str]:
     """The texts of the history, which must be what an empty memory would read."""
     found = await place.store.history(claim.workspace_id, claim.session_id)
-    afresh: list[Message] = read(place.store._db, claim.workspace_id, claim.session_id, Known())[0]
+    afresh: list[Message] = read(place.store._db, claim.workspace_id, claim.session_id, CachedHistory())[0]
     assert found == afresh
     return [text_of(message.parts) for message in found]
 
@@ -64,17 +64,17 @@ async def test_finished_messages_are_read_once(place: Place) -> None:
 
 def test_what_was_not_asked_about_for_longest_is_forgotten_first() -> None:
     histories = HistoryCache(max_bytes=100)
-    histories.keep("a", Known(1, 40))
-    histories.keep("b", Known(2, 40))
-    histories.keep("a", Known(3, 41))
-    histories.keep("c", Known(4, 40))
+    histories.put("a", CachedHistory(1, 40))
+    histories.put("b", CachedHistory(2, 40))
+    histories.put("a", CachedHistory(3, 41))
+    histories.put("c", CachedHistory(4, 40))
     assert (histories.get("a").seq, histories.get("b").seq, histories.get("c").seq) == (3, 0, 4)
 
 
 def test_session_too_large_to_be_remembered_takes_nobody_elses_place() -> None:
     histories = HistoryCache(max_bytes=100)
-    histories.keep("a", Known(1, 40))
-    histories.keep("huge", Known(5, 101))
+    histories.put("a", CachedHistory(1, 40))
+    histories.put("huge", CachedHistory(5, 101))
     assert (histories.get("a").seq, histories.get("huge").seq) == (1, 0)
 
 

@@ -20,7 +20,7 @@ from kedge.store.sqlite.store import SqliteStore
 from tests.faults.processes import LIMIT_S, ROOT, environment
 from tests.store.stores import held_by_another_process, look_at, make_store, opened
 
-OURS = database.migrations()
+OURS = database.load_migrations()
 NEXT = Migration(
     "9998_next", "-- two at once;\nCREATE TABLE next (id INTEGER PRIMARY KEY);\nINSERT INTO next VALUES (7)"
 )

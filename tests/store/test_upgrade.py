@@ -16,7 +16,7 @@ from kedge.protocol.sessions import SessionChange
 from kedge.store.sqlite import database
 from kedge.store.sqlite.store import SqliteStore
 
-FIRST = database.migrations()[:1]
+FIRST = database.load_migrations()[:1]
 # What was hashed then: these fields, in this order.
 BODY = {
     "session_id": "s1",

@@ -91,7 +91,7 @@ class Hands:
     async def process_started(self, pid: int) -> Group:
         record = process_groups.identify(pid)
         self.of_turn.append(record)
-        async with process_groups.enclosing(record):
+        async with process_groups.join_cgroup(record):
             pass  # there is no store
         return Group(self, record)
 

@@ -138,4 +138,4 @@ async def test_no_group_is_left_by_commands_however_they_end(kedge: Kedge, start
 
 def _groups() -> set[str]:
     """Those of this server: others may come and go beside it."""
-    return {str(path) for path in (*cgroups._groups.values(), *cgroups._over) if path.exists()}
+    return {str(path) for path in (*cgroups._groups.values(), *cgroups._to_remove) if path.exists()}

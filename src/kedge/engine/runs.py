@@ -24,7 +24,7 @@ class Runs:
         self._store = store
         self._feeds = feeds
         self._tasks = tasks
-        self._accepting = Tasks()  # a server that stops still tells their callers whether the run is durable (P1)
+        self._accepting = Tasks()  # a server that stops still answers their callers (P1)
 
     def check_accepting(self) -> None:
         if self.is_stopping:

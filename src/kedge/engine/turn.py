@@ -230,7 +230,7 @@ class TurnContext:
             self._deps.processes.user_groups.add(group)
         try:
             self._turn_writer.check_claim()
-            async with process_groups.enclosing(group):
+            async with process_groups.join_cgroup(group):
                 await retry_store(lambda: self._store.record_process(self._claim, group))
             self._turn_writer.check_claim()
         except ClaimLost:

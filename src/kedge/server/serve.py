@@ -80,7 +80,7 @@ async def _serve_from(
         sockets.callback(reaper.close)
         if not reaper.start():
             log.info("cannot adopt orphaned processes of tools; they are found by a mark in their environment")
-        cgroups.remove_left_over()
+        cgroups.remove_unused()
         if cgroups.home() is None:
             log.info("no control groups here: a daemon that hides on purpose may outlive its run")
         engine = Engine(

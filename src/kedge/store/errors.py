@@ -1,4 +1,4 @@
-"""Errors of the store that are not a client's.
+"""Errors of the store that are not sent to clients.
 
 StoreOpenError          the store cannot be opened; nothing in the directory was changed
 ├── StoreInUse          another process owns the directory
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 
 class StoreOpenError(Exception):
-    """One line for a person: what is wrong with the data directory, and what to do."""
+    """The message is one line for a person: what is wrong with the data directory, and what to do."""
 
 
 class StoreInUse(StoreOpenError):

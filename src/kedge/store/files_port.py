@@ -1,4 +1,4 @@
-"""What a store keeps of files: who changed what, what is being changed, and what was undone. States are opaque here."""
+"""The part of the `Store` protocol about files: changes, open work and undos. File states are opaque bytes here."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class RecordedChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What is about to change files: a tool at one path, or a command at any.
+    """Something is about to change files: a tool one path, or a command (`path` is None) any.
 
-    `after` is what it will be, where that is known; `hollow` the directory that it will be in, if that is empty before.
+    `after`: the planned state, if known. `hollow`: the directory of a new file, if it was empty before.
     """
 
     path: bytes | None = None
@@ -48,14 +48,14 @@ class NewWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenWork(NewWork, frozen=True, kw_only=True):
-    """Such a one that did not say yet what became of it."""
+    """Work whose changes are not recorded yet."""
 
     id: int
     workspace_id: str
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a session: everything from `seq` on comes after it. `prompt` is the text of the message there."""
+    """A position in a session, before everything from `seq` on. `prompt` is the text of the user message there."""
 
     seq: int
     message_id: str
@@ -72,7 +72,7 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileRecords(Protocol):
-    # what changed
+    # changes
     async def begin_work(self, workspace_id: str, run_id: str, work: NewWork) -> int: ...
     async def record_changes(self, work_id: int, changes: Sequence[NewChange], *, is_last: bool = True) -> None: ...
     async def open_work(self, workspace_id: str | None = None) -> list[OpenWork]: ...
@@ -87,10 +87,10 @@ class FileRecords(Protocol):
         *,
         with_unsure: bool = False,
     ) -> list[RecordedChange]: ...
-    async def states_in_use(self) -> dict[bytes, int]: ...  # and when last: larger is later
+    async def states_in_use(self) -> dict[bytes, int]: ...  # last use of each; larger is later
     async def plans(self) -> Sequence[tuple[int, bytes]]: ...
 
-    # undoing it
+    # undo, redo, fork
     async def cut_before(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut: ...
     async def cut_after(self, workspace_id: str, session_id: str, message_id: str | None) -> Cut: ...
     async def begin_undo(

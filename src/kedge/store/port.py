@@ -1,7 +1,7 @@
-"""The `Store` protocol: every transaction is named after what happens, and is all or nothing.
+"""The `Store` protocol: named transactions, each all or nothing.
 
-A transaction's events are handed to `on_commit` after its commit, in the order of `seq`, before its caller goes on
-(P9). A store of many servers keeps the same promises by adding its lease's epoch to what `Claim` checks.
+A transaction's events are passed to `on_commit` after its commit, in the order of `seq`, before its caller continues
+(P9). A store shared by several servers would add a lease's epoch to the checks of `Claim`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kedge.store.files_port import FileRecords
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The right of one turn to write: checked in each of its transactions, and lost at the run's cancel or end."""
+    """The right of one turn to write: checked in each of its transactions, lost when the run is cancelled or ends."""
 
     workspace_id: str
     session_id: str
@@ -36,10 +36,10 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A run that is now running: `joined` are those steered into its turn before a restart.
+    """A run that is now running. `joined`: runs steered into its turn before a restart.
 
-    `model` and `effort` are its own, else those that its session has at this moment. `command` is the open message of a
-    person's command that never began before.
+    `model` and `effort` are the run's own, or else its session's at this moment. `command`: the open message of a shell
+    run whose command has not started before.
     """
 
     claim: Claim
@@ -52,7 +52,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a turn ended. A cancel that was committed before wins over whatever is said here (P6)."""
+    """How a turn ended. A cancel that was committed before takes precedence (P6)."""
 
     state: Literal["completed", "failed", "cancelled"]
     error: str | None = None
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """Text in flight of one part: `head` is the part without its text, sent with the first piece."""
+    """Text in flight of one part. `head`: the part without its text, only in its first draft."""
 
     message_id: str
     part: int
@@ -71,14 +71,14 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """A process group that a tool started: `started` tells it from a later one with the same number."""
+    """A process group that a tool started; `started` distinguishes it from a later one with the same pgid."""
 
     pgid: int
     started: str
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """One event of the log, just committed: its frame, and what is told, for those in this process."""
+    """One event of the log, just committed: its frame, and its payload for code in this process."""
 
     workspace_id: str
     seq: int
@@ -97,7 +97,7 @@ class LogEvent(msgspec.Struct, frozen=True):
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """A piece of the log, complete up to `upto`; retention removed everything up to `floor`."""
+    """Part of the log, complete up to `upto`; retention removed everything up to `floor`."""
 
     events: list[LogEvent]
     upto: int
@@ -119,7 +119,7 @@ class MessagePage(msgspec.Struct, frozen=True):
 
 
 class Retention(msgspec.Struct, frozen=True):
-    max_age_s: float = 30 * 86_400  # a month of stories; runs and messages stay
+    max_age_s: float = 30 * 86_400  # of events; runs and messages stay
     max_bytes: int = 256 * 1024 * 1024  # of event rows, for each workspace
     receipts_s: float = 90 * 86_400  # P3: how long a deleted session's run ids are remembered
 

@@ -1,7 +1,7 @@
-"""A control group for each command, where the system lets us make one: nobody leaves it by mere forking (P6, P13).
+"""A control group for each command, where the system allows it: a process cannot leave it by forking (P6, P13).
 
-Its name is the mark of a process group on record, so that the next server finds it, wherever that one runs itself.
-Where it cannot be had, commands run without.
+Its name is the mark of a recorded process group, so that the next server finds it, whatever group that one runs in.
+Where none can be created, commands run without.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 _PREFIX = "kedge-"
 _OWN = Path("/proc/self/cgroup")
 _MOUNTS = Path("/proc/self/mountinfo")
-# A command joins its group at once: one that is empty for longer is left over.
-_LEFT_OVER_S = 60.0
+# A command joins its group at once: a group that is empty for longer is unused.
+_UNUSED_S = 60.0
 
-_groups: dict[str, Path] = {}  # by mark: those that we made, or found
-_over: set[Path] = set()  # their command has ended, but the kernel was not ready to let them go
+_groups: dict[str, Path] = {}  # by mark: groups that we created or found
+_to_remove: set[Path] = set()  # their command has ended, but the kernel did not remove them yet
 
 
 @functools.cache
 def home() -> Path | None:
-    """Where we may make groups: below the one we are in ourselves. Tried once."""
+    """Return the group below which we may create groups: our own. Tried once."""
     own = _own_group()
     if own is None or not os.access(own / "cgroup.procs", os.W_OK):
         return None
@@ -39,8 +39,8 @@ def home() -> Path | None:
     return own
 
 
-def make(mark: str) -> bool:
-    """A group for a command, if there can be one."""
+def create(mark: str) -> bool:
+    """Create a group for a command; returns whether that was possible."""
     where = home()
     if where is None:
         return False
@@ -54,15 +54,15 @@ def make(mark: str) -> bool:
 
 
 def join(mark: str, pid: int) -> None:
-    """Put a process into a group; its children are born there. The kernel takes some 10 ms: not for the loop."""
+    """Move a process into a group; its children will be there, too. Blocks for some 10 ms."""
     group = _groups.get(mark)
     if group is not None:
-        with contextlib.suppress(OSError):  # it ended meanwhile, or may not after all: then it runs without
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is not allowed: then it runs without
             (group / "cgroup.procs").write_bytes(b"%d" % pid)
 
 
 def limit(mark: str, *, processes: int, memory_bytes: int) -> None:
-    """Bound a group as a whole, as far as its controllers were delegated to us: else the files are not there."""
+    """Limit a group as a whole. Controllers that are not delegated to us have no files and are skipped."""
     group = _groups.get(mark)
     if group is None:
         return
@@ -73,24 +73,24 @@ def limit(mark: str, *, processes: int, memory_bytes: int) -> None:
         "memory.oom.group": 1,
     }
     for name, value in wanted.items():
-        with contextlib.suppress(OSError), (group / name).open("r+b", buffering=0) as file:  # never made by opening it
+        with contextlib.suppress(OSError), (group / name).open("r+b", buffering=0) as file:  # must not create the file
             file.write(b"%d" % value)
 
 
-def remove_left_over() -> None:
-    """A server may die between making a group and putting it on record; another may just have made one."""
+def remove_unused() -> None:
+    """Remove groups of servers that died before recording them; young ones may be another server's."""
     where = home()
     if where is None:
         return
     with contextlib.suppress(OSError):
         for group in where.glob(f"{_PREFIX}*"):
-            with contextlib.suppress(OSError):  # there is somebody in it
-                if time.time() - group.stat().st_mtime > _LEFT_OVER_S:
+            with contextlib.suppress(OSError):  # a process is in it
+                if time.time() - group.stat().st_mtime > _UNUSED_S:
                     group.rmdir()
 
 
 def find(marks: Iterable[str]) -> None:
-    """Get to know the groups that another server made, maybe in another place."""
+    """Find the groups that another server created, anywhere in the hierarchy."""
     names = {f"{_PREFIX}{mark}": mark for mark in marks if mark not in _groups}
     mount = _mount()
     if not names or mount is None:
@@ -100,7 +100,7 @@ def find(marks: Iterable[str]) -> None:
 
 
 def is_populated(mark: str) -> bool:
-    """Whether anybody lives in a group; quick."""
+    """Whether a group has living processes. Fast."""
     group = _groups.get(mark)
     try:
         return group is not None and b"populated 1" in (group / "cgroup.events").read_bytes()
@@ -109,27 +109,27 @@ def is_populated(mark: str) -> bool:
 
 
 def members(mark: str) -> list[int]:
-    """Who is in a group, or in one that was made within it."""
+    """Return the pids in a group and in groups below it."""
     group = _groups.get(mark)
-    return [] if group is None else [pid for directory in _tree(group) for pid in _listed(directory)]
+    return [] if group is None else [pid for directory in _tree(group) for pid in _read_pids(directory)]
 
 
 def kill(mark: str) -> None:
-    """All at once, so that nobody is born meanwhile, also those who may not be signalled; but never ourselves."""
+    """Kill all processes of a group at once, also those that we may not signal; never ourselves."""
     group = _groups.get(mark)
     if group is not None and os.getpid() not in members(mark):
-        with contextlib.suppress(OSError):  # kernels before 5.14 have no such file: there they are killed one by one
+        with contextlib.suppress(OSError):  # kernels before 5.14 lack the file: processes are then killed one by one
             (group / "cgroup.kill").write_bytes(b"1")
 
 
 def remove(mark: str) -> None:
-    """When its command has ended. The last ones to die may hold it for a moment: then the next call removes it."""
+    """Remove a group whose command has ended. If dying processes still block it, the next call removes it."""
     if group := _groups.pop(mark, None):
-        _over.add(group)
-    _over.difference_update([group for group in _over if _is_removed(group)])
+        _to_remove.add(group)
+    _to_remove.difference_update([group for group in _to_remove if _try_to_remove(group)])
 
 
-def _is_removed(group: Path) -> bool:
+def _try_to_remove(group: Path) -> bool:
     try:
         for directory in reversed(list(_tree(group))):
             directory.rmdir()
@@ -141,12 +141,12 @@ def _is_removed(group: Path) -> bool:
 
 
 def _tree(group: Path) -> Iterator[Path]:
-    """A group before those within it."""
+    """Yield a group, then the groups below it."""
     for directory, _, _ in os.walk(group):
         yield Path(directory)
 
 
-def _listed(group: Path) -> list[int]:
+def _read_pids(group: Path) -> list[int]:
     try:
         return [int(pid) for pid in (group / "cgroup.procs").read_bytes().split()]
     except OSError:
@@ -164,24 +164,24 @@ def _own_group() -> Path | None:
         return None
     point, root = mount
     if not Path(own).is_relative_to(root) or ".." in Path(own).parts:
-        return None  # we are in a group that is not shown here
+        return None  # our group is outside of this mount
     return point / Path(own).relative_to(root)
 
 
 def _mount() -> tuple[Path, Path] | None:
-    """Where the groups are shown, and which of them is the topmost there."""
+    """Return the mount point of the cgroup2 file system, and the group at its root."""
     try:
         lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
     except OSError:
         return None
     for line in lines:
-        place, _, kind = line.partition(" - ")
+        fields, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 "):
-            root, point = map(_unescaped, place.split(" ")[3:5])
+            root, point = map(_unescape, fields.split(" ")[3:5])
             return Path(point), Path(root)
     return None
 
 
-def _unescaped(path: str) -> str:
-    """Blanks and the like are octal numbers in a list of mounts."""
+def _unescape(path: str) -> str:
+    """Decode octal escapes of blanks and the like in mountinfo."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)

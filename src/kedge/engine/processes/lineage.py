@@ -1,7 +1,7 @@
-"""Whether a process descends from this server: what the agent starts does, and people's own programs do not.
+"""Whether a process descends from this server: the agent's commands do, people's own programs do not.
 
-A descendant stays one: the server adopts orphans (`reaper`), so that the way from parent to parent always leads here.
-Linux only; elsewhere nothing is known, and everybody passes for a stranger.
+A descendant stays one: the server adopts orphans (`reaper`), so that the chain of parents always leads here. On Linux
+only; elsewhere no process counts as a descendant.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Container
 from kedge.engine.processes import process_table, reaper
 from kedge.engine.processes.process_table import Process
 
-_TRIES = 10  # a parent may end while we look: then its child has another
+_TRIES = 10  # a parent may end during the check: then its child has another
 
 
 class _Vanished(Exception):
-    """A process ended while we looked."""
+    """A process ended during the check."""
 
 
 def is_agents(pid: int, pidfd: int | None, exempt: Container[int]) -> bool:
-    """Whether process `pid` is the agent's; in doubt, as when it has ended, it is.
+    """Whether process `pid` is the agent's; True if unknown, for example if it has ended.
 
-    `pidfd`: a descriptor of the same process, where there is one; it shows that the number was not given to another
-    meanwhile. `exempt`: sessions (of `setsid`) that a person started. No process can join the session of another.
+    `pidfd`: a descriptor of the same process, if there is one; it shows that the pid was not reused. `exempt`: sessions
+    (of `setsid`) that a person started. No process can join the session of another.
     """
-    if not reaper.is_at_work() or pid in (0, os.getpid()):
-        return False  # 0: outside of our namespace, where no descendant can be
+    if not reaper.is_running() or pid in (0, os.getpid()):
+        return False  # 0: outside of our namespace, without our descendants
     for _ in range(_TRIES):
         try:
-            line = _ancestors(pid)
+            line = _find_ancestors(pid)
         except _Vanished:
             continue
         if pidfd is not None and _has_ended(pidfd):
@@ -40,29 +40,29 @@ def is_agents(pid: int, pidfd: int | None, exempt: Container[int]) -> bool:
     return True
 
 
-def _ancestors(pid: int) -> list[Process] | None:
-    """The process and its parents below this server; None if they do not lead here. Takes microseconds."""
+def _find_ancestors(pid: int) -> list[Process] | None:
+    """Return the process and its ancestors below this server; None if it is no descendant. Takes microseconds."""
     own, own_start = os.getpid(), _own_start()
     line: list[Process] = []
     while pid != own:
-        process = process_table.one(pid) if pid > 1 else None
+        process = process_table.read_one(pid) if pid > 1 else None
         if process is None:
             if pid <= 1 or is_hidden(pid):
                 return None
             raise _Vanished
         start = int(process.started)
         if start < own_start:
-            return None  # it was there before us
+            return None  # it is older than this server
         if line and start > int(line[-1].started):
-            raise _Vanished  # the parent has ended, and its number is another's
+            raise _Vanished  # the parent has ended, and its pid was reused
         line.append(process)
         pid = process.parent
     return line
 
 
 def is_hidden(pid: int) -> bool:
-    """Whether a process is there but another user's, which some machines do not show (hidepid). Nobody has one among
-    their parents by forking alone."""
+    """Whether a process exists but is hidden, being another user's (hidepid). Our descendants have no such parent by
+    forking alone."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -74,7 +74,7 @@ def is_hidden(pid: int) -> bool:
 
 @functools.cache
 def _own_start() -> int:
-    own = process_table.one(os.getpid())
+    own = process_table.read_one(os.getpid())
     return int(own.started) if own is not None else 0
 
 

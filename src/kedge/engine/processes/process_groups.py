@@ -1,7 +1,7 @@
-"""The processes that tools start: told apart by start time, ended with all that came of them (P6, P13).
+"""Process groups that tools start: identified by start time, and ended with all their processes (P6, P13).
 
-Of a group come its members, who stayed in its session, and whoever left both: they are in its control group, if it has
-one, or carry its mark in their environment, or descend from one who does. First they are told to end, then killed.
+A group's processes have its pgid, its session or its control group, or its mark in their environment; their descendants
+belong to it, too. They get SIGTERM first, then SIGKILL.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kedge.engine.processes.process_table import Process, Table
 from kedge.store.port import ProcessRecord
 
 TERM_S = 2.0  # P6: how long a process may take to end by itself
-KILL_S = 1.0  # what is still there then is stuck in the kernel
-# Only while something is being ended: who is not our child can't be waited for. A look takes milliseconds on a machine
-# with thousands of processes, so it is taken in a thread, for all groups at once.
-_POLLS_S = (0.005, 0.01, 0.02, 0.05)  # the last one again and again
+KILL_S = 1.0  # a process that is still there then is stuck in the kernel
+# Polling, because only children can be waited for. Reading the process table takes milliseconds on a machine with
+# thousands of processes, so it is done in a thread, for all groups at once.
+_POLLS_S = (0.005, 0.01, 0.02, 0.05)  # the last one is repeated
 
-_LOOKS_MOST = 100  # at our own children, while some of them are dying: a moment, unless the kernel is stuck
+_MAX_CHILD_LOOKS = 100  # while some of our children are dying: a moment, unless the kernel is stuck
 
-# In the place of a start time that could not be had: it says at least which server started the group.
+# Instead of a start time that could not be read: it says at least which server started the group.
 _THIS_SERVER = f"unseen-by-{secrets.token_hex(8)}"
 
 Family = dict[int, Process]  # by number
@@ -36,31 +36,31 @@ Families = dict[ProcessRecord, Family]
 
 
 def identify(pid: int) -> ProcessRecord:
-    """The group that `pid` leads; call it right after the start. The leader may be gone already, and leave others."""
-    leader = process_table.one(pid)
+    """Return the record of the group that `pid` leads. Call it right after the start: the leader may end early."""
+    leader = process_table.read_one(pid)
     return ProcessRecord(pid, f"{boot_id()}:{leader.started if leader else _THIS_SERVER}")
 
 
 def mark_of(group: ProcessRecord) -> str:
-    """What the environment of a group's processes holds, and names its control group: so who left it is known."""
+    """Return the value that marks a group's processes in their environment, and names its control group."""
     return hashlib.sha256(f"{group.pgid} {group.started}".encode()).hexdigest()[:32]
 
 
 @contextlib.asynccontextmanager
-async def enclosing(group: ProcessRecord) -> AsyncGenerator[None]:
-    """Meanwhile the leader, who waits, joins a control group, if there can be one: all its children will be there."""
-    if not cgroups.make(mark_of(group)):
+async def join_cgroup(group: ProcessRecord) -> AsyncGenerator[None]:
+    """Move the group's leader, which waits for its start, into a control group, if there can be one."""
+    if not cgroups.create(mark_of(group)):
         yield
         return
-    joined = asyncio.get_running_loop().run_in_executor(None, cgroups.join, mark_of(group), group.pgid)
+    joining = asyncio.get_running_loop().run_in_executor(None, cgroups.join, mark_of(group), group.pgid)
     try:
         yield
     finally:
-        await joined
+        await joining
 
 
 async def end_left(groups: Iterable[ProcessRecord], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
-    """End what an earlier server started, who cannot say any more where it is."""
+    """End groups of an earlier server, after finding their control groups."""
     groups = list(groups)
     if groups:
         await asyncio.to_thread(cgroups.find, map(mark_of, groups))
@@ -68,11 +68,11 @@ async def end_left(groups: Iterable[ProcessRecord], term_s: float = TERM_S, kill
 
 
 async def end_groups(groups: Iterable[ProcessRecord], term_s: float = TERM_S, kill_s: float = KILL_S) -> list[str]:
-    """End groups and whatever came of them; returns who outlived even SIGKILL, by name and number."""
+    """End groups with all their processes; returns the names and pids of those that outlived SIGKILL."""
     groups = list(groups)
-    left = await _living(groups)
-    for sig, patience_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
-        left = await _end(left, sig, patience_s)
+    left = await _find_alive(groups)
+    for sig, timeout_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
+        left = await _signal_and_wait(left, sig, timeout_s)
     for group in groups:
         if group not in left:
             cgroups.remove(mark_of(group))
@@ -80,58 +80,58 @@ async def end_groups(groups: Iterable[ProcessRecord], term_s: float = TERM_S, ki
 
 
 async def members(group: ProcessRecord) -> list[str]:
-    """Who is still alive of a group of this server, by name and number."""
-    # The usual end of a command: nobody needs to look at the whole machine.
+    """Return the names and pids of the living processes of a group of this server."""
+    # The usual end of a command: reading the whole process table is not needed.
     if not _exists(group.pgid) and not cgroups.is_populated(mark_of(group)):
         if not process_table.shows_marks():
-            return []  # who left it cannot be told from others
-        if reaper.is_at_work() and not await asyncio.to_thread(_has_orphans, group):
+            return []  # processes that left the group cannot be recognized
+        if reaper.is_running() and not await asyncio.to_thread(_has_orphans, group):
             return []
-    return [name for family in (await _surely_living([group])).values() for name in _names(family)]
+    return [name for family in (await _find_surely_alive([group])).values() for name in _names(family)]
 
 
 def _has_orphans(group: ProcessRecord) -> bool:
-    """Whether a child of a group of this server came back to us, who adopt orphans; in doubt, yes."""
+    """Whether this server adopted an orphan of the group; if unknown, True."""
     known: set[int] = set()
-    for _ in range(_LOOKS_MOST):
+    for _ in range(_MAX_CHILD_LOOKS):
         children = set(process_table.own_children())
-        if process_table.marked(children, {mark_of(group)}):
+        if process_table.find_marked(children, {mark_of(group)}):
             return True
-        if children <= known and not any(map(process_table.is_leaving, children)):
-            return False  # whoever died while we looked has left nobody to us
+        if children <= known and not any(map(process_table.is_exiting, children)):
+            return False  # no child died during the check and left an orphan
         known = children
     return True
 
 
-def families(groups: Iterable[ProcessRecord]) -> Families:
-    """The groups of which somebody lives, and who that is. Looks at all processes: not for the loop."""
-    # To the kernel, group 0 is our own, and 1 is where everything hangs.
+def find_families(groups: Iterable[ProcessRecord]) -> Families:
+    """Return the living processes of each group that has any. Reads all processes: blocks."""
+    # For killpg, group 0 is our own; 1 is init's.
     groups = [group for group in groups if group.pgid > 1 and group.started.startswith(f"{boot_id()}:")]
     if not groups:
         return {}
-    table = process_table.look()
+    table = process_table.read_all()
     if table is None:
-        # Without start times only who started a group knows that it is the same.
+        # Without start times, only a group of this server is known to be the same one.
         ours = [group for group in groups if group.started.endswith(_THIS_SERVER) and _exists(group.pgid)]
         return {group: {group.pgid: Process.unknown(group.pgid)} for group in ours}
     enclosed = {mark_of(group): cgroups.members(mark_of(group)) for group in groups}
-    born = {pid: process_table.one(pid) for pids in enclosed.values() for pid in pids if pid not in table}
+    born = {pid: process_table.read_one(pid) for pids in enclosed.values() for pid in pids if pid not in table}
     table = {**table, **{pid: process for pid, process in born.items() if process is not None}}
-    marked = process_table.marked(table, set(enclosed))
-    children = process_table.children(table)
+    marked = process_table.find_marked(table, set(enclosed))
+    children = process_table.group_by_parent(table)
     found: Families = {}
     for group in groups:
         mark = mark_of(group)
-        family = _family(group, table, {*marked.get(mark, ()), *enclosed[mark]} & table.keys(), children)
+        family = _collect_family(group, table, {*marked.get(mark, ()), *enclosed[mark]} & table.keys(), children)
         if family:
             found[group] = family
     return found
 
 
-def _family(group: ProcessRecord, table: Table, known: Iterable[int], children: dict[int, list[int]]) -> Family:
-    """Its members and those known for its, with all their descendants; we ourselves are nobody's."""
+def _collect_family(group: ProcessRecord, table: Table, known: Iterable[int], children: dict[int, list[int]]) -> Family:
+    """Return the group's members and the `known` processes, with all their descendants, but never this process."""
     due = list(known)
-    if _is_the_recorded_one(group, table.get(group.pgid)):
+    if _is_recorded_group(group, table.get(group.pgid)):
         due += [pid for pid, process in table.items() if group.pgid in (process.group, process.session)]
     found: Family = {}
     while due:
@@ -142,43 +142,43 @@ def _family(group: ProcessRecord, table: Table, known: Iterable[int], children: 
     return {pid: process for pid, process in found.items() if not process.is_zombie}
 
 
-def _is_the_recorded_one(group: ProcessRecord, leader: Process | None) -> bool:
-    """Its number may belong to another by now; while any member lives, the kernel gives it to nobody else."""
+def _is_recorded_group(group: ProcessRecord, leader: Process | None) -> bool:
+    """Whether the pgid was not reused: the kernel reuses it only when no member is alive."""
     return leader is None or leader.started == group.started.partition(":")[2]
 
 
-async def _end(left: Families, sig: signal.Signals, patience_s: float) -> Families:
-    """Send a signal to all, also to those that are born meanwhile, and wait for their end."""
+async def _signal_and_wait(left: Families, sig: signal.Signals, timeout_s: float) -> Families:
+    """Signal all processes, also new ones, and wait for their end; returns those that are left."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
-    told: set[tuple[int, str]] = set()
+    deadline = loop.time() + timeout_s
+    signaled: set[tuple[int, str]] = set()
     groups = list(left)
     polls = 0
     while left:
-        if _tell(left, sig, told):
+        if _signal_new(left, sig, signaled):
             failpoints.hit("processes.told")
         if polls and loop.time() >= deadline:
             break
         await asyncio.sleep(min(_POLLS_S[min(polls, len(_POLLS_S) - 1)], max(deadline - loop.time(), 0)))
-        left = await _surely_living(groups)
+        left = await _find_surely_alive(groups)
         polls += 1
     return left
 
 
-def _tell(left: Families, sig: signal.Signals, told: set[tuple[int, str]]) -> bool:
-    """Whether there was anybody who had not been told."""
-    before = len(told)
+def _signal_new(left: Families, sig: signal.Signals, signaled: set[tuple[int, str]]) -> bool:
+    """Signal processes that did not get the signal yet; returns whether there were any."""
+    before = len(signaled)
     for group, family in left.items():
-        fresh = {pid: process for pid, process in family.items() if (pid, process.started) not in told}
-        told.update((pid, process.started) for pid, process in fresh.items())
+        fresh = {pid: process for pid, process in family.items() if (pid, process.started) not in signaled}
+        signaled.update((pid, process.started) for pid, process in fresh.items())
         if fresh and sig is signal.SIGKILL:
             cgroups.kill(mark_of(group))
         if any(process.group == group.pgid for process in fresh.values()):
-            _signal_group(group.pgid, sig)  # at once, so that no member sees another die and starts a new one
+            _signal_group(group.pgid, sig)  # all at once: no member sees another die and restarts it
         for pid, process in fresh.items():
             if process.group != group.pgid:
                 _signal(pid, process, sig)
-    return len(told) > before
+    return len(signaled) > before
 
 
 def _signal_group(pgid: int, sig: signal.Signals) -> None:
@@ -189,27 +189,27 @@ def _signal_group(pgid: int, sig: signal.Signals) -> None:
 
 
 def _signal(pid: int, process: Process, sig: signal.Signals) -> None:
-    """Nobody but the process that was looked at: its number may have passed to another since."""
+    """Signal a process unless its pid was reused since it was read."""
     try:
-        now = process_table.one(pid)
+        now = process_table.read_one(pid)
         if now is not None and now.started == process.started:
             os.kill(pid, sig)
     except (ProcessLookupError, PermissionError):
         pass
 
 
-async def _surely_living(groups: Iterable[ProcessRecord]) -> Families:
-    """A look takes its time, and one that starts another while it dies can slip through it: it is not seen twice."""
-    return await _living(groups) or await _living(groups)
+async def _find_surely_alive(groups: Iterable[ProcessRecord]) -> Families:
+    """Read the table twice if it shows none: a process that forks while it dies can be missed once."""
+    return await _find_alive(groups) or await _find_alive(groups)
 
 
-async def _living(groups: Iterable[ProcessRecord]) -> Families:
+async def _find_alive(groups: Iterable[ProcessRecord]) -> Families:
     groups = list(groups)
-    return await asyncio.to_thread(families, groups) if groups else {}
+    return await asyncio.to_thread(find_families, groups) if groups else {}
 
 
 def _exists(pgid: int) -> bool:
-    """Whether the kernel knows the group; it counts the dead that nobody has collected, and strangers."""
+    """Whether the kernel knows the group; zombies and a reused number count, too."""
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-MARK = "KEDGE_PROCESS"  # the variable that holds a group's mark
+MARK = "KEDGE_PROCESS"  # environment variable with a group's mark
 
 _PROC = Path("/proc")
-_STAT_BYTES = 4096  # of one line of numbers, which has some 300
-# Where there is no /proc. The name comes last: it may hold anything.
+_STAT_BYTES = 4096  # the file is one line of about 300 bytes
+# Used without /proc. The name comes last: it may contain anything.
 _PS = ("/bin/ps", "-ww", "-o", "pid=,ppid=,pgid=,sess=,stat=,lstart=,comm=")
 _PS_FIELDS = 11  # a start time is five words, like Tue Mar 3 09:05:07 2026
-_PS_ENV = {"LC_ALL": "C", "TZ": "UTC"}  # of what a start time looks like
+_PS_ENV = {"LC_ALL": "C", "TZ": "UTC"}  # they determine the format of start times
 _PS_S = 1.0
 
 
@@ -36,20 +36,20 @@ class Process(NamedTuple):
 Table = Mapping[int, Process]
 
 
-def look() -> Table | None:
-    """All processes of the machine by number; None if it does not say."""
+def read_all() -> Table | None:
+    """Return all processes of the machine by pid; None if they cannot be read."""
     if not _PROC.is_dir():
         return _ask_ps("-A")
     found = {int(entry.name): _read_stat(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdigit()}
     return {pid: process for pid, process in found.items() if process is not None}
 
 
-def one(pid: int) -> Process | None:
+def read_one(pid: int) -> Process | None:
     return _read_stat(pid) if _PROC.is_dir() else (_ask_ps("-p", str(pid)) or {}).get(pid)
 
 
-def children(table: Table) -> dict[int, list[int]]:
-    """Who descends from whom, in one step."""
+def group_by_parent(table: Table) -> dict[int, list[int]]:
+    """Return the pids of each process's children."""
     found: dict[int, list[int]] = {}
     for pid, process in table.items():
         found.setdefault(process.parent, []).append(pid)
@@ -60,18 +60,18 @@ def shows_marks() -> bool:
     return _PROC.is_dir()
 
 
-def marked(pids: Iterable[int], marks: set[str]) -> dict[str, list[int]]:
-    """Who has one of these marks in its environment, by mark; where there is no /proc, nobody."""
+def find_marked(pids: Iterable[int], marks: set[str]) -> dict[str, list[int]]:
+    """Return the pids that have one of these marks in their environment, by mark; without /proc, none."""
     found: dict[str, list[int]] = {}
     for pid in pids:
-        mark = _mark(pid)
+        mark = _read_mark(pid)
         if mark in marks:
             found.setdefault(mark, []).append(pid)
     return found
 
 
-def is_leaving(pid: int) -> bool:
-    """Whether a process has given up its memory, and so its mark, but not yet its children: a moment of its end."""
+def is_exiting(pid: int) -> bool:
+    """Whether a process has freed its memory, and so its mark, but still has its children."""
     try:
         tail = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -80,15 +80,15 @@ def is_leaving(pid: int) -> bool:
 
 
 def own_children() -> list[int]:
-    """Our children, adopted ones included, dead ones that nobody fetched too."""
-    listed = _listed_children()
+    """Return the pids of our children, with adopted ones and zombies."""
+    listed = _read_own_children()
     if listed is not None:
         return listed
-    return [pid for pid, process in (look() or {}).items() if process.parent == os.getpid()]
+    return [pid for pid, process in (read_all() or {}).items() if process.parent == os.getpid()]
 
 
-def _listed_children() -> list[int] | None:
-    """As the kernel tells them, if it does: at once, however many processes there are."""
+def _read_own_children() -> list[int] | None:
+    """Read them from /proc/self, if the kernel has that file: fast, however many processes there are."""
     found: list[int] = []
     tasks = _PROC / "self" / "task"
     if not (tasks / str(os.getpid()) / "children").exists():
@@ -99,8 +99,8 @@ def _listed_children() -> list[int] | None:
     return found
 
 
-def _mark(pid: int) -> str | None:
-    """From /proc/PID/environ, which shows what the process was started with."""
+def _read_mark(pid: int) -> str | None:
+    """Read /proc/PID/environ: the environment that the process was started with."""
     try:
         environ = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -110,7 +110,7 @@ def _mark(pid: int) -> str | None:
 
 
 def _read_stat(pid: int) -> Process | None:
-    """From /proc/PID/stat: the number, the name in brackets, then state, parent, group, session, …, start time."""
+    """Read /proc/PID/stat: pid, name in parentheses, state, parent, group, session, …, start time."""
     try:
         fd = os.open(f"{_PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # a third of the time that pathlib takes
         try:
@@ -119,7 +119,7 @@ def _read_stat(pid: int) -> Process | None:
             os.close(fd)
     except OSError:
         return None
-    # The name may hold anything, brackets too, and is cut at 15 bytes, also within a character.
+    # The name may contain anything, parentheses too, and is cut at 15 bytes, also within a character.
     head, _, tail = stat.rpartition(b")")
     fields = tail.decode("ascii").split()
     name = head.partition(b"(")[2].decode("utf-8", "replace")
@@ -135,7 +135,7 @@ def _ask_ps(*which: str) -> Table | None:
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         fields = line.split(maxsplit=_PS_FIELDS - 1)
         if len(fields) != _PS_FIELDS or not all(field.isdecimal() for field in fields[:3]):
-            continue  # the rest of a name
+            continue  # the rest of a name with a line break
         pid, parent, group = map(int, fields[:3])
         session = int(fields[3]) if fields[3].isdecimal() else 0  # macOS has an address there, or nothing
         found[pid] = Process(parent, group, session, " ".join(fields[5:10]), fields[10], "Z" in fields[4])

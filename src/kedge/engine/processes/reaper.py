@@ -1,7 +1,7 @@
-"""Orphans of tools come back to the server, which so knows them and fetches them when they are dead.
+"""The server adopts orphaned processes of tools, so that it can find them, and reaps them when they are dead.
 
-On Linux a process whose parent ended can be handed to the server instead of to the system. The server must then wait
-for it, without taking from others the children they wait for themselves.
+On Linux the server can become the parent of orphans among its descendants (subreaper). It must then wait for them,
+without reaping children that other code waits for.
 """
 
 from __future__ import annotations
@@ -16,61 +16,61 @@ import sys
 from kedge.engine.processes import process_table
 
 _PR_SET_CHILD_SUBREAPER = 36
-# Whoever starts a child waits for it: dead for longer than that, it is an orphan that only we can fetch.
-FETCH_AFTER_S = 5.0
+# Code that starts a child waits for it: a zombie that is older than this is an orphan.
+REAP_AFTER_S = 5.0
 
-_at_work: Reaper | None = None
+_running: Reaper | None = None
 
 
-def is_at_work() -> bool:
-    return _at_work is not None
+def is_running() -> bool:
+    return _running is not None
 
 
 class Reaper:
-    """From `start` to `close` this process adopts the orphans among its descendants. Only one, in the main thread."""
+    """Adopts orphans from `start` to `close`. Only one at a time, in the main thread."""
 
-    def __init__(self, fetch_after_s: float = FETCH_AFTER_S) -> None:
-        self._fetch_after_s = fetch_after_s
+    def __init__(self, reap_after_s: float = REAP_AFTER_S) -> None:
+        self._reap_after_s = reap_after_s
         self._timer: asyncio.TimerHandle | None = None
-        self._dead: set[tuple[int, str]] = set()  # seen at the last look
+        self._dead: set[tuple[int, str]] = set()  # zombies found by the last check
 
     def start(self) -> bool:
-        """Whether this machine lets us; where not, orphans are found by their mark alone."""
-        global _at_work
+        """Return whether this machine supports it; if not, orphans are found by their mark only."""
+        global _running
         if not _set_subreaper(True):
             return False
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._look_later)
-        _at_work = self
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._check_later)
+        _running = self
         return True
 
     def close(self) -> None:
-        global _at_work
-        if _at_work is not self:
+        global _running
+        if _running is not self:
             return
-        _at_work = None
+        _running = None
         _set_subreaper(False)
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look_later(self) -> None:
-        """Some child died. Its owner has the first chance."""
+    def _check_later(self) -> None:
+        """Called when a child died. The code that started it may reap it first."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._fetch_after_s, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._reap_after_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
-        dead = {(pid, process.started) for pid, process in _dead_children() if process.session != os.getsid(0)}
+        dead = {(pid, process.started) for pid, process in _find_zombies() if process.session != os.getsid(0)}
         for pid, _ in dead & self._dead:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         self._dead = dead - self._dead
         if self._dead:
-            self._look_later()
+            self._check_later()
 
 
-def _dead_children() -> list[tuple[int, process_table.Process]]:
-    found = [(pid, process_table.one(pid)) for pid in process_table.own_children()]
+def _find_zombies() -> list[tuple[int, process_table.Process]]:
+    found = [(pid, process_table.read_one(pid)) for pid in process_table.own_children()]
     return [(pid, process) for pid, process in found if process is not None and process.is_zombie]
 
 

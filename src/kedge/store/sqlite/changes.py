@@ -1,4 +1,4 @@
-"""What runs did to files. A change and the `file` event that tells of it are one transaction, without the content."""
+"""Changes of files by runs. A change and its `file` event are one transaction; contents are elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILY = (
 
 
 def begin_work(tx: Transaction, workspace_id: str, run_id: str, work: NewWork) -> int:
-    """Before a file is touched: whatever happens next, somebody will look at what became of it."""
+    """Register work before a file is touched, so that its changes are found even after a crash."""
     run = get_run(tx.db, workspace_id, run_id)
     row = tx.one(
         "INSERT INTO file_work (workspace_id, session_id, run_id, path, before, after, hollow)"
@@ -30,19 +30,19 @@ def begin_work(tx: Transaction, workspace_id: str, run_id: str, work: NewWork) -
 
 
 def record(tx: Transaction, work_id: int, changes: Sequence[NewChange], is_last: bool) -> None:
-    """What became of it. No event for a run that has ended (P2), nor for a change that may not be the run's."""
+    """Record changes. No event for a run that has ended (P2), nor for an unsure change."""
     work = tx.one("SELECT * FROM file_work WHERE id = ?", work_id)
     if work is None:
-        return  # recorded before, or its session is gone
+        return  # already recorded, or its session was deleted
     run = find_run(tx.db, work["workspace_id"], work["run_id"])
     is_running = run is not None and run["state"] == "running"
     late_seq = _last_seq(tx, work)
     for change in changes:
-        is_told = is_running and change.unsure is None
+        has_event = is_running and change.unsure is None
         version = _next_version(tx, work["workspace_id"], change.path)
-        seq = tx.next_seq(work["workspace_id"]) if is_told else late_seq
+        seq = tx.next_seq(work["workspace_id"]) if has_event else late_seq
         add(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
-        if is_told:
+        if has_event:
             append_file_event(tx, work["workspace_id"], work["session_id"], work["run_id"], seq, version, change)
     if is_last:
         tx.execute("DELETE FROM file_work WHERE id = ?", work_id)
@@ -68,8 +68,8 @@ def add(
 def append_file_event(
     tx: Transaction, workspace_id: str, session_id: str, run_id: str, seq: int, version: int, change: NewChange
 ) -> None:
-    told = FileChange(session_id, run_id, change.shown, version, change.added, change.removed)
-    body = encode(told)
+    change_event = FileChange(session_id, run_id, change.shown, version, change.added, change.removed)
+    body = encode(change_event)
     tx.append("file", "updated", workspace_id, session_id, body, seq=seq, body=body)
 
 
@@ -91,7 +91,7 @@ def open_work(db: sqlite3.Connection, workspace_id: str | None) -> list[OpenWork
 
 
 def record_unwatched(tx: Transaction, workspace_id: str, run_id: str, why: str) -> bool:
-    """Whether this is the first time that it is said of this run."""
+    """Return whether this is the first time for this run."""
     run = get_run(tx.db, workspace_id, run_id)
     head = tx.one("SELECT head FROM workspaces WHERE id = ?", workspace_id)
     assert head is not None
@@ -115,7 +115,7 @@ def unwatched(db: sqlite3.Connection, workspace_id: str, session_id: str, cut: i
 def changes(
     db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int, run_id: str | None, with_unsure: bool
 ) -> list[RecordedChange]:
-    """In their order: all from a place on that are not undone, those of sub-agents included."""
+    """Return the changes from seq `cut` on that are not undone, in order, with those of sub-agents."""
     get_session(db, workspace_id, session_id)
     if run_id is not None:
         get_run(db, workspace_id, run_id)
@@ -126,7 +126,7 @@ def changes(
         f"SELECT * FROM changes WHERE session_id IN {FAMILY} AND seq >= ? AND undone = 0{only} ORDER BY id",
         (session_id, cut, *args),
     ).fetchall()
-    return [recorded_change(row) for row in rows]
+    return [read_change(row) for row in rows]
 
 
 _RUN_AND_CHILDREN = (
@@ -135,7 +135,7 @@ _RUN_AND_CHILDREN = (
 )
 
 
-def recorded_change(row: sqlite3.Row) -> RecordedChange:
+def read_change(row: sqlite3.Row) -> RecordedChange:
     return RecordedChange(
         path=row["path"],
         version=row["version"],
@@ -148,7 +148,7 @@ def recorded_change(row: sqlite3.Row) -> RecordedChange:
 
 
 def states_in_use(db: sqlite3.Connection) -> dict[bytes, int]:
-    """Every state that a record names, and its latest use: larger is later. A scan: not for the writer."""
+    """Return every state that a record names with its latest use; larger is later. A scan: not for the writer."""
     found: dict[bytes, int] = {}
     for column in ("before", "after"):
         for state, last in db.execute(f"SELECT {column}, max(id) FROM changes GROUP BY {column}"):

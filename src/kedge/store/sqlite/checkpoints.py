@@ -1,4 +1,4 @@
-"""Checkpoints: the log in front of the database is moved into it beside the commits, so that it stays small."""
+"""Checkpoints: the write-ahead log is moved into the database beside the commits, so that it stays small."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kedge.store.sqlite.writer import Executor
 
 
 class Checkpoints:
-    """Two steps: the bulk is copied by a reader's thread, the rest by the writer's, between two commits."""
+    """A reader's thread copies most of the log, the writer's thread the rest, between two commits."""
 
     def __init__(self, path: Path, db: sqlite3.Connection, write_executor: Executor, read_executor: Executor) -> None:
         self._path = path
@@ -21,8 +21,8 @@ class Checkpoints:
         self._db = db
         self._write_executor = write_executor
         self._read_executor = read_executor
-        self._at_work: Future[None] | None = None
-        self._seen_bytes = 0  # of the log, when the last one began
+        self._running: Future[None] | None = None
+        self._seen_bytes = 0  # size of the log when the last checkpoint began
         self._is_bulk_moved = False
 
     @property
@@ -30,12 +30,12 @@ class Checkpoints:
         return sum(path.stat().st_size for path in (self._path, self._wal) if path.exists())
 
     def begin_if_due(self) -> None:
-        """After a commit."""
-        if self._at_work is not None and not self._at_work.done():
+        """Called after each commit."""
+        if self._running is not None and not self._running.done():
             return
         if self._is_bulk_moved:
             self._is_bulk_moved = False
-            self._at_work = self._write_executor.submit(self._move_rest)
+            self._running = self._write_executor.submit(self._move_rest)
             return
         try:
             size = self._wal.stat().st_size
@@ -44,31 +44,31 @@ class Checkpoints:
         has_grown = size < self._seen_bytes or size >= self._seen_bytes + database.WAL_BYTES // 4
         if size > database.WAL_BYTES and has_grown:
             self._seen_bytes = size
-            self._at_work = self._read_executor.submit(self._move_bulk)
+            self._running = self._read_executor.submit(self._move_bulk)
 
-    async def is_over(self) -> None:
-        if self._at_work is not None:  # however it went: a later one does what it could not
-            await asyncio.gather(asyncio.wrap_future(self._at_work), return_exceptions=True)
+    async def wait(self) -> None:
+        if self._running is not None:  # a failed one is repeated later
+            await asyncio.gather(asyncio.wrap_future(self._running), return_exceptions=True)
 
     async def move_all(self) -> None:
-        """Move everything, and empty the log. For when nobody writes."""
-        await self.is_over()  # SQLite does not wait for another one, it does nothing
+        """Move everything and empty the log. Call it only while nothing is being written."""
+        await self.wait()  # SQLite does nothing if another checkpoint runs
         await asyncio.wrap_future(self._write_executor.submit(self._truncate))
 
-    # From here on in other threads.
+    # The rest runs in the executors' threads.
 
     def _move_bulk(self) -> None:
-        """Copy finished pages; commits go on meanwhile."""
+        """Copy finished pages while commits continue."""
         try:
             with closing(database.connect(self._path, "NORMAL")) as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except (sqlite3.Error, OSError):
-            return  # a full disk: the writer meets it too, and says so; a later commit tries this again
+            return  # a full disk, for example: the writer reports it; a later commit tries again
         self._is_bulk_moved = True
 
     def _move_rest(self) -> None:
-        """Copy the little that was committed meanwhile. Between two commits the copy is complete, and only then does
-        SQLite start the log anew: under a steady load it would grow for ever."""
+        """Copy the rest between two commits. Only after a complete copy does SQLite reuse the log: otherwise it
+        would grow under a steady load."""
         try:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except sqlite3.Error:

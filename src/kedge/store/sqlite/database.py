@@ -1,4 +1,4 @@
-"""Opening a data directory: one owner, a sound file, a known schema. What cannot be opened is not touched."""
+"""Opening a data directory: one owner, a sound file, a known schema. A directory that cannot be opened is unchanged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kedge.store.errors import StoreDamaged, StoreInUse, StoreOpenError, StoreTo
 DATABASE = "kedge.db"
 Synchronous = Literal["NORMAL", "FULL"]
 
-# A full check reads the whole file: a tenth of a second for this size. A larger one is checked after a power loss.
+# A full check reads the whole file: a tenth of a second for this size. Larger ones are checked after a power loss.
 ALWAYS_CHECKED_BYTES = 32 * 1024 * 1024
-# The log in front of the database is moved into it, off the commit path, whenever it is larger than this.
+# The write-ahead log is checkpointed, off the commit path, whenever it is larger than this.
 WAL_BYTES = 4 * 1024 * 1024
-# Between fork and exec a new process shares its parent's lock; even on a busy machine that takes no longer.
-LAST_GASP_S = 2.0
+# Between fork and exec a new process shares its parent's lock; that takes less time even on a busy machine.
+LOCK_S = 2.0
 
 
 def random_id() -> str:
@@ -37,20 +37,20 @@ class Migration(NamedTuple):
     sql: str
 
 
-def migrations() -> list[Migration]:
-    """The numbered migrations of the package, oldest first."""
+def load_migrations() -> list[Migration]:
+    """Return the numbered migrations of the package, oldest first."""
     folder = Path(__file__).parent.parent / "schema"
     return [Migration(path.stem, path.read_text()) for path in sorted(folder.glob("*.sql"))]
 
 
 def take_lock(directory: Path) -> int:
-    """Own the directory until the returned descriptor is closed, or refuse, naming who does."""
+    """Lock the directory until the returned descriptor is closed. Raises `StoreInUse`, which names the owner."""
     fd = -1
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(directory / OWNER_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         if not _try_to_lock(fd):
-            raise StoreInUse(str(directory), _owner(fd) or "another process")
+            raise StoreInUse(str(directory), _read_owner(fd) or "another process")
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
     except StoreInUse:
@@ -64,27 +64,27 @@ def take_lock(directory: Path) -> int:
 
 
 def _try_to_lock(fd: int) -> bool:
-    """Whether the file is ours now. A program that a dead owner was just starting has its lock for a moment more."""
-    deadline = time.monotonic() + LAST_GASP_S
+    """Return whether the lock was taken. A program that a dead owner was starting may have it for a moment more."""
+    deadline = time.monotonic() + LOCK_S
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if _is_alive(_owner(fd)) or time.monotonic() > deadline:
+            if _is_alive(_read_owner(fd)) or time.monotonic() > deadline:
                 return False
             time.sleep(0.01)
         else:
             return True
 
 
-def _owner(fd: int) -> str:
+def _read_owner(fd: int) -> str:
     return os.pread(fd, 100, 0).decode("utf-8", "replace").strip()
 
 
 def _is_alive(owner: str) -> bool:
     pid = owner.removeprefix("process ")
     if not pid.isdecimal():
-        return False  # it is about to write its name, or it only looked whether the directory is free
+        return False  # it has not written its pid yet, or only checked whether the directory is free
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -97,7 +97,7 @@ def _is_alive(owner: str) -> bool:
 def open_database(
     directory: Path, schema: Sequence[Migration], synchronous: Synchronous, new_id: Callable[[], str]
 ) -> sqlite3.Connection:
-    """The writer's connection to a sound database with the newest schema."""
+    """Return the writer's connection to a sound database with the newest schema."""
     path = directory / DATABASE
     failpoints.hit("open.locked")
     applied = inspect(path, schema)
@@ -109,7 +109,7 @@ def open_database(
         failpoints.hit("open.connected")
         _migrate(db, path, schema, applied)
         failpoints.hit("open.migrated")
-        _note_opening(db, synchronous, new_id)
+        _note_open(db, synchronous, new_id)
         failpoints.hit("open.noted")
     except (sqlite3.Error, OSError) as error:
         db.close()
@@ -120,21 +120,21 @@ def open_database(
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     if not path.exists():
         path.touch(mode=0o600)
-    path.chmod(0o600)  # the files that SQLite puts beside it take its mode
-    return _connected(
+    path.chmod(0o600)  # SQLite's other files get the same mode
+    return _connect(
         path,
         "journal_mode = WAL",
         f"synchronous = {synchronous}",
-        "wal_autocheckpoint = 0",  # they run beside the commits, see checkpoints.py
+        "wal_autocheckpoint = 0",  # see checkpoints.py
         f"journal_size_limit = {WAL_BYTES}",
     )
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    return _connected(path, "query_only = ON")
+    return _connect(path, "query_only = ON")
 
 
-def _connected(path: Path, *settings: str) -> sqlite3.Connection:
+def _connect(path: Path, *settings: str) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     try:
         db.row_factory = sqlite3.Row
@@ -147,14 +147,14 @@ def _connected(path: Path, *settings: str) -> sqlite3.Connection:
 
 
 def inspect(path: Path, schema: Sequence[Migration]) -> list[str]:
-    """The migrations that the file has, after making sure, without writing to it, that it is sound and ours."""
+    """Return the applied migrations, after checking, without writing, that the file is sound and ours."""
     wal = path.with_name(f"{path.name}-wal")
     has_wal = _size(wal) > 0
     if _size(path) == 0:
         if has_wal:
-            raise StoreDamaged(_damaged(path, f"it is empty, but {wal.name} is not"))
+            raise StoreDamaged(_describe_damage(path, f"it is empty, but {wal.name} is not"))
         return []
-    # Without a log in front of it nobody writes to the file (we own the directory), and nothing is put beside it.
+    # Without a write-ahead log the file is complete; `immutable` keeps SQLite from creating files beside it.
     mode = "mode=ro" if has_wal else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as db:
@@ -162,30 +162,30 @@ def inspect(path: Path, schema: Sequence[Migration]) -> list[str]:
     except sqlite3.DatabaseError as error:
         if _is_unreadable(error):
             raise StoreOpenError(f"cannot read {path} ({error}); check its permissions and its disk") from error
-        raise StoreDamaged(_damaged(path, str(error))) from error
+        raise StoreDamaged(_describe_damage(path, str(error))) from error
 
 
 def _inspect(db: sqlite3.Connection, path: Path, schema: Sequence[Migration]) -> list[str]:
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
-        return []  # the first opening was cut short
+        return []  # the first opening was interrupted
     if "migrations" not in tables:
-        raise StoreDamaged(f"{path} is no Kedge database; move it away, or choose another data directory")
+        raise StoreDamaged(f"{path} is not a Kedge database; move it away, or choose another data directory")
     applied = [row[0] for row in db.execute("SELECT name FROM migrations ORDER BY name")]
     if unknown := sorted(set(applied) - {migration.name for migration in schema}):
         raise StoreTooNew(
             f"{path} was written by a newer Kedge (it has {unknown[-1]});"
             " install that one, or choose another data directory"
         )
-    if path.stat().st_size <= ALWAYS_CHECKED_BYTES or _lost_power(db):
+    if path.stat().st_size <= ALWAYS_CHECKED_BYTES or _has_lost_power(db):
         problem = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
-            raise StoreDamaged(_damaged(path, problem))
+            raise StoreDamaged(_describe_damage(path, problem))
     return applied
 
 
-def note_closing(db: sqlite3.Connection) -> None:
-    """After this, and only then, a changed boot means nothing was lost."""
+def note_close(db: sqlite3.Connection) -> None:
+    """Note a clean close: only then does a changed boot id not mean a power loss."""
     db.execute("PRAGMA synchronous = FULL")
     db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('closed_cleanly', 'yes')")
     failpoints.hit("close.noted")
@@ -193,13 +193,13 @@ def note_closing(db: sqlite3.Connection) -> None:
     failpoints.hit("close.moved")
 
 
-def _damaged(path: Path, problem: str) -> str:
-    what = " ".join(problem.split())  # SQLite likes several lines
-    return f"{path} is damaged ({what}); it was left as it is: restore a backup, or choose another data directory"
+def _describe_damage(path: Path, problem: str) -> str:
+    reason = " ".join(problem.split())  # SQLite's messages have several lines
+    return f"{path} is damaged ({reason}); it was left as it is: restore a backup, or choose another data directory"
 
 
 def _is_unreadable(error: sqlite3.Error) -> bool:
-    """The file may well be sound: it is the disk, or a permission."""
+    """Whether the disk or a permission failed: the file itself may be sound."""
     family = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return family in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY)
 
@@ -219,7 +219,7 @@ def _migrate(db: sqlite3.Connection, path: Path, schema: Sequence[Migration], ap
     try:
         db.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) WITHOUT ROWID")
         for migration in due:
-            for statement in _statements(migration.sql):
+            for statement in _split_statements(migration.sql):
                 db.execute(statement)
             db.execute("INSERT INTO migrations (name) VALUES (?)", (migration.name,))
         failpoints.hit("open.migrating")
@@ -248,7 +248,7 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _statements(sql: str) -> list[str]:
+def _split_statements(sql: str) -> list[str]:
     found: list[str] = []
     pending = ""
     for line in sql.splitlines(keepends=True):
@@ -256,15 +256,15 @@ def _statements(sql: str) -> list[str]:
         if sqlite3.complete_statement(pending):
             found.append(pending)
             pending = ""
-    return [*found, pending] if pending.strip() else found  # what has no end fails, or is a last remark
+    return [*found, pending] if pending.strip() else found  # an incomplete statement fails, a last comment does not
 
 
-def _note_opening(db: sqlite3.Connection, synchronous: Synchronous, new_id: Callable[[], str]) -> None:
-    """After a power loss the newest commits may be gone: every log gets a new id, so that no cursor lies (P10)."""
-    lost = _lost_power(db)
+def _note_open(db: sqlite3.Connection, synchronous: Synchronous, new_id: Callable[[], str]) -> None:
+    """Note an open store. After a power loss the newest commits may be gone: every log gets a new id (P10)."""
+    has_lost_power = _has_lost_power(db)
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
-    if lost:
+    if has_lost_power:
         for row in db.execute("SELECT id FROM workspaces").fetchall():
             db.execute("UPDATE workspaces SET log_id = ? WHERE id = ?", (new_id(), row[0]))
     facts = {"boot": boot_id(), "synchronous": synchronous, "closed_cleanly": "no"}
@@ -273,7 +273,7 @@ def _note_opening(db: sqlite3.Connection, synchronous: Synchronous, new_id: Call
     db.execute(f"PRAGMA synchronous = {synchronous}")
 
 
-def _lost_power(db: sqlite3.Connection) -> bool:
+def _has_lost_power(db: sqlite3.Connection) -> bool:
     meta: dict[str, str] = dict(tuple(row) for row in db.execute("SELECT key, value FROM meta"))
     if meta.get("closed_cleanly", "yes") == "yes" or meta.get("synchronous") == "FULL":
         return False

@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 
 from kedge.store.errors import StoreOpenError
-from kedge.store.sqlite.database import DATABASE, inspect, migrations
+from kedge.store.sqlite.database import DATABASE, inspect, load_migrations
 
 
-def finding(directory: Path) -> tuple[bool, str] | None:
+def diagnose(directory: Path) -> tuple[bool, str] | None:
+    """Return whether the database is fine and a sentence about it, or None if there is nothing to say."""
     path = directory / DATABASE
-    schema = migrations()
+    schema = load_migrations()
     try:
         applied = inspect(path, schema)
     except StoreOpenError as error:
@@ -25,8 +26,8 @@ def finding(directory: Path) -> tuple[bool, str] | None:
     if not applied or not due:
         return None
     copy = f"{path.name}.before-{due[0]}"
-    return True, f"{path} is of an older Kedge: the next server brings it up to date, and keeps a copy ({copy})"
+    return True, f"{path} was written by an older Kedge: the next server upgrades it and keeps a copy ({copy})"
 
 
-if __name__ == "__main__" and (found := finding(Path(sys.argv[1]))) is not None:
+if __name__ == "__main__" and (found := diagnose(Path(sys.argv[1]))) is not None:
     sys.stdout.write(f"{json.dumps(found)}\n")

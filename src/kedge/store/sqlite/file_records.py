@@ -1,4 +1,4 @@
-"""`SqliteFileRecords`: what the store keeps of files. Its transactions are the store's, like all others."""
+"""`SqliteFileRecords`: the transactions and reads about files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that goes on from a message of another: its messages and its changes of files, told anew, and no run."""
+"""Forks: a new session with copies of another one's messages and changes of files, and no runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kedge.store.sqlite.rows import append_session_event, get_session
 from kedge.store.sqlite.transaction import Transaction
 
 SUFFIX = " (fork)"
-END = 2**62  # comes after every event
+END = 2**62  # greater than every seq
 
 
 def fork(tx: Transaction, workspace_id: str, session_id: str, message_id: str) -> Session:
-    """The new session, with all up to this message. Its runs get new ids, which name nothing (P3)."""
+    """Create a session with everything up to this message. Run ids in it are new and name no run (P3)."""
     get_session(tx.db, workspace_id, session_id)
     upto = tx.one("SELECT seq FROM messages WHERE id = ? AND session_id = ? AND undone = 0", message_id, session_id)
     if upto is None:
@@ -33,7 +33,7 @@ def fork(tx: Transaction, workspace_id: str, session_id: str, message_id: str) -
         *(fork_id, MAX_TITLE_CHARS - len(SUFFIX), SUFFIX, tx.now, tx.now, seq, session_id),
     )
     session = append_session_event(tx, workspace_id, fork_id, "created", seq)
-    copy = _Copy(tx, workspace_id, fork_id)
+    copier = _Copier(tx, workspace_id, fork_id)
     messages = tx.all(
         "SELECT * FROM messages WHERE session_id = ? AND undone = 0 AND seq <= ? AND reason IS NOT NULL ORDER BY seq",
         *(session_id, upto["seq"]),
@@ -41,23 +41,25 @@ def fork(tx: Transaction, workspace_id: str, session_id: str, message_id: str) -
     files = tx.all(
         f"SELECT * FROM changes WHERE session_id IN {changes.FAMILY} AND undone = 0 AND unsure IS NULL AND seq < ?"
         " ORDER BY id",
-        *(session_id, place_after(tx.db, session_id, upto["seq"])),
+        *(session_id, seq_after(tx.db, session_id, upto["seq"])),
     )
-    copies = [(row["seq"], copy.message, row) for row in messages] + [(row["seq"], copy.change, row) for row in files]
+    copies = [(row["seq"], copier.copy_message, row) for row in messages] + [
+        (row["seq"], copier.copy_change, row) for row in files
+    ]
     for _, add, row in sorted(copies, key=lambda each: each[0]):
         add(row)
     return session
 
 
-def place_after(db: sqlite3.Connection, session_id: str, seq: int) -> int:
-    """Where the message after this one begins, or would."""
+def seq_after(db: sqlite3.Connection, session_id: str, seq: int) -> int:
+    """Return the seq of the next message, or a larger one than any if there is none."""
     (following,) = db.execute(
         "SELECT min(seq) FROM messages WHERE session_id = ? AND undone = 0 AND seq > ?", (session_id, seq)
     ).fetchone()
     return END if following is None else following
 
 
-class _Copy:
+class _Copier:
     def __init__(self, tx: Transaction, workspace_id: str, session_id: str) -> None:
         self._tx = tx
         self._workspace_id = workspace_id
@@ -68,38 +70,38 @@ class _Copy:
         assert workspace is not None
         self._root = os.fsencode(workspace["path"]) + b"/"
 
-    def message(self, row: sqlite3.Row) -> None:
+    def copy_message(self, row: sqlite3.Row) -> None:
         tx, seq = self._tx, self._tx.next_seq(self._workspace_id)
-        copied = self._messages[row["id"]] = tx.new_id()
+        copy_id = self._messages[row["id"]] = tx.new_id()
         tx.execute(
             "INSERT INTO messages (id, workspace_id, session_id, run_id, role, model, summary, created_at, seq, reason,"
             " hidden, call_message_id, call_id, call_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            *(copied, self._workspace_id, self._session_id, self._run(row["run_id"]), row["role"], row["model"]),
+            *(copy_id, self._workspace_id, self._session_id, self._map_run(row["run_id"]), row["role"], row["model"]),
             *(row["summary"], row["created_at"], seq, row["reason"], row["hidden"]),
             *(self._messages.get(row["call_message_id"]), row["call_id"], row["call_name"]),
         )
         tx.execute(
             "INSERT INTO parts (message_id, idx, body) SELECT ?, idx, body FROM parts WHERE message_id = ?",
-            *(copied, row["id"]),
+            *(copy_id, row["id"]),
         )
-        made = tx.one("SELECT * FROM messages WHERE id = ?", copied)
+        made = tx.one("SELECT * FROM messages WHERE id = ?", copy_id)
         assert made is not None
-        parts = parts_of(tx.db, copied)
-        told = raw_message_of(made, parts)
+        parts = parts_of(tx.db, copy_id)
+        message = raw_message_of(made, parts)
         tx.append(
             "message",
             "created",
             self._workspace_id,
             self._session_id,
-            encode(told),
+            encode(message),
             seq=seq,
-            told=told,
-            subject=copied,
+            payload=message,
+            subject=copy_id,
             parts=len(parts),
         )
 
-    def change(self, row: sqlite3.Row) -> None:
-        seq, run_id = self._tx.next_seq(self._workspace_id), self._run(row["run_id"])
+    def copy_change(self, row: sqlite3.Row) -> None:
+        seq, run_id = self._tx.next_seq(self._workspace_id), self._map_run(row["run_id"])
         change = NewChange(
             path=row["path"],
             shown=replace_surrogates(os.fsdecode(row["path"].removeprefix(self._root))),
@@ -111,7 +113,7 @@ class _Copy:
         changes.add(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
         changes.append_file_event(self._tx, self._workspace_id, self._session_id, run_id, seq, row["version"], change)
 
-    def _run(self, run_id: str) -> str:
+    def _map_run(self, run_id: str) -> str:
         if run_id not in self._runs:
             self._runs[run_id] = self._tx.new_id()
         return self._runs[run_id]

@@ -1,7 +1,6 @@
-"""The conversation as the model may see it, from its last summary on. What is finished never changes, so it is read
-once and then remembered.
+"""The messages that the model may see, from the last summary on. Finished messages never change and are cached.
 
-Without this each turn would read its whole session again, and a prompt would take longer the more came before it.
+Without the cache each turn would read its whole session again, and prompts would get slower in long sessions.
 """
 
 from __future__ import annotations
@@ -12,32 +11,32 @@ from typing import NamedTuple
 from kedge.protocol.messages import Message
 from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of
 
-# The sessions at work now, as stored bytes; one that is larger than this is read again for each turn.
-REMEMBERED_BYTES = 4 * 1024 * 1024
-MESSAGE_BYTES = 500  # what a remembered message takes beside its text
+# For all sessions, as stored bytes; a larger session is read again for each turn.
+CACHE_BYTES = 4 * 1024 * 1024
+MESSAGE_BYTES = 500  # of a cached message beside its text
 
 
-class Known(NamedTuple):
+class CachedHistory(NamedTuple):
     """The finished messages of a session from `start`, its last summary, up to `seq`."""
 
     seq: int = 0
     size_bytes: int = 0
     messages: tuple[Message, ...] = ()
     start: int = 0  # seq of the summary; 0: there is none
-    rewritten: int = 0  # how often something was undone or came back by then
+    rewritten: int = 0  # how often messages were undone or redone by then
 
 
 class HistoryCache:
-    """What is remembered; whoever was not asked about for longest is forgotten first."""
+    """A least recently used cache by session."""
 
-    def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, CachedHistory] = {}
 
-    def get(self, session_id: str) -> Known:
-        return self._known.get(session_id, Known())
+    def get(self, session_id: str) -> CachedHistory:
+        return self._known.get(session_id, CachedHistory())
 
-    def keep(self, session_id: str, known: Known) -> None:
+    def put(self, session_id: str, known: CachedHistory) -> None:
         self._known.pop(session_id, None)
         if known.size_bytes > self._max_bytes:
             return
@@ -46,15 +45,17 @@ class HistoryCache:
             del self._known[next(iter(self._known))]
 
 
-def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Known) -> tuple[list[Message], Known]:
-    """All that the model may see, and how much of it can be remembered for the next time.
+def read(
+    db: sqlite3.Connection, workspace_id: str, session_id: str, known: CachedHistory
+) -> tuple[list[Message], CachedHistory]:
+    """Return the messages that the model may see, and the part of them to cache.
 
-    Left out: what a summary stands for, what was interrupted, with the results of its calls, what was cancelled before
-    it started, what is undone, and summaries that were not finished.
+    Left out: messages before a summary, interrupted ones with the results of their calls, those of runs that were
+    cancelled before their start, undone ones, and unfinished summaries.
     """
     start, rewritten = _last_summary(db, session_id), _rewritten(db, session_id)
     if (start, rewritten) != (known.start, known.rewritten):
-        known = Known(seq=start - 1, start=start, rewritten=rewritten)
+        known = CachedHistory(seq=start - 1, start=start, rewritten=rewritten)
     rows = db.execute(
         "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND seq > ? AND hidden = 0 AND undone = 0"
         " AND NOT (role = 'assistant' AND reason IS 'interrupted')"
@@ -68,7 +69,7 @@ def read(db: sqlite3.Connection, workspace_id: str, session_id: str, known: Know
     finished = next((i for i, row in enumerate(rows) if row["reason"] is None), len(rows))
     if finished:
         size = sum(len(part) for row in rows[:finished] for part in parts.get(row["id"], []))
-        known = Known(
+        known = CachedHistory(
             rows[finished - 1]["seq"],
             known.size_bytes + size + finished * MESSAGE_BYTES,
             (*known.messages, *messages[:finished]),

@@ -1,4 +1,4 @@
-"""Reading the log back: each event is built from its row and those it refers to, byte for byte as it was sent."""
+"""Reading the log: each event is built from its row and those it refers to, byte for byte as it was sent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kedge.protocol.runs import Run, RunEnd, RunState, RunStatus, Usage
 from kedge.store.port import LogEvent, LogPage
 
 _decode_part = msgspec.json.Decoder(Part).decode
-# What one read may bring into memory: events refer to messages of any size.
+# Memory for one read: events refer to messages of any size.
 PAGE_BYTES = 1024 * 1024
-# Any number of ids as one variable: the statement stays the same, and SQLite prepares it once.
+# Any number of ids as one SQL variable: the statement stays the same, and SQLite prepares it once.
 _IDS = "(SELECT value FROM json_each(?))"
 
 
 class RunChange(msgspec.Struct, frozen=True, array_like=True):
-    """What a `run` event tells beyond what never changes in the run's row."""
+    """The fields of a `run` event that change in the run's row."""
 
     state: RunState
     attempt: int
@@ -38,9 +38,9 @@ _decode_end = msgspec.json.Decoder(RunEnd).decode
 _decode_usage = msgspec.json.Decoder(Usage).decode
 
 
-# A run's row with its prompt: what `run_of` needs.
+# A run's row with its prompt, for `run_of`.
 RUNS = "SELECT runs.*, prompts.prompt FROM runs JOIN prompts USING (workspace_id, run_id)"
-# And what `status_of` needs. An undo goes from a message to the end: of a run whose first one went, all did.
+# The same for `status_of`. An undo covers all messages after the first undone one, so a run's first message decides.
 RUN_STATUSES = (
     "SELECT runs.*, prompts.prompt, coalesce((SELECT messages.undone FROM messages"
     " WHERE messages.workspace_id = runs.workspace_id AND messages.run_id = runs.run_id ORDER BY messages.seq LIMIT 1"
@@ -98,12 +98,12 @@ def decode_parts(parts: Iterable[bytes]) -> list[Part]:
 
 
 def parts_of(db: sqlite3.Connection, message_id: str) -> list[bytes]:
-    """The finished parts of a message, encoded."""
+    """Return the finished parts of a message, encoded."""
     return all_parts_of(db, [message_id]).get(message_id, [])
 
 
 def all_parts_of(db: sqlite3.Connection, message_ids: Iterable[str]) -> dict[str, list[bytes]]:
-    """Those of many; a message without any is not in it."""
+    """Return the parts of many messages by id; messages without any are left out."""
     found: dict[str, list[bytes]] = {}
     for row in _select_in(
         db, f"SELECT message_id, body FROM parts WHERE message_id IN {_IDS} ORDER BY message_id, idx", message_ids
@@ -115,18 +115,18 @@ def all_parts_of(db: sqlite3.Connection, message_ids: Iterable[str]) -> dict[str
 def read_page(
     db: sqlite3.Connection, workspace_id: str, after: int, limit: int, session_id: str | None = None
 ) -> LogPage | None:
-    """The next `limit` events after `after` (of one session, if named), in one snapshot of the store."""
-    place = db.execute(
+    """Return the next `limit` events after `after` (of one session, if given), or None if the workspace is unknown."""
+    workspace = db.execute(
         "SELECT head, floor, log_id FROM workspaces WHERE id = ? AND deleted = 0", (workspace_id,)
     ).fetchone()
-    if place is None:
+    if workspace is None:
         return None
     only = "" if session_id is None else " AND session_id = ?"
     args: tuple[Any, ...] = (workspace_id, after) if session_id is None else (workspace_id, after, session_id)
     found = db.execute(
         f"SELECT * FROM events WHERE workspace_id = ? AND seq > ?{only} ORDER BY seq LIMIT ?", (*args, limit)
     ).fetchall()
-    rows = found[: _fitting(db, workspace_id, found)]
+    rows = found[: _count_fitting(db, workspace_id, found)]
     payloads = _Payloads(db, workspace_id, rows)
     events = [
         LogEvent(row["seq"], row["session_id"], frame(row["type"], row["change"], payloads.of(row), row["seq"]))
@@ -134,12 +134,12 @@ def read_page(
     ]
     is_cut = len(rows) < len(found) or len(found) == limit
     last = rows[-1]["seq"] if rows else after
-    upto = last if is_cut else max(after, place["head"])
-    return LogPage(events, upto, place["head"], place["floor"], place["log_id"])
+    upto = last if is_cut else max(after, workspace["head"])
+    return LogPage(events, upto, workspace["head"], workspace["floor"], workspace["log_id"])
 
 
-def _fitting(db: sqlite3.Connection, workspace_id: str, rows: list[sqlite3.Row]) -> int:
-    """How many of these events a page may hold: one, or as many as stay within PAGE_BYTES with all they refer to."""
+def _count_fitting(db: sqlite3.Connection, workspace_id: str, rows: list[sqlite3.Row]) -> int:
+    """Return how many of these events fit into PAGE_BYTES with the rows they refer to; at least one."""
     texts = {row["subject"] for row in rows if row["type"] in ("message", "run_complete") and row["subject"]}
     sizes = {
         row["message_id"]: row["size"]

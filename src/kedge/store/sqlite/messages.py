@@ -1,4 +1,4 @@
-"""Messages: created, grown part by part, finished. Each finished part is stored once and never changes."""
+"""Messages: created, extended part by part, finished. Each finished part is stored once and never changes."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def add(
     call: tuple[str, str, str] | None = None,
     command: str | None = None,
 ) -> RawMessage:
-    """Insert a message with the parts it starts with. A tool message names its call: (message, call id, tool).
+    """Insert a message with its first parts. A tool message names its call: (message id, call id, tool).
 
-    That of a person's `command` is open, unlike other users' messages, until the command has ended.
+    The message of a user's `command` is open until the command has ended; other user messages are finished.
     """
     seq = tx.next_seq(workspace_id)
     message_id = tx.new_id()
-    reason = "end_turn" if role == "user" and command is None else _reason(parts)
+    reason = "end_turn" if role == "user" and command is None else _find_reason(parts)
     tx.execute(
         "INSERT INTO messages (id, workspace_id, session_id, run_id, role, model, summary, created_at, seq, reason,"
         " hidden, call_message_id, call_id, call_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -61,7 +61,7 @@ def add(
         *(call or (None, None, None)),
     )
     raw = _insert_parts(tx, message_id, 0, parts)
-    # A tool message shows from its first event which call it answers, and a command's what is run.
+    # The first event of a tool message names its call, and that of a command's message the command.
     first = ShellCommand(command, "", None) if command is not None else call and ToolResult(call[1], call[2], "", False)
     opening = encode(first) if first and not parts else None
     row = _row(tx, message_id)
@@ -73,7 +73,7 @@ def add(
         session_id,
         encode(shown),
         seq=seq,
-        told=shown,
+        payload=shown,
         is_open=reason is None,
         subject=message_id,
         parts=len(raw),
@@ -83,7 +83,7 @@ def add(
 
 
 def append_drafts(tx: Transaction, claim: Claim, drafts: Sequence[Draft]) -> None:
-    """Keep text in flight. A cancelled turn may still do this, so that what people saw is kept."""
+    """Store text in flight. A cancelled turn may still do this, so that text that clients have seen is kept."""
     claimed_run(tx, claim, even_cancelled=True)
     for draft in drafts:
         stored = tx.one("SELECT count(*) AS parts FROM parts WHERE message_id = ?", draft.message_id)
@@ -98,17 +98,17 @@ def append_drafts(tx: Transaction, claim: Claim, drafts: Sequence[Draft]) -> Non
 def finish_parts(
     tx: Transaction, claim: Claim, message_id: str, first: int, parts: Sequence[Part], usage: Usage | None
 ) -> None:
-    """Store parts that are finished, the first of them at place `first`; a `Finish` among them ends the message."""
+    """Store finished parts from index `first` on; a `Finish` among them ends the message."""
     run = claimed_run(tx, claim)
     if usage is not None:
         add_usage(tx, run, usage)
-    grow(tx, message_id, first, parts)
+    append_parts(tx, message_id, first, parts)
 
 
-def grow(tx: Transaction, message_id: str, first: int, parts: Sequence[Part]) -> None:
+def append_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[Part]) -> None:
     tx.execute("DELETE FROM drafts WHERE message_id = ? AND part < ?", message_id, first + len(parts))
     _insert_parts(tx, message_id, first, parts)
-    reason = _reason(parts)
+    reason = _find_reason(parts)
     if reason is not None:
         tx.execute("UPDATE messages SET reason = ? WHERE id = ?", reason, message_id)
     row = _row(tx, message_id)
@@ -120,7 +120,7 @@ def grow(tx: Transaction, message_id: str, first: int, parts: Sequence[Part]) ->
         row["workspace_id"],
         row["session_id"],
         encode(shown),
-        told=shown,
+        payload=shown,
         is_open=reason is None,
         subject=message_id,
         parts=len(raw),
@@ -130,7 +130,7 @@ def grow(tx: Transaction, message_id: str, first: int, parts: Sequence[Part]) ->
 def close_open(
     tx: Transaction, workspace_id: str, run_id: str, reason: FinishReason, why: str | None, tool_note: str
 ) -> None:
-    """Finish every message of a run that is still being written, with the text that was in flight."""
+    """Finish every open message of a run, with its text in flight."""
     for row in tx.all(
         "SELECT * FROM messages WHERE workspace_id = ? AND run_id = ? AND reason IS NULL ORDER BY seq",
         workspace_id,
@@ -141,17 +141,17 @@ def close_open(
         if row["role"] == "tool":
             output = "".join(part.content for part in folded if isinstance(part, ToolResult))
             note = f"{output}\n{tool_note}" if output else tool_note
-            grow(tx, row["id"], stored, [ToolResult(row["call_id"], row["call_name"], note, True)])
+            append_parts(tx, row["id"], stored, [ToolResult(row["call_id"], row["call_name"], note, True)])
         elif row["role"] == "user":
             output = "".join(part.output for part in folded if isinstance(part, ShellCommand))
             note = f"{output.rstrip()}\n[{tool_note}]" if output.strip() else f"[{tool_note}]"
-            grow(tx, row["id"], stored, [ShellCommand(prompt_of(tx.db, row), note, None)])
+            append_parts(tx, row["id"], stored, [ShellCommand(prompt_of(tx.db, row), note, None)])
         else:
-            grow(tx, row["id"], stored, [*folded, Finish(reason, why)])
+            append_parts(tx, row["id"], stored, [*folded, Finish(reason, why)])
 
 
 def answer_open_calls(tx: Transaction, workspace_id: str, run_id: str, note: str) -> None:
-    """Give every tool call of a run that has no result one, so that the session can be continued (P7)."""
+    """Add a result to every tool call of a run that has none, so that the session can be continued (P7)."""
     answered = {
         (row["call_message_id"], row["call_id"])
         for row in tx.all(
@@ -173,7 +173,7 @@ def answer_open_calls(tx: Transaction, workspace_id: str, run_id: str, note: str
 
 
 def steps(db: sqlite3.Connection, workspace_id: str, run_id: str) -> int:
-    """How many steps a run has taken, also before a summary; failed attempts at one are none."""
+    """Count the steps of a run, also before a summary, without failed attempts."""
     (count,) = db.execute(
         "SELECT count(*) FROM messages WHERE workspace_id = ? AND run_id = ? AND role = 'assistant' AND summary = 0"
         " AND reason IS NOT 'interrupted'",
@@ -183,7 +183,7 @@ def steps(db: sqlite3.Connection, workspace_id: str, run_id: str) -> int:
 
 
 def count_usage(tx: Transaction, claim: Claim, usage: Usage) -> None:
-    """What was used beside the steps, while the run is open."""
+    """Add usage outside of the steps of an open run."""
     add_usage(tx, claimed_run(tx, claim), usage)
 
 
@@ -210,16 +210,16 @@ def page(db: sqlite3.Connection, workspace_id: str, session_id: str, after: str 
         "SELECT * FROM messages WHERE session_id = ? AND seq > ? AND undone = 0 ORDER BY seq LIMIT ?",
         (session_id, start, limit),
     ).fetchall()
-    return MessagePage(_decoded(db, rows), head["head"])
+    return MessagePage(_decode_messages(db, rows), head["head"])
 
 
-def _decoded(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
+def _decode_messages(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[Message]:
     parts = all_parts_of(db, [row["id"] for row in rows])
-    return [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening(db, row)) for row in rows]
+    return [message_of(row, decode_parts(parts.get(row["id"], [])) or _opening_parts(db, row)) for row in rows]
 
 
-def _opening(db: sqlite3.Connection, row: sqlite3.Row) -> list[Part]:
-    """A tool message that is being written shows which call it answers, and a command's what is run, as events do."""
+def _opening_parts(db: sqlite3.Connection, row: sqlite3.Row) -> list[Part]:
+    """Return the call of an open tool message, or the command of an open command's message, as events show them."""
     match row["role"]:
         case "tool":
             return [ToolResult(row["call_id"], row["call_name"], "", False)]
@@ -244,8 +244,8 @@ def _insert_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[
     return raw
 
 
-def _reason(parts: Sequence[Part]) -> FinishReason | None:
-    """Why the message is finished, if these parts finish it: a tool message ends with its result, a command's too."""
+def _find_reason(parts: Sequence[Part]) -> FinishReason | None:
+    """Return the finish reason if these parts end the message: a `Finish`, a tool result or a command's result."""
     for part in parts:
         match part:
             case Finish():

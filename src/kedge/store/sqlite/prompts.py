@@ -1,4 +1,4 @@
-"""A prompt becomes a message when its run starts, joins, or is cancelled before that; once (P7)."""
+"""User messages: a prompt becomes one, once, when its run starts, joins, or is cancelled before (P7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _decode_attachments = msgspec.msgpack.Decoder(tuple[Attachment, ...]).decode
 
 
 def write_user_message(tx: Transaction, row: sqlite3.Row, *, hidden: bool = False) -> None:
-    """`hidden`: the model never sees it."""
+    """Add the run's prompt as a message, unless it has one. `hidden`: the model never sees it."""
     if row["user_message_id"] is not None:
         return
     key = (row["workspace_id"], row["run_id"])
@@ -32,21 +32,21 @@ def write_user_message(tx: Transaction, row: sqlite3.Row, *, hidden: bool = Fals
         return
     parts: list[Part] = [Text(given["prompt"])] if given["prompt"] else []
     if given["attachments"]:
-        parts += [_attached(attachment) for attachment in _decode_attachments(given["attachments"])]
+        parts += [_make_part(attachment) for attachment in _decode_attachments(given["attachments"])]
         drop_attachments(tx, row)
     if parts:
-        _add_user(tx, row, parts, hidden=hidden)
+        _add_user_message(tx, row, parts, hidden=hidden)
 
 
 def _write_command(tx: Transaction, row: sqlite3.Row, command: str, *, hidden: bool) -> None:
-    """Open until the command has ended; whole, if it never began."""
+    """Add an open message until the command has ended; if it never started (`hidden`), a finished one."""
     if hidden:
-        _add_user(tx, row, [ShellCommand(command, NEVER_BEGAN, None)], hidden=True)
+        _add_user_message(tx, row, [ShellCommand(command, NEVER_BEGAN, None)], hidden=True)
     else:
-        _add_user(tx, row, [], command=command)
+        _add_user_message(tx, row, [], command=command)
 
 
-def _add_user(
+def _add_user_message(
     tx: Transaction, row: sqlite3.Row, parts: Sequence[Part], *, hidden: bool = False, command: str | None = None
 ) -> None:
     ids = (row["workspace_id"], row["session_id"], row["run_id"])
@@ -58,7 +58,7 @@ def _add_user(
 
 
 def open_command(tx: Transaction, run: sqlite3.Row) -> RawMessage | None:
-    """The message of a run's command that was not begun before: None after a restart, since it may have run (P13)."""
+    """Return the open message of a shell run, or None after a restart, since the command may have run (P13)."""
     found = tx.one(
         "SELECT messages.*, prompts.prompt FROM runs JOIN messages ON messages.id = runs.user_message_id"
         " JOIN prompts USING (workspace_id, run_id)"
@@ -75,7 +75,7 @@ def drop_attachments(tx: Transaction, row: sqlite3.Row) -> None:
     )
 
 
-def _attached(attachment: Attachment) -> Part:
+def _make_part(attachment: Attachment) -> Part:
     if attachment.mime_type in IMAGE_TYPES:
         return Image(attachment.mime_type, attachment.content)
     return File(attachment.file_name, attachment.mime_type, attachment.content)

@@ -1,4 +1,4 @@
-"""Reads beside the writer: a few connections, each read in one snapshot, none waiting for a commit."""
+"""A pool of read connections: each read uses one snapshot and waits for no commit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ReaderPool:
             return fn(db, *args, **kwargs)
 
         try:
-            reading: Future[T] = self._executor.submit(self._read_now, read)
-        except RuntimeError as error:  # the store was closed, or the machine gives no thread
+            reading: Future[T] = self._executor.submit(self._read_in_snapshot, read)
+        except RuntimeError as error:  # the store is closed, or no thread can be started
             raise StoreUnavailable(f"nothing can be read ({error})") from error
         return await asyncio.wrap_future(reading)
 
@@ -39,10 +39,10 @@ class ReaderPool:
         for reader in self._all:
             reader.close()
 
-    # From here on in other threads.
+    # The rest runs in the executor's threads.
 
-    def _read_now(self, fn: Callable[[sqlite3.Connection], T]) -> T:
-        """All that `fn` reads, it reads from one snapshot."""
+    def _read_in_snapshot(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """Call `fn` in one read transaction."""
         try:
             db = self._take()
             try:

@@ -10,7 +10,7 @@ from kedge.store.sqlite.rows import claimed_run, get_run
 from kedge.store.sqlite.run_end import end_children, end_turn
 from kedge.store.sqlite.transaction import Transaction
 
-MAX_ATTEMPTS = 3  # P13: a run that takes the server down with it three times will do so again
+MAX_ATTEMPTS = 3  # a run that crashed the server three times would do so again (P13)
 
 INTERRUPTED_NOTE = (
     "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated."
@@ -18,7 +18,7 @@ INTERRUPTED_NOTE = (
 
 
 def suspend(tx: Transaction, workspace_id: str, run_id: str, epoch: int) -> None:
-    """P15: an orderly stop leaves the run to the next server, and does not count as an attempt."""
+    """Leave a run to the next server at an orderly stop; that does not count as an attempt (P15)."""
     row = get_run(tx.db, workspace_id, run_id)
     if row["state"] != "running" or row["epoch"] != epoch:
         return
@@ -33,9 +33,9 @@ def suspend(tx: Transaction, workspace_id: str, run_id: str, epoch: int) -> None
 
 
 def recover(tx: Transaction) -> None:
-    """Decide what a dead server left: cancelled runs end, worn-out ones fail, the rest is made ready to resume."""
+    """Decide the runs of a dead server: end the cancelled, fail those without attempts left, prepare the others."""
     for row in tx.all(
-        # Both words on the state: the first is the index's.
+        # The redundant `IN` makes SQLite use the partial index.
         "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"
         " AND parent_run_id IS NULL ORDER BY seq"
     ):
@@ -48,7 +48,7 @@ def recover(tx: Transaction) -> None:
 
 
 def prepare_next_attempt(tx: Transaction, row: sqlite3.Row) -> bool:
-    """Make a run whose turn is gone ready for its next attempt; or end it, if there is none."""
+    """Prepare a run whose turn is gone for its next attempt; returns False if it has ended instead."""
     if row["cancel_requested"]:
         end_turn(tx, row, Outcome("cancelled"))
         return False
@@ -61,8 +61,8 @@ def prepare_next_attempt(tx: Transaction, row: sqlite3.Row) -> bool:
 
 
 def interrupt_turn(tx: Transaction, host: sqlite3.Row) -> None:
-    """P13: the server stops or died. What was being written is finished as interrupted; what was asked stays asked."""
-    end_children(tx, host)  # a sub-agent lives in a tool call of its parent, and that call is interrupted
+    """Finish open messages as interrupted, because the server stops or died; pending requests stay (P13)."""
+    end_children(tx, host)  # their parents' tool calls are interrupted
     messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
 
 
@@ -75,7 +75,7 @@ def record_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> Non
 
 
 def keep_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> None:
-    """It outlives its run: from now on it belongs to the workspace."""
+    """Detach the group from its run: from now on it belongs to the workspace."""
     claimed_run(tx, claim)
     tx.execute("UPDATE processes SET run_id = '' WHERE pgid = ? AND started = ?", process.pgid, process.started)
 

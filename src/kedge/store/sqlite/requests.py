@@ -1,4 +1,4 @@
-"""Requests to a person (P14): stored, asked once for each tool call, answered once."""
+"""Requests to a person (P14): stored once for each tool call, answered once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ from kedge.store.sqlite.transaction import Transaction
 
 Request = PermissionRequest | QuestionRequest
 
-_ASKED: dict[RequestKind, LogType] = {"permission": "permission_request", "question": "question_request"}
-_RESOLVED: dict[RequestKind, LogType] = {"permission": "permission_notification", "question": "question_notification"}
-# Made once: several threads may read the first one (see `config.load`).
+_REQUEST_EVENTS: dict[RequestKind, LogType] = {"permission": "permission_request", "question": "question_request"}
+_RESOLUTION_EVENTS: dict[RequestKind, LogType] = {
+    "permission": "permission_notification",
+    "question": "question_notification",
+}
+# Created at import: creating a decoder in several threads at once is not safe (see `config.load`).
 _decode_answer = msgspec.json.Decoder(Answer).decode
 _decode_permission = msgspec.json.Decoder(PermissionRequest).decode
 _decode_question = msgspec.json.Decoder(QuestionRequest).decode
 
 
 def _without_reasons(request: Request) -> Request:
-    """The request without why it is asked: after a restart the reasons may differ (another PATH), the call does not."""
+    """Remove the reasons: after a restart they may differ (another PATH) for the same call."""
     if not isinstance(request, PermissionRequest):
         return request
     params = {name: value for name, value in request.params.items() if name not in ("label", "notes", "rules")}
@@ -42,9 +45,9 @@ def _without_reasons(request: Request) -> Request:
 def ask(
     tx: Transaction, claim: Claim, kind: RequestKind, message_id: str, request: Request, answer: Answer | None
 ) -> tuple[str, Answer | None]:
-    """Store the request, or find the one that this call asked before a restart, with its answer if it has one.
+    """Store the request, or find the one of the same call from before a restart. Returns its id and its answer, if any.
 
-    With an `answer` it is resolved at once: nobody is there to be asked, but everybody can see what was refused.
+    With an `answer` the request is resolved at once, so that clients see that it was refused without asking.
     """
     asker = claimed_run(tx, claim)
     digest = hashlib.sha256(encode(_without_reasons(request))).digest()
@@ -69,13 +72,13 @@ def ask(
         *(request_id, claim.workspace_id, kind, claim.run_id, message_id, request.tool_call_id, seq, digest, body),
     )
     tx.append(
-        _ASKED[kind],
+        _REQUEST_EVENTS[kind],
         "created",
         claim.workspace_id,
         request.session_id,
         body,
         seq=seq,
-        told=request,
+        payload=request,
         is_open=True,
         subject=request_id,
     )
@@ -105,7 +108,7 @@ def give_answer(tx: Transaction, workspace_id: str, kind: RequestKind, request_i
 
 
 def resolve_open(tx: Transaction, workspace_id: str, run_id: str) -> None:
-    """The run ends: nobody needs to answer any more (P7)."""
+    """Resolve the open requests of a run that ends (P7)."""
     for row in tx.all(
         "SELECT * FROM requests WHERE workspace_id = ? AND asker_run_id = ? AND answer IS NULL ORDER BY seq",
         *(workspace_id, run_id),
@@ -149,7 +152,7 @@ def _resolve(tx: Transaction, row: sqlite3.Row, given: Answer) -> None:
     kind: RequestKind = row["kind"]
     tx.execute("UPDATE requests SET answer = ? WHERE id = ?", encode(given), row["id"])
     request = _decode(kind, row["body"])
-    told = RequestResolution(
+    resolution = RequestResolution(
         id=request.id,
         session_id=request.session_id,
         run_id=request.run_id,
@@ -158,5 +161,13 @@ def _resolve(tx: Transaction, row: sqlite3.Row, given: Answer) -> None:
         by=given.by,
         answers=given.answers,
     )
-    body = encode(told)
-    tx.append(_RESOLVED[kind], "created", row["workspace_id"], told.session_id, body, told=told, body=body)
+    body = encode(resolution)
+    tx.append(
+        _RESOLUTION_EVENTS[kind],
+        "created",
+        row["workspace_id"],
+        resolution.session_id,
+        body,
+        payload=resolution,
+        body=body,
+    )

@@ -1,6 +1,6 @@
-"""What the store may keep: the log's prefix goes by age and size, and with it what only those events still needed.
+"""Retention: remove old events by age and size, and the rows of deleted sessions and workspaces.
 
-All of it goes in bites, one transaction each, so that an accept beside it does not wait long.
+Rows are removed in batches, one transaction each, so that other transactions do not wait long.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kedge.store.sqlite.transaction import Transaction
 
 # Events removed in one transaction: some milliseconds.
 BATCH_EVENTS = 5_000
-# Messages with their parts, or runs with their prompts, likewise: a tenth, for they may be large.
+# Messages with their parts, or runs with their prompts: a tenth, because they may be large.
 BATCH_ROWS = 500
 
-# Any number of ids as one variable.
+# Any number of ids as one SQL variable.
 _IDS = "(SELECT value FROM json_each(?))"
-# What a deleted workspace leaves, what tells two rows of it apart, and what their index asks for.
-_OF_A_WORKSPACE = (
+# Tables with rows of a deleted workspace, their key, and a condition that makes SQLite use the index.
+_WORKSPACE_TABLES = (
     ("requests", "rowid", ""),
     ("runs", "rowid", ""),
     ("prompts", "run_id", ""),
@@ -36,17 +36,17 @@ _OF_A_WORKSPACE = (
 
 class Batch(NamedTuple):
     events: int = 0
-    others: int = 0  # rows, or steps: without any of either there is nothing left to do
+    others: int = 0  # other rows; if both are 0, nothing is left to remove
 
 
-def floors(db: sqlite3.Connection, retention: Retention, now: float) -> dict[str, int]:
-    """For each workspace, the newest event that has to go. A scan of the whole log: not for the writer."""
+def find_floors(db: sqlite3.Connection, retention: Retention, now: float) -> dict[str, int]:
+    """Return the newest event to remove for each workspace. Scans the whole log: not for the writer."""
     heads = db.execute("SELECT id, head FROM workspaces WHERE deleted = 0").fetchall()
-    return {row["id"]: _oldest_kept(db, row["id"], row["head"], retention, now) - 1 for row in heads}
+    return {row["id"]: _find_oldest_kept(db, row["id"], row["head"], retention, now) - 1 for row in heads}
 
 
 def retain(tx: Transaction, floors: Mapping[str, int], retention: Retention) -> Batch:
-    """Take a batch of the first workspace that has something to remove."""
+    """Remove a batch from the first workspace that has something to remove."""
     for row in tx.all("SELECT id, floor FROM workspaces WHERE deleted = 0"):
         batch = Batch(_cut_log(tx, row, floors.get(row["id"], 0)), _purge_deleted_sessions(tx, row["id"], retention))
         if any(batch):
@@ -57,13 +57,13 @@ def retain(tx: Transaction, floors: Mapping[str, int], retention: Retention) -> 
 
 
 def remove_workspace(tx: Transaction, workspace_id: str) -> int:
-    """A batch of the rows of a deleted workspace, and when none is left the workspace; returns how many that were."""
+    """Remove a batch of rows of a deleted workspace, at last the workspace; returns how many."""
     if removed := _remove_messages(tx, "workspace_id", workspace_id, BATCH_ROWS):
         return removed
-    for table, key, condition in _OF_A_WORKSPACE:
-        few = f"SELECT {key} FROM {table} WHERE workspace_id = ?{condition} LIMIT ?"
+    for table, key, condition in _WORKSPACE_TABLES:
+        batch = f"SELECT {key} FROM {table} WHERE workspace_id = ?{condition} LIMIT ?"
         if removed := tx.execute(
-            f"DELETE FROM {table} WHERE workspace_id = ? AND {key} IN ({few})",
+            f"DELETE FROM {table} WHERE workspace_id = ? AND {key} IN ({batch})",
             *(workspace_id, workspace_id, BATCH_EVENTS if table == "events" else BATCH_ROWS),
         ):
             return removed
@@ -78,7 +78,7 @@ def _cut_log(tx: Transaction, workspace: sqlite3.Row, wanted: int) -> int:
     return tx.execute("DELETE FROM events WHERE workspace_id = ? AND seq <= ?", workspace["id"], floor)
 
 
-def _oldest_kept(db: sqlite3.Connection, workspace_id: str, head: int, retention: Retention, now: float) -> int:
+def _find_oldest_kept(db: sqlite3.Connection, workspace_id: str, head: int, retention: Retention, now: float) -> int:
     young = db.execute(
         "SELECT seq FROM events WHERE workspace_id = ? AND at >= ? ORDER BY seq LIMIT 1",
         (workspace_id, now - retention.max_age_s),
@@ -94,7 +94,7 @@ def _oldest_kept(db: sqlite3.Connection, workspace_id: str, head: int, retention
 
 
 def _purge_deleted_sessions(tx: Transaction, workspace_id: str, retention: Retention) -> int:
-    """The content of deleted sessions goes with their last event; their run ids stay for a while (P3)."""
+    """Remove the content of deleted sessions with their last event, and their run ids some time later (P3)."""
     gone = (
         "SELECT s.id, s.workspace_id, s.deleted_seq, s.purged_seq FROM sessions s"
         " JOIN workspaces w ON w.id = s.workspace_id"
@@ -107,14 +107,14 @@ def _purge_deleted_sessions(tx: Transaction, workspace_id: str, retention: Reten
             return done
     old = f"{gone} AND s.purged_seq = s.deleted_seq AND s.deleted_at < ? LIMIT ?"
     for session in tx.all(old, workspace_id, tx.now - retention.receipts_s, BATCH_ROWS - done):
-        done += _forget(tx, session, BATCH_ROWS - done)
+        done += _forget_runs(tx, session, BATCH_ROWS - done)
         if done >= BATCH_ROWS:
             break
     return done
 
 
 def _purge(tx: Transaction, session: sqlite3.Row, most: int) -> int:
-    """Remove up to `most` messages of a deleted session, or when none is left the words of as many of its runs."""
+    """Remove up to `most` messages of a deleted session; when none is left, the prompts of as many runs."""
     if removed := _remove_messages(tx, "session_id", session["id"], most):
         return removed
     runs = tx.all(
@@ -133,7 +133,7 @@ def _purge(tx: Transaction, session: sqlite3.Row, most: int) -> int:
     return 1 + len(runs)
 
 
-def _forget(tx: Transaction, session: sqlite3.Row, most: int) -> int:
+def _forget_runs(tx: Transaction, session: sqlite3.Row, most: int) -> int:
     """Remove up to `most` runs of a deleted session, and when none is left the session."""
     runs = tx.all("SELECT run_id FROM runs WHERE session_id = ? LIMIT ?", session["id"], most)
     of_runs = (session["workspace_id"], _ids(runs, "run_id"))

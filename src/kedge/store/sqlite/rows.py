@@ -1,4 +1,4 @@
-"""The rows that every transaction starts from: runs, sessions, and a turn's right to write."""
+"""Rows of runs and sessions, checks of a turn's claim, and the `run` and `session` events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kedge.store.sqlite.transaction import Transaction
 
 
 def find_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.Row | None:
-    """The row that decides; the prompt lies beside it."""
+    """Return the run's row; its prompt is in another table."""
     return db.execute("SELECT * FROM runs WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
 
 
@@ -29,16 +29,16 @@ def get_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.R
 
 
 def run_now(db: sqlite3.Connection, workspace_id: str, run_id: str) -> Run:
-    """The run as clients see it."""
-    return run_of(_one_run(db, RUNS, workspace_id, run_id))
+    """Return the run as clients see it."""
+    return run_of(_get_joined_row(db, RUNS, workspace_id, run_id))
 
 
 def run_status(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunStatus:
-    """The run with what it used, and why it failed."""
-    return status_of(_one_run(db, RUN_STATUSES, workspace_id, run_id))
+    """Return the run with its usage and error."""
+    return status_of(_get_joined_row(db, RUN_STATUSES, workspace_id, run_id))
 
 
-def _one_run(db: sqlite3.Connection, select: str, workspace_id: str, run_id: str) -> sqlite3.Row:
+def _get_joined_row(db: sqlite3.Connection, select: str, workspace_id: str, run_id: str) -> sqlite3.Row:
     row = db.execute(f"{select} WHERE workspace_id = ? AND run_id = ?", (workspace_id, run_id)).fetchone()
     if row is None:
         raise NotFound("run", run_id)
@@ -46,7 +46,7 @@ def _one_run(db: sqlite3.Connection, select: str, workspace_id: str, run_id: str
 
 
 def prompt_of(db: sqlite3.Connection, message: sqlite3.Row) -> str:
-    """What the run of a message was asked."""
+    """Return the prompt of a message's run."""
     (prompt,) = db.execute(
         "SELECT prompt FROM prompts WHERE workspace_id = ? AND run_id = ?", (message["workspace_id"], message["run_id"])
     ).fetchone()
@@ -54,7 +54,7 @@ def prompt_of(db: sqlite3.Connection, message: sqlite3.Row) -> str:
 
 
 def claimed_run(tx: Transaction, claim: Claim, *, even_cancelled: bool = False) -> sqlite3.Row:
-    """The run's row, if the turn still has the right to write."""
+    """Return the run's row; raises `ClaimLost` if the turn has no right to write any more."""
     row = find_run(tx.db, claim.workspace_id, claim.run_id)
     if row is None or row["state"] != "running" or row["epoch"] != claim.epoch:
         raise ClaimLost(claim.run_id)
@@ -64,7 +64,7 @@ def claimed_run(tx: Transaction, claim: Claim, *, even_cancelled: bool = False) 
 
 
 def open_runs(db: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
-    """Open runs of a session: what runs first, then the queue in the order in which it will run."""
+    """Return the open runs of a session: the running ones first, then the queue in its order."""
     return db.execute(
         "SELECT * FROM runs WHERE session_id = ? AND state IN ('queued', 'running')"
         " ORDER BY state = 'queued', rank, seq",
@@ -88,7 +88,7 @@ def open_children(tx: Transaction, parent: sqlite3.Row) -> list[sqlite3.Row]:
 
 
 def add_usage(tx: Transaction, run: sqlite3.Row, usage: Usage) -> None:
-    """Count what an open run used: in its own row, and in its session's, which is the sum of all of them."""
+    """Add usage to an open run and to its session."""
     tx.execute(
         "UPDATE runs SET usage = ? WHERE workspace_id = ? AND run_id = ?",
         *(encode(usage_of(run) + usage), run["workspace_id"], run["run_id"]),
@@ -99,10 +99,12 @@ def add_usage(tx: Transaction, run: sqlite3.Row, usage: Usage) -> None:
 
 
 def append_run_event(tx: Transaction, workspace_id: str, run_id: str, change: Change, seq: int | None = None) -> Run:
-    """Append the `run` event of the run as it now is."""
+    """Append a `run` event with the run's current state."""
     run = run_now(tx.db, workspace_id, run_id)
     stored = encode(RunChange.of(run))
-    tx.append("run", change, workspace_id, run.session_id, encode(run), seq=seq, told=run, subject=run_id, body=stored)
+    tx.append(
+        "run", change, workspace_id, run.session_id, encode(run), seq=seq, payload=run, subject=run_id, body=stored
+    )
     return run
 
 
@@ -122,7 +124,7 @@ def session_of(row: sqlite3.Row) -> Session:
 def append_session_event(
     tx: Transaction, workspace_id: str, session_id: str, change: Change, seq: int | None = None
 ) -> Session:
-    """Append the `session` event of the session as it now is."""
+    """Append a `session` event with the session's current state."""
     row = tx.one("SELECT * FROM sessions WHERE id = ?", session_id)
     assert row is not None
     session = session_of(row)

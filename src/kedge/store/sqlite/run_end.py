@@ -1,4 +1,4 @@
-"""How a run ends (P2): its record is made whole, its row is closed once, and `run_complete` is its last event."""
+"""The end of a run (P2): its record is completed, its row closed once, and `run_complete` is its last event."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ UNKNOWN_NOTE = "Not finished: the turn ended without a result."
 
 
 def end_turn(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> None:
-    """End a running turn: its sub-agents first, then the host, then those joined to it, by acceptance."""
-    outcome = _bounded(outcome)
+    """End a running turn: its sub-agents first, then the run itself (`host`), then those joined to it in order."""
+    outcome = _limit_error(outcome)
     end_children(tx, host)
-    host = get_run(tx.db, host["workspace_id"], host["run_id"])  # with what its sub-agents used
+    host = get_run(tx.db, host["workspace_id"], host["run_id"])  # with the usage of its sub-agents
     joined = joined_runs(tx, host)
-    # P5: a prompt steered to this turn that has not joined by now is one of the queue, in its place.
+    # A steered run that has not joined by now stays in the queue, in its order (P5).
     tx.execute("UPDATE runs SET may_join = 0 WHERE session_id = ? AND state = 'queued'", host["session_id"])
     requests.resolve_open(tx, host["workspace_id"], host["run_id"])
-    message_id = _make_whole(tx, host, outcome)
+    message_id = _complete_record(tx, host, outcome)
     tx.execute("DELETE FROM processes WHERE workspace_id = ? AND run_id = ?", host["workspace_id"], host["run_id"])
-    text = _text(tx.db, message_id)
+    text = _read_answer(tx.db, message_id)
     failpoints.hit("end.whole")
     for row in [host, *joined]:
-        # Usage is the host's: a sum over runs counts nothing twice.
+        # Joined runs have no usage of their own, so that a sum over runs counts nothing twice.
         _end(tx, row, outcome, message_id, text, usage_of(host) if row is host else Usage())
 
 
 def end_unstarted(tx: Transaction, row: sqlite3.Row, *, keeps_messages: bool) -> None:
-    """End a queued run as cancelled. Its messages are for people: the model never sees them."""
+    """End a queued run as cancelled. The model never sees its messages; people do."""
     message_id = None
     if keeps_messages:
         prompts.write_user_message(tx, row, hidden=True)
@@ -55,7 +55,7 @@ def end_unstarted(tx: Transaction, row: sqlite3.Row, *, keeps_messages: bool) ->
 
 
 def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | None:
-    """The end of a run as `run_complete` told it, from its row: it does not depend on retention."""
+    """Return the end of a run as in its `run_complete` event, but from its row: retention does not remove it."""
     row = get_run(db, workspace_id, run_id)
     if row["state"] in ("queued", "running"):
         return None
@@ -63,7 +63,7 @@ def end_of(db: sqlite3.Connection, workspace_id: str, run_id: str) -> RunEnd | N
         session_id=row["session_id"],
         run_id=run_id,
         message_id=row["message_id"],
-        text=_text(db, row["message_id"]),
+        text=_read_answer(db, row["message_id"]),
         usage=usage_of(row),
         error=row["error"],
         code=row["code"],
@@ -79,16 +79,16 @@ def end_children(tx: Transaction, host: sqlite3.Row) -> None:
             end_turn(tx, child, Outcome("cancelled"))
 
 
-def _bounded(outcome: Outcome) -> Outcome:
-    """The same text everywhere (P8), and not too much of it (P17)."""
+def _limit_error(outcome: Outcome) -> Outcome:
+    """Limit the error text (P17), before it is used everywhere (P8)."""
     if outcome.state != "failed":
         return msgspec.structs.replace(outcome, error=None, code=None)
     error = (outcome.error or "the run failed")[:MAX_ERROR_CHARS]
     return msgspec.structs.replace(outcome, error=error, code=outcome.code or "failed")
 
 
-def _make_whole(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> str | None:
-    """P7: nothing is left half written, every call has a result, and the last word says how the turn ended."""
+def _complete_record(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> str | None:
+    """Finish open messages, answer open calls, and return the id of the run's last message (P7)."""
     workspace_id, run_id = host["workspace_id"], host["run_id"]
     reason, note = "unknown", UNKNOWN_NOTE
     if outcome.state == "cancelled":
@@ -105,15 +105,15 @@ def _make_whole(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> str | N
         *(workspace_id, run_id),
     )
     if outcome.state == "completed" and last is None:
-        return _ended_command(tx, host)
+        return _find_ended_command(tx, host)
     if outcome.state == "completed" or (last is not None and last["reason"] in (reason, outcome.code)):
-        return None if last is None else last["id"]  # the answer, or one that says itself how it was cut short
+        return None if last is None else last["id"]  # the answer, or a message with the right finish reason
     closing = Finish(reason, outcome.error)
     return messages.add(tx, workspace_id, host["session_id"], run_id, "assistant", [closing]).id
 
 
-def _ended_command(tx: Transaction, host: sqlite3.Row) -> str | None:
-    """The message of a person's command that came to its end: no assistant says more about it."""
+def _find_ended_command(tx: Transaction, host: sqlite3.Row) -> str | None:
+    """Return the message of a shell run whose command has ended: it needs no assistant message."""
     if host["kind"] != "shell" or host["user_message_id"] is None:
         return None
     parts = decode_parts(parts_of(tx.db, host["user_message_id"]))
@@ -121,7 +121,7 @@ def _ended_command(tx: Transaction, host: sqlite3.Row) -> str | None:
     return host["user_message_id"] if has_ended else None
 
 
-def _text(db: sqlite3.Connection, message_id: str | None) -> str:
+def _read_answer(db: sqlite3.Connection, message_id: str | None) -> str:
     return "" if message_id is None else answer_of(decode_parts(parts_of(db, message_id)))
 
 
@@ -137,7 +137,7 @@ def _end(tx: Transaction, row: sqlite3.Row, outcome: Outcome, message_id: str | 
     assert changed == 1, f"run {run_id} would end twice"
     parent = row["parent_run_id"] and find_run(tx.db, workspace_id, row["parent_run_id"])
     if parent and parent["state"] == "running":
-        # In the transaction of the one end: counted once, whatever crashes. A sub-agent ends before its parent (P5).
+        # In the same transaction, so that it is counted once. A sub-agent ends before its parent (P5).
         add_usage(tx, parent, usage)
     if error is not None:
         event = AgentEvent(type="error", run_id=run_id, session_id=session_id, error=error, code=code)
@@ -153,8 +153,8 @@ def _end(tx: Transaction, row: sqlite3.Row, outcome: Outcome, message_id: str | 
         code=code,
         cancelled=is_cancelled,
     )
-    # The text is in the message already; the log refers to it.
+    # The log refers to the message for the text.
     stored = encode(msgspec.structs.replace(end, text=""))
     tx.append(
-        "run_complete", "created", workspace_id, session_id, encode(end), told=end, subject=message_id, body=stored
+        "run_complete", "created", workspace_id, session_id, encode(end), payload=end, subject=message_id, body=stored
     )

@@ -1,4 +1,4 @@
-"""What happens to a run before its end: accepted, started, joined, told to stop. How it ends is in run_end.py."""
+"""Runs before their end: accepted, started, joined, cancelled. Their ends are in run_end.py."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from kedge.store.sqlite.rows import (
 from kedge.store.sqlite.transaction import Transaction
 
 _encode_body = msgspec.msgpack.Encoder().encode
-# Equal options are equal bytes, whatever the order of their keys was. (JSON also holds numbers of any size.)
+# Equal options are equal bytes, whatever the order of their keys. (JSON also has numbers of any size.)
 _encode_options = msgspec.json.Encoder(order="deterministic").encode
 _decode_options = msgspec.json.Decoder(RunOptions).decode
 
 
 def accept(tx: Transaction, workspace_id: str, run_id: str, submission: Submission) -> Receipt:
-    """P1, P3, P5: one row and one event; or the receipt of the run that is there already; or an error and no trace."""
+    """Store a run and its event, or return the receipt of the same run, or raise and store nothing (P1, P3, P5)."""
     options = _encode_options(submission.options) if submission.options != RunOptions() else None
-    digest = _body_hash(submission, options)
+    digest = _hash_body(submission, options)
     if known := find_run(tx.db, workspace_id, run_id):
         if known["body_hash"] != digest:
             raise Conflict("run_id_conflict", f"run {run_id} exists with another body; choose another run_id")
@@ -79,12 +79,12 @@ def accept(tx: Transaction, workspace_id: str, run_id: str, submission: Submissi
 
 
 def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None:
-    """The session's next turn: the one that a dead server left running, else the first of the queue."""
+    """Start the session's next run: one that a dead server left running, else the first of the queue."""
     rows = [row for row in open_runs(tx.db, session_id) if row["merged_into"] is None]
     row = next((row for row in rows if row["state"] == "running"), rows[0] if rows else None)
     if row is None:
         return None
-    if row["is_claimed"] and not recovery.prepare_next_attempt(tx, row):  # its actor failed: the same as a crash
+    if row["is_claimed"] and not recovery.prepare_next_attempt(tx, row):  # its actor failed: like a crash
         return start(tx, workspace_id, session_id)
     tx.execute(
         "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1,"
@@ -95,7 +95,7 @@ def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None
     prompts.write_user_message(tx, row)
     claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
     joined = [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)]
-    encoded = _options(tx, row)
+    encoded = _read_options(tx, row)
     options = _decode_options(encoded) if encoded else RunOptions()
     session = tx.one("SELECT model, effort FROM sessions WHERE id = ?", session_id)
     model, effort = (None, None) if session is None else (session["model"], session["effort"])
@@ -104,14 +104,19 @@ def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None
 
 
 def join(tx: Transaction, claim: Claim) -> list[Run]:
-    """P5 `steer`: at a step boundary, the prompts that want to join the turn do."""
+    """Let queued runs with `on_busy: steer` join the turn, between two steps (P5)."""
     host = claimed_run(tx, claim)
     joined: list[Run] = []
     for row in open_runs(tx.db, claim.session_id):
-        # One turn has one set of permissions: a prompt that nobody may be asked about does not join one that asks.
+        # One turn has one set of permissions: a run that never asks does not join one that does.
         fits = (row["kind"], row["permissions"]) == (host["kind"], host["permissions"])
         fits = fits and row["model"] in (None, host["model"]) and row["kind"] != "shell"  # two commands are two runs
-        if row["state"] != "queued" or not row["may_join"] or not fits or _options(tx, row) != _options(tx, host):
+        if (
+            row["state"] != "queued"
+            or not row["may_join"]
+            or not fits
+            or _read_options(tx, row) != _read_options(tx, host)
+        ):
             continue
         tx.execute(
             "UPDATE runs SET state = 'running', attempt = 1, merged_into = ? WHERE workspace_id = ? AND run_id = ?",
@@ -123,7 +128,7 @@ def join(tx: Transaction, claim: Claim) -> list[Run]:
 
 
 def cancel_session(tx: Transaction, workspace_id: str, session_id: str) -> list[str]:
-    """P6: covers what is open now. The queued end here; the active turn is told to stop, and ends in time."""
+    """Cancel the open runs: queued ones end here, the active turn ends later (P6)."""
     get_session(tx.db, workspace_id, session_id)
     return cancel_open(tx, session_id)
 
@@ -139,7 +144,7 @@ def cancel_open(tx: Transaction, session_id: str) -> list[str]:
 
 
 def cancel_run(tx: Transaction, workspace_id: str, run_id: str) -> Run:
-    """Stops this run alone, with those joined with it; one that has ended stays as it is."""
+    """Cancel this run and those joined with it; one that has ended is unchanged."""
     row = get_run(tx.db, workspace_id, run_id)
     if row["state"] == "queued":
         run_end.end_unstarted(tx, row, keeps_messages=True)
@@ -149,7 +154,7 @@ def cancel_run(tx: Transaction, workspace_id: str, run_id: str) -> Run:
 
 
 def drop_queued(tx: Transaction, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
-    """Take one run, or all, out of the queue: it ends cancelled and leaves no message (P7)."""
+    """Remove one run, or all, from the queue: they end as cancelled, without messages (P7)."""
     get_session(tx.db, workspace_id, session_id)
     rows = [row for row in open_runs(tx.db, session_id) if row["state"] == "queued"]
     if run_id is not None:
@@ -165,7 +170,7 @@ def drop_queued(tx: Transaction, workspace_id: str, session_id: str, run_id: str
 
 
 def finish(tx: Transaction, claim: Claim, outcome: Outcome) -> Run:
-    """End the turn of `claim`: a cancel that came first wins; one that was ended from elsewhere stays as it is."""
+    """End the turn of `claim`. An earlier cancel takes precedence; a run that has ended is unchanged."""
     row = get_run(tx.db, claim.workspace_id, claim.run_id)
     if row["state"] == "running" and row["epoch"] == claim.epoch:
         if row["cancel_requested"]:
@@ -175,9 +180,9 @@ def finish(tx: Transaction, claim: Claim, outcome: Outcome) -> Run:
 
 
 def request_cancel(tx: Transaction, host: sqlite3.Row) -> None:
-    """Mark a turn, those joined to it and its sub-agents as cancelled; from here on they can write nothing more.
+    """Mark a run, those joined to it and its sub-agents as cancelled; from then on their turns cannot write.
 
-    One that waits to be resumed after a restart has no turn that could be stopped: it ends here.
+    A run that waits to be resumed after a restart has no turn to stop: it ends here.
     """
     if not host["is_claimed"]:
         run_end.end_turn(tx, host, Outcome("cancelled"))
@@ -215,7 +220,7 @@ def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
 def listing(
     db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None, limit: int
 ) -> list[RunStatus]:
-    """The newest `limit` runs, in the order of acceptance."""
+    """Return the newest `limit` runs, in the order of acceptance."""
     wanted = {"workspace_id": workspace_id, "session_id": session_id, "state": state}
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"{column} = ?" for column in given)
@@ -225,13 +230,13 @@ def listing(
     return [status_of(row) for row in reversed(rows)]
 
 
-def _body_hash(submission: Submission, options: bytes | None) -> bytes:
-    """Of what P3 calls the body. Without options it is as before there were any: receipts outlive an upgrade."""
+def _hash_body(submission: Submission, options: bytes | None) -> bytes:
+    """Return the hash of the body (P3). Without options it equals that of older versions: receipts survive upgrades."""
     body = {field: getattr(submission, field) for field in submission.__struct_fields__ if field != "options"}
     return hashlib.sha256(_encode_body(body) + (options or b"")).digest()
 
 
-def _options(tx: Transaction, row: sqlite3.Row) -> bytes | None:
+def _read_options(tx: Transaction, row: sqlite3.Row) -> bytes | None:
     found = tx.one(
         "SELECT options FROM prompts WHERE workspace_id = ? AND run_id = ?", row["workspace_id"], row["run_id"]
     )

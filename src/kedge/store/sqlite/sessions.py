@@ -1,4 +1,4 @@
-"""Workspaces and sessions: found by path, created, changed, deleted when their runs have ended."""
+"""Workspaces and sessions: opened, created, changed, deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kedge.store.sqlite.transaction import Transaction
 
 
 def open_workspace(tx: Transaction, path: str) -> WorkspaceState:
-    """The workspace of a resolved path; whoever names the same path joins it."""
+    """Return the workspace of a resolved path; create it if there is none."""
     tx.execute(
         "INSERT INTO workspaces (id, path, log_id, created_at) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (path) WHERE deleted = 0 DO NOTHING",
@@ -28,7 +28,7 @@ def open_workspace(tx: Transaction, path: str) -> WorkspaceState:
 
 
 def delete_workspace(tx: Transaction, workspace_id: str) -> None:
-    """From here on it is gone for every client, and its path is free; its rows go in bites (retaining.py)."""
+    """Hide the workspace from all clients and free its path; `retention` removes its rows in batches."""
     _require_workspace(tx, workspace_id)
     busy = tx.one(
         "SELECT run_id FROM runs WHERE workspace_id = ? AND state IN ('queued', 'running') LIMIT 1", workspace_id
@@ -38,14 +38,14 @@ def delete_workspace(tx: Transaction, workspace_id: str) -> None:
     if undos.is_workspace_restoring(tx, workspace_id):
         raise Conflict("workspace_busy", "files of a session are being restored; try again in a moment")
     tx.execute("UPDATE workspaces SET deleted = 1 WHERE id = ?", workspace_id)
-    # No event tells of it: whoever looks for a session finds none, and one that was being deleted is.
+    # There is no event for it. Its sessions cannot be found any more; unfinished deletions are done.
     tx.execute(
         "UPDATE sessions SET deleting = 1, deleted_seq = 0 WHERE workspace_id = ? AND deleted_seq IS NULL", workspace_id
     )
 
 
 def append_config_changed(tx: Transaction, workspace_id: str) -> None:
-    """What is configured for a workspace is not in the store; that it changed belongs to its story."""
+    """Append an event only: the configuration itself is not in the store."""
     _require_workspace(tx, workspace_id)
     body = encode(ConfigChanged(workspace_id))
     tx.append("config_changed", "updated", workspace_id, "", body, body=body)
@@ -69,10 +69,10 @@ def create(tx: Transaction, workspace_id: str, title: str, parent_session_id: st
     return append_session_event(tx, workspace_id, session_id, "created", seq)
 
 
-def change(tx: Transaction, workspace_id: str, session_id: str, wanted: SessionChange) -> Session:
-    """All of it or nothing; where nothing is wanted, nothing is told."""
+def change(tx: Transaction, workspace_id: str, session_id: str, fields: SessionChange) -> Session:
+    """Change the given fields; without any, there is no event."""
     get_session(tx.db, workspace_id, session_id)
-    given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
+    given = {name: value for name in fields.__struct_fields__ if (value := getattr(fields, name)) is not UNSET}
     if given:
         columns = "".join(f"{name} = ?, " for name in given)
         tx.execute(f"UPDATE sessions SET {columns}updated_at = ? WHERE id = ?", *given.values(), tx.now, session_id)
@@ -83,7 +83,7 @@ def change(tx: Transaction, workspace_id: str, session_id: str, wanted: SessionC
 
 
 def retitle(tx: Transaction, workspace_id: str, session_id: str, expected: str, title: str) -> bool:
-    """Rename a session that still has the title it had; whoever named it meanwhile knew better."""
+    """Rename a session if its title is still `expected`; returns whether it was."""
     row = tx.one(
         "SELECT title FROM sessions WHERE id = ? AND workspace_id = ? AND deleting = 0", session_id, workspace_id
     )
@@ -94,7 +94,7 @@ def retitle(tx: Transaction, workspace_id: str, session_id: str, expected: str, 
 
 
 def begin_delete(tx: Transaction, workspace_id: str, session_id: str) -> list[str]:
-    """From here on the session and its children accept nothing; their open runs are cancelled."""
+    """Make the session and its children refuse prompts, and cancel their open runs; returns these."""
     get_session(tx.db, workspace_id, session_id)
     cancelled: list[str] = []
     for each in _family(tx, session_id):
@@ -104,13 +104,13 @@ def begin_delete(tx: Transaction, workspace_id: str, session_id: str) -> list[st
 
 
 def end_delete(tx: Transaction, workspace_id: str, session_id: str) -> None:
-    """All runs have ended: the session is gone for every client. Its rows go when retention passes this event."""
+    """Hide the session from all clients, after its runs have ended. Retention removes its rows with this event."""
     for each in reversed(_family(tx, session_id)):
         row = tx.one("SELECT * FROM sessions WHERE id = ? AND deleted_seq IS NULL", each)
         if row is not None:
             seq = tx.next_seq(workspace_id)
             tx.execute("UPDATE sessions SET deleted_seq = ?, deleted_at = ? WHERE id = ?", seq, tx.now, each)
-            for table in ("changes", "undos", "file_work", "unwatched"):  # no event needs them: contents go soon
+            for table in ("changes", "undos", "file_work", "unwatched"):  # no event refers to them
                 tx.execute(f"DELETE FROM {table} WHERE session_id = ?", each)
             append_session_event(tx, workspace_id, each, "deleted", seq)
 
@@ -121,7 +121,7 @@ def unfinished_deletes(db: sqlite3.Connection) -> list[tuple[str, str]]:
 
 
 def listing(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -> list[Session]:
-    """Newest activity first; `query` is looked for in titles and prompts."""
+    """Return sessions, the last used first; `query` is searched in titles and prompts."""
     pattern = f"%{query.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
     rows = db.execute(
         "SELECT * FROM sessions s WHERE workspace_id = ?1 AND deleted_seq IS NULL AND deleting = 0 AND (?2 = '%%'"

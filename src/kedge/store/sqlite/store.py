@@ -1,4 +1,4 @@
-"""`SqliteStore`: the named transactions, run by the one writer, and the reads, run beside it."""
+"""`SqliteStore`: named transactions go to the single writer, reads to a pool of connections."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ from kedge.store.sqlite.writer import Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
 
-READERS = 4  # replays and listings side by side; more only fight for the interpreter
+READERS = 4  # reads at once; more only compete for the interpreter
 
 
 class SqliteStore:
-    """Open with `SqliteStore.open(directory)`. Keeps the promises of `store.port.Store`."""
+    """Implements `store.port.Store`. Open it with `SqliteStore.open(directory)`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class SqliteStore:
         self._is_closing = False
         self._histories = history.HistoryCache()
         self._listener: OnCommit = lambda _: None
-        self._writer = Writer(db, write_executor, self._committed, now, new_id)
+        self._writer = Writer(db, write_executor, self._publish, now, new_id)
         self.files = SqliteFileRecords(self._writer, self._readers)
 
     @classmethod
@@ -96,7 +96,7 @@ class SqliteStore:
     ) -> SqliteStore:
         lock = database.take_lock(directory)
         try:
-            db = database.open_database(directory, schema or database.migrations(), synchronous, new_id)
+            db = database.open_database(directory, schema or database.load_migrations(), synchronous, new_id)
         except BaseException:
             os.close(lock)
             raise
@@ -128,7 +128,7 @@ class SqliteStore:
 
     async def delete_workspace(self, workspace_id: str) -> None:
         await self._writer.write("delete_workspace", sessions.delete_workspace, workspace_id)
-        with contextlib.suppress(StoreUnavailable):  # it is deleted: the next retention goes on with its rows
+        with contextlib.suppress(StoreUnavailable):  # it is deleted: the next retention removes the remaining rows
             while await self._writer.write("remove", retention.remove_workspace, workspace_id):
                 pass
 
@@ -230,7 +230,7 @@ class SqliteStore:
 
     async def history(self, workspace_id: str, session_id: str) -> list[Message]:
         found, known = await self._readers.read(history.read, workspace_id, session_id, self._histories.get(session_id))
-        self._histories.keep(session_id, known)
+        self._histories.put(session_id, known)
         return found
 
     async def steps(self, workspace_id: str, run_id: str) -> int:
@@ -289,7 +289,7 @@ class SqliteStore:
         return page
 
     async def retain(self, policy: Retention) -> int:
-        floors = await self._readers.read(retention.floors, policy, self._now())
+        floors = await self._readers.read(retention.find_floors, policy, self._now())
         removed = 0
         while True:
             batch = await self._writer.write("retain", retention.retain, floors, policy)
@@ -303,29 +303,29 @@ class SqliteStore:
         return self._checkpoints.size_bytes
 
     async def checkpoint(self) -> None:
-        """Move everything into the database and empty the log in front of it."""
+        """Move the whole write-ahead log into the database and empty it."""
         await self._writer.drain()
         await self._checkpoints.move_all()
 
     async def close(self) -> None:
-        """Write and answer what was asked before, refuse the rest. Called again, it does nothing."""
+        """Finish accepted transactions and reads, refuse new ones, and close. A second call does nothing."""
         if self._is_closing:
             return
         self._is_closing = True
         self._writer.close()
         await self._writer.drain()
-        await self._checkpoints.is_over()
+        await self._checkpoints.wait()
         if isinstance(self._read_executor, ThreadPoolExecutor):
-            await asyncio.to_thread(self._read_executor.shutdown)  # what was asked is answered: reads are short
+            await asyncio.to_thread(self._read_executor.shutdown)  # waits for running reads, which are short
         try:
-            await asyncio.wrap_future(self._write_executor.submit(database.note_closing, self._db))
+            await asyncio.wrap_future(self._write_executor.submit(database.note_close, self._db))
         except sqlite3.Error as error:
             logger.warning("the store could not be closed cleanly: %s", explain(error))
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the directory at once, as a crash would: nothing more is written."""
+        """Close everything at once, as a crash would: nothing more is written."""
         self._writer.close()
         self._db.close()
         self._readers.close()
@@ -336,7 +336,7 @@ class SqliteStore:
             os.close(self._lock)
             self._lock = -1
 
-    def _committed(self, events: Sequence[Committed]) -> None:
+    def _publish(self, events: Sequence[Committed]) -> None:
         if events:
             self._listener(events)
         self._checkpoints.begin_if_due()

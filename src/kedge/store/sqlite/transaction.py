@@ -16,7 +16,7 @@ Payload = Run | RunEnd | RawMessage | RequestResolution | PermissionRequest | Qu
 
 
 class Transaction:
-    """Handed to each named transaction; `events` are published if, and only if, it is committed."""
+    """Passed to each transaction function; `events` are published only if it is committed."""
 
     def __init__(self, db: sqlite3.Connection, now: float, new_id: Callable[[], str]) -> None:
         self.db = db
@@ -34,7 +34,7 @@ class Transaction:
         return self.db.execute(sql, args).rowcount
 
     def next_seq(self, workspace_id: str) -> int:
-        """The next place in the workspace's log. Whoever takes it must append its event in the same transaction."""
+        """Return the next seq of the workspace's log; its event must be appended in the same transaction."""
         row = self.one("UPDATE workspaces SET head = head + 1 WHERE id = ? RETURNING head", workspace_id)
         assert row is not None, f"no workspace {workspace_id}"
         return row[0]
@@ -45,16 +45,16 @@ class Transaction:
         change: Change,
         workspace_id: str,
         session_id: str,
-        payload: bytes,
+        encoded: bytes,
         *,
         seq: int | None = None,
-        told: Payload | None = None,
+        payload: Payload | None = None,
         is_open: bool = False,
         subject: str | None = None,
         parts: int | None = None,
         body: bytes | None = None,
     ) -> int:
-        """Append one event. `payload` is what clients see; `body` what must be stored to build it again (log.py)."""
+        """Append one event. `encoded`: the payload for clients; `body`: the bytes stored to build it again (log.py)."""
         if seq is None:
             seq = self.next_seq(workspace_id)
         self.db.execute(
@@ -62,6 +62,6 @@ class Transaction:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (workspace_id, seq, self.now, type, change, session_id, subject, parts, body),
         )
-        wire = frame(type, change, payload, seq)
-        self.events.append(Committed(workspace_id, seq, type, change, session_id, wire, told, is_open))
+        wire = frame(type, change, encoded, seq)
+        self.events.append(Committed(workspace_id, seq, type, change, session_id, wire, payload, is_open))
         return seq

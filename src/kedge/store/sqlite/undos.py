@@ -1,7 +1,7 @@
-"""What is undone: hidden from models and people, kept for a redo until a new prompt comes.
+"""Undos: messages and changes hidden from models and people, kept for a redo until the next prompt.
 
-Files are restored between `begin` and `finish`, outside of any transaction: the row says what was meant, so that the
-next server can go on. `finish` is the commit: before it nothing is undone, after it all of it is.
+Files are restored between `begin` and `finish`, outside of any transaction: the row has the plan, so that the next
+server can continue. `finish` is the commit: before it nothing is undone, after it everything is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kedge.store.sqlite.rows import append_session_event, get_session, open_runs
 from kedge.store.sqlite.transaction import Transaction
 
 _UNFINISHED = "state IN ('undoing', 'redoing')"
-# A session, and those that it is a sub-agent's of.
+# A session and its ancestors, if it is a sub-agent's.
 ANCESTORS = (
     "(WITH RECURSIVE ancestors (id) AS (SELECT ? UNION SELECT s.parent_session_id FROM sessions s"
     " JOIN ancestors a ON s.id = a.id WHERE s.parent_session_id IS NOT NULL) SELECT id FROM ancestors)"
@@ -29,7 +29,7 @@ ANCESTORS = (
 
 
 def cut_before(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
-    """Where a message begins; without a name, the last one that a person sent."""
+    """Return the cut before a message; by default the last user message."""
     get_session(db, workspace_id, session_id)
     only, args = ("role = 'user'", ()) if message_id is None else ("id = ?", (message_id,))
     row = db.execute(
@@ -44,7 +44,7 @@ def cut_before(db: sqlite3.Connection, workspace_id: str, session_id: str, messa
 
 
 def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, message_id: str | None) -> Cut:
-    """Where the message after this one begins, or would; without a name, at the end of what is finished."""
+    """Return the cut after a message; by default the last finished one."""
     get_session(db, workspace_id, session_id)
     only, args = ("reason IS NOT NULL", ()) if message_id is None else ("id = ?", (message_id,))
     row = db.execute(
@@ -58,11 +58,11 @@ def cut_after(db: sqlite3.Connection, workspace_id: str, session_id: str, messag
         raise Conflict("nothing_to_fork", "the session has no message yet; start a new one")
     if row["reason"] is None:
         raise Conflict("message_unfinished", f"message {row['id']} is still being written; wait for its end")
-    return Cut(seq=forks.place_after(db, session_id, row["seq"]), message_id=row["id"])
+    return Cut(seq=forks.seq_after(db, session_id, row["seq"]), message_id=row["id"])
 
 
 def begin(tx: Transaction, workspace_id: str, session_id: str, cut: Cut, plan: bytes, fork_after: str | None) -> int:
-    """From here on the session takes no prompt, until its files are what they were."""
+    """Store the plan. Until `finish` or `abandon` the session accepts no prompt."""
     _check_idle(tx, workspace_id, session_id)
     row = tx.one(
         "INSERT INTO undos (workspace_id, session_id, state, cut, message_id, hides, fork_after, plan)"
@@ -82,15 +82,15 @@ def begin_redo(tx: Transaction, workspace_id: str, session_id: str, undo_id: int
 
 
 def finish(tx: Transaction, undo_id: int, plan: bytes) -> Session:
-    """The files are there: what was said goes, or comes back, with them. Returns the session, or the fork."""
+    """Hide or restore the messages and changes, after the files. Returns the session, or the fork."""
     undo = tx.one("SELECT * FROM undos WHERE id = ?", undo_id)
     if undo is None:
         raise NotFound("session", f"of undo {undo_id}")  # it was deleted meanwhile
     if undo["state"] == "redoing":
-        _bring_back(tx, undo)
-        return _rewrite(tx, undo["workspace_id"], undo["session_id"])
+        _unhide(tx, undo)
+        return _mark_rewritten(tx, undo["workspace_id"], undo["session_id"])
     _hide(tx, undo, plan)
-    session = _rewrite(tx, undo["workspace_id"], undo["session_id"])
+    session = _mark_rewritten(tx, undo["workspace_id"], undo["session_id"])
     if undo["fork_after"] is None:
         return session
     return forks.fork(tx, undo["workspace_id"], undo["session_id"], undo["fork_after"])
@@ -109,27 +109,29 @@ def _hide(tx: Transaction, undo: sqlite3.Row, plan: bytes) -> None:
     )
 
 
-def _bring_back(tx: Transaction, undo: sqlite3.Row) -> None:
+def _unhide(tx: Transaction, undo: sqlite3.Row) -> None:
     tx.execute("UPDATE undos SET state = 'redone' WHERE id = ?", undo["id"])
     tx.execute("UPDATE messages SET undone = 0 WHERE session_id = ? AND undone = ?", undo["session_id"], undo["id"])
-    tx.execute("UPDATE changes SET undone = 0 WHERE undone = ? AND undone > 0", undo["id"])  # as its index has it
+    tx.execute(
+        "UPDATE changes SET undone = 0 WHERE undone = ? AND undone > 0", undo["id"]
+    )  # the condition of its partial index
 
 
 def abandon(tx: Transaction, undo_id: int) -> None:
-    """The files are as they were: nothing happened."""
+    """Remove an undo whose files were reverted; a redo becomes an undo again."""
     tx.execute("DELETE FROM undos WHERE id = ? AND state = 'undoing'", undo_id)
     tx.execute("UPDATE undos SET state = 'undone' WHERE id = ? AND state = 'redoing'", undo_id)
 
 
 def drop(tx: Transaction, workspace_id: str, session_id: str) -> None:
-    """A new prompt: what was undone before it never comes back."""
-    check_not_at_work(tx, session_id)
+    """Drop the undos of a session at a new prompt: they cannot be redone any more."""
+    check_not_restoring(tx, session_id)
     if tx.execute("UPDATE undos SET state = 'dropped' WHERE session_id = ? AND state = 'undone'", session_id):
-        _rewrite(tx, workspace_id, session_id)
+        _mark_rewritten(tx, workspace_id, session_id)
 
 
-def check_not_at_work(tx: Transaction, session_id: str) -> None:
-    """An undo covers the sub-agents of its session, so that of a parent counts, too."""
+def check_not_restoring(tx: Transaction, session_id: str) -> None:
+    """Raise `Conflict` while an undo of the session or of an ancestor is restoring files."""
     if _is_restoring(tx, session_id, ANCESTORS):
         raise Conflict("session_busy", "the session's files are being restored; try again in a moment")
 
@@ -143,7 +145,7 @@ def _is_restoring(tx: Transaction, session_id: str, sessions: str) -> bool:
 
 
 def last(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Undo | None:
-    """The one that a redo takes back."""
+    """Return the undo that a redo would revert."""
     get_session(db, workspace_id, session_id)
     row = db.execute(
         "SELECT * FROM undos WHERE session_id = ? AND state = 'undone' ORDER BY id DESC LIMIT 1", (session_id,)
@@ -160,7 +162,7 @@ def plans(db: sqlite3.Connection) -> Sequence[tuple[int, bytes]]:
     return [(row["id"], row["plan"]) for row in db.execute("SELECT id, plan FROM undos WHERE state != 'dropped'")]
 
 
-def _rewrite(tx: Transaction, workspace_id: str, session_id: str) -> Session:
+def _mark_rewritten(tx: Transaction, workspace_id: str, session_id: str) -> Session:
     tx.execute(
         "UPDATE sessions SET rewritten = rewritten + 1, updated_at = ?, undone_from = (SELECT message_id FROM undos"
         " WHERE session_id = ? AND state = 'undone' AND hides = 1 ORDER BY id DESC LIMIT 1) WHERE id = ?",
@@ -171,7 +173,7 @@ def _rewrite(tx: Transaction, workspace_id: str, session_id: str) -> Session:
 
 def _check_idle(tx: Transaction, workspace_id: str, session_id: str) -> None:
     get_session(tx.db, workspace_id, session_id)
-    check_not_at_work(tx, session_id)
+    check_not_restoring(tx, session_id)
     if _is_restoring(tx, session_id, FAMILY):
         raise Conflict("session_busy", "the files of a sub-agent's session are being restored; try again in a moment")
     for row in tx.all(f"SELECT id FROM sessions WHERE id IN {FAMILY}", session_id):
@@ -191,7 +193,7 @@ def _undo_of(row: sqlite3.Row) -> Undo:
 
 
 def _prompt(db: sqlite3.Connection, row: sqlite3.Row) -> str | None:
-    """As a person would type it again."""
+    """Return the prompt as the user typed it; a command starts with `!`."""
     if row["role"] != "user":
         return None
     parts = decode_parts(parts_of(db, row["id"]))

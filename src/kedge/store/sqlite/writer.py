@@ -1,7 +1,7 @@
-"""The one writer: transactions that wait while a group is being committed become the next group.
+"""The single writer: transactions that wait while a group is being committed become the next group.
 
-Each transaction is a savepoint in its group, so that one that fails leaves the others alone. When the disk fails the
-group, each is tried again by itself: a large one that does not fit takes no small one down with it.
+Each transaction is a savepoint in its group, so that one that fails does not affect the others. If the disk fails a
+group, each transaction is tried alone: a large one that does not fit does not fail the small ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Executor(Protocol):
-    """Where blocking work runs: threads in a server, the simulator's own loop in a simulation."""
+    """Runs blocking work: threads in a server, the simulator's loop in a simulation."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any) -> Future[T]: ...
 
@@ -61,7 +61,7 @@ class Writer:
     def write(
         self, name: str, fn: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Run `fn(tx, …)` in the next group. The transaction happens even if nobody waits for it any more."""
+        """Run `fn(tx, …)` in the next group. The transaction happens even if the returned future is cancelled."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
 
@@ -75,7 +75,7 @@ class Writer:
         return done
 
     def close(self) -> None:
-        """Take nothing more; what was taken before is still written (`drain`)."""
+        """Refuse new transactions; those accepted before are still written (`drain`)."""
         self._is_closed = True
 
     async def drain(self) -> None:
@@ -88,23 +88,21 @@ class Writer:
         loop = asyncio.get_running_loop()
         try:
             group = self._executor.submit(self._run_group, jobs)
-        except RuntimeError as error:  # the store was let go of, or the machine gives no thread
-            self._tell_callers(
-                jobs, [Done(None, StoreUnavailable(f"nothing can be written ({error})"), [])] * len(jobs)
-            )
+        except RuntimeError as error:  # the store was abandoned, or no thread can be started
+            self._resolve(jobs, [Done(None, StoreUnavailable(f"nothing can be written ({error})"), [])] * len(jobs))
             return
         self._is_writing = True
         group.add_done_callback(lambda done: loop.call_soon_threadsafe(self._group_done, jobs, done))
 
     def _group_done(self, jobs: list[Job], group: Future[list[Done]]) -> None:
-        """Publish, tell the callers, go on: whatever fails here, the next group is written."""
+        """Publish the events, resolve the callers' futures, and start the next group, whatever fails here."""
         try:
             error = group.exception()
             outcomes = group.result() if error is None else [Done(None, error, []) for _ in jobs]
             try:
                 self.on_commit([event for outcome in outcomes for event in outcome.events])
             finally:
-                self._tell_callers(jobs, outcomes)
+                self._resolve(jobs, outcomes)
         finally:
             self._is_writing = False
             if self._waiting:
@@ -113,7 +111,7 @@ class Writer:
                 self._idle.set_result(None)
                 self._idle = None
 
-    def _tell_callers(self, jobs: list[Job], outcomes: list[Done]) -> None:
+    def _resolve(self, jobs: list[Job], outcomes: list[Done]) -> None:
         for job, outcome in zip(jobs, outcomes, strict=True):
             if outcome.error is None:
                 failpoints.hit(job.name, "published")
@@ -122,9 +120,9 @@ class Writer:
             if outcome.error is None:
                 job.done.set_result(outcome.result)
             else:
-                job.done.set_exception(_raisable(outcome.error))
+                job.done.set_exception(_make_raisable(outcome.error))
 
-    # From here on in the writer's thread.
+    # The rest runs in the writer's thread.
 
     def _run_group(self, jobs: list[Job]) -> list[Done]:
         try:
@@ -133,7 +131,7 @@ class Writer:
             if len(jobs) > 1:
                 return [outcome for job in jobs for outcome in self._run_group([job])]
             return [Done(None, StoreUnavailable(explain(error)), [])]
-        except BaseException as error:  # noqa: BLE001 - a bug of ours, or no memory: nobody may wait for ever
+        except BaseException as error:  # noqa: BLE001 - a bug, or no memory: callers must not wait forever
             return [Done(None, error, []) for _ in jobs]
         for job, outcome in zip(jobs, outcomes, strict=True):
             if outcome.error is None:
@@ -159,9 +157,9 @@ class Writer:
             failpoints.hit(job.name, "begin")
             result = job.fn(tx)
             failpoints.hit(job.name, "done")
-        except Exception as error:  # the boundary of a transaction: its caller gets what it raised
-            if is_of_the_disk(error):
-                raise  # the whole group is in doubt
+        except Exception as error:  # passed on to the caller
+            if is_disk_error(error):
+                raise  # the whole group may be lost
             self._db.execute("ROLLBACK TO job")
             self._db.execute("RELEASE job")
             return Done(None, error, [])
@@ -169,24 +167,24 @@ class Writer:
         return Done(result, None, tx.events)
 
 
-def _raisable(error: BaseException) -> Exception:
-    """What a caller can be told: a future takes no StopIteration, and SystemExit would end the loop, not the caller."""
+def _make_raisable(error: BaseException) -> Exception:
+    """Return an error that a future can raise: it takes no StopIteration, and SystemExit would end the loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"a transaction raised {error!r}")
 
 
-def is_of_the_disk(error: Exception) -> bool:
-    """Whether the disk or the file failed. Other errors are a mistake in one statement, and harm no other."""
+def is_disk_error(error: Exception) -> bool:
+    """Whether the disk or the file failed. Other errors are a bug in one statement and affect no other."""
     if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
         return False
     return getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
 
 
 def explain(error: sqlite3.Error) -> str:
-    """One line for a person: what failed, and what to do."""
+    """Return one line for a person: what failed, and what to do."""
     name: str = getattr(error, "sqlite_errorname", "")
-    match "_".join(name.split("_")[:2]):  # the family: SQLITE_IOERR_WRITE is an SQLITE_IOERR
+    match "_".join(name.split("_")[:2]):  # the group of codes: SQLITE_IOERR_WRITE is an SQLITE_IOERR
         case "SQLITE_FULL":
             return "the disk is full; free some space and try again"
         case "SQLITE_IOERR":
