@@ -71,7 +71,7 @@ async def listen(hands: Hands) -> None:
         used = rss_bytes()
         base = base or used
         rows.append([f"{size} MB", f"{used / MIB:.1f}", f"{used / base:.2f}", f"{size / heard.best:.0f}"])
-        hands.written.clear()
+        hands.apply_plan.clear()
     print_table("memory after a command's output", ["", "MiB", "x baseline", "MB/s"], rows)
 
 

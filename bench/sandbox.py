@@ -16,7 +16,7 @@ from measure import Samples, noise_told, print_latencies
 
 from kedge.engine.processes.reaper import Reaper
 from kedge.tools.process.command import Command
-from kedge.tools.process.environment import shell_environment
+from kedge.tools.process.environment import command_environment
 from kedge.tools.sandbox import bubblewrap, landlock
 from kedge.tools.sandbox.policy import LaunchSpec
 from tests.tools.hands import Hands
@@ -38,7 +38,7 @@ def backends(hands: Hands) -> list[tuple[str, MakeSpec]]:
 
 async def run(hands: Hands, words: str, make_spec: MakeSpec) -> None:
     launch_spec = await asyncio.to_thread(make_spec)
-    env = shell_environment(hands.env, hands.directory)
+    env = command_environment(hands.env, hands.directory)
     command = await Command.start(hands, words, hands.directory, env, lambda _: None, None, launch_spec)
     await command.exited.wait()
     assert command.exit_code == 0, command.take()

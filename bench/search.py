@@ -14,17 +14,17 @@ from pathlib import Path
 
 from measure import Samples, noise_told, print_table, wait_quiet
 
+from kedge.files.states import compute_digest
 from kedge.tools.builtin.edit import TOOL as EDIT
 from kedge.tools.builtin.glob import TOOL as GLOB
 from kedge.tools.builtin.grep import TOOL as GREP
 from kedge.tools.port import Tool
-from kedge.tools.search.ripgrep import program
-from kedge.tools.text.text_file import compute_digest
+from kedge.tools.search.ripgrep import find_program_or_fail
 from tests.tools.hands import Hands
 
 FILES = 50_000
 ROUNDS = 9
-RG = (program(Path("/nowhere")), "--no-config", "--hidden", "--no-require-git", "-g", "!.git")
+RG = (find_program_or_fail(Path("/nowhere")), "--no-config", "--hidden", "--no-require-git", "-g", "!.git")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import pytest
 from kedge.agent.repository import describe_repository
 from kedge.files import git_objects, listing
 from kedge.files.environment import LIST_PROGRAMS, disable_programs, find_program, harden_git_env, with_safe_path
-from kedge.tools.search.file_index import Names
+from kedge.tools.search.file_index import FileIndex
 
 HOOKS = ("post-index-change", "pre-commit", "post-checkout", "reference-transaction", "fsmonitor-watchman")
 
@@ -118,7 +118,7 @@ async def test_nothing_that_a_repository_configures_is_started(hostile: Hostile)
     await asyncio.to_thread(git_objects.index_of, root, hostile.env, listed.paths)
     await asyncio.to_thread(git_objects.ignored, root, hostile.env, [b"a.txt"])
     await asyncio.to_thread(git_objects.objects, root, hostile.env, ["1" * 40])
-    assert (await Names().find(hostile.root, "a.txt", 5)).names
+    assert (await FileIndex().find(hostile.root, "a.txt", 5)).names
     assert not hostile.sprung.exists(), hostile.sprung.read_text()
 
 

@@ -18,7 +18,7 @@ from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
 from kedge.server.routes import ROUTES
 from kedge.store.sqlite.store import SqliteStore
-from kedge.tools.search.file_index import Names
+from kedge.tools.search.file_index import FileIndex
 from tests.server.client import LIMIT_S, Client, unix
 from tests.server.scripted import ScriptedAgent
 
@@ -51,7 +51,7 @@ async def serving(directory: Path, *routes: Route) -> AsyncGenerator[Inside]:
     await engine.start()
     configs = Configs({"XDG_CONFIG_HOME": str(directory / "config"), "XDG_CONFIG_DIRS": str(directory / "etc")})
     configs.set_listener(store.append_config_changed)
-    context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, Names(), loop.create_future())
+    context = Context(engine, agent, metrics, lambda: b"{}", lambda: None, configs, FileIndex(), loop.create_future())
     address = unix(directory / "run" / "x.sock")
     listener = Listener(bind(address), Application(context, (*ROUTES, *routes)), engine.is_agents_process)
     await listener.start()

@@ -16,7 +16,7 @@ from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
 from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins
@@ -29,7 +29,7 @@ class ScriptedAgent:
         turn = ScriptedTurn()
         # A person's commands are not run: some tests send whatever comes to their minds.
         self.turns: dict[RunKind, Turn] = {"prompt": turn, "agent": turn, "summarize": turn, "shell": turn}
-        self.jobs = AllJobs()
+        self.jobs = WorkspaceJobs()
         self._data_dir = data_dir
 
     async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:

@@ -18,13 +18,13 @@ from kedge.engine.engine import Engine
 from kedge.engine.processes import cgroups
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore, random_id
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 from tests.tools.turns import BashTurn
 
 
 async def main(root: Path, command: str) -> None:
     mode = msgspec.convert(os.environ.get("TEST_SANDBOX", "off"), SandboxMode)
-    turn = BashTurn(AllJobs(), root / "scratch", SandboxConfig(mode=mode))
+    turn = BashTurn(WorkspaceJobs(), root / "scratch", SandboxConfig(mode=mode))
     engine = Engine(SqliteStore.open(root / "data"), {"prompt": turn}, new_id=random_id)
     await engine.start()
     workspace_id = (await engine.open_workspace(root / "workspace")).id

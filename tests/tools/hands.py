@@ -78,14 +78,14 @@ class Hands:
         self.of_turn: list[ProcessRecord] = []
         self.kept: list[ProcessRecord] = []
         self.term_s = 2.0
-        self.written: list[str] = []
+        self.apply_plan: list[str] = []
         self.wrote = asyncio.Event()
         self.answer: Answer | None = None
         self.changed: list[tuple[Path, bytes | None, tuple[int, int] | None]] = []
         self.report = ""  # of a sub-agent
 
     def write(self, text: str) -> None:
-        self.written.append(text)
+        self.apply_plan.append(text)
         self.wrote.set()
 
     async def process_started(self, pid: int) -> Group:
@@ -119,7 +119,7 @@ class Hands:
 
     async def said(self, words: str) -> None:
         """Until this was shown live."""
-        while words not in "".join(self.written):
+        while words not in "".join(self.apply_plan):
             self.wrote.clear()
             await self.wrote.wait()
 

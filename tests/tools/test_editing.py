@@ -14,10 +14,10 @@ from kedge.tools.builtin.edit import TOOL as EDIT
 from kedge.tools.builtin.multiedit import TOOL as MULTIEDIT
 from kedge.tools.builtin.multiedit import OneEdit
 from kedge.tools.builtin.write import TOOL as WRITE
-from kedge.tools.builtin.write import plan
+from kedge.tools.builtin.write import plan_edit
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
-from kedge.tools.text.edit_plan import written
+from kedge.tools.text.edit_plan import apply_plan
 from kedge.tools.text.text_file import compute_digest
 from tests.tools.hands import Hands
 
@@ -142,7 +142,7 @@ def _edit(old: str, new: str) -> OneEdit:
 
 
 async def _planned(hands: Hands, params: Any) -> Any:
-    return written(hands, plan(hands, params))
+    return apply_plan(hands, plan_edit(hands, params))
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])

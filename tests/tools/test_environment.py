@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kedge.tools.process.environment import environment, safe_path, shell_environment, unapproved_environment
+from kedge.tools.process.environment import (
+    command_environment,
+    safe_path,
+    unapproved_environment,
+    user_environment,
+)
 from kedge.tools.process.spawn import find_shell
 
 PLAIN = {"HOME": "/somewhere", "USER": "k", "LANG": "de_DE.UTF-8", "TZ": "Europe/Berlin", "EDITOR": "vi", "EXTRA": "x"}
@@ -62,14 +67,14 @@ CREDENTIALS = {
 
 def test_the_users_own_command_keeps_its_variables() -> None:
     given = {**PLAIN, **CHANGES_THE_SHELL, **CHANGES_PROGRAMS, **CREDENTIALS}
-    kept = environment(given)
+    kept = user_environment(given)
     assert {name: kept.get(name) for name in given if name != "EDITOR"} == {
         name: value for name, value in given.items() if name != "EDITOR"
     }
 
 
 def test_an_agents_command_has_none_that_changes_how_its_line_is_read(tmp_path: Path) -> None:
-    kept = shell_environment({**PLAIN, **CHANGES_THE_SHELL, **CHANGES_PROGRAMS, **CREDENTIALS}, tmp_path)
+    kept = command_environment({**PLAIN, **CHANGES_THE_SHELL, **CHANGES_PROGRAMS, **CREDENTIALS}, tmp_path)
     assert CHANGES_THE_SHELL.keys() & kept.keys() == set()
     assert CHANGES_PROGRAMS.keys() | CREDENTIALS.keys() <= kept.keys()
     assert kept["PWD"] == str(tmp_path)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from kedge.engine.processes import cgroups
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 from tests.support.cgroups import needs_cgroups, switch_off
 from tests.support.harness import Kedge
 from tests.support.processes import is_alive
@@ -78,7 +78,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 async def kedge(tmp_path: Path, start: Start) -> AsyncGenerator[Kedge]:
-    jobs = AllJobs()
+    jobs = WorkspaceJobs()
     async with Kedge(Sqlite(), tmp_path, kill_s=LIMIT_S) as kedge:
         kedge.turns["prompt"] = BashTurn(jobs, tmp_path / "scratch")
         yield kedge

@@ -75,7 +75,7 @@ async def test_a_job_is_ended_with_all_its_processes(hands: Hands) -> None:
 async def test_the_timeout_of_a_job_ends_it(hands: Hands) -> None:
     job_id = await begin(hands, "sleep 300", timeout=0.2)
     seen = await hands.call("job_output", job_id=job_id, wait=LIMIT_S)
-    assert f"[Job {job_id} has ended (ended: its time was up)" in seen.content
+    assert f"[Job {job_id} has ended (timed out)" in seen.content
 
 
 async def test_long_output_of_a_job_is_cut_each_time_and_the_lines_are_those_of_its_file(hands: Hands) -> None:
@@ -109,7 +109,7 @@ async def test_there_are_only_so_many(hands: Hands, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(jobs, "MAX_JOBS", 2)
     await begin(hands, "sleep 300")
     last = await begin(hands, "sleep 300")
-    with pytest.raises(ToolError, match="2 background jobs at work"):
+    with pytest.raises(ToolError, match="2 running background jobs"):
         await hands.call("bash", command="sleep 300", run_in_background=True)
     assert len(hands.kept) == 2
     assert hands.of_turn == [], "nothing was started"
@@ -120,7 +120,7 @@ async def test_there_are_only_so_many(hands: Hands, monkeypatch: pytest.MonkeyPa
 async def test_one_too_many_that_is_at_work_already_is_ended(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MAX_JOBS", 0)
     monkeypatch.setattr("kedge.tools.builtin.bash.BACKGROUND_AFTER_S", 0.1)
-    with pytest.raises(ToolError, match="background jobs at work"):
+    with pytest.raises(ToolError, match="background jobs"):
         await hands.call("bash", command="echo $$ > pid; sleep 300")
     assert not is_alive(int((hands.directory / "pid").read_text()))
 

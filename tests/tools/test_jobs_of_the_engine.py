@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 from tests.support.harness import Kedge
 from tests.support.processes import is_alive
 from tests.support.reader import LIMIT_S
@@ -18,14 +18,14 @@ from tests.tools.turns import BashTurn
 
 
 @pytest.fixture
-async def jobs() -> AsyncGenerator[AllJobs]:
-    jobs = AllJobs()
+async def jobs() -> AsyncGenerator[WorkspaceJobs]:
+    jobs = WorkspaceJobs()
     yield jobs
     await jobs.close()
 
 
 @pytest.fixture
-async def kedge(tmp_path: Path, jobs: AllJobs) -> AsyncGenerator[Kedge]:
+async def kedge(tmp_path: Path, jobs: WorkspaceJobs) -> AsyncGenerator[Kedge]:
     async with Kedge(Sqlite(), tmp_path) as kedge:
         kedge.turns["prompt"] = BashTurn(jobs, tmp_path / "scratch")
         yield kedge
@@ -53,7 +53,7 @@ async def with_job(kedge: Kedge) -> int:
     return pid_in(kedge, "pid")
 
 
-async def test_a_job_outlives_its_run_and_the_cancel_of_another(kedge: Kedge, jobs: AllJobs) -> None:
+async def test_a_job_outlives_its_run_and_the_cancel_of_another(kedge: Kedge, jobs: WorkspaceJobs) -> None:
     pid = await with_job(kedge)
     session_id = await begin(kedge, "other", "echo $$ > other; echo up > told; sleep 300")
     await asyncio.to_thread((kedge.data.parent / "workspace" / "told").read_text)
@@ -76,7 +76,7 @@ async def test_a_job_ends_with_the_server(kedge: Kedge) -> None:
     assert not is_alive(pid)
 
 
-async def test_a_job_ends_with_its_workspace(kedge: Kedge, jobs: AllJobs) -> None:
+async def test_a_job_ends_with_its_workspace(kedge: Kedge, jobs: WorkspaceJobs) -> None:
     pid = await with_job(kedge)
     [job] = jobs.of(kedge.workspace_id).list()
     other = kedge.data.parent / "other"
@@ -89,7 +89,7 @@ async def test_a_job_ends_with_its_workspace(kedge: Kedge, jobs: AllJobs) -> Non
     kedge.workspace_id = (await kedge.engine.open_workspace(kedge.data.parent / "workspace")).id
 
 
-async def test_a_job_of_a_crashed_server_is_ended_by_the_next(kedge: Kedge, jobs: AllJobs) -> None:
+async def test_a_job_of_a_crashed_server_is_ended_by_the_next(kedge: Kedge, jobs: WorkspaceJobs) -> None:
     pid = await with_job(kedge)
     await jobs.close()
     await kedge.crash()

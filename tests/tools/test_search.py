@@ -21,7 +21,7 @@ from kedge.tools.builtin.ls import TOOL as LS
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
-from kedge.tools.search.file_search import files, start_of
+from kedge.tools.search.file_search import find_start, list_files
 from tests.tools.hands import Hands
 
 
@@ -268,7 +268,7 @@ def test_what_is_ignored_is_what_git_says(
 
 
 async def _files(place: Hands, pattern: str | None = None) -> list[str]:
-    return await files(place, await start_of(place, "."), pattern)
+    return await list_files(place, await find_start(place, "."), pattern)
 
 
 async def test_what_a_rule_forbids_to_read_is_not_found_either(place: Hands) -> None:

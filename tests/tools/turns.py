@@ -18,7 +18,7 @@ from kedge.protocol.requests import Answer
 from kedge.tools.builtin.bash import TOOL as BASH
 from kedge.tools.builtin.bash import BashParams
 from kedge.tools.port import RunAs
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 from kedge.tools.sandbox.sandbox import Sandbox
 
 
@@ -26,7 +26,7 @@ class TurnHands:
     """A ToolContext over an engine's turn."""
 
     def __init__(
-        self, ctx: TurnContext, jobs: AllJobs, writer: ToolWriter, scratch: Path, sandbox: SandboxConfig
+        self, ctx: TurnContext, jobs: WorkspaceJobs, writer: ToolWriter, scratch: Path, sandbox: SandboxConfig
     ) -> None:
         self.directory = ctx.directory
         self.scratch = scratch
@@ -61,7 +61,7 @@ class TurnHands:
 
 
 class BashTurn:
-    def __init__(self, jobs: AllJobs, scratch: Path, sandbox: SandboxConfig | None = None) -> None:
+    def __init__(self, jobs: WorkspaceJobs, scratch: Path, sandbox: SandboxConfig | None = None) -> None:
         self._jobs = jobs
         self._sandbox = sandbox or SandboxConfig()
         self._scratch = scratch

@@ -34,7 +34,7 @@ from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
 from kedge.tools.port import Tool
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 from kedge.tools.registry import TOOLS
 
 
@@ -65,7 +65,7 @@ class Agent:
         retry = retry or RetryPolicy()
         self._titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
-        self.jobs = AllJobs()
+        self.jobs = WorkspaceJobs()
         turn = AgentTurn(
             AgentDeps(
                 models=self._models,

@@ -16,7 +16,7 @@ from kedge.models.client import ModelClient
 from kedge.models.keys.credentials import Credentials
 from kedge.models.selection.selector import ModelSelector
 from kedge.tools.port import Tool
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 
 Configure = Callable[[Path, Mapping[str, str]], Config]
 """Loads the configuration of a directory for a caller with these environment variables; may read files."""
@@ -30,7 +30,7 @@ class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
     configure: Configure
     data_dir: Path
     tools: Sequence[Tool]
-    jobs: AllJobs
+    jobs: WorkspaceJobs
     retry: RetryPolicy
     today: Callable[[], date]
     git_states: GitStates

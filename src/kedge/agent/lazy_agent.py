@@ -16,7 +16,7 @@ from kedge.protocol.runs import RunKind
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
     from kedge.agent.logins import Logins
-    from kedge.tools.process.jobs import AllJobs
+    from kedge.tools.process.jobs import WorkspaceJobs
 
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
 
@@ -31,7 +31,7 @@ class LazyAgent:
         self._lock = threading.Lock()
 
     @property
-    def jobs(self) -> AllJobs:
+    def jobs(self) -> WorkspaceJobs:
         return self._get_agent().jobs
 
     async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None:

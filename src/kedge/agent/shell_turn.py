@@ -15,7 +15,7 @@ from kedge.engine.turn import TurnContext
 from kedge.files.environment import drop_invalid_variables
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 
 _NOT_STARTED = 126  # the exit code of shells for a command that they cannot run
 
@@ -23,7 +23,7 @@ _NOT_STARTED = 126  # the exit code of shells for a command that they cannot run
 class ShellTurn:
     """The turn of a run of kind `shell`. It lasts until the command exits or is cancelled."""
 
-    def __init__(self, data_dir: Path, jobs: AllJobs, environ: Mapping[str, str]) -> None:
+    def __init__(self, data_dir: Path, jobs: WorkspaceJobs, environ: Mapping[str, str]) -> None:
         self._data_dir = data_dir
         self._jobs = jobs
         self._environ = environ
@@ -45,7 +45,7 @@ class ShellTurn:
         )
         try:
             async with ctx.watch_files(scope.env, scope.config.files.max_bytes):
-                output, code = await bash.attended(CallContext(ctx, scope, "", writer, None), ctx.run.prompt)
+                output, code = await bash.run_user_command(CallContext(ctx, scope, "", writer, None), ctx.run.prompt)
         except ToolError as error:
             output, code = error.text, _NOT_STARTED
         await writer.finish(output, code)

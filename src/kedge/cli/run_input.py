@@ -26,12 +26,6 @@ MAX_NAME_CHARS = 255
 WRITER_S = 2.0  # for whoever writes to a named pipe to open it
 LOOK_AGAIN_S = 0.02
 
-_IMAGES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
 _TEXTS = {".md": "text/markdown", ".html": "text/html", ".csv": "text/csv", ".css": "text/css", ".xml": "text/xml"}
 
 
@@ -115,18 +109,14 @@ def _pieces(fd: int) -> Iterator[bytes]:
 
 
 def _mime_type(path: str, data: bytes) -> str:
-    if image := _image_type(data):
+    from kedge.protocol.images import detect_image_type  # only for those who attach files
+
+    if image := detect_image_type(data):
         if len(data) > MAX_IMAGE_BYTES:
             raise UsageError(f"cannot attach {_name(path)}: it is over {_mib(MAX_IMAGE_BYTES)}; scale it down")
         return image
     _text(path, data, "attach", " nor a png, jpeg, gif or webp image")
     return _TEXTS.get(os.path.splitext(path)[1].lower(), "text/plain")
-
-
-def _image_type(data: bytes) -> str | None:
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((mime_type for start, mime_type in _IMAGES if data.startswith(start)), None)
 
 
 def _text(path: str, data: bytes, what: str = "use", nor: str = "") -> str:

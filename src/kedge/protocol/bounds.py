@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kedge.protocol.errors import Invalid, TooLarge
+from kedge.protocol.images import IMAGE_TYPES, detect_image_type
 
 if TYPE_CHECKING:
     from kedge.protocol.runs import Attachment, RunOptions
@@ -45,14 +46,6 @@ MAX_DEPTH = 32
 MODEL = r"[^/\x00-\x20\x7f]+/[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,250}"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
 MIME_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,63}/[A-Za-z0-9!#$&^_.+-]{1,63}(?:;[\x20-\x7e]{0,128})?"
-# The image types that every vision model reads, and the first bytes of their files. An image that a provider rejects
-# would be rejected in every later step, too.
-IMAGE_TYPES: dict[str, tuple[bytes, ...]] = {
-    "image/png": (b"\x89PNG\r\n\x1a\n",),
-    "image/jpeg": (b"\xff\xd8\xff",),
-    "image/gif": (b"GIF87a", b"GIF89a"),
-    "image/webp": (b"RIFF",),
-}
 TEXT_IMAGES = ("image/svg+xml",)
 
 
@@ -104,11 +97,11 @@ def check_attachments(attachments: Sequence[Attachment]) -> None:
 
 
 def _check_image(name: str, image: Attachment) -> None:
-    starts = IMAGE_TYPES.get(image.mime_type)
-    if starts is None:
+    # An image that a provider refuses would be refused again in each later step.
+    if image.mime_type not in IMAGE_TYPES:
         why = f"{image.mime_type} images are not supported; send {', '.join(IMAGE_TYPES)}"
         raise Invalid("invalid_attachment", f"{name}: {why}")
-    if not image.content.startswith(starts) or (starts == (b"RIFF",) and image.content[8:12] != b"WEBP"):
+    if detect_image_type(image.content) != image.mime_type:
         raise Invalid("invalid_attachment", f"{name}: its content is not {image.mime_type}; check the file")
     if len(image.content) > MAX_IMAGE_BYTES:
         raise TooLarge("attachment_too_large", f"{name} is over {MAX_IMAGE_BYTES / 2**20:.2f} MiB; scale it down")

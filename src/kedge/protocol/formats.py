@@ -1,4 +1,4 @@
-"""Texts that several packages derive the same way: provisional titles and amounts of money.
+"""Texts that several packages derive the same way: short lines, provisional titles and amounts of money.
 
 Standard library only: every `kedge run` imports this.
 """
@@ -8,10 +8,15 @@ from __future__ import annotations
 PROVISIONAL_CHARS = 60  # fits a column of a list
 
 
+def shorten(text: str, max_chars: int) -> str:
+    """Return a text on one line, cut to `max_chars` with an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
+
+
 def provisional_title(prompt: str) -> str:
     """The start of the first prompt, on one line: a session's title until it gets another."""
-    line = " ".join(prompt.split())
-    return line if len(line) <= PROVISIONAL_CHARS else f"{line[: PROVISIONAL_CHARS - 1]}…"
+    return shorten(prompt, PROVISIONAL_CHARS)
 
 
 def dollars(amount: float) -> str:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import re
 
+from kedge.protocol.formats import shorten
+
 TAB = 4
 OUTPUT_TAB = 8  # as terminals have it
 MOST_BLANK_LINES = 3  # in a row; for more, their number is shown
@@ -64,8 +66,7 @@ def visible_line(text: str) -> str:
 
 def one_line(text: str, length: int = 120) -> str:
     """As `visible_line`, with single spaces, cut to `length` characters."""
-    line = " ".join(visible_line(text).split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"
+    return shorten(visible_line(text), length)
 
 
 def without_blank_runs(text: str) -> str:

@@ -16,8 +16,8 @@ from kedge.server.metrics import Metrics
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins
-    from kedge.tools.process.jobs import AllJobs
-    from kedge.tools.search.file_index import Names
+    from kedge.tools.process.jobs import WorkspaceJobs
+    from kedge.tools.search.file_index import FileIndex
 
 
 class Agent(Protocol):
@@ -26,7 +26,7 @@ class Agent(Protocol):
     @property
     def turns(self) -> Mapping[RunKind, Turn]: ...
     @property
-    def jobs(self) -> AllJobs: ...
+    def jobs(self) -> WorkspaceJobs: ...
     async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None: ...
     async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered: ...
     async def check_model(self, model: str, directory: Path) -> None: ...
@@ -43,5 +43,5 @@ class Context(NamedTuple):
     openapi: Callable[[], bytes]
     stop: Callable[[], None]
     configs: Configs
-    names: Names
+    names: FileIndex
     stopped: asyncio.Future[None]  # done when no run makes progress any more, so that no request waits for one

@@ -28,7 +28,7 @@ from kedge.server.metrics import Metrics
 from kedge.server.openapi import document
 from kedge.server.routes import ROUTES
 from kedge.store.sqlite.store import SqliteStore
-from kedge.tools.search.file_index import Names
+from kedge.tools.search.file_index import FileIndex
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,9 @@ async def _serve_from(
         await engine.start()
         configs.set_listener(store.append_config_changed)
         stopped: asyncio.Future[None] = loop.create_future()
-        context = Context(engine, agent, metrics, lambda: document(ROUTES), shutdown.request, configs, Names(), stopped)
+        context = Context(
+            engine, agent, metrics, lambda: document(ROUTES), shutdown.request, configs, FileIndex(), stopped
+        )
         app = Application(context, ROUTES)
         listeners = [
             Listener(sock, _with_auth(app, address, token, settings), engine.is_agents_process)

@@ -1,4 +1,4 @@
-"""ToolError: a call that could not be done. Its text goes to the model, and says what to do next."""
+"""ToolError: a call failed. Its text is for the model, and says what to do next."""
 
 from __future__ import annotations
 

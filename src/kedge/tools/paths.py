@@ -1,4 +1,4 @@
-"""Paths as a model gives them: resolved once, links and `..` included, before anybody judges or opens them."""
+"""Paths from the model: resolved once, including links and `..`, before permission is checked."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from pathlib import Path
 from kedge.tools.errors import ToolError
 from kedge.tools.port import ToolScope
 
-MAX_PATH_CHARS = 4096  # the kernel's own bound
+MAX_PATH_CHARS = 4096  # the kernel's limit
 
 
-def resolve(place: ToolScope, given: str) -> Path:
-    """Where `given` leads: absolute, from the home of the caller (`~`), or from the workspace. It need not exist.
+def resolve_path(scope: ToolScope, given: str) -> Path:
+    """Return the absolute path without links for a path that may start with `~` or be relative to the workspace.
 
-    Once it was judged it is not resolved again: a link may lead elsewhere by now.
+    It need not exist. A running call gets its approved path: resolving again could follow a link made meanwhile.
     """
-    if place.approved_path is not None:
-        return place.approved_path
+    if scope.approved_path is not None:
+        return scope.approved_path
     if not given.strip():
         raise ToolError("The path is empty; give the path of a file.")
     if "\0" in given:
-        raise ToolError("The path holds a NUL character, which no file's name can; give the path without it.")
+        raise ToolError("The path contains a NUL character, which no file name can; give the path without it.")
     if len(given) > MAX_PATH_CHARS:
-        raise ToolError(f"The path has {len(given):,} characters, which no file's path has; give its path alone.")
+        raise ToolError(f"The path has {len(given):,} characters, more than any path can have; give only the path.")
     try:
-        return Path(os.path.realpath(place.directory / _without_tilde(given, place)))
-    except (OSError, ValueError, RuntimeError) as error:  # a home that nobody has, or a half of a character
-        raise ToolError(f"{given!r} is no path that this machine can have ({error}); give another.") from error
+        return Path(os.path.realpath(scope.directory / _expand_home(given, scope)))
+    except (OSError, ValueError, RuntimeError) as error:  # an unknown home directory, or half a surrogate pair
+        raise ToolError(f"{given!r} is not a possible path ({error}); give another.") from error
 
 
 def is_inside(path: Path, directory: Path) -> bool:
-    """Whether a resolved path is in a resolved directory, or is it."""
+    """Return whether a resolved path is the resolved directory or below it."""
     return path.is_relative_to(directory)
 
 
-def shown_path(place: ToolScope, path: Path) -> str:
-    """A resolved path in the shortest words that lead to it again."""
-    if not is_inside(path, place.directory):
+def display_path(scope: ToolScope, path: Path) -> str:
+    """Return a resolved path relative to the workspace if it is inside, else absolute."""
+    if not is_inside(path, scope.directory):
         return str(path)
-    return str(path.relative_to(place.directory))
+    return str(path.relative_to(scope.directory))
 
 
-def _without_tilde(given: str, place: ToolScope) -> str:
-    """The home is the caller's, who may have another than the server."""
-    home = place.env.get("HOME")
+def _expand_home(given: str, scope: ToolScope) -> str:
+    """Expand `~` to the caller's home, which may differ from the server's."""
+    home = scope.env.get("HOME")
     if home and (given == "~" or given.startswith("~/")):
         return home + given[1:]
     return str(Path(given).expanduser()) if given.startswith("~") else given

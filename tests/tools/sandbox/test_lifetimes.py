@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.schema import SandboxConfig, SandboxMode
-from kedge.tools.process.jobs import AllJobs
+from kedge.tools.process.jobs import WorkspaceJobs
 from tests.support.harness import Kedge
 from tests.support.reader import LIMIT_S
 from tests.support.stores import Sqlite
@@ -29,14 +29,14 @@ def backend(request: pytest.FixtureRequest) -> SandboxMode:
 
 
 @pytest.fixture
-async def jobs() -> AsyncGenerator[AllJobs]:
-    jobs = AllJobs()
+async def jobs() -> AsyncGenerator[WorkspaceJobs]:
+    jobs = WorkspaceJobs()
     yield jobs
     await jobs.close()
 
 
 @pytest.fixture
-async def kedge(tmp_path: Path, jobs: AllJobs, backend: SandboxMode) -> AsyncGenerator[Kedge]:
+async def kedge(tmp_path: Path, jobs: WorkspaceJobs, backend: SandboxMode) -> AsyncGenerator[Kedge]:
     async with Kedge(Sqlite(), tmp_path, term_s=0.3, kill_s=LIMIT_S) as kedge:
         kedge.turns["prompt"] = BashTurn(jobs, tmp_path / "scratch", SandboxConfig(mode=backend))
         os.mkfifo(tmp_path / "workspace" / "told")
@@ -65,7 +65,7 @@ async def test_a_cancel_ends_all_of_it(kedge: Kedge) -> None:
     assert await kedge.store.left_processes() == []
 
 
-async def test_a_job_outlives_its_run_and_is_ended_by_name(kedge: Kedge, jobs: AllJobs) -> None:
+async def test_a_job_outlives_its_run_and_is_ended_by_name(kedge: Kedge, jobs: WorkspaceJobs) -> None:
     token = uuid.uuid4().hex
     await kedge.send(await kedge.session(), f"&echo up > told; exec -a {token} sleep 300", "r")
     await heard(kedge)

@@ -383,7 +383,7 @@ class TestLimits:
         command = await run(cell, "sleep 300 & setsid sleep 300 & echo left", Limits(default_timeout_s=0.5))
         assert command.timed_out
         assert command.survivors == []
-        assert command.how_it_ended == "ended: its time was up (0 s without approval)"
+        assert command.how_it_ended == "timed out (0 s without approval)"
 
     async def test_a_longer_time_cannot_be_asked_for(self, cell: Cell) -> None:
         command = await run(cell, "sleep 300", Limits(max_timeout_s=0.5), timeout_s=3600)

@@ -1,4 +1,4 @@
-"""`agent`: a read-only sub-agent in a session of its own; its report is the result, its cost is the run's."""
+"""`agent`: runs a read-only sub-agent in its own session. Its report is the result; its cost counts for the run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from kedge.protocol.formats import provisional_title
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Output, Tool, ToolContext
 
@@ -18,7 +19,7 @@ class AgentParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 async def run(ctx: ToolContext, params: AgentParams) -> Output:
-    title = params.title or " ".join(params.prompt.split())[:60]
+    title = params.title or provisional_title(params.prompt)
     return Output(content=await ctx.delegate(params.prompt, title))
 
 

@@ -1,4 +1,4 @@
-"""`bash`: a command in the workspace, watched while it runs, bounded in what it says, and never waited for too long."""
+"""`bash`: runs a command in the workspace. Its output is bounded, and after a minute it continues as a job."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from kedge.files.environment import LIST_PROGRAMS, disable_programs
 from kedge.protocol.text_safety import has_control, one_line
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import is_inside, resolve, shown_path
+from kedge.tools.paths import display_path, is_inside, resolve_path
 from kedge.tools.permissions.readonly.git import may_run_programs
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.process.command import Command
-from kedge.tools.process.environment import environment, shell_environment, unapproved_environment
+from kedge.tools.process.environment import command_environment, unapproved_environment, user_environment
 from kedge.tools.process.jobs import Job
 from kedge.tools.sandbox.limits import UNAPPROVED, Limits
 from kedge.tools.sandbox.policy import LaunchSpec, SandboxUnavailable
 
 BACKGROUND_AFTER_S = 60.0
+MAX_DESCRIPTION_CHARS = 200
 MAX_TIMEOUT_S = 24 * 3600
-MAX_LIVE_CHARS = 100_000  # streamed to whoever watches; who wants more reads the file
-# Whoever is asked could not see what such a command does, and nobody types one.
+MAX_LIVE_CHARS = 100_000  # streamed to clients; the file has the rest
+# A person who is asked could not see what such a command does.
 _CONTROL = (
     "The command was not run: there is a control character in it (like ESC, CR or NUL). Write it as an escape, like "
     "$'\\x1b' or printf '\\033', or put the text into a file with write and use that."
 )
 _LIST_PROGRAMS_S = 5.0
-_TOLD_FROM_S = 10.0  # how long it took is said of commands that took long: the others say the same each time
+_SHOW_DURATION_S = 10.0  # shorter durations are not shown, so that equal results stay equal
 
 
-# What programs print when the sandbox was in their way, also where their exit code is lost in a pipeline.
+# Errors that programs print because of the sandbox, even if a pipeline hides their exit code.
 _REFUSED_BY_KERNEL = re.compile(
     r"(?:Permission denied|Operation not permitted|Read-only file system|Network is unreachable)$|not resolve host",
     re.MULTILINE,
@@ -58,19 +59,19 @@ class BashParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = False
 
 
-async def list_access(place: ToolScope, params: BashParams) -> Sequence[Access]:
-    directory = await asyncio.to_thread(_directory, place, params.working_dir)
-    _check(params)
-    shown: dict[str, object] = {"command": params.command, "working_dir": shown_path(place, directory)}
+async def list_access(scope: ToolScope, params: BashParams) -> Sequence[Access]:
+    directory = await asyncio.to_thread(_resolve_directory, scope, params.working_dir)
+    _check_command(params)
+    shown: dict[str, object] = {"command": params.command, "working_dir": display_path(scope, directory)}
     if params.description:
         shown["description"] = params.description
     if params.unsandboxed:
         shown["unsandboxed"] = True
     description = f"run {params.command}"
-    can_sandbox = await asyncio.to_thread(_can_sandbox, place)
+    can_sandbox = await asyncio.to_thread(_can_sandbox, scope)
     is_sandboxed, sandbox_problem = False, ""
     try:
-        is_sandboxed = await _prepare_sandbox(place) is not None
+        is_sandboxed = await _prepare_sandbox(scope) is not None
     except SandboxUnavailable as error:
         sandbox_problem = error.why
         shown["without_sandbox"] = sandbox_problem
@@ -81,7 +82,7 @@ async def list_access(place: ToolScope, params: BashParams) -> Sequence[Access]:
             subject=params.command,
             description=one_line(description, 200),
             params=shown,
-            is_preapproved=is_sandboxed and not place.sandbox.asks_user,
+            is_preapproved=is_sandboxed and not scope.sandbox.asks_user,
             can_sandbox=can_sandbox,
             unsandboxed=params.unsandboxed,
             sandbox_problem=sandbox_problem,
@@ -90,40 +91,40 @@ async def list_access(place: ToolScope, params: BashParams) -> Sequence[Access]:
 
 
 async def run(ctx: ToolContext, params: BashParams) -> Output:
-    directory = await asyncio.to_thread(_directory, ctx, params.working_dir)
-    _check(params)
+    directory = await asyncio.to_thread(_resolve_directory, ctx, params.working_dir)
+    _check_command(params)
     if params.run_in_background:
         ctx.jobs.check_room()
     live = _Live(ctx.write)
     launch_spec, env, limits = await _confine(ctx, params.command, directory)
     command = await Command.start(ctx, params.command, directory, env, live.write, params.timeout, launch_spec, limits)
-    async with _given_up_on_error(command):
-        if not params.run_in_background and not await _exits(command):
+    async with _abandon_on_error(command):
+        if not params.run_in_background and not await _wait_for_exit(command):
             ctx.jobs.check_room()
         if command.over.is_set() or (command.exited.is_set() and not command.left):
-            return _ended(command, launch_spec)
-        return _moved(await ctx.jobs.add(ctx, command, params.command, params.description), params)
+            return _report_end(command, launch_spec)
+        return _report_job(await ctx.jobs.add(ctx, command, params.command, params.description), params)
 
 
-async def attended(ctx: ToolContext, words: str) -> tuple[str, int]:
-    """A person's own command, watched to its end: what it said, and its exit code as a shell tells it."""
+async def run_user_command(ctx: ToolContext, command_line: str) -> tuple[str, int]:
+    """Run a command that a person typed, without time limit; return its output and the exit code of a shell."""
     live = _Live(ctx.write)
-    command = await Command.start(ctx, words, ctx.directory, environment(ctx.env), live.write, None)
-    async with _given_up_on_error(command):
+    command = await Command.start(ctx, command_line, ctx.directory, user_environment(ctx.env), live.write, None)
+    async with _abandon_on_error(command):
         await command.exited.wait()
         code = 0 if command.exit_code is None else command.exit_code
         code = code if code >= 0 else 128 - code
         if command.over.is_set() or not command.left:
             return command.take().rstrip("\n"), code
         ctx.jobs.check_room()
-        job = await ctx.jobs.add(ctx, command, words, "")
+        job = await ctx.jobs.add(ctx, command, command_line, "")
         note = f"still running in the background: {', '.join(command.left)}; it is job {job.id}"
         return _with_notes(command.take(), [note]), code
 
 
 @contextlib.asynccontextmanager
-async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
-    """A command that cannot become a job is ended: nobody could find it again. A cancelled one is ended for us."""
+async def _abandon_on_error(command: Command) -> AsyncGenerator[None]:
+    """End a command that cannot become a job: nobody could find it again. The engine ends a cancelled one."""
     try:
         yield
     except ToolError:
@@ -135,14 +136,14 @@ async def _given_up_on_error(command: Command) -> AsyncGenerator[None]:
         raise
 
 
-async def _prepare_sandbox(place: ToolScope) -> LaunchSpec | None:
+async def _prepare_sandbox(scope: ToolScope) -> LaunchSpec | None:
     """Raises SandboxUnavailable: a sandbox is wanted, and there is none."""
-    return await asyncio.to_thread(place.sandbox.prepare) if place.sandbox.is_enabled else None
+    return await asyncio.to_thread(scope.sandbox.prepare) if scope.sandbox.is_enabled else None
 
 
-def _can_sandbox(place: ToolScope) -> bool:
+def _can_sandbox(scope: ToolScope) -> bool:
     try:
-        place.sandbox.prepare_read_only()
+        scope.sandbox.prepare_read_only()
     except SandboxUnavailable:
         return False
     return True
@@ -151,12 +152,12 @@ def _can_sandbox(place: ToolScope) -> bool:
 async def _confine(
     ctx: ToolContext, command: str, directory: Path
 ) -> tuple[LaunchSpec | None, dict[str, str], Limits | None]:
-    """The sandbox, the variables and the limits of a command, by whether it was approved."""
+    """Return the sandbox, the variables and the limits of a command, depending on its approval."""
     if ctx.run_as == "approved" and not ctx.sandbox.is_planning:
-        return await _prepare_sandbox_or_ask(ctx), shell_environment(ctx.env, directory), None
+        return await _prepare_sandbox_or_ask(ctx), command_environment(ctx.env, directory), None
     env = {**unapproved_environment(ctx.env, ctx.directory, ctx.scratch), "PWD": str(directory)}
     if "git" in command:
-        env = await _without_repository_programs(env, directory)
+        env = await _disable_repository_programs(env, directory)
     if ctx.run_as == "unapproved":
         return None, env, UNAPPROVED
     try:
@@ -166,8 +167,8 @@ async def _confine(
     return launch_spec, env, None
 
 
-async def _without_repository_programs(env: dict[str, str], directory: Path) -> dict[str, str]:
-    """Variables that switch off the filters and diff programs that the repository around a directory configures."""
+async def _disable_repository_programs(env: dict[str, str], directory: Path) -> dict[str, str]:
+    """Add variables that disable the filters and diff programs that the repository configures."""
     if not await asyncio.to_thread(may_run_programs, str(directory)):
         return env
     process = await asyncio.create_subprocess_exec(
@@ -197,8 +198,8 @@ async def _prepare_sandbox_or_ask(ctx: ToolContext) -> LaunchSpec | None:
         raise ToolError(f"The command was not run: the sandbox it needs cannot be had here ({error.why}).") from error
 
 
-async def _exits(command: Command) -> bool:
-    """Whether it did before it was time to move on."""
+async def _wait_for_exit(command: Command) -> bool:
+    """Wait for the shell's end; return whether it ended within `BACKGROUND_AFTER_S`."""
     try:
         async with asyncio.timeout(BACKGROUND_AFTER_S):
             await command.exited.wait()
@@ -207,12 +208,12 @@ async def _exits(command: Command) -> bool:
     return True
 
 
-def _ended(command: Command, launch_spec: LaunchSpec | None) -> Output:
+def _report_end(command: Command, launch_spec: LaunchSpec | None) -> Output:
     text = command.take()
     notes: list[str] = []
-    if command.exit_code != 0 or command.timed_out or command.took_s >= _TOLD_FROM_S:
+    if command.exit_code != 0 or command.timed_out or command.took_s >= _SHOW_DURATION_S:
         notes.append(
-            command.how_it_ended + (f" after {command.took_s:.0f} s" if command.took_s >= _TOLD_FROM_S else "")
+            command.how_it_ended + (f" after {command.took_s:.0f} s" if command.took_s >= _SHOW_DURATION_S else "")
         )
     if command.survivors:
         notes.append(f"could not be ended: {', '.join(command.survivors)}")
@@ -221,7 +222,7 @@ def _ended(command: Command, launch_spec: LaunchSpec | None) -> Output:
     return Output(content=_with_notes(text, notes), metadata=_metadata(command))
 
 
-def _moved(job: Job, params: BashParams) -> Output:
+def _report_job(job: Job, params: BashParams) -> Output:
     command = job.command
     text = command.take()
     if command.exited.is_set():
@@ -229,8 +230,8 @@ def _moved(job: Job, params: BashParams) -> Output:
     elif params.run_in_background:
         why = f"running in the background as job {job.id}"
     else:
-        why = f"still running after {command.took_s:.0f} s; it goes on in the background as job {job.id}"
-    note = f"{why}: job_output shows what it says and waits for it, job_kill ends it"
+        why = f"still running after {command.took_s:.0f} s; it continues in the background as job {job.id}"
+    note = f"{why}: job_output shows its output and waits for it, job_kill ends it"
     return Output(content=_with_notes(text, [note]), metadata={**_metadata(command), "job_id": job.id})
 
 
@@ -249,26 +250,26 @@ def _with_notes(text: str, notes: list[str]) -> str:
     return "\n".join([*([text] if text else []), *(f"[{note}]" for note in notes)])
 
 
-def _directory(place: ToolScope, given: str) -> Path:
+def _resolve_directory(scope: ToolScope, given: str) -> Path:
     if not given:
-        return place.directory
-    directory = resolve(place, given)
-    if not is_inside(directory, place.directory):
+        return scope.directory
+    directory = resolve_path(scope, given)
+    if not is_inside(directory, scope.directory):
         raise ToolError(f"{given} is outside the workspace; leave working_dir out and name the path in the command.")
     if not directory.is_dir():
         raise ToolError(f"{given} is not a directory of the workspace; use ls to find the right one.")
     return directory
 
 
-def _check(params: BashParams) -> None:
+def _check_command(params: BashParams) -> None:
     if not params.command.strip():
-        raise ToolError("The command is empty; say what to run.")
+        raise ToolError("The command is empty; give one to run.")
     if has_control(params.command):
         raise ToolError(_CONTROL)
 
 
 class _Live:
-    """What watchers see while the command runs: all of it, up to a bound that nobody reads past."""
+    """Live output for clients, up to a limit."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -280,7 +281,7 @@ class _Live:
         self._write(text[: self._left])
         self._left -= len(text)
         if self._left <= 0:
-            self._write("\n[… it says more, which is not shown while it runs …]\n")
+            self._write("\n[… more output is not shown while it runs …]\n")
 
 
 TOOL = Tool(facts=BUILT_IN_TOOLS["bash"], params=BashParams, run=run, list_access=list_access)

@@ -1,4 +1,4 @@
-"""`download`: a file of the web, saved when it is whole."""
+"""`download`: saves a file from the web when it is complete."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import msgspec
 
 from kedge.files.safe_open import open_directory, stat_resolved
 from kedge.protocol.tools import BUILT_IN_TOOLS
-from kedge.tools.builtin.fetch import load_web
+from kedge.tools.builtin.fetch import load_http
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import resolve, shown_path
+from kedge.tools.paths import display_path, resolve_path
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.text.atomic_write import publish
-from kedge.tools.text.edit_plan import to_its_end
-from kedge.tools.web.addresses import checked_url
+from kedge.tools.text.edit_plan import run_uninterrupted
+from kedge.tools.web.addresses import parse_url
 
 MAX_BYTES = 200 * 1024 * 1024
-_TOLD_EVERY = 1024 * 1024
+_REPORT_EVERY = 1024 * 1024
 
 
 class DownloadParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,51 +32,51 @@ class DownloadParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout: Annotated[float, msgspec.Meta(gt=0, le=600, description="in seconds")] = 120.0
 
 
-async def list_access(place: ToolScope, params: DownloadParams) -> Sequence[Access]:
-    url = checked_url(params.url).geturl()
-    path = await asyncio.to_thread(_new_file, place, params.path)
-    told = f"download {url} to {shown_path(place, path)}"
+async def list_access(scope: ToolScope, params: DownloadParams) -> Sequence[Access]:
+    url = parse_url(params.url).geturl()
+    path = await asyncio.to_thread(_new_file, scope, params.path)
+    description = f"download {url} to {display_path(scope, path)}"
     return [
-        Access(kind="fetch", subject=url, description=told, params={"url": url}),
-        Access(kind="write", subject=str(path), description=told, params={"path": shown_path(place, path)}),
+        Access(kind="fetch", subject=url, description=description, params={"url": url}),
+        Access(kind="write", subject=str(path), description=description, params={"path": display_path(scope, path)}),
     ]
 
 
 async def run(ctx: ToolContext, params: DownloadParams) -> Output:
     path = await asyncio.to_thread(_new_file, ctx, params.path)
-    shown = shown_path(ctx, path)
+    shown = display_path(ctx, path)
     partial = f".{path.name[:100]}.{secrets.token_hex(6)}.part"
     try:
         with ExitStack() as opened:
-            # Whoever is cancelled meanwhile has made it, and takes it away. All of it happens in one opened directory.
-            at, file = await to_its_end(_make, opened, path.parent, partial)
+            # Runs to its end even if cancelled, so that the partial file is removed.
+            at, file = await run_uninterrupted(_create, opened, path.parent, partial)
             with file:
                 size = await _fill(ctx, params, file)
             try:
                 async with ctx.record_change(path):
-                    await to_its_end(publish, partial, path.name, at)
+                    await run_uninterrupted(publish, partial, path.name, at)
             except FileExistsError:
-                raise ToolError(f"{shown} was created by somebody else meanwhile; nothing was saved.") from None
+                raise ToolError(f"{shown} was created by somebody else in the meantime; nothing was saved.") from None
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
     return Output(content=f"Saved {params.url} as {shown} ({size:,} bytes).", metadata={"path": shown, "bytes": size})
 
 
-def _new_file(place: ToolScope, given: str) -> Path:
-    path = resolve(place, given)
-    shown = shown_path(place, path)
+def _new_file(scope: ToolScope, given: str) -> Path:
+    path = resolve_path(scope, given)
+    shown = display_path(scope, path)
     try:
         is_there = stat_resolved(path) is not None
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
     if is_there:
-        raise ToolError(f"{shown} exists already. Choose another name.")
+        raise ToolError(f"{shown} already exists. Choose another name.")
     return path
 
 
 async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int:
-    size = told = 0
-    web = await asyncio.to_thread(load_web)
+    size = reported = 0
+    web = await asyncio.to_thread(load_http)
     allow_private = ctx.config.fetch.allow_private
     async with web.get(params.url, allow_private=allow_private, timeout_s=params.timeout) as page:
         if page.status != 200:
@@ -84,15 +84,15 @@ async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int
         async for chunk in page.chunks(MAX_BYTES):
             await asyncio.to_thread(file.write, chunk)
             size += len(chunk)
-            if size - told >= _TOLD_EVERY:
-                told = size
+            if size - reported >= _REPORT_EVERY:
+                reported = size
                 ctx.write(f"{size >> 20} MiB\n")
     await asyncio.to_thread(file.flush)
     return size
 
 
-def _make(opened: ExitStack, directory: Path, partial: str) -> tuple[int, BinaryIO]:
-    """The directory, made if need be, and a new file in it; the end of `opened` closes both and removes the file."""
+def _create(opened: ExitStack, directory: Path, partial: str) -> tuple[int, BinaryIO]:
+    """Open the directory, creating it if necessary, and a new file in it. `opened` closes both and removes the file."""
     at = opened.enter_context(open_directory(directory, create=True))
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666, dir_fd=at)
     opened.callback(_remove, partial, at)

@@ -1,4 +1,4 @@
-"""`edit`: replaces text that is in a file exactly once, if the model has seen the file as it is."""
+"""`edit`: replaces text that occurs exactly once in a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
-from kedge.tools.text.edit_plan import Change, carry_out, list_edit_access
+from kedge.tools.text.edit_plan import Change, list_edit_access, run_edit
 
 
 class EditParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,12 +23,12 @@ def _changes(params: EditParams) -> list[Change]:
     return [Change(params.old_string, params.new_string, params.replace_all)]
 
 
-async def list_access(place: ToolScope, params: EditParams) -> Sequence[Access]:
-    return await list_edit_access(place, params.path, _changes(params))
+async def list_access(scope: ToolScope, params: EditParams) -> Sequence[Access]:
+    return await list_edit_access(scope, params.path, _changes(params))
 
 
 async def run(ctx: ToolContext, params: EditParams) -> Output:
-    return await carry_out(ctx, params.path, _changes(params))
+    return await run_edit(ctx, params.path, _changes(params))
 
 
 TOOL = Tool(facts=BUILT_IN_TOOLS["edit"], params=EditParams, run=run, list_access=list_access)

@@ -1,4 +1,4 @@
-"""`grep`: lines in files, by ripgrep; files that hold secrets only when they are named."""
+"""`grep`: searches lines of files with ripgrep; files with secrets only if they are named."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ import msgspec
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
-from kedge.tools.search import globs, ripgrep, verification
+from kedge.tools.search import ripgrep, verification
 from kedge.tools.search.file_search import (
     MAX_RESULTS,
     Start,
+    find_start,
+    keep_visible,
     list_read_access,
-    narrowed,
-    newest,
-    patterns_of,
-    readable,
-    shown,
-    start_of,
+    make_filter_options,
+    make_matcher,
+    parse_patterns,
+    pick_newest,
+    to_text,
 )
 from kedge.tools.search.verification import MAX_LINE_BYTES, Line
 
-MAX_LINE_CHARS = 500  # of which each has four bytes at most
+MAX_LINE_CHARS = 500  # at most 4 bytes each: within MAX_LINE_BYTES
 MAX_CONTEXT = 20
-# Counted up to here; a search that finds more was not what anybody meant.
+# Matches are counted up to this number.
 MAX_FOUND = 20_000
 
-# Names under which people keep secrets. Examples of them (.env.example) hold none.
+# Files that usually contain secrets. Examples like .env.example do not.
 SECRETS = (
     ".env", ".env.local", ".env.*.local", ".env.dev", ".env.development", ".env.prod", ".env.production",
     ".env.stage", ".env.staging", ".env.test", ".envrc", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore",
@@ -51,48 +52,48 @@ class GrepParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     context: Annotated[int, msgspec.Meta(ge=0, le=MAX_CONTEXT, description="lines around each match")] = 0
 
 
-async def list_access(place: ToolScope, params: GrepParams) -> Sequence[Access]:
-    return await list_read_access(place, params.path)
+async def list_access(scope: ToolScope, params: GrepParams) -> Sequence[Access]:
+    return await list_read_access(scope, params.path)
 
 
 async def run(ctx: ToolContext, params: GrepParams) -> Output:
-    start = await start_of(ctx, params.path)
+    start = await find_start(ctx, params.path)
     try:
-        found, is_complete = await _found(ctx, start, params)
-    except ripgrep.Refused as error:
-        raise ToolError(_taught(str(error), params)) from error
-    found = await asyncio.to_thread(verification.lines, start.base, found)
-    found = {name: found[name] for name in await shown(ctx, start, found)}
+        found, is_complete = await _search(ctx, start, params)
+    except ripgrep.RipgrepError as error:
+        raise ToolError(_explain_error(str(error), params)) from error
+    found = await asyncio.to_thread(verification.verify_lines, start.base, found)
+    found = {name: found[name] for name in await keep_visible(ctx, start, found)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:
         return Output(content="No matches.", metadata={"matches": 0})
-    names = await asyncio.to_thread(newest, start.base, found, MAX_RESULTS)
+    names = await asyncio.to_thread(pick_newest, start.base, found, MAX_RESULTS)
     lines, in_files = "line" if count == 1 else "lines", "file" if len(found) == 1 else "files"
     total = f"{count if is_complete else f'over {count}'} matching {lines} in {len(found)} {in_files}"
-    told = (_files_only if params.files_only else _with_lines)(start, ctx, names, found)
-    return Output(content="\n".join([f"{total}.", "", *told]), metadata={"matches": count})
+    shown = (_files_only if params.files_only else _with_lines)(start, ctx, names, found)
+    return Output(content="\n".join([f"{total}.", "", *shown]), metadata={"matches": count})
 
 
-def _taught(refusal: str, params: GrepParams) -> str:
-    """ripgrep names its own options, which the model has not: it is told what it can do instead."""
+def _explain_error(refusal: str, params: GrepParams) -> str:
+    """Replace ripgrep's advice about its own options by advice about this tool's parameters."""
     if refusal.startswith(r'rg: the literal "\n"'):
         return (
-            "grep searches line by line, so no pattern can hold a line break. Search for what is on one line and set"
+            "grep searches line by line, so no pattern can contain a line break. Search for a part on one line and set"
             " `context`, or use bash for more."
         )
-    said = refusal.split("\n\nConsider enabling")[0].removeprefix("rg: ")
-    return said if params.literal else f"{said}\nSet `literal` to search for the text as it is."
+    message = refusal.split("\n\nConsider enabling")[0].removeprefix("rg: ")
+    return message if params.literal else f"{message}\nSet `literal` to search for the text as it is."
 
 
-async def _found(place: ToolScope, start: Start, params: GrepParams) -> tuple[dict[str, list[Line]], bool]:
-    """Lines by file, and whether these are all."""
+async def _search(scope: ToolScope, start: Start, params: GrepParams) -> tuple[dict[str, list[Line]], bool]:
+    """Return matching lines by file, and whether they are complete."""
     found: dict[str, list[Line]] = {}
     count = 0
-    patterns = patterns_of(start, params.include) if params.include else []
-    matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
+    patterns = parse_patterns(start, params.include) if params.include else []
+    matches = make_matcher(start, patterns)
     with ExitStack() as stack:
-        options = [*narrowed(stack, start, patterns), *_options(start, params)]
-        searching = ripgrep.search(start.base, place.env, options, separator=b"\n", workspace=place.directory)
+        options = [*make_filter_options(stack, start, patterns), *_options(start, params)]
+        searching = ripgrep.run_ripgrep(start.base, scope.env, options, separator=b"\n", workspace=scope.directory)
         async with aclosing(searching) as search:
             async for records in search:
                 for record in records:
@@ -131,24 +132,24 @@ def _text(line: bytes) -> str:
     return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]} … (cut)"
 
 
-def _name(start: Start, place: ToolScope, name: str) -> str:
-    return readable(name if start.base == place.directory else str(start.base / name))
+def _name(start: Start, scope: ToolScope, name: str) -> str:
+    return to_text(name if start.base == scope.directory else str(start.base / name))
 
 
-def _files_only(start: Start, place: ToolScope, names: list[str], found: dict[str, list[Line]]) -> list[str]:
-    lines = [_name(start, place, name) for name in names]
+def _files_only(start: Start, scope: ToolScope, names: list[str], found: dict[str, list[Line]]) -> list[str]:
+    lines = [_name(start, scope, name) for name in names]
     if len(found) > len(names):
         lines += ["", f"(the newest {len(names)} of {len(found)} files; narrow the search for others)"]
     return lines
 
 
-def _with_lines(start: Start, place: ToolScope, names: list[str], found: dict[str, list[Line]]) -> list[str]:
+def _with_lines(start: Start, scope: ToolScope, names: list[str], found: dict[str, list[Line]]) -> list[str]:
     shown: list[str] = []
     left = MAX_RESULTS
     for name in names:
         if left <= 0:
             break
-        shown.append(_name(start, place, name))
+        shown.append(_name(start, scope, name))
         for line in found[name]:
             if line.is_match:
                 left -= 1

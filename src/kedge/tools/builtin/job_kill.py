@@ -1,4 +1,4 @@
-"""`job_kill`: ends a background job with all its processes."""
+"""`job_kill`: ends all processes of a background job."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ async def run(ctx: ToolContext, params: JobKillParams) -> Output:
         await ctx.jobs.kill(job.id)
         if job.command.survivors:
             raise ToolError(f"Job {job.id} cannot be ended: {', '.join(job.command.survivors)} outlived SIGKILL.")
-    said = job.command.take().rstrip("\n")
-    content = f"{said}\n[{job.status}]" if said else f"[{job.status}]"
+    text = job.command.take().rstrip("\n")
+    content = f"{text}\n[{job.status}]" if text else f"[{job.status}]"
     return Output(content=content, metadata={"job_id": job.id, "exit_code": job.command.exit_code})
 
 

@@ -1,4 +1,4 @@
-"""`job_output`: what a background job said since it was last asked, and how it is; waits for news if it should."""
+"""`job_output`: new output and the status of a background job; can wait for either."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def run(ctx: ToolContext, params: JobOutputParams) -> Output:
     if params.wait:
         await _wait(job, params)
     command = job.command
-    # Before its output is taken: what comes between the two is for the next time.
+    # Before the output: what arrives in between is for the next call.
     status = job.status
-    said = command.take().rstrip("\n")
-    content = f"{said}\n[{status}]" if said else f"(no new output)\n[{status}]"
+    text = command.take().rstrip("\n")
+    content = f"{text}\n[{status}]" if text else f"(no new output)\n[{status}]"
     return Output(content=content, metadata={"job_id": job.id, "exit_code": command.exit_code})
 
 

@@ -1,4 +1,4 @@
-"""`multiedit`: several edits of one file, all of them or none."""
+"""`multiedit`: several edits of one file, all or none."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
-from kedge.tools.text.edit_plan import Change, carry_out, list_edit_access
+from kedge.tools.text.edit_plan import Change, list_edit_access, run_edit
 
-MAX_EDITS = 200  # of one call; more than that is a program's work
+MAX_EDITS = 200
 
 
 class OneEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,12 +29,12 @@ def _changes(params: MultieditParams) -> list[Change]:
     return [Change(edit.old_string, edit.new_string, edit.replace_all) for edit in params.edits]
 
 
-async def list_access(place: ToolScope, params: MultieditParams) -> Sequence[Access]:
-    return await list_edit_access(place, params.path, _changes(params))
+async def list_access(scope: ToolScope, params: MultieditParams) -> Sequence[Access]:
+    return await list_edit_access(scope, params.path, _changes(params))
 
 
 async def run(ctx: ToolContext, params: MultieditParams) -> Output:
-    return await carry_out(ctx, params.path, _changes(params))
+    return await run_edit(ctx, params.path, _changes(params))
 
 
 TOOL = Tool(facts=BUILT_IN_TOOLS["multiedit"], params=MultieditParams, run=run, list_access=list_access)

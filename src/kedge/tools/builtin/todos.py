@@ -1,4 +1,4 @@
-"""`todos`: the session's task list. The list is the last result's metadata, so it is as durable as the conversation."""
+"""`todos`: the session's task list. It is stored in the metadata of the last result, so it survives a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`view`: a file's lines with their numbers, or an image. Whatever the path leads to, it never blocks."""
+"""`view`: numbered lines of a file, or an image. Never blocks, whatever the path is."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 from kedge.protocol.messages import Image
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import resolve, shown_path
+from kedge.tools.paths import display_path, resolve_path
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.search.similar_paths import similar_paths
 from kedge.tools.text import paging
-from kedge.tools.text.paging import MAX_IMAGE_BYTES, MAX_LINES, Found, Page, Picture, Unreadable
+from kedge.tools.text.paging import MAX_IMAGE_BYTES, MAX_LINES, Content, ImageFile, Page, Unreadable
 
 Line = Annotated[int, msgspec.Meta(ge=1, description="the first line to show; the file's first is 1")]
 Lines = Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES, description="how many lines to show")]
@@ -29,10 +29,9 @@ class ViewParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: Lines = MAX_LINES
 
 
-async def list_access(place: ToolScope, params: ViewParams) -> Sequence[Access]:
-    """Told wherever the file is: what is free to read is the judge's to say, and a rule may forbid it."""
-    path = await asyncio.to_thread(resolve, place, params.path)
-    return (Access(kind="read", subject=str(path), description=f"read {shown_path(place, path)}"),)
+async def list_access(scope: ToolScope, params: ViewParams) -> Sequence[Access]:
+    path = await asyncio.to_thread(resolve_path, scope, params.path)
+    return (Access(kind="read", subject=str(path), description=f"read {display_path(scope, path)}"),)
 
 
 async def run(ctx: ToolContext, params: ViewParams) -> Output:
@@ -40,16 +39,16 @@ async def run(ctx: ToolContext, params: ViewParams) -> Output:
     try:
         return await asyncio.to_thread(_view, ctx, params, stop)
     finally:
-        stop.set()  # a thread can't be cancelled, and a file may be of any size
+        stop.set()  # a thread cannot be cancelled, and a file may have any size
 
 
-def _view(place: ToolScope, params: ViewParams, stop: threading.Event) -> Output:
-    path = resolve(place, params.path)
-    shown = shown_path(place, path)
+def _view(scope: ToolScope, params: ViewParams, stop: threading.Event) -> Output:
+    path = resolve_path(scope, params.path)
+    shown = display_path(scope, path)
     try:
-        found = paging.read(path, params.offset, params.limit, stop)
+        content = paging.read(path, params.offset, params.limit, stop)
     except FileNotFoundError as error:
-        raise ToolError(_missing(place, path, shown)) from error
+        raise ToolError(_describe_missing(scope, path, shown)) from error
     except IsADirectoryError as error:
         raise ToolError(f"{shown} is a directory; use ls to see what is in it.") from error
     except Unreadable as error:
@@ -57,32 +56,32 @@ def _view(place: ToolScope, params: ViewParams, stop: threading.Event) -> Output
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ToolError(f"{shown} cannot be read ({reason}); check the path and its permissions.") from error
-    if isinstance(found, Picture):
-        return _picture(place, path, shown, found)
-    return Output(content=_page(shown, found, params), metadata=_metadata(path, found))
+    if isinstance(content, ImageFile):
+        return _show_image(scope, path, shown, content)
+    return Output(content=_show_page(shown, content, params), metadata=_metadata(path, content))
 
 
-def _picture(place: ToolScope, path: Path, shown: str, found: Picture) -> Output:
-    if not place.sees_images:
-        text = f"{shown} is an image ({found.mime_type}, {found.size:,} bytes), and this model cannot see images."
-        return Output(content=text, metadata=_metadata(path, found))
-    if found.data is None:
+def _show_image(scope: ToolScope, path: Path, shown: str, content: ImageFile) -> Output:
+    if not scope.sees_images:
+        text = f"{shown} is an image ({content.mime_type}, {content.size:,} bytes), and this model cannot see images."
+        return Output(content=text, metadata=_metadata(path, content))
+    if content.data is None:
         raise ToolError(
-            f"{shown} is an image of {found.size:,} bytes, and at most {MAX_IMAGE_BYTES:,} can be shown;"
+            f"{shown} is an image of {content.size:,} bytes; the limit is {MAX_IMAGE_BYTES:,};"
             " make a smaller copy with bash, and view that."
         )
     return Output(
-        content=f"{shown} is an image ({found.mime_type}, {found.size:,} bytes). It follows.",
-        metadata=_metadata(path, found),
-        images=(Image(found.mime_type, found.data),),
+        content=f"{shown} is an image ({content.mime_type}, {content.size:,} bytes). It follows.",
+        metadata=_metadata(path, content),
+        images=(Image(content.mime_type, content.data),),
     )
 
 
-def _page(shown: str, page: Page, params: ViewParams) -> str:
+def _show_page(shown: str, page: Page, params: ViewParams) -> str:
     if page.is_empty:
         return f"{shown} is empty."
     if not page.lines:
-        raise ToolError(f"{shown} has {_lines(page.total or 0)}; offset {params.offset} is behind its end.")
+        raise ToolError(f"{shown} has {_count_lines(page.total or 0)}; offset {params.offset} is after its end.")
     text = "\n".join(f"{params.offset + index:>6}\t{line}" for index, line in enumerate(page.lines))
     last = params.offset + len(page.lines) - 1
     notes = list(page.notes)
@@ -92,13 +91,13 @@ def _page(shown: str, page: Page, params: ViewParams) -> str:
     return "\n".join([text, "", *(f"[{note}]" for note in notes)]) if notes else text
 
 
-def _metadata(path: Path, found: Found) -> dict[str, object] | None:
-    """What the model has seen; a file of which not every byte was read is not known."""
-    return {"files": {str(path): found.digest}} if found.digest else None
+def _metadata(path: Path, content: Content) -> dict[str, object] | None:
+    """Record the digest that the model has seen, if the whole file was read."""
+    return {"files": {str(path): content.digest}} if content.digest else None
 
 
-def _missing(place: ToolScope, path: Path, shown: str) -> str:
-    names = [shown_path(place, similar) for similar in similar_paths(path, place.directory)]
+def _describe_missing(scope: ToolScope, path: Path, shown: str) -> str:
+    names = [display_path(scope, similar) for similar in similar_paths(path, scope.directory)]
     if names:
         return (
             f"There is no file {shown}. Did you mean {', '.join(names[:-1])}{' or ' if names[1:] else ''}{names[-1]}?"
@@ -106,7 +105,7 @@ def _missing(place: ToolScope, path: Path, shown: str) -> str:
     return f"There is no file {shown}. Use ls or glob to find the right path."
 
 
-def _lines(count: int) -> str:
+def _count_lines(count: int) -> str:
     return "1 line" if count == 1 else f"{count:,} lines"
 
 

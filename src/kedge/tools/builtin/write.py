@@ -1,4 +1,4 @@
-"""`write`: a whole file, new or in the place of one that the model has seen as it is."""
+"""`write`: creates a file, or replaces one whose current content the model has seen."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kedge.files.diffs import diff
 from kedge.files.safe_open import stat_resolved
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import resolve, shown_path
+from kedge.tools.paths import display_path, resolve_path
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.text import text_file
-from kedge.tools.text.edit_plan import Planned, access, check_known, written
+from kedge.tools.text.edit_plan import EditPlan, apply_plan, check_file_known, make_access
 
 
 class WriteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,25 +25,25 @@ class WriteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     content: Annotated[str, msgspec.Meta(description="all of its text")]
 
 
-def plan(place: ToolScope, params: WriteParams) -> Planned:
-    """Blocks: not for the loop."""
-    path = resolve(place, params.path)
-    shown = shown_path(place, path)
+def plan_edit(scope: ToolScope, params: WriteParams) -> EditPlan:
+    """Blocks. Raises ToolError."""
+    path = resolve_path(scope, params.path)
+    shown = display_path(scope, path)
     content = params.content
     if _is_new(path, shown):
         above = next(parent for parent in path.parents if os.path.lexists(parent))
         if not above.is_dir():
-            raise ToolError(f"{shown_path(place, above)} is not a directory, so that nothing can be written below it.")
+            raise ToolError(f"{display_path(scope, above)} is not a directory; nothing can be written below it.")
         data = content.encode("utf-8", "replace")
         if len(data) > text_file.MAX_EDIT_BYTES:
-            raise ToolError(f"That is over {text_file.MAX_EDIT_BYTES >> 20} MiB. Let a command or a script write it.")
-        return Planned(path, shown, None, data, diff("", content, shown), [])
+            raise ToolError(f"That is over {text_file.MAX_EDIT_BYTES >> 20} MiB. Write it with a command or a script.")
+        return EditPlan(path, shown, None, data, diff("", content, shown), [])
     before = text_file.read(path, shown)
-    check_known(place, before, shown)
-    # Keeps the way in which the file ends its lines; who wants another can edit with a command.
+    check_file_known(scope, before, shown)
+    # The line endings of the file are kept.
     plain = content.replace("\r\n", "\n")
     raw = plain.replace("\n", "\r\n") if before.newline == "\r\n" else plain
-    return Planned(path, shown, before, before.encoded(raw), diff(before.text, plain, shown), [])
+    return EditPlan(path, shown, before, before.encode_text(raw), diff(before.text, plain, shown), [])
 
 
 def _is_new(path: Path, shown: str) -> bool:
@@ -53,12 +53,12 @@ def _is_new(path: Path, shown: str) -> bool:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
 
 
-async def list_access(place: ToolScope, params: WriteParams) -> Sequence[Access]:
-    return [access(await asyncio.to_thread(plan, place, params))]
+async def list_access(scope: ToolScope, params: WriteParams) -> Sequence[Access]:
+    return [make_access(await asyncio.to_thread(plan_edit, scope, params))]
 
 
 async def run(ctx: ToolContext, params: WriteParams) -> Output:
-    return await written(ctx, await asyncio.to_thread(plan, ctx, params))
+    return await apply_plan(ctx, await asyncio.to_thread(plan_edit, ctx, params))
 
 
 TOOL = Tool(facts=BUILT_IN_TOOLS["write"], params=WriteParams, run=run, list_access=list_access)

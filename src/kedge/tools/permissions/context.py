@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from kedge.protocol.formats import shorten
 from kedge.tools.paths import is_inside
 from kedge.tools.permissions.paths import MAX_DIRECTORIES, Directories, change_directory, resolve_all
 from kedge.tools.permissions.policy import Deny, Policy, Reason, Verdict
@@ -117,5 +118,4 @@ def merge(found: Sequence[Verdict]) -> Deny | list[Reason]:
 
 def show(text: str) -> str:
     """A command on one line, shortened."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= MAX_SHOWN_CHARS else flat[: MAX_SHOWN_CHARS - 1] + "…"
+    return shorten(text, MAX_SHOWN_CHARS)

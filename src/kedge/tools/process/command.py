@@ -1,4 +1,4 @@
-"""A command at work: what it says is read as it comes, until the last of its processes has ended."""
+"""A running command: its output is read until its last process has ended."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from pathlib import Path
 from kedge.files.safe_open import remove_tree
 from kedge.tools.port import ToolContext
 from kedge.tools.process import spawn
-from kedge.tools.process.output import Cleaner, Excerpt, Saved
-from kedge.tools.process.spawn import PIECE, Started
+from kedge.tools.process.output import Cleaner, Excerpt, OutputFile
+from kedge.tools.process.spawn import PIECE, SpawnedCommand
 from kedge.tools.sandbox.launch import reap_supervisor
 from kedge.tools.sandbox.limits import Limits
 from kedge.tools.sandbox.policy import LaunchSpec
 
 log = logging.getLogger(__name__)
 
-# After the shell's end: what it left in the background may keep its output open for ever.
+# How long output is awaited after the shell's end: background processes may keep the pipe open forever.
 DRAIN_S = 1.0
-# How often those that were left in the background are looked for, at first and at last.
-_LOOK_FIRST_S, _LOOK_MOST_S = 0.1, 5.0
+# Interval at which background processes are checked, at first and at most.
+_MIN_CHECK_S, _MAX_CHECK_S = 0.1, 5.0
 
 
 class Command:
-    """`exited` when its shell has ended and what it said was read; `over` when nothing that it started is left."""
+    """`exited` is set when the shell has ended and its output is read; `over` when all its processes have ended."""
 
     def __init__(
         self,
-        started: Started,
-        saved: Saved,
+        started: SpawnedCommand,
+        saved: OutputFile,
         on_text: Callable[[str], None],
         timeout_s: float | None,
         supervisor: str = "",
         limits: Limits | None = None,
     ) -> None:
         self.exit_code: int | None = None
-        self.left: list[str] = []  # who was still alive when the shell had ended
+        self.left: list[str] = []  # processes still running when the shell ended
         self.timed_out = False
-        self.survivors: list[str] = []  # of its end: those that nothing ends
+        self.survivors: list[str] = []  # processes that could not be killed
         self.exited = asyncio.Event()
         self.over = asyncio.Event()
-        self.news = asyncio.Event()  # something was said since the excerpt was taken
+        self.news = asyncio.Event()  # there is output since the last `take`
         self.saved = saved
         self._on_text = on_text
         self._excerpt = Excerpt()
-        self._lines = 0  # before the excerpt
+        self._lines = 0  # number of lines before the excerpt
         self._cleaner = Cleaner()
         self._supervisor = supervisor
         self._child, self._record, self._output, self._pipe, self._temporary = started
         self._limit_s = limits.timeout_s(timeout_s) if limits is not None else None
         self._began = time.monotonic()
         self._ended: float | None = None
-        self._ending = asyncio.Lock()  # held while it is ended: whoever still dies then is not left
+        self._ending = asyncio.Lock()  # held while processes are ended, so that dying ones do not count as left
         self._tasks = [asyncio.create_task(self._work())]
-        if self._limit_s is not None:  # of an unapproved command nothing goes on after its time
+        if self._limit_s is not None:  # also ends background processes of an unapproved command
             self._tasks.append(asyncio.create_task(self._end_after(self._limit_s, self.over)))
         elif timeout_s is not None:
             self._tasks.append(asyncio.create_task(self._end_after(timeout_s, self.exited)))
@@ -76,11 +76,11 @@ class Command:
         launch_spec: LaunchSpec | None = None,
         limits: Limits | None = None,
     ) -> Command:
-        """`limits`: of a command that runs without approval and without a sandbox; a read-only sandbox has its own."""
+        """Start a command. `limits` are for an unapproved command without a sandbox; a sandbox has its own."""
         limits = limits or (launch_spec.limits if launch_spec else None)
         started = await spawn.start(ctx, command, directory, env, launch_spec, limits)
         supervisor = launch_spec.supervisor if launch_spec else ""
-        return cls(started, Saved(ctx.scratch), on_text, timeout_s, supervisor, limits)
+        return cls(started, OutputFile(ctx.scratch), on_text, timeout_s, supervisor, limits)
 
     @property
     def took_s(self) -> float:
@@ -88,37 +88,37 @@ class Command:
 
     @property
     def how_it_ended(self) -> str:
-        """Of its shell, in a few words."""
+        """How the shell ended, in a few words."""
         code = self.exit_code
         if self.timed_out:
             bound = "" if self._limit_s is None else f" ({self._limit_s:.0f} s without approval)"
-            return f"ended: its time was up{bound}"
+            return f"timed out{bound}"
         if code is None:
             return "running"
         return f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
 
     def take(self) -> str:
-        """What was said since this was asked last, its middle cut out if it is long."""
+        """Return the output since the last call, shortened in the middle."""
         excerpt, self._excerpt = self._excerpt, Excerpt(lines_before=self._lines + self._excerpt.newlines)
         self._lines += excerpt.newlines
-        if not self.over.is_set():  # nobody waits for what can't come any more
+        if not self.over.is_set():  # after the end, `news` stays set: no more output comes
             self.news.clear()
         return excerpt.text(self.saved.where)
 
     async def keep(self) -> None:
-        """Let it go on in the background, where only its file grows without end."""
+        """Let the command continue in the background; its output goes only to the file."""
         await self._record.keep()
-        self._on_text = _nobody
+        self._on_text = _ignore
         self.saved.spill()
 
     async def end(self) -> list[str]:
-        """End all of it; returns who could not be ended."""
+        """End all processes; returns those that survived."""
         async with self._ending:
             self.survivors = await self._record.end()
         return self.survivors
 
     async def abandon(self) -> None:
-        """Read no further. Its processes are ended by whoever has them on record."""
+        """Stop reading. The engine ends the recorded processes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -129,10 +129,10 @@ class Command:
             self.exit_code = await self._child.wait()
             await asyncio.wait({pump}, timeout=DRAIN_S)
             async with self._ending:
-                self.left = await self._who_is_left(is_silent=pump.done())
+                self.left = await self._list_left(is_silent=pump.done())
             self._ended = time.monotonic()
             self.exited.set()
-            await self._wait_for_the_rest(pump)
+            await self._wait_for_background(pump)
             await self._record.forget()
         finally:
             pump.cancel()
@@ -145,7 +145,7 @@ class Command:
             self.over.set()
             self.news.set()
 
-    async def _who_is_left(self, *, is_silent: bool) -> list[str]:
+    async def _list_left(self, *, is_silent: bool) -> list[str]:
         """Without a supervisor: that one has the output open for as long as there are others."""
         if not self._supervisor:
             return await self._record.members()
@@ -154,24 +154,24 @@ class Command:
         left = await self._record.members()
         return [each for each in left if not each.startswith(f"{self._supervisor} (")]
 
-    async def _wait_for_the_rest(self, pump: asyncio.Task[None]) -> None:
-        pause_s = _LOOK_FIRST_S
+    async def _wait_for_background(self, pump: asyncio.Task[None]) -> None:
+        pause_s = _MIN_CHECK_S
         left = self.left
         while left:
-            # The end of the output is a good moment to look again; without one, there is only the clock.
+            # The end of the output is a good moment to check again; after it, only time passes.
             if pump.done():
                 await asyncio.sleep(pause_s)
             else:
                 await asyncio.wait({pump}, timeout=pause_s)
-            pause_s = min(pause_s * 2, _LOOK_MOST_S)
+            pause_s = min(pause_s * 2, _MAX_CHECK_S)
             left = await self._record.members()
 
     async def _pump(self) -> None:
         while data := await self._output.read(PIECE):
-            self._say(self._cleaner.feed(data))
-        self._say(self._cleaner.feed(b"", is_last=True))
+            self._add_output(self._cleaner.feed(data))
+        self._add_output(self._cleaner.feed(b"", is_last=True))
 
-    def _say(self, text: str) -> None:
+    def _add_output(self, text: str) -> None:
         if not text:
             return
         self._excerpt.add(text)
@@ -186,7 +186,7 @@ class Command:
         except TimeoutError:
             self.timed_out = True
             if await self.end():
-                self.exited.set()  # what cannot be ended is not waited for
+                self.exited.set()  # do not wait for processes that cannot be killed
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
@@ -194,7 +194,7 @@ def _log_failure(task: asyncio.Task[None]) -> None:
         log.error("a command could not be followed to its end", exc_info=error)
 
 
-def _nobody(text: str) -> None:
+def _ignore(text: str) -> None:
     del text
 
 

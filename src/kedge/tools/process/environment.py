@@ -14,8 +14,8 @@ from pathlib import Path
 from kedge.files.environment import drop_invalid_variables, harden_git_env, safe_path
 from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES
 
-# Programs that would wait for a key, a text or a password get no chance; colours and redrawing are noise to a model.
-_NOBODY_IS_THERE = {
+# Keeps programs from waiting for a key, a text or a password, and from printing colors.
+_NON_INTERACTIVE = {
     "PAGER": "cat",
     "MANPAGER": "cat",
     "GIT_PAGER": "cat",
@@ -29,7 +29,7 @@ _NOBODY_IS_THERE = {
     "VISUAL": "true",
     "GIT_EDITOR": "true",
     "GIT_SEQUENCE_EDITOR": "true",
-    # An editor that is started by its name has nobody who could leave it: it carries out its `-c` commands, and ends.
+    # An editor that is started by name executes its `-c` commands and quits.
     "VIMINIT": "set noswapfile nomore shortmess=aoOtTWAIF | autocmd VimEnter * cquit",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "false",
@@ -44,11 +44,11 @@ _NOBODY_IS_THERE = {
 }
 _UNLESS_SET = {
     "DEBIAN_FRONTEND": "noninteractive",
-    "PYTHONUNBUFFERED": "1",  # what a program says is seen when it says it
+    "PYTHONUNBUFFERED": "1",  # output is seen at once
 }
 _NEVER = frozenset({"KEDGE_TOKEN", "KEDGE_FAILPOINT", "FORCE_COLOR", "CLICOLOR_FORCE"})
 
-# Variables that change how a shell reads a command line, so that it would mean something else than what was judged.
+# Variables that change how a shell reads a command line: it would not mean what was checked.
 _SHELL_NAMES = frozenset(
     {
         *("BASHOPTS", "SHELLOPTS", "BASH_COMPAT", "POSIXLY_CORRECT", "BASH_XTRACEFD", "BASH_LOADABLES_PATH"),
@@ -58,7 +58,7 @@ _SHELL_NAMES = frozenset(
 )
 _SHELL_PREFIXES = ("BASH_FUNC_",)
 
-# Variables that make a program load code, run another program, or read files or options from elsewhere.
+# Variables that make a program load code, run another program, or read other files or options.
 _PROGRAM_NAMES = frozenset(
     {
         *("BASH_ENV", "ENV", "INPUTRC", "LANGUAGE", "GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES", "TZDIR"),
@@ -109,23 +109,23 @@ _CREDENTIAL_VALUE = re.compile(
 )
 
 
-def environment(caller: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a command that the user typed. What no process can be given is left out."""
+def user_environment(caller: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a command that the user typed."""
     kept = {name: value for name, value in drop_invalid_variables(caller).items() if name not in _NEVER}
-    return {**_UNLESS_SET, **kept, **_NOBODY_IS_THERE}
+    return {**_UNLESS_SET, **kept, **_NON_INTERACTIVE}
 
 
-def shell_environment(caller: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The variables of an agent's command that runs in `directory`: none that changes how a shell reads the line."""
-    kept = {name: value for name, value in environment(caller).items() if not _changes_the_shell(name)}
+def command_environment(caller: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return the variables of an agent's command in `directory`, without those that change how a shell reads it."""
+    kept = {name: value for name, value in user_environment(caller).items() if not _changes_the_shell(name)}
     return {**kept, "PWD": str(directory)}
 
 
 def unapproved_environment(caller: Mapping[str, str], directory: Path, scratch: Path) -> dict[str, str]:
-    """The variables of a command that runs without approval.
+    """Return the variables of a command that runs without approval.
 
-    No credentials, nothing that makes a program load code or start another one, no sockets of other programs, and a
-    PATH without the workspace and the scratch directory. Applying it twice changes nothing.
+    Leaves out credentials, variables that make a program load code or start another one, sockets of other programs, and
+    entries of PATH in the workspace or the scratch directory. Applying it twice changes nothing.
     """
     clean = {
         name: value
@@ -134,7 +134,7 @@ def unapproved_environment(caller: Mapping[str, str], directory: Path, scratch: 
     }
     path = safe_path(caller.get("PATH", os.defpath), (directory, scratch))
     authors = {name: value for name, value in drop_invalid_variables(clean).items() if name in _GIT_KEPT}
-    return {**harden_git_env(shell_environment(clean, directory)), **authors, "PATH": path}
+    return {**harden_git_env(command_environment(clean, directory)), **authors, "PATH": path}
 
 
 def _changes_the_shell(name: str) -> bool:

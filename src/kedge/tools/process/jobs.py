@@ -1,6 +1,6 @@
-"""Background jobs: commands that outlive the run that started them, and end with their workspace or the server.
+"""Background jobs: commands that outlive their run, and end with their workspace or the server.
 
-They live in memory; their processes are on record, so that those of a dead server are found (P13).
+Jobs are kept in memory; their processes are recorded, so that the next server ends those of a dead one (P13).
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Callable
 
 from kedge.protocol import sessions as protocol
 from kedge.protocol.errors import NotFound
+from kedge.protocol.formats import shorten
 from kedge.tools.errors import ToolError
 from kedge.tools.port import ToolContext
 from kedge.tools.process.command import Command
 
-MAX_JOBS = 50  # at work in one workspace; as many that ended are remembered
+MAX_JOBS = 50  # running in one workspace; as many ended ones are kept
 
 
 class Job:
-    def __init__(self, id: str, ctx: ToolContext, command: Command, words: str, description: str) -> None:
+    def __init__(self, id: str, ctx: ToolContext, command: Command, command_line: str, description: str) -> None:
         self.id = id
         self.command = command
-        self.words = words
+        self.command_line = command_line
         self._description = description
         self._session_id = ctx.session_id
         self._run_id = ctx.run_id
@@ -35,7 +36,7 @@ class Job:
 
     @property
     def status(self) -> str:
-        """In one line, for the model."""
+        """One line for the model."""
         command = self.command
         if not self.is_running:
             return f"Job {self.id} has ended ({command.how_it_ended}): {self._short}"
@@ -46,7 +47,7 @@ class Job:
     def info(self) -> protocol.Job:
         return protocol.Job(
             id=self.id,
-            command=self.words,
+            command=self.command_line,
             description=self._description,
             session_id=self._session_id,
             run_id=self._run_id,
@@ -58,12 +59,11 @@ class Job:
 
     @property
     def _short(self) -> str:
-        words = " ".join((self._description or self.words).split())
-        return words if len(words) <= 80 else f"{words[:79]}…"
+        return shorten(self._description or self.command_line, 80)
 
 
 class Jobs:
-    """Those of one workspace."""
+    """The jobs of one workspace."""
 
     def __init__(self, new_id: Callable[[], str] = lambda: secrets.token_hex(2)) -> None:
         self._jobs: dict[str, Job] = {}  # oldest first
@@ -71,14 +71,12 @@ class Jobs:
 
     def check_room(self) -> None:
         if sum(job.is_running for job in self._jobs.values()) >= MAX_JOBS:
-            raise ToolError(
-                f"There are {MAX_JOBS} background jobs at work, the most there may be; end some: {self._ids}."
-            )
+            raise ToolError(f"There are {MAX_JOBS} running background jobs, which is the limit; end some: {self._ids}.")
 
-    async def add(self, ctx: ToolContext, command: Command, words: str, description: str) -> Job:
-        """Let a command go on as a job."""
+    async def add(self, ctx: ToolContext, command: Command, command_line: str, description: str) -> Job:
+        """Turn a running command into a job."""
         await command.keep()
-        job = Job(self._free_id(), ctx, command, words, description)
+        job = Job(self._free_id(), ctx, command, command_line, description)
         self._jobs[job.id] = job
         ended = [id for id, other in self._jobs.items() if not other.is_running]
         for id in ended[:-MAX_JOBS]:
@@ -93,11 +91,11 @@ class Jobs:
         return job
 
     def list(self) -> list[Job]:
-        """Newest first."""
+        """Return the jobs, newest first."""
         return list(reversed(self._jobs.values()))
 
     async def kill(self, id: str) -> Job:
-        """For clients: raises `NotFound`."""
+        """End a job for a client. Raises `NotFound`."""
         if id not in self._jobs:
             raise NotFound("job", id)
         job = self._jobs[id]
@@ -119,8 +117,8 @@ class Jobs:
         return id
 
 
-class AllJobs:
-    """Those of every workspace, as long as the server lives."""
+class WorkspaceJobs:
+    """The jobs of all workspaces of a server."""
 
     def __init__(self) -> None:
         self._workspaces: dict[str, Jobs] = {}
@@ -129,5 +127,5 @@ class AllJobs:
         return self._workspaces.setdefault(workspace_id, Jobs())
 
     async def close(self) -> None:
-        """Follow none any further; the engine ends their processes."""
+        """Stop reading their output. The engine ends the processes."""
         await asyncio.gather(*(jobs.close() for jobs in self._workspaces.values()))

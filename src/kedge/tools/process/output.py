@@ -1,6 +1,6 @@
-"""What a command says, made fit for a model: clean text, bounded by cutting out its middle.
+"""Output of commands: cleaned for a model, shortened in the middle, and saved in full to a file.
 
-Memory holds the beginning and the end alone. A cut is never inside a character, and the counts told with it are exact.
+Memory holds only the beginning and the end. A cut is never inside a character, and its counts are exact.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_SHOWN_CHARS = 30_000
+MAX_BYTES = 256 * 1024 * 1024  # of one command
+MAX_DIRECTORY_BYTES = 1024 * 1024 * 1024  # of one session; the oldest files are deleted first
+_BUFFERED_CHARS = 32_000  # shorter output needs no file: the model sees all of it
 
 # Escape sequences of terminals: CSI, OSC and other strings, two-character ones.
 _ESCAPE = re.compile(
@@ -25,56 +28,56 @@ _ESCAPE = re.compile(
     r"|\x1b[0-OQ-WYZ\\`-~]"
 )
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
-_MAX_ESCAPE = 4096  # a longer one is none
-# No text, and no part of a longer character in UTF-8. Escape and bell are needed to know escape sequences.
+_MAX_ESCAPE = 4096
+# Control characters to remove. Escape and bell are kept, to recognize escape sequences.
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x1b\x07")) + b"\x7f"
 _JOINER = "\u200d"
-_MAX_CLUSTER = 32  # code points looked at around a cut: longer characters are somebody's joke
+_MAX_CLUSTER = 32  # code points checked around a cut
 
 
 class Cleaner:
-    """Bytes of a terminal program in, text out: UTF-8, no escape sequences, of overwritten lines the last state."""
+    """Converts bytes of a terminal program to text: no escape sequences, the last state of overwritten lines."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""  # the beginning of an escape sequence, or a return whose newline may follow
+        self._pending = ""  # the beginning of an escape sequence, or a carriage return whose newline may follow
         self._is_mid_line = False
 
     def feed(self, data: bytes, *, is_last: bool = False) -> str:
-        text = self._held + self._decoder.decode(data.translate(None, _CONTROLS), is_last)
-        self._held = ""
+        text = self._pending + self._decoder.decode(data.translate(None, _CONTROLS), is_last)
+        self._pending = ""
         if not is_last:
-            text = self._hold(text)
+            text = self._hold_back(text)
         if "\x1b" in text:
             text = _ESCAPE.sub("", text).replace("\x1b", "")
         text = text.replace("\x07", "").replace("\r\n", "\n")
         if "\r" in text:
-            text = self._settle(text)
+            text = self._resolve_returns(text)
         if text:
             self._is_mid_line = not text.endswith("\n")
         return text
 
-    def _hold(self, text: str) -> str:
-        """Keep back what can only be understood with what follows."""
+    def _hold_back(self, text: str) -> str:
+        """Store an incomplete end of the text for the next call."""
         at = len(text) - text.endswith("\r")
         if "\x1b" in text and (found := _UNFINISHED.search(text, max(0, len(text) - _MAX_ESCAPE))):
             at = found.start()
-        self._held = text[at:]
+        self._pending = text[at:]
         return text[:at]
 
-    def _settle(self, text: str) -> str:
-        """A progress bar writes its line again and again: of what came at once, only the last state is text."""
+    def _resolve_returns(self, text: str) -> str:
+        """Keep only the last state of lines that a progress bar overwrites."""
         lines = text.split("\n")
         for index, line in enumerate(lines):
             if "\r" in line:
                 states = [state for state in line.split("\r") if state]
-                begun = "\n" if index == 0 and self._is_mid_line and states else ""  # what was shown stays
-                lines[index] = begun + (states[-1] if states else "")
+                newline = "\n" if index == 0 and self._is_mid_line and states else ""  # the part shown before stays
+                lines[index] = newline + (states[-1] if states else "")
         return "\n".join(lines)
 
 
 class Excerpt:
-    """The beginning and the end of a text that comes in pieces, together at most `limit` characters."""
+    """Keeps the beginning and the end of a text that arrives in pieces, together at most `limit` characters."""
 
     def __init__(self, limit: int = MAX_SHOWN_CHARS, *, lines_before: int = 0) -> None:
         self._half = limit // 2
@@ -88,7 +91,7 @@ class Excerpt:
     def add(self, text: str) -> None:
         self.chars += len(text)
         self.newlines += text.count("\n")
-        # One more than is shown on each side of the cut: to see what the cut goes through.
+        # One more character than is shown on each side, to see what the cut would split.
         room = self._half + 1 - len(self._head)
         if room > 0:
             self._head += text[:room]
@@ -147,23 +150,16 @@ def _is_inside(text: str, at: int) -> bool:
         (before == "\r" and after == "\n")
         or _JOINER in (before, after)
         or unicodedata.category(after) in ("Mn", "Me", "Mc")
-        or "\U0001f3fb" <= after <= "\U0001f3ff"  # a skin's colour
+        or "\U0001f3fb" <= after <= "\U0001f3ff"  # a skin tone
     )
 
 
-# --- The whole output of a command in a file that the model can view: written as it comes, bounded on the disk.
-
-MAX_BYTES = 256 * 1024 * 1024  # of one command; nobody reads further
-MAX_DIRECTORY_BYTES = 1024 * 1024 * 1024  # of one session: beyond it the oldest files go
-_KEPT_BACK = 32_000  # characters that need no file: the model sees all of them
-
-
-class Saved:
-    """There is no file before it is needed. A disk that fails loses the file, and nothing else."""
+class OutputFile:
+    """A file with the whole output, created when the output gets long. If the disk fails, only the file is lost."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / f"output-{secrets.token_hex(4)}.txt"
-        self._kept_back: list[str] | None = []
+        self._buffer: list[str] | None = []
         self._chars = 0
         self._bytes = 0
         self._file: BinaryIO | None = None
@@ -171,7 +167,7 @@ class Saved:
 
     @property
     def where(self) -> str:
-        """A sentence for the model."""
+        """Where the whole output is, as a sentence for the model."""
         if self._is_whole:
             return f"All of it is in {self.path}: use view with an offset, or grep."
         if not self._bytes:
@@ -179,19 +175,19 @@ class Saved:
         return f"Its first {self._bytes:,} bytes are in {self.path}: use view with an offset, or grep."
 
     def write(self, text: str) -> None:
-        if self._kept_back is None:
+        if self._buffer is None:
             self._append(text)
             return
-        self._kept_back.append(text)
+        self._buffer.append(text)
         self._chars += len(text)
-        if self._chars > _KEPT_BACK:
+        if self._chars > _BUFFERED_CHARS:
             self.spill()
 
     def spill(self) -> None:
-        """From now on there is a file."""
-        if self._kept_back is None:
+        """Create the file and write the buffered output to it."""
+        if self._buffer is None:
             return
-        text, self._kept_back = "".join(self._kept_back), None
+        text, self._buffer = "".join(self._buffer), None
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_room(self.path.parent)
@@ -220,7 +216,7 @@ class Saved:
 
 
 def _make_room(directory: Path) -> None:
-    """Another call of the session may do the same beside us."""
+    """Delete the oldest files over the limit. Other calls of the session may do the same at the same time."""
     files: list[tuple[float, int, Path]] = []
     for path in directory.glob("output-*.txt"):
         with contextlib.suppress(FileNotFoundError):

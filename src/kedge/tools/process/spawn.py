@@ -1,7 +1,7 @@
-"""Starting a shell so that no crash leaves it behind unknown (P13).
+"""Start of a shell that no crash can leave behind unrecorded (P13).
 
-The process waits at a gate, a pipe, until it is on record, and only then becomes the command. If the server dies
-before, the pipe ends, and so does the process.
+The process first waits for a line on a pipe (the gate), and becomes the command only when it is recorded. If the server
+dies before, the pipe is closed and the process exits.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES, LaunchSpec, SandboxUna
 
 MARK = "KEDGE_PROCESS"
 _WAITING = "waiting"
-# The plain shell is the quickest to start: about a millisecond. Its input is the gate, and then nothing.
+# /bin/sh starts in about a millisecond. Its standard input is the gate, then /dev/null.
 _GATE = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$@" </dev/null'
 _SH = "/bin/sh"
 BASHES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
-PIECE = 64 * 1024  # read at once, of what a command says
+PIECE = 64 * 1024  # bytes of output read at once
 
 
 class Child(Protocol):
@@ -39,12 +39,12 @@ class Child(Protocol):
     async def wait(self) -> int: ...
 
 
-class Started(NamedTuple):
+class SpawnedCommand(NamedTuple):
     child: Child
     record: Process
     output: asyncio.StreamReader
     pipe: asyncio.ReadTransport
-    temporary: Path | None  # a directory of its own, to be removed after it
+    temporary: Path | None  # the command's own directory, removed after it
 
 
 async def start(
@@ -54,11 +54,11 @@ async def start(
     env: Mapping[str, str],
     launch_spec: LaunchSpec | None = None,
     limits: Limits | None = None,
-) -> Started:
-    """The command at work in a process group of its own, on record; what it says on both channels comes in order."""
+) -> SpawnedCommand:
+    """Start a command in its own recorded process group. Its stdout and stderr share one pipe. Raises ToolError."""
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES or "\0" in command:
         raise ToolError(
-            f"The command holds a NUL, or more than {MAX_COMMAND_BYTES:,} bytes; write a script with the write tool"
+            f"The command contains a NUL, or more than {MAX_COMMAND_BYTES:,} bytes; write a script with the write tool"
             " and run that."
         )
     if launch_spec is None or launch_spec.with_temporary is None:
@@ -79,36 +79,36 @@ async def _start(
     launch_spec: LaunchSpec | None,
     limits: Limits | None,
     temporary: Path | None,
-) -> Started:
+) -> SpawnedCommand:
     with contextlib.ExitStack() as ends:
-        said, saying = _pipe(ends)
-        gate, opener = _pipe(ends)
+        output_r, output_w = _make_pipe(ends)
+        gate_r, gate_w = _make_pipe(ends)
         shell = find_shell(env, ctx.directory, ctx.scratch)
         try:
-            child = await _started((shell, "-c", command), gate, saying, directory, env, launch_spec)
+            child = await _start_waiting((shell, "-c", command), gate_r, output_w, directory, env, launch_spec)
         except SandboxUnavailable as error:
-            raise ToolError(f"The command was not run: its sandbox could not be made ({error.why}).") from error
+            raise ToolError(f"The command was not run: its sandbox could not be created ({error.why}).") from error
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ToolError(f"The command could not be started in {directory} ({reason}).") from error
         if limits is not None:
-            await _limit(child.pid, limits)
+            await _set_limits(child.pid, limits)
         failpoints.hit("command.spawned")
         record = await ctx.process_started(child.pid)
         failpoints.hit("command.recorded")
         if limits is not None:
             record.limit(processes=limits.processes, memory_bytes=limits.memory_bytes)
-        output, pipe = await _reader(os.dup(said))
-        with contextlib.suppress(BrokenPipeError):  # it was ended at once
-            os.write(opener, f"{record.mark}\n".encode())
+        output, pipe = await _make_reader(os.dup(output_r))
+        with contextlib.suppress(BrokenPipeError):  # it was killed already
+            os.write(gate_w, f"{record.mark}\n".encode())
         failpoints.hit("command.released")
-        return Started(child, record, output, pipe, temporary)
+        return SpawnedCommand(child, record, output, pipe, temporary)
 
 
-async def _started(
+async def _start_waiting(
     words: tuple[str, ...],
-    gate: int,
-    saying: int,
+    gate_r: int,
+    output_w: int,
     directory: Path,
     env: Mapping[str, str],
     launch_spec: LaunchSpec | None,
@@ -119,39 +119,39 @@ async def _started(
         return await launch(
             (_SH, "-c", _GATE, _SH, *launch_spec.prefix, *words),
             restrict=launch_spec.restrict,
-            stdin=gate,
-            output=saying,
+            stdin=gate_r,
+            output=output_w,
             directory=directory,
             env={**inside, **launch_spec.env},
         )
     return await asyncio.create_subprocess_exec(
         *(_SH, "-c", _GATE, _SH, *words),
-        stdin=gate,
-        stdout=saying,
-        stderr=saying,
+        stdin=gate_r,
+        stdout=output_w,
+        stderr=output_w,
         cwd=directory,
         env=waiting,
         start_new_session=True,
     )
 
 
-async def _limit(pid: int, limits: Limits) -> None:
+async def _set_limits(pid: int, limits: Limits) -> None:
     try:
         await asyncio.to_thread(set_limits, pid, limits)
-    except OSError as error:  # it ends by itself, at the gate
+    except OSError as error:  # the process exits when the gate is closed
         raise ToolError(f"The command was not run: its limits could not be set ({error.strerror}).") from error
 
 
-def _pipe(ends: contextlib.ExitStack) -> tuple[int, int]:
-    """Both ends are closed when the command has its own."""
-    reading, writing = os.pipe()
-    ends.callback(os.close, reading)
-    ends.callback(os.close, writing)
-    return reading, writing
+def _make_pipe(ends: contextlib.ExitStack) -> tuple[int, int]:
+    """Return a pipe whose ends `ends` closes: the child has its own copies."""
+    read_fd, write_fd = os.pipe()
+    ends.callback(os.close, read_fd)
+    ends.callback(os.close, write_fd)
+    return read_fd, write_fd
 
 
-async def _reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
-    """A bounded one: a command that says more than is read has to wait."""
+async def _make_reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    """Return a bounded reader: a command that prints faster than it is read has to wait."""
     reader = asyncio.StreamReader(limit=PIECE)
     file = os.fdopen(fd, "rb", buffering=0)
     try:
@@ -163,7 +163,7 @@ async def _reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]
 
 
 def find_shell(env: Mapping[str, str], directory: Path, scratch: Path | None = None) -> str:
-    """The bash that runs an agent's commands, or /bin/sh where there is none. Never one of the workspace's."""
+    """Return the bash for an agent's commands, never one in the workspace; /bin/sh if there is none."""
     roots = (directory, *((scratch,) if scratch is not None else ()))
     if found := find_program("bash", env, *roots):
         return found

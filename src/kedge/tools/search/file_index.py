@@ -1,6 +1,7 @@
-"""The names of a workspace's files, for whoever types one: walked once for many keys, never for longer than a moment.
+"""File names of a workspace for completion: listed once for many keystrokes, ranked by a fuzzy match.
 
-Ignored files are left out, as in every search. Only names are told, never what is in a file.
+The typed characters must occur in the name in order, ignoring case. Better are matches in one piece, at the start of
+the last part of a path or of a word in it, and in a shorter name. Ignored files are left out.
 """
 
 from __future__ import annotations
@@ -15,53 +16,54 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
-MAX_FILES = 100_000  # more, and finding one takes longer than somebody waits after a key
-WALK_S = 2.0
-# How long a walk serves: a file that was just made is found soon, and a tree that is slow to walk is not walked always.
+MAX_FILES = 100_000  # ranking more takes longer than a person waits after a keystroke
+LIST_S = 2.0
+# A listing is used for at least FRESH_S, and for 10 times as long as it took: new files appear soon, slow trees are not
+# listed all the time.
 FRESH_S = 3.0
 _FRESH_FACTOR = 10
-_MAX_KNOWN = 8  # workspaces whose names are kept
+_MAX_LISTINGS = 8  # workspaces
 
 
-class Found(NamedTuple):
+class FileMatches(NamedTuple):
     names: list[str]
-    is_cut: bool  # not all files were looked at
+    is_cut: bool  # the listing is incomplete
 
 
-class _Walk(NamedTuple):
+class _Listing(NamedTuple):
     names: list[str]
     is_cut: bool
-    good_until: float
+    fresh_until: float
 
 
-class Names:
+class FileIndex:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._walks: dict[Path, _Walk] = {}  # the one that was asked for last is the last
-        self._walking: dict[Path, asyncio.Lock] = {}
+        self._listings: dict[Path, _Listing] = {}  # ordered by last use
+        self._locks: dict[Path, asyncio.Lock] = {}
 
-    async def find(self, directory: Path, typed: str, count: int) -> Found:
-        """The files and directories below `directory` that fit what was typed, the best first."""
-        async with self._walking.setdefault(directory, asyncio.Lock()):
-            walk = self._walks.pop(directory, None)
-            if walk is None or walk.good_until < self._clock():
-                walk = await self._walk(directory)
-            self._walks[directory] = walk
-        while len(self._walks) > _MAX_KNOWN:
-            forgotten = next(iter(self._walks))
-            del self._walks[forgotten]
-            self._walking.pop(forgotten, None)
-        return Found(await asyncio.to_thread(best, walk.names, typed, count), walk.is_cut)
+    async def find(self, directory: Path, typed: str, count: int) -> FileMatches:
+        """Return the best matches among the files and directories below `directory`."""
+        async with self._locks.setdefault(directory, asyncio.Lock()):
+            listing = self._listings.pop(directory, None)
+            if listing is None or listing.fresh_until < self._clock():
+                listing = await self._list(directory)
+            self._listings[directory] = listing
+        while len(self._listings) > _MAX_LISTINGS:
+            oldest = next(iter(self._listings))
+            del self._listings[oldest]
+            self._locks.pop(oldest, None)
+        return FileMatches(await asyncio.to_thread(rank_names, listing.names, typed, count), listing.is_cut)
 
-    async def _walk(self, directory: Path) -> _Walk:
+    async def _list(self, directory: Path) -> _Listing:
         began = self._clock()
-        files, is_cut = await _files(directory)
-        names = await asyncio.to_thread(_with_directories, files)
+        files, is_cut = await _list_files(directory)
+        names = await asyncio.to_thread(_add_directories, files)
         now = self._clock()
-        return _Walk(names, is_cut, now + max(FRESH_S, (now - began) * _FRESH_FACTOR))
+        return _Listing(names, is_cut, now + max(FRESH_S, (now - began) * _FRESH_FACTOR))
 
 
-async def _files(directory: Path) -> tuple[list[bytes], bool]:
+async def _list_files(directory: Path) -> tuple[list[bytes], bool]:
     from kedge.tools.errors import ToolError
     from kedge.tools.search import ripgrep
 
@@ -69,8 +71,10 @@ async def _files(directory: Path) -> tuple[list[bytes], bool]:
     options = ["--files", "--null"]
     try:
         async with (
-            asyncio.timeout(WALK_S),
-            aclosing(ripgrep.search(directory, os.environ, options, separator=b"\0", workspace=directory)) as search,
+            asyncio.timeout(LIST_S),
+            aclosing(
+                ripgrep.run_ripgrep(directory, os.environ, options, separator=b"\0", workspace=directory)
+            ) as search,
         ):
             async for records in search:
                 found += records
@@ -78,13 +82,13 @@ async def _files(directory: Path) -> tuple[list[bytes], bool]:
                     return found[:MAX_FILES], True
     except (TimeoutError, ToolError):
         return found, True
-    except OSError:  # the directory is gone
+    except OSError:  # the directory was deleted
         return [], False
     return found, False
 
 
-def _with_directories(files: list[bytes]) -> list[str]:
-    """As text, with the directories that they are in. What cannot be typed cannot be completed."""
+def _add_directories(files: list[bytes]) -> list[str]:
+    """Return the printable names as text, and the directories above them."""
     names = [name for file in files if (name := file.decode("utf-8", "replace")).isprintable() and "\ufffd" not in name]
     directories: set[str] = set()
     for name in names:
@@ -95,35 +99,33 @@ def _with_directories(files: list[bytes]) -> list[str]:
     return [*names, *directories]
 
 
-# --- Which names somebody means who typed a few characters of one: the best first.
-
-_MAX_TYPED = 4_096  # no path is longer
+_MAX_TYPED = 4_096  # the longest possible path
 _WORD = re.compile(r"(?:^|[/_\-. ])([^/_\-. ])")
 
 
 class Rank(NamedTuple):
     """Lower is better."""
 
-    how: int
-    gaps: int  # characters between those that were typed
+    quality: int
+    gaps: int  # characters between the typed ones
     length: int
     name: str
 
 
-def best(names: Sequence[str], typed: str, count: int) -> list[str]:
-    """The names that fit, at most `count` of them. Names of directories end with a slash."""
+def rank_names(names: Sequence[str], typed: str, count: int) -> list[str]:
+    """Return the best `count` names that match. Names of directories end with a slash."""
     wanted = typed.casefold()
     if len(wanted) > _MAX_TYPED:
         return []
     if not wanted:
         return heapq.nsmallest(count, names, key=lambda name: (name.count("/", 0, -1), name.casefold()))
-    # Each character where it is first found: a pattern that may go back takes for ever for names made for that.
+    # Atomic groups: with backtracking, crafted names would take exponential time.
     fits = re.compile("".join(f"(?>.*?{re.escape(char)})" for char in wanted), re.DOTALL).match
-    found = (Rank(*_how(low, wanted), len(name), name) for name in names if fits(low := name.casefold()))
+    found = (Rank(*_rate(low, wanted), len(name), name) for name in names if fits(low := name.casefold()))
     return [rank.name for rank in heapq.nsmallest(count, found)]
 
 
-def _how(name: str, typed: str) -> tuple[int, int]:
+def _rate(name: str, typed: str) -> tuple[int, int]:
     path = name.removesuffix("/")
     last = path[path.rfind("/") + 1 :]
     for offset, text in ((0, path), (0, last)) if "/" in typed else ((0, last), (4, path)):
@@ -135,11 +137,11 @@ def _how(name: str, typed: str) -> tuple[int, int]:
             return offset + (2 if _starts_word(text, typed) else 3), 0
     if typed == name:
         return 0, 0
-    if _is_spread(typed, "".join(_WORD.findall(last))):
+    if _is_subsequence(typed, "".join(_WORD.findall(last))):
         return 7, 0
-    if (span := _span(last, typed)) is not None:
+    if (span := _find_span(last, typed)) is not None:
         return 8, span - len(typed)
-    span = _span(name, typed)
+    span = _find_span(name, typed)
     return 9, len(name) if span is None else span - len(typed)
 
 
@@ -152,13 +154,13 @@ def _starts_word(text: str, typed: str) -> bool:
     return False
 
 
-def _is_spread(typed: str, text: str) -> bool:
+def _is_subsequence(typed: str, text: str) -> bool:
     rest = iter(text)
     return all(char in rest for char in typed)
 
 
-def _span(text: str, typed: str) -> int | None:
-    """The shortest piece that ends where what was typed is first complete."""
+def _find_span(text: str, typed: str) -> int | None:
+    """Return the length of the shortest piece that contains the typed characters and ends at their first occurrence."""
     at = -1
     for char in typed:
         at = text.find(char, at + 1)

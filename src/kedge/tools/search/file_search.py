@@ -1,4 +1,4 @@
-"""What `glob`, `grep` and `ls` share: where a search begins, and its results, newest first."""
+"""Code shared by `glob`, `grep` and `ls`: the start of a search, patterns, and the filtering of results."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import heapq
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import NamedTuple
 
 from kedge.files.safe_open import stat_resolved
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import is_inside, resolve, shown_path
+from kedge.tools.paths import display_path, is_inside, resolve_path
 from kedge.tools.port import Access, ToolScope
 from kedge.tools.search import globs, ripgrep, verification
 
@@ -22,7 +22,7 @@ _USE_PATH = "Give the directory as `path`, and a pattern that begins there."
 
 
 class Start(NamedTuple):
-    """Where a search begins: `base` is where ripgrep runs, `below` the way from there."""
+    """The start of a search. ripgrep runs in `base`, and searches `below`, a path relative to it."""
 
     base: Path
     below: str
@@ -34,109 +34,116 @@ class Start(NamedTuple):
         return self.base / self.below
 
 
-async def start_of(place: ToolScope, given: str) -> Start:
-    """Off the loop: a path may lead to a slow disk."""
-    return await asyncio.to_thread(_start_of, place, given)
+async def find_start(scope: ToolScope, given: str) -> Start:
+    return await asyncio.to_thread(_find_start, scope, given)
 
 
-def _start_of(place: ToolScope, given: str) -> Start:
-    path = resolve(place, given)
-    shown = shown_path(place, path)
+def _find_start(scope: ToolScope, given: str) -> Start:
+    path = resolve_path(scope, given)
+    shown = display_path(scope, path)
     try:
         status = stat_resolved(path)
     except OSError as error:
         raise ToolError(f"{shown} cannot be read ({error.strerror}).") from error
     if status is None:
         near = next(parent for parent in path.parents if os.path.isdir(parent))  # noqa: PTH112 never raises
-        raise ToolError(f"{shown} does not exist. List {shown_path(place, near)} to see what is there.")
+        raise ToolError(f"{shown} does not exist. List {display_path(scope, near)} to see what is there.")
     is_dir = stat.S_ISDIR(status.st_mode)
-    if is_inside(path, place.directory):
-        return Start(place.directory, str(path.relative_to(place.directory)), shown, is_dir)
+    if is_inside(path, scope.directory):
+        return Start(scope.directory, str(path.relative_to(scope.directory)), shown, is_dir)
     return Start(path if is_dir else path.parent, "." if is_dir else path.name, shown, is_dir)
 
 
-async def list_read_access(place: ToolScope, given: str) -> list[Access]:
-    """Told wherever it is: what is free to read is the judge's to say."""
-    start = await start_of(place, given)
+async def list_read_access(scope: ToolScope, given: str) -> list[Access]:
+    start = await find_start(scope, given)
     return [Access(kind="read", subject=str(start.path), description=f"search in {start.path}")]
 
 
-async def files(place: ToolScope, start: Start, pattern: str | None = None) -> list[str]:
-    """The files that are not ignored, as paths from `start.base`."""
+async def list_files(scope: ToolScope, start: Start, pattern: str | None = None) -> list[str]:
+    """List files that are not ignored, relative to `start.base`."""
     found: list[str] = []
-    patterns = [] if pattern is None else patterns_of(start, pattern)
+    patterns = [] if pattern is None else parse_patterns(start, pattern)
     with ExitStack() as stack:
-        options = narrowed(stack, start, patterns)
-        matches = globs.matcher([globs.below(start.below, each) for each in patterns]) if patterns else None
+        options = make_filter_options(stack, start, patterns)
+        matches = make_matcher(start, patterns)
         options += ["--files", "--null", "--", start.below]
-        searching = ripgrep.search(start.base, place.env, options, separator=b"\0", workspace=place.directory)
+        searching = ripgrep.run_ripgrep(start.base, scope.env, options, separator=b"\0", workspace=scope.directory)
         async with aclosing(searching) as search:
             async for records in search:
                 names = [os.fsdecode(record).removeprefix("./") for record in records]
                 found += names if matches is None else [name for name in names if matches(name)]
-    return await shown(place, start, await asyncio.to_thread(verification.names, start.base, found))
+    return await keep_visible(scope, start, await asyncio.to_thread(verification.verify_names, start.base, found))
 
 
-def patterns_of(start: Start, given: str) -> list[str]:
-    """What a model wrote as one pattern, without braces, and from where the search begins."""
+def parse_patterns(start: Start, given: str) -> list[str]:
+    """Expand the braces of a pattern and make it relative to the start of the search. Raises ToolError."""
     if "\0" in given:
-        raise ToolError("The pattern holds a NUL character, which no file's name can. Give it without.")
+        raise ToolError("The pattern contains a NUL character, which no file name can. Give it without.")
     patterns = globs.expand_braces(given)
     for pattern in patterns:
         globs.check_classes(pattern)
-    return [_from_start(start, pattern) for pattern in patterns]
+    return [_make_relative(start, pattern) for pattern in patterns]
 
 
-def _from_start(start: Start, pattern: str) -> str:
+def _make_relative(start: Start, pattern: str) -> str:
     parts = [part for part in pattern.split("/") if part != "."]
     if ".." in parts:
         raise ToolError(f"The pattern {pattern!r} leads up with `..`. {_USE_PATH}")
     if not pattern.startswith("/"):
         plain = "/".join(parts)
-        return f"/{plain}" if pattern.startswith("./") and plain else plain or "**"  # `./*.py` is not at any depth
+        return f"/{plain}" if pattern.startswith("./") and plain else plain or "**"  # `./*.py`: this directory only
     root = start.path if start.is_dir else start.path.parent
     if parts[: len(root.parts)] == ["", *root.parts[1:]]:
         return "/" + ("/".join(parts[len(root.parts) :]) or "**")
     literal = next((index for index, part in enumerate(parts) if not globs.is_literal(part)), len(parts))
-    head = Path(os.path.realpath("/".join(parts[:literal]) or "/"))  # perhaps a link leads there
+    head = Path(os.path.realpath("/".join(parts[:literal]) or "/"))  # resolve links
     if not is_inside(head, root):
         raise ToolError(f"The pattern {pattern!r} is not below {start.shown}. {_USE_PATH}")
     rest = [*(globs.escape(part) for part in head.relative_to(root).parts), *parts[literal:]]
     return "/" + ("/".join(rest) or "**")
 
 
-async def shown(place: ToolScope, start: Start, names: Iterable[str]) -> list[str]:
-    """What a rule forbids to read is not found either. Off the loop: of maybe fifty thousand, each is resolved."""
-    if place.is_hidden is None:
+async def keep_visible(scope: ToolScope, start: Start, names: Iterable[str]) -> list[str]:
+    """Remove files that a rule forbids to read. In a thread: there may be fifty thousand, and each is resolved."""
+    if scope.is_hidden is None:
         return list(names)
-    return await asyncio.to_thread(lambda: [name for name in names if is_shown(place, start, name)])
+    return await asyncio.to_thread(lambda: [name for name in names if is_visible(scope, start, name)])
 
 
-def is_shown(place: ToolScope, start: Start, name: str) -> bool:
+def is_visible(scope: ToolScope, start: Start, name: str) -> bool:
     path = start.base / name
-    return place.is_hidden is None or not (place.is_hidden(str(path)) or place.is_hidden(os.path.realpath(path)))
+    return scope.is_hidden is None or not (scope.is_hidden(str(path)) or scope.is_hidden(os.path.realpath(path)))
 
 
-def narrowed(stack: ExitStack, start: Start, patterns: list[str]) -> list[str]:
-    """ripgrep's options for these patterns. What an ignore file lets through explicitly comes with it: check again."""
+def make_filter_options(stack: ExitStack, start: Start, patterns: list[str]) -> list[str]:
+    """Return ripgrep's options for these patterns. They let through too much: match the results again."""
     if not patterns:
         return []
-    return stack.enter_context(ripgrep.only([globs.below(start.below, each) for each in patterns]))
+    return stack.enter_context(ripgrep.make_include_options(_from_base(start, patterns)))
 
 
-def newest(base: Path, names: Iterable[str], count: int) -> list[str]:
-    """The files that were changed last, the newest first; what is gone by now comes last. Blocks: not for the loop."""
-    prefix = f"{base}{os.sep}"  # of maybe fifty thousand paths
+def make_matcher(start: Start, patterns: list[str]) -> Callable[[str], bool] | None:
+    """Return a function that matches paths relative to `start.base`; None without patterns."""
+    return globs.make_matcher(_from_base(start, patterns)) if patterns else None
+
+
+def _from_base(start: Start, patterns: list[str]) -> list[str]:
+    return [globs.prefix_pattern(start.below, each) for each in patterns]
+
+
+def pick_newest(base: Path, names: Iterable[str], count: int) -> list[str]:
+    """Return the files changed last, newest first. Blocks."""
+    prefix = f"{base}{os.sep}"  # faster than Path for fifty thousand names
 
     def changed_at(name: str) -> int:
         try:
             return os.lstat(prefix + name).st_mtime_ns
         except OSError:
-            return 0
+            return 0  # deleted meanwhile
 
     return heapq.nlargest(count, names, key=changed_at)
 
 
-def readable(name: str) -> str:
-    """A file's name as text, whatever its bytes are."""
+def to_text(name: str) -> str:
+    """Return a file name with invalid bytes replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""File name patterns as people write them: `*.py` anywhere, `src/**/*.{ts,tsx}` from where the search begins."""
+"""File name patterns: `*.py` matches at any depth, `src/**/*.{ts,tsx}` from the start of the search."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SPECIAL = re.compile(r"([*?\[\]{}\\!#])")
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """`*.{ts,tsx}` is `*.ts` and `*.tsx`; braces may hold braces."""
+    """Expand `*.{ts,tsx}` to `*.ts` and `*.tsx`; braces may be nested. Raises ToolError."""
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ToolError(f"The pattern is over {MAX_PATTERN_CHARS} characters long. Use a shorter one.")
-    expanded = _expanded(pattern)
+    expanded = _expand(pattern)
     if len(expanded) > MAX_ALTERNATIVES:
-        raise ToolError(f"The pattern means over {MAX_ALTERNATIVES} patterns. Use a simpler one.")
+        raise ToolError(f"The pattern expands to over {MAX_ALTERNATIVES} patterns. Use a simpler one.")
     return expanded
 
 
-def _expanded(pattern: str) -> list[str]:
-    start = _unescaped(pattern, "{")
+def _expand(pattern: str) -> list[str]:
+    start = _find_unescaped(pattern, "{")
     if start < 0:
         return [pattern]
     depth, commas = 0, [start]
@@ -41,13 +41,13 @@ def _expanded(pattern: str) -> list[str]:
                     ends = [*commas[1:], i]
                     inner = [pattern[a + 1 : b] for a, b in zip(commas, ends, strict=True)]
                     whole = [pattern[:start] + each + pattern[i + 1 :] for each in inner[: MAX_ALTERNATIVES + 1]]
-                    return [each for one in whole for each in _expanded(one)][: MAX_ALTERNATIVES + 1]
+                    return [each for one in whole for each in _expand(one)][: MAX_ALTERNATIVES + 1]
             case _:
                 pass
     raise ToolError(f"The pattern {pattern!r} has a brace that is not closed.")
 
 
-def _unescaped(pattern: str, character: str) -> int:
+def _find_unescaped(pattern: str, character: str) -> int:
     i = 0
     while i < len(pattern):
         if pattern[i] == "\\":
@@ -59,7 +59,7 @@ def _unescaped(pattern: str, character: str) -> int:
 
 
 def check_classes(pattern: str) -> None:
-    """Raises `ToolError` for a bracket that nothing closes: taken for itself, it would just find nothing."""
+    """Raise `ToolError` for an unclosed bracket, which would match nothing."""
     i = 0
     while i < len(pattern):
         if pattern[i] == "\\":
@@ -78,22 +78,22 @@ def is_literal(part: str) -> bool:
 
 
 def escape(path: str) -> str:
-    """A path as a pattern that means only itself."""
+    """Return a pattern that matches only this path."""
     return _SPECIAL.sub(r"\\\1", path)
 
 
-def below(directory: str, pattern: str) -> str:
-    """The pattern, meant from `directory` on, as seen from above it. One without a slash means any depth anyway."""
+def prefix_pattern(directory: str, pattern: str) -> str:
+    """Make a pattern relative to `directory` relative to the directory above. One without a slash matches any depth."""
     plain = pattern.removeprefix("./")
     if "/" not in plain.rstrip("/") or directory in ("", "."):
         return plain
     return f"/{escape(directory)}/{plain.lstrip('/')}"
 
 
-def loosened(pattern: str) -> str:
-    """A pattern that matches at least as much, and means the same to every program that knows stars."""
+def loosen(pattern: str) -> str:
+    """Return a pattern without `?` and classes that matches at least as much, and means the same to every program."""
     pieces: list[str] = []
-    is_loose = False  # whether the last piece is a star of ours: one more beside it would mean directories
+    is_loose = False  # the last piece is a star added here: a second one would mean directories
     i = 0
     while i < len(pattern):
         end = i + 1
@@ -111,8 +111,8 @@ def loosened(pattern: str) -> str:
     return "".join(pieces)
 
 
-def matcher(patterns: list[str]) -> Callable[[str], bool]:
-    """Whether a path (with `/`, from where the search begins) matches one of these, which have no braces any more."""
+def make_matcher(patterns: list[str]) -> Callable[[str], bool]:
+    """Return a function that tells whether a path matches one of these patterns, whose braces are expanded."""
     matches = re.compile("|".join(f"(?:{_regex(pattern)})" for pattern in patterns), re.DOTALL).fullmatch
     return lambda path: matches(path) is not None
 
@@ -121,7 +121,7 @@ def _regex(pattern: str) -> str:
     pattern = pattern.removeprefix("./")
     is_anywhere = "/" not in pattern.rstrip("/")
     pattern = pattern.removeprefix("/")
-    parts = [[""]] if not is_anywhere else [[""], [""]]  # between two of them any directories, in them stars
+    parts = [[""]] if not is_anywhere else [[""], [""]]  # any directories between two of them, stars within them
     end, i = "", 0
     while i < len(pattern):
         is_start = i == 0 or pattern[i - 1] == "/"
@@ -141,7 +141,7 @@ def _regex(pattern: str) -> str:
 
 
 def _character(pattern: str, i: int) -> tuple[str, int]:
-    """What stands for one character there, and where the next one begins."""
+    """Return the regex for the character or class at `i`, and the index after it."""
     if pattern[i] == "?":
         return "[^/]", i + 1
     if pattern[i] == "[" and (end := _class_end(pattern, i)) > 0:
@@ -152,7 +152,7 @@ def _character(pattern: str, i: int) -> tuple[str, int]:
 
 
 def _class_end(pattern: str, start: int) -> int:
-    """Where a character class ends; -1 if it does not. A bracket right at its start is one of its characters."""
+    """Return the index of the closing bracket, or -1. A bracket right at the start is a member of the class."""
     i = start + 1
     if pattern[i : i + 1] in ("!", "^"):
         i += 1

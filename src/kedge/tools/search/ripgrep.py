@@ -1,7 +1,7 @@
-"""ripgrep, run for a search: its walk and its ignore rules, our bounds. It ends when nobody waits for it any more.
+"""ripgrep as a subprocess, with bounds on time and output. It is killed when the caller stops reading.
 
-Ignored is what git ignores (in all its forms, also where there is no repository), what `.ignore` and the workspace's
-`.kedgeignore` name, and `.git` itself. Hidden files are searched: much of a project is hidden.
+Ignored are `.git`, files that git ignores (also outside of a repository), and those that `.ignore` or the workspace's
+`.kedgeignore` names. Hidden files are searched, because projects have many.
 """
 
 from __future__ import annotations
@@ -19,47 +19,45 @@ from kedge.tools.search import globs
 
 T = TypeVar("T")
 
-SEARCH_S = 60.0  # of one search: a tree that takes longer should be searched in parts
-MAX_BYTES = 64 * 1024 * 1024  # of what ripgrep says; more is no answer to anything
+SEARCH_S = 60.0  # a larger tree should be searched in parts
+MAX_BYTES = 64 * 1024 * 1024  # of ripgrep's output
 _CHUNK = 256 * 1024
 _ERROR_CHARS = 2_000
 KEDGEIGNORE = ".kedgeignore"
 
 
-class Refused(ToolError):
-    """ripgrep cannot do it, in its own words: mostly an expression that it cannot read."""
+class RipgrepError(ToolError):
+    """ripgrep's own error message, mostly about an invalid expression."""
 
 
-def program(workspace: Path) -> str:
-    """The one that was installed with Kedge, or the user's own."""
+def find_program_or_fail(workspace: Path) -> str:
     if found := listing.find_ripgrep(workspace):
         return found
-    raise ToolError("ripgrep is not installed, so nothing can be searched. Use bash with find or grep instead.")
+    raise ToolError("ripgrep is not installed. Use bash with find or grep instead.")
 
 
 @contextlib.contextmanager
-def only(patterns: Sequence[str]) -> Generator[list[str]]:
-    """Options that let through what may match and is not ignored; the caller checks again, by characters.
+def make_include_options(patterns: Sequence[str]) -> Generator[list[str]]:
+    """Yield options that let through files that may match and are not ignored; the caller matches them again.
 
-    ripgrep's own `-g` would undo ignore rules, and its `?` is a byte.
+    ripgrep's own `-g` would override ignore rules, and its `?` is a byte instead of a character.
     """
     with tempfile.NamedTemporaryFile("w", prefix="kedge-only-", encoding="utf-8", errors="surrogateescape") as file:
-        file.write("\n".join(["*", "!*/", *(f"!{globs.loosened(pattern)}" for pattern in patterns), ""]))
+        file.write("\n".join(["*", "!*/", *(f"!{globs.loosen(pattern)}" for pattern in patterns), ""]))
         file.flush()
         yield ["--ignore-file", file.name]
 
 
-async def search(
+async def run_ripgrep(
     directory: Path, env: Mapping[str, str], options: Sequence[str], *, separator: bytes, workspace: Path
 ) -> AsyncGenerator[list[bytes]]:
-    """What ripgrep says, in groups of whole records. Raises `Refused` in its words if it can't do it.
+    """Yield groups of complete records of ripgrep's output. Raises `RipgrepError`, or ToolError at a bound.
 
-    It runs in `directory`, and is not one that lies in the `workspace`.
-
-    Close it (`contextlib.aclosing`) when leaving early: that ends ripgrep.
+    ripgrep runs in `directory`; a program inside the `workspace` is never used. Use `contextlib.aclosing`, which kills
+    ripgrep.
     """
     command = [
-        program(workspace),
+        find_program_or_fail(workspace),
         "--no-config",
         "--no-messages",
         "--hidden",
@@ -69,11 +67,11 @@ async def search(
         "!.git",
     ]
     kedgeignore = directory / KEDGEIGNORE
-    # The last one has the last word: what is ignored stays so.
+    # After our own ignore file, because the last one has precedence.
     ignored = ["--ignore-file", str(kedgeignore)] if kedgeignore.is_file() else []
-    place = options.index("--") if "--" in options else len(options)
+    position = options.index("--") if "--" in options else len(options)
     process = await asyncio.create_subprocess_exec(
-        *(*command, *options[:place], *ignored, *options[place:]),
+        *(*command, *options[:position], *ignored, *options[position:]),
         cwd=directory,
         env=dict(env),
         stdin=asyncio.subprocess.DEVNULL,
@@ -82,32 +80,32 @@ async def search(
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    complaint = asyncio.ensure_future(process.stderr.read())  # `--no-messages`: of one mistake, not of each file
+    errors = asyncio.ensure_future(process.stderr.read())  # short, because of `--no-messages`
     deadline = asyncio.get_running_loop().time() + SEARCH_S
     rest, size = b"", 0
     try:
-        while chunk := await _in_time(process.stdout.read(_CHUNK), deadline):
+        while chunk := await _wait(process.stdout.read(_CHUNK), deadline):
             size += len(chunk)
             if size > MAX_BYTES:
-                raise ToolError("There are too many results to read. Search for something more specific.")
+                raise ToolError("There are too many results. Search for something more specific.")
             *records, rest = (rest + chunk).split(separator)
             if records:
                 yield records
         if rest:
             yield [rest]
-        code = await _in_time(process.wait(), deadline)
-        said = (await complaint).decode("utf-8", "replace").strip()[:_ERROR_CHARS]
-        if code == 2 and said:  # 1 means that nothing was found; without words, some file could not be read
-            raise Refused(said)
+        code = await _wait(process.wait(), deadline)
+        message = (await errors).decode("utf-8", "replace").strip()[:_ERROR_CHARS]
+        if code == 2 and message:  # 1: nothing found; 2 without a message: some file could not be read
+            raise RipgrepError(message)
     finally:
-        complaint.cancel()
+        errors.cancel()
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
 
 
-async def _in_time(work: Coroutine[Any, Any, T], deadline: float) -> T:
+async def _wait(work: Coroutine[Any, Any, T], deadline: float) -> T:
     try:
         async with asyncio.timeout_at(deadline):
             return await work

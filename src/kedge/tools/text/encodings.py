@@ -1,4 +1,4 @@
-"""What the first bytes of a file say: an image, another kind of binary file, or text in some encoding."""
+"""Text encodings and kinds of binary files, detected from the first bytes of a file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import codecs
 import re
 from typing import NamedTuple
 
-_BOMS = (  # the longer first: one of UTF-32 begins like one of UTF-16
+_BOMS = (  # UTF-32 before UTF-16, whose BOM is a prefix of it
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# What the web names as a charset: the encodings that browsers know (https://encoding.spec.whatwg.org). All of them are
-# linear and written in C. Python's others are not for pages: punycode takes quadratic time, hex and bz2 give no text.
-OF_THE_WEB = frozenset(
+# The encodings of browsers (https://encoding.spec.whatwg.org), all of them linear and written in C. Python's
+# others are not safe for web pages: punycode takes quadratic time, hex and bz2 give no text.
+WEB_ENCODINGS = frozenset(
     {
         "utf-8", "utf-16", "utf-16-le", "utf-16-be", "ascii", "cp866", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic",
         "gbk", "gb2312", "gb18030", "big5", "big5hkscs", "euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr",
@@ -24,7 +24,7 @@ OF_THE_WEB = frozenset(
     }
 )  # fmt: skip
 _UTF8_CHARACTER = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
-_PDF = b"%PDF-"  # the beginning of one may look like text
+_PDF = b"%PDF-"  # may start with text only
 _KINDS = (
     (b"\x7fELF", "a program (ELF)"),
     (_PDF, "a PDF document; pdftotext in bash may show its text"),
@@ -41,9 +41,9 @@ _KINDS = (
     (b"ID3", "MP3 audio"),
     (b"RIFF", "RIFF media"),
 )
-# Tab, newline, form feed, return, backspace, escape: what text holds beside characters.
+# Tab, newline, form feed, return, backspace, escape.
 _CONTROLS_OF_TEXT = frozenset(b"\t\n\x0c\r\x08\x1b")
-_MOST_CONTROLS = 0.02  # of the bytes; more of them than that is no text
+_MAX_CONTROLS = 0.02  # as a part of all bytes of a text
 
 
 class Encoding(NamedTuple):
@@ -53,38 +53,25 @@ class Encoding(NamedTuple):
         return codecs.getincrementaldecoder(self.name)("replace")
 
     def notes(self, *, has_replaced: bool) -> tuple[str, ...]:
-        found: list[str] = []
+        notes: list[str] = []
         if self.name not in ("utf-8", "utf-8-sig"):
-            found.append(f"The file is not in UTF-8; it was read as {self.name}.")
+            notes.append(f"The file is not UTF-8; it was decoded as {self.name}.")
         if has_replaced:
-            found.append("Bytes that are no text were replaced by \ufffd.")
-        return tuple(found)
+            notes.append("Invalid bytes were replaced by \ufffd.")
+        return tuple(notes)
 
 
 def web_encoding(charset: str | None) -> str:
-    """The codec for what a page says of itself; UTF-8 for anything that pages are not written in."""
+    """Return the codec for the charset of a web page; UTF-8 for unknown and unsafe ones."""
     try:
         name = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):  # ValueError: a NUL in it
         return "utf-8"
-    return name if name in OF_THE_WEB else "utf-8"
+    return name if name in WEB_ENCODINGS else "utf-8"
 
 
-def image_type(head: bytes) -> str | None:
-    """The media type, if it is an image of a kind that models see."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "image/webp"
-    return None
-
-
-def binary_kind(head: bytes) -> str | None:
-    """What to say of a file that is no text; None of one that is."""
+def describe_binary(head: bytes) -> str | None:
+    """Return a description of a binary file that continues "FILE …"; None for text."""
     for magic, kind in _KINDS:
         if head.startswith(magic) and (magic == _PDF or not _is_text(head)):
             return f"is a binary file: {kind}."
@@ -93,7 +80,7 @@ def binary_kind(head: bytes) -> str | None:
     return None
 
 
-def encoding_of(head: bytes) -> Encoding:
+def detect_encoding(head: bytes) -> Encoding:
     for bom, name in _BOMS:
         if head.startswith(bom):
             return Encoding(name)
@@ -101,7 +88,7 @@ def encoding_of(head: bytes) -> Encoding:
 
 
 def has_utf8(data: bytes) -> bool:
-    """Whether a character of UTF-8 is in there: then it is UTF-8, also with something broken in it."""
+    """Return whether there is a multi-byte UTF-8 character: then it is UTF-8, maybe with invalid bytes."""
     return _UTF8_CHARACTER.search(data) is not None
 
 
@@ -113,12 +100,12 @@ def _is_text(head: bytes) -> bool:
     if _is_utf8(head):
         return True
     controls = sum(1 for byte in head[:8192] if byte < 32 and byte not in _CONTROLS_OF_TEXT)
-    return controls <= len(head[:8192]) * _MOST_CONTROLS
+    return controls <= len(head[:8192]) * _MAX_CONTROLS
 
 
 def _is_utf8(head: bytes) -> bool:
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # a character at the end may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # incremental: the last character may be cut
     except UnicodeDecodeError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Where an edit belongs: exactly one place, or an error that shows the model what is there instead."""
+"""The place of an edit in a text: exactly one, or an error that shows the model the nearest lines."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 from kedge.files.diffs import BoundedMatcher, TooMuchWork
 from kedge.tools.errors import ToolError
 
-SHOWN_LINES = 20  # of the nearest place: enough to correct an edit
+SHOWN_LINES = 20  # around the nearest place
 SHOWN_MATCHES = 10
-MAX_SHOWN_CHARS = 2_000  # of one of the nearest lines; a longer one is cut
-# Without regard to white space, and for the nearest lines: a file with more lines is searched for the exact text alone.
+MAX_SHOWN_CHARS = 2_000  # of one line
+# In a longer file only the exact text is searched.
 MAX_LINES = 200_000
-# When no line is the same: two lines are compared by their beginnings, and all of them in bounded time (a second).
+# When no line is the same, lines are compared by their beginnings; all comparisons take at most a second.
 MAX_COMPARED = 20_000
 MAX_COMPARED_CHARS = 500
 MAX_COMPARED_CHARS_IN_ALL = 2_000_000
 MAX_STEPS = 3_000_000
-# More places than any edit means: a program should change them. Each costs memory.
+# More occurrences should be changed by a program; each costs memory.
 MAX_PLACES = 100_000
-# Of the lines that are the same but for white space, at all places where they are: half a second.
+# Of lines that differ only in white space, at all their places: half a second.
 MAX_CHECKED_CHARS = 5_000_000
 
 Span = tuple[int, int, str]  # start, end, new text
@@ -29,28 +29,28 @@ Span = tuple[int, int, str]  # start, end, new text
 
 class Match(NamedTuple):
     spans: list[Span]
-    note: str = ""  # what was forgiven, if anything
+    note: str = ""  # says which difference was ignored
 
 
-def find(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match:
-    """The places of `old` in `text`, all of them or the only one. Raises `ToolError`."""
+def find_match(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match:
+    """Find `old` in `text`: all occurrences, or the only one. Raises `ToolError`."""
     if not old:
         raise ToolError("old_string is empty. Give the text to replace, or use write for a whole new file.")
     if old == new:
         raise ToolError("old_string and new_string are the same: nothing would change.")
-    places = _places(text, old, shown)
+    places = _find_all(text, old, shown)
     if places and (len(places) == 1 or replace_all):
         return Match([(start, start + len(old), new) for start in places])
     if places:
-        raise ToolError(_several(text, places, shown))
+        raise ToolError(_describe_several(text, places, shown))
     if text.count("\n") > MAX_LINES:
         raise ToolError(f"old_string is not in {shown}. View the lines that you want to change again.")
     if match := _find_by_lines(text, old, new, replace_all=replace_all, shown=shown):
         return match
-    raise ToolError(_missing(text, old, shown))
+    raise ToolError(_describe_missing(text, old, shown))
 
 
-def _places(text: str, old: str, shown: str) -> list[int]:
+def _find_all(text: str, old: str, shown: str) -> list[int]:
     places: list[int] = []
     at = text.find(old)
     while at >= 0:
@@ -62,14 +62,14 @@ def _places(text: str, old: str, shown: str) -> list[int]:
 
 
 def _too_often(shown: str) -> str:
-    return f"old_string is in {shown} too often to be replaced one by one. Use bash with sed or a script."
+    return f"old_string occurs too often in {shown}. Use bash with sed or a script."
 
 
-# whole lines, with other white space
+# whole lines that differ in white space
 
 
 def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match | None:
-    """Lines that differ only in their indentation, all by the same, or in white space at their ends."""
+    """Find whole lines that differ only in white space at their ends, or all by the same indentation."""
     wanted = old.strip("\n").split("\n")
     if not any(line.strip() for line in wanted):
         return None
@@ -77,30 +77,30 @@ def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: s
     starts = _line_starts(lines)
     found: list[tuple[int, tuple[str, str]]] = []
     checked_chars = 0
-    for i in _same_lines(lines, wanted):
+    for i in _find_same_lines(lines, wanted):
         end = i + len(wanted) - 1
         checked_chars += starts[end] + len(lines[end]) - starts[i] + len(old)
         if checked_chars > MAX_CHECKED_CHARS:
             raise ToolError(_too_often(shown))
-        if (shift := _shift(lines, i, wanted)) is not None:
+        if (shift := _find_shift(lines, i, wanted)) is not None:
             found.append((i, shift))
     if not found:
         return None
     if len(found) > 1 and not replace_all:
-        raise ToolError(_several(text, [starts[i] for i, _ in found], shown))
+        raise ToolError(_describe_several(text, [starts[i] for i, _ in found], shown))
     spans: list[Span] = []
     for i, (there, here) in found:
         if spans and starts[i] < spans[-1][1]:
-            continue  # one found inside another
+            continue  # overlaps the match before
         end = starts[i + len(wanted) - 1] + len(lines[i + len(wanted) - 1])
-        spans.append((starts[i], end, _indented(_trimmed_like(old, new), here, there)))
+        spans.append((starts[i], end, _reindent(_trim_like(old, new), here, there)))
     is_shifted = any(there != here for _, (there, here) in found)
     what = "its indentation" if is_shifted else "white space at the ends of lines"
-    return Match(spans, f"old_string matched only without regard to {what}; the file's own was kept.")
+    return Match(spans, f"old_string matched only when {what} was ignored; the file's own was kept.")
 
 
-def _trimmed_like(old: str, new: str) -> str:
-    """Without the line ends around `new` that `old` has too: only whole lines are replaced. More of them are meant."""
+def _trim_like(old: str, new: str) -> str:
+    """Remove the line feeds around `new` that `old` has, too, because only whole lines are replaced."""
     leading = min(_line_ends(old), _line_ends(new))
     trailing = min(_line_ends(old[::-1]), _line_ends(new[::-1]))
     return new[leading : max(leading, len(new) - trailing)]
@@ -110,8 +110,8 @@ def _line_ends(text: str) -> int:
     return len(text) - len(text.lstrip("\n"))
 
 
-def _same_lines(lines: list[str], wanted: list[str]) -> Iterator[int]:
-    """Where the wanted lines are, but for white space around them: one search in one text, which is linear."""
+def _find_same_lines(lines: list[str], wanted: list[str]) -> Iterator[int]:
+    """Yield the line numbers at which the wanted lines are, ignoring white space around them, in linear time."""
     text = "\n".join(["", *(line.strip() for line in lines), ""])
     part = "\n".join(["", *(line.strip() for line in wanted), ""])
     line = counted = 0
@@ -123,8 +123,8 @@ def _same_lines(lines: list[str], wanted: list[str]) -> Iterator[int]:
         at = text.find(part, at + 1)
 
 
-def _shift(lines: list[str], at: int, wanted: list[str]) -> tuple[str, str] | None:
-    """(indentation there, indentation here) that turns one into the other for every line; None if there is none."""
+def _find_shift(lines: list[str], at: int, wanted: list[str]) -> tuple[str, str] | None:
+    """Return the indentations (in the file, in `wanted`) by which all lines differ; None if there is no such pair."""
     pairs = [(lines[at + k], line) for k, line in enumerate(wanted) if line.strip()]
     margins = [(_margin(there), _margin(here)) for there, here in pairs]
     shortest_there, shortest_here = min(margins, key=lambda pair: len(pair[1]))
@@ -138,7 +138,7 @@ def _margin(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _indented(new: str, here: str, there: str) -> str:
+def _reindent(new: str, here: str, there: str) -> str:
     return "\n".join(
         there + line[len(here) :] if line.strip() and line.startswith(here) else line for line in new.split("\n")
     )
@@ -151,32 +151,32 @@ def _line_starts(lines: list[str]) -> list[int]:
     return starts
 
 
-# errors that teach
+# error texts
 
 
-def _several(text: str, places: list[int], shown: str) -> str:
-    numbers = [text.count("\n", 0, place) + 1 for place in places[:SHOWN_MATCHES]]
+def _describe_several(text: str, places: list[int], shown: str) -> str:
+    numbers = [text.count("\n", 0, scope) + 1 for scope in places[:SHOWN_MATCHES]]
     at = ", ".join(str(number) for number in numbers)
     more = ", …" if len(places) > SHOWN_MATCHES else ""
     return (
-        f"old_string is in {shown} {len(places)} times (lines {at}{more}). Add lines around it until it is in there"
-        " once, or set replace_all."
+        f"old_string is in {shown} {len(places)} times (lines {at}{more}). Add lines around it until it is unique,"
+        " or set replace_all."
     )
 
 
-def _missing(text: str, old: str, shown: str) -> str:
+def _describe_missing(text: str, old: str, shown: str) -> str:
     lines, wanted = text.split("\n"), old.strip("\n").split("\n")
-    told = f"old_string is not in {shown}."
-    nearest = _nearest(lines, wanted)
+    problem = f"old_string is not in {shown}."
+    nearest = _find_nearest(lines, wanted)
     if nearest is None:
-        return f"{told} Nothing in there is like it; view the file again."
+        return f"{problem} Nothing in it is similar; view the file again."
     until = min(len(lines), nearest + min(len(wanted), SHOWN_LINES))
     window = "\n".join(f"{i + 1:>6}\t{_cut(lines[i])}" for i in range(nearest, until))
-    return f"{told} The nearest lines are:\n\n{window}\n\nCopy them exactly, without the line numbers, and try again."
+    return f"{problem} The nearest lines are:\n\n{window}\n\nCopy them exactly, without the line numbers."
 
 
-def _nearest(lines: list[str], wanted: list[str]) -> int | None:
-    """Where most of the wanted lines are in their order; else where a line is most like one of them."""
+def _find_nearest(lines: list[str], wanted: list[str]) -> int | None:
+    """Return where most of the wanted lines are in order; else where a line is most similar to the longest of them."""
     stripped = [line.strip() for line in lines]
     rare = Counter(stripped)
     votes: Counter[int] = Counter()
@@ -190,19 +190,19 @@ def _nearest(lines: list[str], wanted: list[str]) -> int | None:
     if votes:
         return max(votes, key=lambda start: (votes[start], -start))
     line, k = max(((line.strip(), k) for k, line in enumerate(wanted)), key=lambda pair: len(pair[0]))
-    place = _most_like(line, stripped[:MAX_COMPARED]) if line else None
-    return None if place is None else max(0, place - k)
+    scope = _find_most_similar(line, stripped[:MAX_COMPARED]) if line else None
+    return None if scope is None else max(0, scope - k)
 
 
-def _most_like(line: str, lines: list[str]) -> int | None:
-    """The place of the line that is most like this one, among as many as can be compared in bounded time."""
+def _find_most_similar(line: str, lines: list[str]) -> int | None:
+    """Return the index of the most similar line, among as many as can be compared in bounded time."""
     best, best_ratio, compared_chars = None, 0.6, 0
     matcher = BoundedMatcher(None, "", line[:MAX_COMPARED_CHARS], autojunk=False)
     matcher.max_steps = MAX_STEPS
     try:
         for i, candidate in enumerate(lines):
             if not len(line) / 4 <= len(candidate) <= len(line) * 4:
-                continue  # beginnings that are alike do not make up for that
+                continue  # the length differs too much
             if (compared_chars := compared_chars + min(len(candidate), MAX_COMPARED_CHARS)) > MAX_COMPARED_CHARS_IN_ALL:
                 break
             matcher.set_seq1(candidate[:MAX_COMPARED_CHARS])
@@ -211,7 +211,7 @@ def _most_like(line: str, lines: list[str]) -> int | None:
                 if ratio > best_ratio:
                     best, best_ratio = i, ratio
     except TooMuchWork:
-        pass  # the best so far
+        pass  # return the best so far
     return best
 
 

@@ -1,6 +1,6 @@
-"""Reading a file for a model: text in pages, pictures whole, and of anything else what it is.
+"""Files read for a model: text in pages, images whole.
 
-A file is read once from its start, in pieces: memory does not grow with it. Its digest is had only from all its bytes.
+A file is read in pieces from its start, so memory does not grow with its size. A digest needs the whole file.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from pathlib import Path
 import msgspec
 
 from kedge.files.safe_open import open_file
+from kedge.files.states import compute_digest
+from kedge.protocol.images import detect_image_type
 from kedge.tools.text import encodings
 
 MAX_LINES = 2_000
 MAX_PAGE_BYTES = 200_000
 MAX_LINE_CHARS = 2_000
-MAX_IMAGE_BYTES = 3_750_000  # in base64 that is 5 MB, the most that providers take
-# A larger file is read no further than the page needs; its lines are not counted, and it can't be edited by matching.
+MAX_IMAGE_BYTES = 3_750_000  # 5 MB in base64, the maximum of providers
+# A larger file is read only as far as the page needs: its lines are not counted, and it cannot be edited.
 MAX_WHOLE_BYTES = 64 * 1024 * 1024
 _PIECE = 256 * 1024
 
 
 class Unreadable(Exception):
-    """What the file is, and what to do instead; begins with a verb."""
+    """The file cannot be shown. The text continues a sentence: "is a pipe; use …"."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[str]
     size: int
     goes_on: bool
-    total: int | None  # lines, if they were counted
+    total: int | None  # lines; None: not counted
     digest: str | None
     notes: tuple[str, ...] = ()
 
@@ -43,31 +45,31 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return self.total == 0
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
     mime_type: str
     size: int
     data: bytes | None  # None: too large
     digest: str | None
 
 
-Found = Page | Picture
+Content = Page | ImageFile
 
 
-def read(path: Path, offset: int, limit: int, stop: threading.Event) -> Found:
-    """Raises `Unreadable`, or the OSError of opening or reading. Ends early when `stop` is set."""
-    # Without O_NONBLOCK the opening of a FIFO waits for a writer; a terminal must not become ours.
+def read(path: Path, offset: int, limit: int, stop: threading.Event) -> Content:
+    """Read one page of text, or an image. Raises `Unreadable` or OSError. Ends early when `stop` is set."""
+    # Without O_NONBLOCK, opening a FIFO waits for a writer. O_NOCTTY: a terminal must not become our controlling one.
     fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         status = os.fstat(fd)
         _check_kind(status.st_mode)
         head = os.read(fd, _PIECE)
-        if mime_type := encodings.image_type(head):
-            return _picture(fd, head, mime_type, status.st_size)
-        if what := encodings.binary_kind(head):
+        if mime_type := detect_image_type(head):
+            return _read_image(fd, head, mime_type, status.st_size)
+        if what := encodings.describe_binary(head):
             raise Unreadable(what)
-        return _page(fd, head, offset, limit, status.st_size, stop)
+        return _read_page(fd, head, offset, limit, status.st_size, stop)
     except BlockingIOError as error:
-        raise Unreadable("has nothing to read now, and may never have; use bash with a timeout.") from error
+        raise Unreadable("has no data now, and may never have; use bash with a timeout.") from error
     finally:
         os.close(fd)
 
@@ -78,31 +80,31 @@ def _check_kind(mode: int) -> None:
     if stat.S_ISREG(mode):
         return
     kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-    kind = kinds.get(stat.S_IFMT(mode), "no regular file")
-    raise Unreadable(f"is {kind}, not a file; reading it could wait for ever. Use bash with a timeout.")
+    kind = kinds.get(stat.S_IFMT(mode), "not a regular file")
+    raise Unreadable(f"is {kind}, not a file; reading it could block forever. Use bash with a timeout.")
 
 
-def _picture(fd: int, head: bytes, mime_type: str, size: int) -> Picture:
+def _read_image(fd: int, head: bytes, mime_type: str, size: int) -> ImageFile:
     if size > MAX_IMAGE_BYTES:
-        return Picture(mime_type=mime_type, size=size, data=None, digest=None)
-    data = b"".join(_pieces(fd, head, threading.Event()))
-    return Picture(mime_type=mime_type, size=len(data), data=data, digest=hashlib.sha256(data).hexdigest())
+        return ImageFile(mime_type=mime_type, size=size, data=None, digest=None)
+    data = b"".join(_read_pieces(fd, head, threading.Event()))
+    return ImageFile(mime_type=mime_type, size=len(data), data=data, digest=compute_digest(data))
 
 
-def _pieces(fd: int, head: bytes, stop: threading.Event) -> Iterator[bytes]:
+def _read_pieces(fd: int, head: bytes, stop: threading.Event) -> Iterator[bytes]:
     piece = head
     while piece and not stop.is_set():
         yield piece
         piece = os.read(fd, _PIECE)
 
 
-def _page(fd: int, head: bytes, offset: int, limit: int, size: int, stop: threading.Event) -> Page:
-    encoding = encodings.encoding_of(head)
+def _read_page(fd: int, head: bytes, offset: int, limit: int, size: int, stop: threading.Event) -> Page:
+    encoding = encodings.detect_encoding(head)
     decoder = encoding.decoder()
     window = _Window(offset, limit)
     digest = hashlib.sha256()
     read_bytes = 0
-    for piece in _pieces(fd, head, stop):
+    for piece in _read_pieces(fd, head, stop):
         read_bytes += len(piece)
         digest.update(piece)
         window.add(decoder.decode(piece))
@@ -121,7 +123,7 @@ def _page(fd: int, head: bytes, offset: int, limit: int, size: int, stop: thread
 
 
 class _Window:
-    """The lines of one page, out of text that comes in pieces. Of a long line only its beginning is kept."""
+    """Collects the lines of one page from text that arrives in pieces. Keeps only the beginning of long lines."""
 
     def __init__(self, offset: int, limit: int) -> None:
         self.lines: list[str] = []
@@ -130,7 +132,7 @@ class _Window:
         self._first = offset
         self._limit = limit
         self._bytes = 0
-        self._start = ""  # of the line that has not ended
+        self._start = ""  # of the current line
         self._length = 0
         self._ends_with_return = False
 
@@ -156,7 +158,7 @@ class _Window:
             self._end_line()
 
     def _skip(self, text: str) -> None:
-        """Only counts: nothing of this is shown."""
+        """Count lines after the page is full."""
         self.total += text.count("\n")
         self._length = 0 if text.endswith("\n") else 1
 
@@ -165,21 +167,21 @@ class _Window:
             return
         self._length += len(text)
         self._ends_with_return = text.endswith("\r")
-        if len(self._start) <= MAX_LINE_CHARS:  # one more than is shown, so that it is known whether it was cut
+        if len(self._start) <= MAX_LINE_CHARS:  # one more than is shown, to know whether it was cut
             self._start += text[: MAX_LINE_CHARS + 1 - len(self._start)]
 
     def _end_line(self) -> None:
         self.total += 1
         if self.total >= self._first and not self.is_full:
-            self._keep()
+            self._add_to_page()
         self._start = ""
         self._length = 0
         self._ends_with_return = False
 
-    def _keep(self) -> None:
+    def _add_to_page(self) -> None:
         length = self._length - self._ends_with_return
         line = self._start[:length] if length <= MAX_LINE_CHARS else _cut(self._start, length)
-        size = len(line.encode("utf-8", "replace")) + 8  # its number, too
+        size = len(line.encode("utf-8", "replace")) + 8  # with the line number
         if self.lines and self._bytes + size > MAX_PAGE_BYTES:
             self._bytes = MAX_PAGE_BYTES
             return

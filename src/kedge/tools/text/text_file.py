@@ -1,9 +1,8 @@
-"""Text files as they are: what is not edited stays byte for byte, line endings, encoding and odd bytes included."""
+"""Text files for editing: everything outside an edit stays byte for byte, including line endings and invalid bytes."""
 
 from __future__ import annotations
 
 import codecs
-import hashlib
 import os
 import stat
 from bisect import bisect_left
@@ -13,10 +12,11 @@ from pathlib import Path
 import msgspec
 
 from kedge.files.safe_open import open_file
+from kedge.files.states import compute_digest
 from kedge.tools.errors import ToolError
 from kedge.tools.text.encodings import has_utf8
 
-# A source file of this size is generated; what the model cannot read whole it cannot edit safely either.
+# A larger source file is generated, and a model cannot read all of it.
 MAX_EDIT_BYTES = 10 * 1024 * 1024
 
 _BOMS = (
@@ -27,11 +27,11 @@ _BOMS = (
 
 
 class BinaryFile(Exception):
-    """These bytes are no text."""
+    """The bytes are not text."""
 
 
 class Encoding(msgspec.Struct, frozen=True):
-    """How text is stored. Bytes that are not valid in it are kept as half surrogates."""
+    """How text is stored. Invalid bytes are kept as surrogate escapes."""
 
     name: str
     bom: bytes = b""
@@ -41,8 +41,8 @@ class Encoding(msgspec.Struct, frozen=True):
         return self.bom + text.encode(self.name, self.errors)
 
 
-def decode(data: bytes) -> tuple[str, Encoding]:
-    """The text of a file, and how to store it again. Raises `BinaryFile`."""
+def decode_text(data: bytes) -> tuple[str, Encoding]:
+    """Return the text of a file and its encoding. Raises `BinaryFile`."""
     for bom, name in _BOMS:
         if data.startswith(bom):
             try:
@@ -55,17 +55,13 @@ def decode(data: bytes) -> tuple[str, Encoding]:
         return data.decode(), Encoding("utf-8")
     except UnicodeDecodeError:
         pass
-    if has_utf8(data):  # with something broken in it
+    if has_utf8(data):  # with invalid bytes
         return data.decode("utf-8", "surrogateescape"), Encoding("utf-8", errors="surrogateescape")
     return data.decode("latin-1"), Encoding("latin-1")
 
 
-def compute_digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 class TextFile(msgspec.Struct, frozen=True, dict=True):
-    """A file that was read: `raw` is its text with the line endings that it has."""
+    """The content of a file. `raw` has the original line endings."""
 
     path: Path
     data: bytes
@@ -79,26 +75,26 @@ class TextFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def text(self) -> str:
-        """As the model sees it: every line ends with a line feed."""
+        """The text as the model sees it, with line feeds only."""
         return self.raw.replace("\r\n", "\n")
 
     @cached_property
     def newline(self) -> str:
-        """What most of its lines end with."""
+        """The line ending of most lines."""
         return "\r\n" if self.raw.count("\r\n") * 2 > self.raw.count("\n") else "\n"
 
     @cached_property
     def _returns(self) -> list[int]:
-        """Where in `text` a carriage return was left out: before each of these line feeds."""
-        places: list[int] = []
+        """Positions in `text` of the line feeds that follow a carriage return in `raw`."""
+        positions: list[int] = []
         at = self.raw.find("\r\n")
         while at >= 0:
-            places.append(at - len(places))
+            positions.append(at - len(positions))
             at = self.raw.find("\r\n", at + 2)
-        return places
+        return positions
 
-    def replaced(self, spans: list[tuple[int, int, str]]) -> str:
-        """`raw` with these spans of `text` (start, end, new text; in order) replaced, and nothing else touched."""
+    def replace_spans(self, spans: list[tuple[int, int, str]]) -> str:
+        """Return `raw` with these spans of `text` (start, end, new text; in order) replaced."""
         pieces: list[str] = []
         at = 0
         for start, end, new in spans:
@@ -107,30 +103,30 @@ class TextFile(msgspec.Struct, frozen=True, dict=True):
             at = last
         return "".join([*pieces, self.raw[at:]])
 
-    def encoded(self, raw: str) -> bytes:
+    def encode_text(self, raw: str) -> bytes:
         try:
             return self.encoding.encode(raw)
         except UnicodeEncodeError as error:
             odd = error.object[error.start : error.start + 1]
             raise ToolError(
-                f"{self.path} is stored as {self.encoding.name}, which has no {odd!r}. Write it another way, or"
+                f"{self.path} is stored as {self.encoding.name}, which cannot encode {odd!r}. Write it differently, or"
                 " convert the file to UTF-8 first."
             ) from error
 
-    def _in_raw(self, place: int) -> int:
-        return place + bisect_left(self._returns, place)
+    def _in_raw(self, position: int) -> int:
+        return position + bisect_left(self._returns, position)
 
     def _with_line_ends(self, new: str, old: str) -> str:
-        """Like the lines that are replaced; where these are of no help, like the rest of the file."""
+        """Use the line endings of the replaced lines; if there are none, those of the file."""
         plain = new.replace("\r\n", "\n")
         has_returns = "\r\n" in old if "\n" in old else self.newline == "\r\n"
         return plain.replace("\n", "\r\n") if has_returns else plain
 
 
 def read(path: Path, shown: str) -> TextFile:
-    """The file at a resolved path; `shown` is how the model calls it. Blocks: not for the loop."""
+    """Read the file at a resolved path; `shown` is its name in errors. Blocks. Raises ToolError."""
     try:
-        # Neither a pipe nor a device may keep us waiting.
+        # O_NONBLOCK: opening a pipe or a device must not wait.
         fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except FileNotFoundError:
         raise ToolError(f"{shown} does not exist. Use write to create it.") from None
@@ -144,7 +140,7 @@ def read(path: Path, shown: str) -> TextFile:
     finally:
         os.close(fd)
     try:
-        raw, encoding = decode(data)
+        raw, encoding = decode_text(data)
     except BinaryFile:
         raise ToolError(
             f"{shown} is a binary file and cannot be edited as text. Use bash with a program made for it."
@@ -154,7 +150,7 @@ def read(path: Path, shown: str) -> TextFile:
 
 def _check_kind(status: os.stat_result, shown: str) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise ToolError(f"{shown} is a directory. Give the path of a file; ls shows what is in there.")
+        raise ToolError(f"{shown} is a directory. Give the path of a file; ls shows its content.")
     if not stat.S_ISREG(status.st_mode):
         raise ToolError(f"{shown} is a pipe, a socket or a device, and cannot be edited. Give the path of a file.")
     if status.st_size > MAX_EDIT_BYTES:

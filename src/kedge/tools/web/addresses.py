@@ -1,4 +1,4 @@
-"""Which addresses may be fetched: a page must not lead the agent to what only this machine or its network can reach."""
+"""Check of URLs: a page must not lead the agent to servers that only this machine or its network can reach."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kedge.tools.errors import ToolError
 
 MAX_URL_CHARS = 8_000
 _RESOLVE_S = 10.0
-# Blocks of IANA's registries of special-purpose addresses that some version of the library calls global, whole: the few
-# addresses in them that are reachable (anycast of PCP and TURN, AMT, AS112, ORCHID) have no pages.
+# Special-purpose blocks of IANA that some version of `ipaddress` calls global. The few reachable addresses in them
+# (anycast of PCP and TURN, AMT, AS112, ORCHID) have no web pages.
 _NOT_PUBLIC = tuple(
     map(
         ipaddress.ip_network,
@@ -27,7 +27,7 @@ _NOT_PUBLIC = tuple(
         ),
     )
 )
-# All other IPv6 addresses are some network's own, or hold an IPv4 address that nobody would look at.
+# Other IPv6 addresses are local, or embed an IPv4 address.
 _UNICAST = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
@@ -35,37 +35,38 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Target(NamedTuple):
-    """An address that was judged: whoever connects goes to one of `ips`, not to what the name means a moment later."""
+    """A checked URL. Connect to one of `ips`: the name may resolve to another address a moment later."""
 
     url: str
     parts: SplitResult
     ips: list[str]
 
 
-def checked_url(url: str) -> SplitResult:
+def parse_url(url: str) -> SplitResult:
+    """Raises ToolError for anything but http and https URLs without credentials."""
     try:
         parts = urlsplit(url.strip())
-        _ = parts.port  # is checked when it is asked for
+        _ = parts.port  # raises ValueError if invalid
     except ValueError as error:
-        raise ToolError(f"{url[:200]!r} is no address: {error}.") from error
+        raise ToolError(f"{url[:200]!r} is not a URL: {error}.") from error
     if len(url) > MAX_URL_CHARS:
         raise ToolError(f"The address is over {MAX_URL_CHARS} characters long.")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ToolError(f"{url[:200]!r} cannot be fetched: only http:// and https:// addresses can.")
+        raise ToolError(f"{url[:200]!r} cannot be fetched; only http:// and https:// can.")
     if parts.username or parts.password:
         raise ToolError("Addresses with a user name or a password in them are not fetched.")
     return parts
 
 
-async def judged(url: str, *, allow_private: bool) -> Target:
-    """Resolve and judge. Every address of the name must be public, because any of them might be used."""
-    parts = checked_url(url)
+async def resolve_target(url: str, *, allow_private: bool) -> Target:
+    """Resolve the host name. Raises ToolError unless all its addresses are public (or `allow_private`)."""
+    parts = parse_url(url)
     assert parts.hostname is not None
-    found = await _addresses(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+    found = await _look_up(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
     if not allow_private and (private := [ip for ip in found if not is_public(ip)]):
         raise ToolError(
-            f"{parts.hostname} is {private[0]}, an address inside this machine or its network, which is not fetched."
-            " A person can allow it with `fetch.allow_private = true` in the configuration."
+            f"{parts.hostname} is {private[0]}, an address of this machine or its network, which is not fetched."
+            " The user can allow it with `fetch.allow_private = true` in the configuration."
         )
     return Target(url.strip(), parts, [str(ip) for ip in found])
 
@@ -87,7 +88,7 @@ def is_public(ip: Address) -> bool:
     )
 
 
-async def _addresses(host: str, port: int) -> list[Address]:
+async def _look_up(host: str, port: int) -> list[Address]:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_RESOLVE_S):

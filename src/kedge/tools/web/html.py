@@ -1,7 +1,6 @@
-"""HTML as Markdown, or as its words alone: enough for a model to read a page, and text whatever the markup.
+"""HTML converted to Markdown or plain text for a model, however broken the markup is.
 
-The time is linear in the size of the page and bounded by `MAX_STEPS`: anybody writes pages, and work in a thread cannot
-be ended from outside.
+Time is linear in the size of the page and bounded by `MAX_STEPS`, because a thread cannot be stopped from outside.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from itertools import islice
 from urllib.parse import urljoin
 
 # A tag, a comment or a character reference is one step, a link some more: about a second in all. The longest articles
-# of an encyclopedia have a third of it.
+# of Wikipedia need a third of it.
 MAX_STEPS = 200_000
 _MAX_ATTRIBUTES = 100  # of one tag
-_MAX_LINK_CHARS = 8_000  # longer than any address that is fetched; it is left as it is
+_MAX_LINK_CHARS = 8_000  # longer links are not made absolute
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "canvas"})
 _BLOCKS = frozenset(
     {"p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "ul", "ol", "table", "form",
@@ -29,16 +28,16 @@ _ATTRIBUTE = re.compile(r"""([^\s/>=]++)\s*+(?:=\s*+("[^"]*+"|'[^']*+'|[^\s"'>][
 _RAW_TEXT_ENDS = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n[ \t\n]*\n")
-_MAX_DEPTH = 20  # of lists; deeper ones are not indented further
+_MAX_DEPTH = 20  # of indented lists
 
 
-def markdown_of(html: str, base_url: str, *, is_plain: bool = False) -> tuple[str, str]:
-    """The title and the text of a page; links are made absolute. `is_plain`: without links and marks."""
+def html_to_markdown(html: str, base_url: str, *, is_plain: bool = False) -> tuple[str, str]:
+    """Return the title and the text of a page, with absolute links; with `is_plain` without links and emphasis."""
     reader = _Reader(base_url, is_plain)
     reader.read(html)
     text = _BLANK_LINES.sub("\n\n", "".join(reader.pieces)).strip()
     if reader.is_cut:
-        text += "\n\n(The rest of the page was left out: there is too much markup in it.)"
+        text += "\n\n(The rest of the page was left out, because it has too much markup.)"
     return _SPACES.sub(" ", "".join(reader.title)).strip(), text
 
 
@@ -66,7 +65,7 @@ class _Reader:
             if markup is None:
                 return
             end = self._markup(html, start)
-            if end < 0:  # begun and never ended: it is text, and nothing in it is looked at again
+            if end < 0:  # never closed: the rest is text
                 self._text(html[start:])
                 return
             at = end
@@ -78,16 +77,16 @@ class _Reader:
 
     def _text(self, raw: str) -> None:
         self._step(raw.count("&"))
-        self.handle_data(_unescaped(raw) if not self.is_cut else raw)
+        self.handle_data(_unescape(raw) if not self.is_cut else raw)
 
     def _markup(self, html: str, start: int) -> int:
-        """Handle what begins with the `<` at `start`. Returns where it ends, or -1."""
+        """Handle the markup that begins at `start`. Returns the index after it, or -1."""
         if html.startswith("<!--", start):
             end = html.find("-->", start + 2)
             return end if end < 0 else end + 3
         is_end = html.startswith("/", start + 1)
         name = _NAME.match(html, start + (2 if is_end else 1))
-        if name is None:  # a declaration, or a comment in fact
+        if name is None:  # a declaration or a bogus comment
             return html.find(">", start) + 1 or -1
         end = self._tag_end(html, name.end())
         if end < 0:
@@ -106,7 +105,7 @@ class _Reader:
         return end
 
     def _tag_end(self, html: str, at: int) -> int:
-        """Behind the `>` that ends a tag: not one in a quoted value."""
+        """Return the index after the `>` that ends a tag, skipping quoted values; -1 if there is none."""
         while (found := _TAG_END.search(html, at)) is not None:
             at = found.end()
             if found[0] == ">":
@@ -177,7 +176,7 @@ class _Reader:
             case "a" if self._links:
                 href = self._links.pop()
                 self._step(5 + (len(self._base_url) + len(href or "")) // 20)
-                self._mark(f"]({_absolute(self._base_url, href)})" if href else "")
+                self._mark(f"]({_make_absolute(self._base_url, href)})" if href else "")
             case _ if tag in _MARKS and not self._pre:
                 self._mark(_MARKS[tag])
             case _ if tag in _BLOCKS:
@@ -215,18 +214,18 @@ def _attribute(attributes: str, wanted: str) -> str | None:
     for found in islice(_ATTRIBUTE.finditer(attributes), _MAX_ATTRIBUTES):
         if found[1].lower() == wanted:
             value = found[2] or ""
-            return _unescaped(value[1:-1] if value[:1] in ("'", '"') else value)
+            return _unescape(value[1:-1] if value[:1] in ("'", '"') else value)
     return None
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     try:
         return unescape(text)
-    except ValueError:  # the number of a character, in thousands of digits
+    except ValueError:  # a character number with thousands of digits
         return text
 
 
-def _absolute(base_url: str, href: str) -> str:
+def _make_absolute(base_url: str, href: str) -> str:
     if len(href) > _MAX_LINK_CHARS:
         return href
     try:

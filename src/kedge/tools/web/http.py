@@ -1,6 +1,6 @@
-"""Getting something from the web: judged at every redirect, bounded in size and time.
+"""HTTP GET, with the address checked at every redirect, bounded in size and time.
 
-Imported at the first fetch: its HTTP client costs more than all tools together.
+Imported at the first fetch, because the HTTP client is slow to import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import httpx2
 
 from kedge.tools.errors import ToolError
-from kedge.tools.web.addresses import Target, checked_url, judged
+from kedge.tools.web.addresses import Target, parse_url, resolve_target
 from kedge.version import VERSION
 
 MAX_REDIRECTS = 5
@@ -23,7 +23,7 @@ _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY
 
 
 class Page:
-    """An answer whose body is still to be read."""
+    """A response whose body has not been read yet."""
 
     def __init__(self, response: httpx2.Response, url: str) -> None:
         self.url = url
@@ -33,12 +33,12 @@ class Page:
         self._response = response
 
     async def chunks(self, max_bytes: int) -> AsyncGenerator[bytes]:
-        """The body, decompressed. Over `max_bytes` it is an error: half a file would be a trap."""
+        """Yield the decompressed body. Raises ToolError over `max_bytes`, because half a file would be misleading."""
         size = 0
         async for chunk in self._response.aiter_bytes():
             size += len(chunk)
             if size > max_bytes:
-                raise ToolError(f"{self.url} has more than {max_bytes >> 20} MiB, the most that is taken.")
+                raise ToolError(f"{self.url} has more than {max_bytes >> 20} MiB, which is the limit.")
             yield chunk
 
 
@@ -46,16 +46,16 @@ class Page:
 async def get(
     url: str, *, allow_private: bool, timeout_s: float, headers: Mapping[str, str] = {}
 ) -> AsyncGenerator[Page]:
-    """Follow redirects, each one judged before it is followed. Raises `ToolError`; ends in time whatever is sent."""
+    """Send a request and follow redirects within the host. Raises `ToolError`, also at the timeout."""
     try:
         async with asyncio.timeout(timeout_s), await asyncio.to_thread(_client, timeout_s) as client:
             for _ in range(MAX_REDIRECTS + 1):
-                target = await judged(url, allow_private=allow_private)
+                target = await resolve_target(url, allow_private=allow_private)
                 response = await _send(client, target, headers)
                 async with contextlib.aclosing(response):
-                    where = response.headers.get("location")
-                    if response.is_redirect and where:
-                        url = _within(target, urljoin(target.url, where))
+                    location = response.headers.get("location")
+                    if response.is_redirect and location:
+                        url = _check_redirect(target, urljoin(target.url, location))
                         continue
                     yield Page(response, target.url)
                     return
@@ -66,17 +66,15 @@ async def get(
         raise ToolError(f"{url} could not be fetched: {str(error) or type(error).__name__}.") from error
 
 
-def _within(target: Target, url: str) -> str:
-    """A redirect within the host that was asked for. Leave was given for that one, and rules know only that one."""
-    if checked_url(url).hostname != target.parts.hostname:
-        raise ToolError(
-            f"{target.url} leads to {url}, on another host. Fetch that address itself, if it is what you want."
-        )
+def _check_redirect(target: Target, url: str) -> str:
+    """Return the URL of a redirect within the host. Permission was given for that host only."""
+    if parse_url(url).hostname != target.parts.hostname:
+        raise ToolError(f"{target.url} redirects to {url}, on another host. Fetch that address itself if you need it.")
     return url
 
 
 async def _send(client: httpx2.AsyncClient, target: Target, headers: Mapping[str, str]) -> httpx2.Response:
-    """To the first of its addresses that can be reached; a proxy looks names up by itself."""
+    """Send a request to the first reachable address. A proxy resolves the name itself."""
     sent = {"User-Agent": f"kedge/{VERSION}", **headers}
     if any(os.environ.get(name) for name in _PROXIES):
         return await client.send(client.build_request("GET", target.url, headers=sent), stream=True)
@@ -87,14 +85,14 @@ async def _send(client: httpx2.AsyncClient, target: Target, headers: Mapping[str
 
 
 def _request(client: httpx2.AsyncClient, target: Target, ip: str, headers: dict[str, str]) -> httpx2.Request:
-    """To the address that was judged, under the name that was asked for."""
+    """Build a request to a checked IP address, with the original host name."""
     host = f"[{ip}]" if ":" in ip else ip
-    place = host if target.parts.port is None else f"{host}:{target.parts.port}"
-    url = target.parts._replace(netloc=place, fragment="").geturl()
+    netloc = host if target.parts.port is None else f"{host}:{target.parts.port}"
+    url = target.parts._replace(netloc=netloc, fragment="").geturl()
     name = {"sni_hostname": target.parts.hostname}
     return client.build_request("GET", url, headers={**headers, "Host": target.parts.netloc}, extensions=name)
 
 
 def _client(timeout_s: float) -> httpx2.AsyncClient:
-    """Loads the certificates: not for the loop."""
+    """Blocks: loads the certificates."""
     return httpx2.AsyncClient(timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S), follow_redirects=False)
