@@ -1,4 +1,4 @@
-"""Writes what is published of the schema: the table of docs/configuration.md, and docs/config.schema.json.
+"""Generate the table of docs/configuration.md, and docs/config.schema.json.
 
 usage: python -m tests.config.reference_page
 """
@@ -21,7 +21,7 @@ FROM_REPOSITORY = {"yes": "yes", "stricter": "stricter", "no": "trusted"}
 
 def table() -> str:
     rows = [
-        "| key | what | takes | default | variable | in `kedge.toml` |",
+        "| key | description | value | default | variable | in `kedge.toml` |",
         "| --- | --- | --- | --- | --- | --- |",
         *(row(path, leaf) for path, leaf in iter_leaves()),
     ]

@@ -10,7 +10,7 @@ from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.dialogs import dialog
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
-from kedge.tui.keys import KEYS, shown
+from kedge.tui.keys import KEYS, format_keys
 from kedge.tui.screen import ChatScreen
 from tests.docs.pages import read
 from tests.docs.test_codes import rows
@@ -40,4 +40,4 @@ def test_the_pause_before_an_answer_is_the_one_on_the_page() -> None:
 
 
 def keys_of(keys: str) -> str:
-    return ", ".join(f"`{key}`" for key in shown(keys.split(",")).split(", "))
+    return ", ".join(f"`{key}`" for key in format_keys(keys.split(",")).split(", "))

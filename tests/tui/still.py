@@ -190,7 +190,7 @@ def _twelve(_: float) -> str:
 async def still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], theme: str = "textual-dark"
 ) -> AsyncGenerator[tuple[Still, Pilot[int]]]:
-    monkeypatch.setattr(formats, "duration", _twelve)
+    monkeypatch.setattr(formats, "format_duration", _twelve)
     monkeypatch.setattr(panels, "_SPINNER", "⠹")
     monkeypatch.setattr(panels, "VERSION", "1.0")
     monkeypatch.setattr(SessionState, "todos", TODOS)

@@ -21,14 +21,14 @@ async def test_commands_that_need_a_session_say_so(served: Home, tmp_path: Path)
     async with kedge(tmp_path) as ui:
         for command in ("/rename x", "/compact", "/diff", "/undo", "/redo", "/fork", "/export"):
             await ui.submit(command)
-            await ui.shows("There is no session yet")
+            await ui.shows("No session yet")
             await ui.press("x", "backspace")
-            await ui.hides("There is no session yet")
+            await ui.hides("No session yet")
         for command, word in (
-            ("/cost", "Nothing was used yet"),
-            ("/copy", "no answer to copy"),
-            ("/queue", "No prompt is waiting"),
-            ("/nonsense", "There is no /nonsense"),
+            ("/cost", "No tokens used yet"),
+            ("/copy", "Nothing to copy"),
+            ("/queue", "The queue is empty"),
+            ("/nonsense", "Unknown command /nonsense"),
         ):
             await ui.submit(command)
             await ui.shows(word)
@@ -42,11 +42,11 @@ async def test_a_command_of_the_repository_is_marked_and_takes_no_place_of_ours(
     async with kedge(tmp_path, (140, 40)) as ui:
         await ui.until(lambda: "survey" in ui.app.chat.commands.all, "read")
         await ui.submit("/copy")
-        await ui.shows("no answer to copy")
+        await ui.shows("Nothing to copy")
         await ui.press("ctrl+p")
         await ui.opens("Palette")
         await ui.write("survey")
-        await ui.shows("of this repository: look ␛[2Jaround⟨U+202E⟩")
+        await ui.shows("From this repository: look ␛[2Jaround⟨U+202E⟩")
 
 
 async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +57,9 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
         await ui.submit("/rename Another title")
         await ui.shows("Another title")
         await ui.submit("/cost")
-        await ui.shows("10 tokens read, 1 written")
+        await ui.shows("10 tokens in, 1 out")
         await ui.submit("/context")
-        await ui.shows("read and wrote 11 tokens")
+        await ui.shows("11 tokens")
         await ui.submit("/copy")
         await ui.shows("Copied the last answer")
         assert ui.app.clipboard == "AN-ANSWER"
@@ -70,17 +70,17 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
             "# Another title\n\n## user\n\n[[fake text=AN-ANSWER]]\n\n## assistant\n\nAN-ANSWER\n"
         )
         await ui.submit("/export")
-        await ui.shows("Not written:")
+        await ui.shows("Couldn't export")
         await ui.submit("/export here.md")
         await ui.until((tmp_path / "here.md").exists, "under its name")
         await ui.submit("/export ~nobody-of-this-name/there.md")
-        await ui.shows("Not written:")
+        await ui.shows("Couldn't export")
         await ui.submit("/export ~/there.md")
         await ui.until((tmp_path / "home" / "there.md").exists, "at home")
         await ui.submit("/compact")
         await ui.shows("≡")
         await ui.submit("/clear")
-        await ui.shows("keys and commands")
+        await ui.shows("Keys and commands")
         await ui.submit("/quit")
         await ui.until(lambda: ui.app.return_code == 0, "it left")
 
@@ -95,7 +95,7 @@ async def test_modes_change_by_key_and_by_name(served: Home, tmp_path: Path) -> 
         await ui.submit("/mode")
         await ui.shows("  ask  openai")
         await ui.submit("/mode nothing")
-        await ui.shows("There is no mode 'nothing'")
+        await ui.shows("Unknown mode 'nothing'")
 
 
 async def test_the_users_own_commands_are_prompts(served: Home, tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ async def test_help_lists_every_key_and_command(served: Home, tmp_path: Path) ->
         await ui.press("f1")
         await ui.opens("HelpDialog")
         await ui.shows(
-            "F1", "Ctrl+P", "Shift+Tab", "next mode", "Shift+Enter", "search earlier prompts", "/export [FILE]"
+            "F1", "Ctrl+P", "Shift+Tab", "Next mode", "Shift+Enter", "Search prompt history", "/export [FILE]"
         )
-        await ui.shows("fold or unfold", "side by side")
+        await ui.shows("Fold or unfold", "side by side")
 
 
 async def test_text_is_copied_through_the_terminal(served: Home, tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ async def test_choices_open(served: Home, tmp_path: Path, name: str) -> None:
         await ui.press("escape")
         await ui.closes()
         await ui.submit(f"/{name} nobody")
-        await ui.shows("There is no", "'nobody'")
+        await ui.shows("Unknown", "'nobody'")

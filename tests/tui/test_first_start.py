@@ -84,4 +84,4 @@ async def test_who_wants_to_look_around_first_is_told_how_to_go_on(home: Home, t
     async with kedge(tmp_path, is_ready=False) as ui:
         await ui.opens("FirstStart")
         await ui.press("escape")
-        await ui.shows("No model yet: /login enters a key", "no model")
+        await ui.shows("No model yet. Use /login", "no model")

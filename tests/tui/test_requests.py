@@ -71,7 +71,7 @@ async def test_later_and_again(served: Home, tmp_path: Path) -> None:
         await ask(ui, bash(served, "later then", "touch later"))
         await ui.press("escape")
         await ui.closes()
-        await ui.shows("Waiting for your answer · F2")
+        await ui.shows("Waiting for you (F2)")
         await ui.press("a")
         assert ui.app.chat.editor.text == "a"
         await ui.press("f2")

@@ -23,10 +23,10 @@ def calls(*named: tuple[str, dict[str, object]]) -> str:
 
 async def test_an_empty_session_says_where_one_is_and_how_to_begin(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path, (140, 30)) as ui:
-        await ui.shows("kedge", tmp_path.name, "openai/fake-model", "F1", "keys and commands", "Ctrl+P")
+        await ui.shows("kedge", tmp_path.name, "openai/fake-model", "F1", "Command palette", "Ctrl+P")
         await ui.submit(asking(text="**bold** words"))
         await ui.shows("bold words", "11 tokens")
-        assert "keys and commands" not in ui.text
+        assert "Command palette" not in ui.text
 
 
 async def test_a_refused_prompt_is_back_in_the_editor(served: Home, tmp_path: Path) -> None:
@@ -50,11 +50,11 @@ async def test_a_prompt_that_no_server_took_runs_once_when_there_is_one(
         await ui.shows("FIRST")
         await ui.idle()
         await asyncio.to_thread(server.kill)
-        await ui.shows("The server cannot be reached", "Nothing is lost")
+        await ui.shows("reach the server", "Nothing is lost")
         with monkeypatch.context() as impatient:
             impatient.setattr(api, "SUBMIT_S", 0.5)
             await ui.submit(asking(text="SECOND"))
-            await ui.shows("Not sent", "Enter tries again", "text=SECOND")
+            await ui.shows("Not sent", "Enter to retry", "text=SECOND")
         monkeypatch.setattr(api, "SUBMIT_S", 30.0)  # enough for a busy machine
         server = await asyncio.to_thread(home.serve)
         ui.app.sync.retry()
@@ -109,7 +109,7 @@ async def test_a_sub_agent_is_nested_and_its_session_has_a_way_back(served: Home
         await ui.press("f6", "up", "up", "up")
         await ui.until(lambda: isinstance(ui.app.chat.transcript.selected, CallBlock), "the call is selected")
         await ui.press("enter")
-        await ui.shows("Esc goes back", "CHILD-ENDS", "view")
+        await ui.shows("Esc to go back", "CHILD-ENDS", "view")
         assert ui.app.chat.session_id != parent
         await ui.press("escape")
         await ui.shows("PARENT-ENDS", "1 call")
@@ -157,10 +157,10 @@ async def test_a_prompt_that_had_arrived_is_not_sent_twice_in_another_mode(serve
         (run_id,) = session.runs
         del session.runs[run_id]  # as if nothing had been told of it: neither receipt nor story
         draft = Draft(asking(text="ARRIVED"))
-        chat.sender._unsent[run_id] = draft
+        chat.sender._unconfirmed[run_id] = draft
         chat.choose_mode("plan")
         chat.send(draft)
-        await ui.shows("It had been sent before")
+        await ui.shows("already sent")
         runs = await ui.app.api.call("GET", f"/runs?session_id={chat.session_id}", type=Runs)
         assert [run.run_id for run in runs.runs] == [run_id]
 
@@ -186,7 +186,7 @@ async def test_leaving_from_a_dialog_asks_too(served: Home, tmp_path: Path) -> N
         await ui.opens("HelpDialog")
         await ui.press("ctrl+q")
         await ui.opens("ConfirmDialog")
-        await ui.shows("It goes on without you")
+        await ui.shows("keep running")
         await ui.press("enter", "escape")  # stays
         await ui.closes()
         served.models.release("left-from-a-dialog")
@@ -247,6 +247,6 @@ async def test_what_other_clients_do_to_the_session_shows_at_once(served: Home, 
         await ui.idle()
         await ui.write("half-typed")
         await other.call("DELETE", f"/sessions/{session_id}", type=dict)
-        await ui.shows("The session was deleted", "half-typed", "keys and commands")
+        await ui.shows("session was deleted", "half-typed", "Command palette")
         await ui.press("enter")
         await ui.shows("▌ half-typed", "FAKE-ANSWER-OK")

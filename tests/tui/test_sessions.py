@@ -56,7 +56,7 @@ async def test_sessions_are_searched_opened_renamed_and_deleted(served: Home, tm
         await ui.press("up", "enter")
         await ui.until(lambda: ui.dialog("SessionDialog") and len(lines(ui)) == 1, "deleted")
         await ui.press("escape")
-        await ui.shows("The session was deleted")
+        await ui.shows("session was deleted")
 
 
 async def test_a_model_is_chosen_for_the_session(served: Home, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_a_model_is_chosen_for_the_session(served: Home, tmp_path: Path) -
             await other.call("PATCH", f"/sessions/{ui.app.chat.session_id}", body, type=dict)
         await ui.shows("  ask  openai/their-model")
         await ui.press("ctrl+n")
-        await ui.shows("keys and commands", "  ask  openai/fake-model")
+        await ui.shows("Keys and commands", "  ask  openai/fake-model")
 
 
 async def test_a_title_is_edited_with_the_keys_that_else_delete_sessions(served: Home, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_changes_are_shown_undone_and_done_again(served: Home, tmp_path: P
         await ui.press("escape")
         await ui.submit("/undo")
         await ui.opens("ConfirmDialog")
-        await ui.shows("Undo?", "change two files", "new.txt goes", "old.txt changes")
+        await ui.shows("Undo?", "change two files", "new.txt will be deleted", "old.txt will be changed")
         await ui.press("escape")
         assert (tmp_path / "new.txt").exists()
         await ui.submit("/undo")
@@ -175,9 +175,9 @@ async def test_an_undo_marks_what_a_background_job_may_have_changed_and_undoes_i
         (tmp_path / "mine.txt").write_text("by hand\n")
         await ui.submit("/undo")
         await ui.opens("ConfirmDialog")
-        await ui.shows("? mine.txt is left", "including the files marked ?")
+        await ui.shows("? mine.txt is not changed", "including the files marked ?")
         await ui.press("up", "up", "enter")
-        await ui.shows("Undone: 1 file changed, 1 left as it is")
+        await ui.shows("Undone: 1 file changed, 1 skipped")
         assert (tmp_path / "mine.txt").read_text() == "by hand\n"
         ui.app.chat.editor.clear()
         await ui.submit("/redo")
@@ -234,7 +234,7 @@ async def test_a_fork_goes_on_in_a_copy(served: Home, tmp_path: Path) -> None:
         before = ui.app.chat.session_id
         await ui.submit("/fork")
         await ui.until(lambda: ui.app.chat.session_id != before, "another session")
-        await ui.shows("BEFORE", "You are in the copy now")
+        await ui.shows("BEFORE", "Forked")
 
 
 async def test_jobs_are_listed_and_ended(served: Home, tmp_path: Path) -> None:
@@ -288,6 +288,6 @@ async def test_another_session_that_asks_is_named_with_what_it_asks_before_the_f
     async with kedge(tmp_path) as ui, await AsyncClient.connect(str(tmp_path)) as other:
         elsewhere = await other.create_session("Elsewhere [/here]")
         await other.submit(prompt, session_id=elsewhere.id, permissions="ask")
-        await ui.until(lambda: "Elsewhere [/here]: asks\nrun touch made" in ui.told, "who asks, and what")
-        await ui.shows("Elsewhere [/here]: asks", "run touch made")
+        await ui.until(lambda: "Elsewhere [/here]: needs you\nrun touch made" in ui.told, "who asks, and what")
+        await ui.shows("Elsewhere [/here]: needs you", "run touch made")
         await other.cancel(session_id=elsewhere.id)

@@ -10,7 +10,7 @@ from textual import events
 
 from kedge.client import AsyncClient
 from kedge.tui.settings import Launch
-from kedge.tui.terminal import Told
+from kedge.tui.terminal import TerminalInfo
 from tests.e2e.home import Home, asking
 from tests.tui.still import Still
 from tests.tui.ui_driver import UiDriver, kedge
@@ -37,7 +37,7 @@ async def test_keys_of_the_configuration_are_the_keys_of_the_interface(own: Home
     )
     server = await asyncio.to_thread(own.serve)
     async with kedge(tmp_path, (100, 110)) as ui:
-        await ui.shows("[tui.keys] has no action nonsense", "Ctrl+L  command palette")
+        await ui.shows("nonsense", "Ctrl+L  Command palette")
         assert ui.app.theme == "nord"
         await ui.press("ctrl+p")
         assert ui.app.screen is ui.app.chat
@@ -58,13 +58,13 @@ async def test_a_theme_that_is_none_is_told(own: Home, tmp_path: Path) -> None:
     configure(own, '[tui]\ntheme = "norse"\n')
     server = await asyncio.to_thread(own.serve)
     async with kedge(tmp_path) as ui:
-        await ui.shows("tui.theme: there is no theme 'norse'; /theme lists what there is")
+        await ui.shows("Unknown theme 'norse'")
         assert ui.app.theme == "textual-dark"
     assert await asyncio.to_thread(server.stop) == 0
 
 
 async def test_what_was_typed_before_the_first_picture_is_in_the_editor_as_text(tmp_path: Path) -> None:
-    app = Still(Launch(directory=str(tmp_path), data_dir=str(tmp_path)), Told(None, b"\x1b[Afirst\x07 words"))
+    app = Still(Launch(directory=str(tmp_path), data_dir=str(tmp_path)), TerminalInfo(None, b"\x1b[Afirst\x07 words"))
     async with app.run_test() as pilot:
         ui = UiDriver(app, pilot)
         await ui.until(lambda: app.chat.editor.text == "first words", "it is there")
@@ -121,8 +121,8 @@ QUESTION = '[{"name": "question", "input": {"questions": [{"question": "Which on
 @pytest.mark.parametrize(
     ("plan", "told"),
     [
-        ({"tool_calls": ASKING}, ": asks;run touch made"),
-        ({"tool_calls": QUESTION}, ": asks;Which one?"),
+        ({"tool_calls": ASKING}, ": needs you;run touch made"),
+        ({"tool_calls": QUESTION}, ": needs you;Which one?"),
         ({"status": 400, "error": "bad_request"}, ": failed;"),
     ],
     ids=["leave", "question", "failure"],

@@ -18,7 +18,7 @@ from tests.e2e.home import Home, asking
 from tests.tui.terminal import Terminal
 
 ESC, CTRL_C, ENTER = "\x1b", "\x03", "\r"
-EDITOR = "Ask for something"
+EDITOR = "Ask anything"
 MODEL = "openai/fake-model"  # shown when the server is there: one that still starts would outlive its home
 TWICE = "Esc again"
 
@@ -116,7 +116,7 @@ async def test_prompts_wait_in_the_queue_and_can_be_dropped_and_edited(home: Hom
         await submit(terminal, asking(gate="first", text="FIRST"))
         await terminal.shows("Working")
         await submit(terminal, "the second prompt")
-        await terminal.shows("the second prompt", "edits or drops")
+        await terminal.shows("the second prompt", "to edit or remove")
         await submit(terminal, "the third prompt")
         await terminal.shows("○ the third prompt")
         terminal.type("\x14")  # Ctrl+T

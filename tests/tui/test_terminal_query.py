@@ -47,10 +47,10 @@ def test_an_answer_is_waited_for_and_what_was_typed_is_the_rest(
 
     monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(terminal, "select", SimpleNamespace(select=wait))
-    assert terminal.ask({"TERM": "xterm"}) == terminal.Told(is_light=True, typed=b"hello")
+    assert terminal.query_terminal({"TERM": "xterm"}) == terminal.TerminalInfo(is_light=True, typed=b"hello")
 
 
 @pytest.mark.usefixtures("master")
 def test_a_terminal_that_says_nothing_is_known_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "ASK_S", 0.0)
-    assert terminal.ask({"TERM": "xterm", "COLORFGBG": "15;0"}) == terminal.Told(is_light=False)
+    monkeypatch.setattr(terminal, "QUERY_S", 0.0)
+    assert terminal.query_terminal({"TERM": "xterm", "COLORFGBG": "15;0"}) == terminal.TerminalInfo(is_light=False)

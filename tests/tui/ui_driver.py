@@ -104,7 +104,7 @@ async def kedge(
     app = KedgeApp(Launch(directory=str(directory), **launch))
     async with app.run_test(size=size, notifications=True) as pilot:
         ui = UiDriver(app, pilot)
-        app.say = ui.said.append  # type: ignore[method-assign]
+        app.write_terminal = ui.said.append  # type: ignore[method-assign]
         if is_ready:
             await ui.ready()
         yield ui

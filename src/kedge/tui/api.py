@@ -1,4 +1,4 @@
-"""What the interface asks of the server, with types. Errors are the client's own (`kedge.client.errors`)."""
+"""`Api`: the interface's requests to the server. Errors are those of `kedge.client.errors`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from kedge.protocol.sessions import Job, Session
 
 T = TypeVar("T")
-SUBMIT_S = 15.0  # then the text goes back into the editor: somebody who waits wants to know
+SUBMIT_S = 15.0  # then the text goes back into the editor
 
 
 class Api:
-    """`ready` gives the client as soon as there is a server."""
+    """`ready` returns the client as soon as there is a server."""
 
     def __init__(self, ready: Callable[[], Awaitable[AsyncClient]]) -> None:
         self._ready = ready
 
     async def call(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
-        """A request below this workspace."""
+        """Send a request below this workspace's path."""
         return await (await self._ready()).call(method, path, body, type=type)
 
     async def call_once(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
-        """As `call`, for what must not arrive twice."""
+        """As `call`, for a request that must not be repeated."""
         return await (await self._ready()).call_once(method, path, body, type=type)
 
     async def call_server(self, method: str, path: str, body: object = None, *, type: type[T]) -> T:
-        """A request of the server itself, like `/v1/version`."""
+        """Send a request outside any workspace, like `/v1/version`."""
         from kedge.client.async_client import convert_answer
 
         client = await self._ready()
@@ -77,7 +77,7 @@ class Api:
         mode: Mode | None = None,
         model: str | None = None,
     ) -> Receipt:
-        """Sent again under the same id, it is the same run (P3)."""
+        """Submit a prompt; the same `run_id` again is the same run (P3)."""
         body: dict[str, Any] = {
             "session_id": session_id,
             "prompt": prompt,
@@ -104,11 +104,11 @@ class Api:
         return await (await self._ready()).cancel(session_id=session_id)
 
     async def drop(self, session_id: str, run_id: str) -> None:
-        """Take a prompt out of the queue."""
+        """Remove a prompt from the queue."""
         target = f"/agent/sessions/{escape(session_id)}/prompts/{escape(run_id)}"
         await self.call("DELETE", target, type=dict[str, Any])
 
-    # people
+    # answers to requests
 
     async def grant(self, request_id: str, action: PermissionAction) -> AnswerReceipt:
         from kedge.protocol.requests import AnswerReceipt
@@ -128,7 +128,7 @@ class Api:
     # the workspace
 
     async def offered(self) -> Offered:
-        """Which models there are for the variables of this shell; its keys stay here."""
+        """Return the models available with this shell's environment."""
         return await (await self._ready()).models(caller_environment())
 
     async def choose_model(self, session_id: str, model: str | None) -> None:
@@ -136,7 +136,7 @@ class Api:
         await self.call("PATCH", f"/sessions/{escape(session_id)}", body, type=dict[str, Any])
 
     async def configure_model(self, model: str) -> None:
-        """For all sessions that name none, in the user's own file."""
+        """Set the default model in the user's own file."""
         await self.call("POST", "/config/model", {"scope": "global", "model": model}, type=dict[str, Any])
 
     async def credentials(self) -> CredentialList:
@@ -145,7 +145,7 @@ class Api:
         return await self.call_server("GET", "/v1/credentials", type=CredentialList)
 
     async def log_in(self, provider_id: str, key: str) -> StoredCredential:
-        """The server asks the provider whether the key is right, and keeps it if it is."""
+        """Let the server check an API key with its provider, and store it."""
         from kedge.protocol.api import StoredCredential
 
         body = {"provider_id": provider_id, "api_key": key, "env": caller_environment()}
@@ -157,7 +157,7 @@ class Api:
         return await self.call("GET", "/config", type=ConfigAnswer)
 
     async def set_config(self, key: str, value: str | float | bool | list[Any]) -> ConfigAnswer:
-        """In the user's own file."""
+        """Set a key in the user's own file."""
         from kedge.protocol.api import ConfigAnswer
 
         return await self.call(

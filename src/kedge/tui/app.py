@@ -1,4 +1,4 @@
-"""The terminal interface as an application: its life, what it is connected with, and the model it works with."""
+"""`KedgeApp`: start and end of the terminal interface, its connection, settings and model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from kedge.client import AsyncClient
 
 T = TypeVar("T")
-JOIN_S = 1.0  # of one try to join: the link tries again, and nobody who leaves waits longer for it
+JOIN_S = 1.0  # of one attempt to join: `Sync` repeats it, and quitting waits no longer than this
+
+QUIT_TEXT = "Still working. It will keep running after you quit; `kedge --continue` reopens it."
+QUIT_CHOICES = (("quit", "Quit"), ("cancel", "Cancel the run and quit"), ("stay", "Stay"))
 
 
 class KedgeApp(App[int]):
@@ -42,7 +45,7 @@ class KedgeApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, launch: Launch, told: terminal.Told = terminal.SILENT) -> None:
+    def __init__(self, launch: Launch, terminal_info: terminal.TerminalInfo = terminal.UNKNOWN) -> None:
         super().__init__(driver_class=TerminalDriver)
         self.launch = launch
         self.settings = Settings()
@@ -50,28 +53,28 @@ class KedgeApp(App[int]):
         self.sync = Sync(self.workspace, self._connect, self._changed)
         self.api = Api(self.sync.ready)
         self.chat = ChatScreen(self.workspace, self.sync, self.api, mode=launch.mode)
-        self.problem: SpawnRefused | None = None  # why there is no server to look at
-        self._told = told
+        self.problem: SpawnRefused | None = None  # why no server could be started
+        self._terminal_info = terminal_info
         self._announcer = Announcer(self)
-        self._linking: asyncio.Task[None] | None = None
+        self._syncing: asyncio.Task[None] | None = None
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
 
     def on_mount(self) -> None:
-        self.theme = self._own_theme
+        self.theme = self._default_theme
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.exit, 128 + number)
-        self.call_after_refresh(self._link_up)
+        self.call_after_refresh(self._start_sync)
 
-    def _link_up(self) -> None:
-        """After the first picture: what speaks HTTP takes as long to import as half of the rest."""
-        self.run_worker(self._stay_linked(), group="link", exit_on_error=True)
-        self._begin()
+    def _start_sync(self) -> None:
+        """Called after the first frame: importing the HTTP client takes as long as half of the rest."""
+        self.run_worker(self._run_sync(), group="sync", exit_on_error=True)
+        self._start()
 
-    async def _stay_linked(self) -> None:
-        self._linking = asyncio.current_task()
+    async def _run_sync(self) -> None:
+        self._syncing = asyncio.current_task()
         try:
             await self.sync.run()
         except SpawnRefused as error:
@@ -79,16 +82,16 @@ class KedgeApp(App[int]):
             self.exit()
 
     async def on_unmount(self) -> None:
-        if self._linking is not None:  # its connections are closed before the loop is
-            self._linking.cancel()
-            await asyncio.wait({self._linking})
+        if self._syncing is not None:  # its connections must be closed before the event loop
+            self._syncing.cancel()
+            await asyncio.wait({self._syncing})
         self._announcer.clear()
 
     @property
-    def _own_theme(self) -> str:
-        return "textual-light" if self._told.is_light else "textual-dark"
+    def _default_theme(self) -> str:
+        return "textual-light" if self._terminal_info.is_light else "textual-dark"
 
-    # the beginning
+    # start
 
     async def _connect(self) -> AsyncClient:
         from kedge.client import AsyncClient
@@ -102,12 +105,12 @@ class KedgeApp(App[int]):
             name="tui",
             give_up_s=JOIN_S,
         )
-        return AsyncClient(client.transport, client.workspace)  # which has as much patience as others
+        return AsyncClient(client.transport, client.workspace)  # with the usual patience from now on
 
-    @work(group="begin")
-    async def _begin(self) -> None:
-        if self._told.typed:
-            self.chat.editor.insert(pasted_text(self._told.typed.decode(errors="ignore")))
+    @work(group="start")
+    async def _start(self) -> None:
+        if self._terminal_info.typed:
+            self.chat.editor.insert(pasted_text(self._terminal_info.typed.decode(errors="ignore")))
         try:
             await self._read_settings()
             session_id = self.launch.session_id
@@ -125,39 +128,39 @@ class KedgeApp(App[int]):
 
     async def _read_settings(self) -> None:
         self.settings = Settings.read(await self.api.config())
-        self.chat.commands.add(await self.api.user_commands())
+        self.chat.commands.set_custom(await self.api.user_commands())
         self.set_keymap(dict(self.settings.keys))
         if not self.chat.is_mode_chosen:
             self.chat.mode = self.settings.mode
         theme = self.settings.theme
-        self.theme = theme if theme in self.available_themes else self._own_theme
+        self.theme = theme if theme in self.available_themes else self._default_theme
         if theme not in ("auto", self.theme):
-            self.chat.hint(f"tui.theme: there is no theme {theme!r}; /theme lists what there is")
+            self.chat.hint(f"Unknown theme {theme!r} in tui.theme. Use /theme to choose one.")
         if self.settings.unknown:
             self.chat.hint(
-                f"[tui.keys] has no action {', '.join(self.settings.unknown)}; {self.chat.key('help')} lists them"
+                f"Unknown actions in [tui.keys]: {', '.join(self.settings.unknown)}. {self.chat.key('help')} lists all."
             )
         self._changed()
 
     # models
 
     async def choose_model(self) -> bool:
-        """Find out which model the next prompt goes to; whether there is one."""
-        from kedge.tui.pickers import current
+        """Determine the model for the next prompt; return whether there is one."""
+        from kedge.tui.pickers import find_current_model
 
         offered = await self.api.offered()
         session = self.workspace.sessions.get(self.chat.session_id or "")
-        found = current(offered, self.launch.model, session.model if session else None)
-        self.chat.model = found.name if found.is_ready else ""
-        self.chat.window = found.context_window
+        current = find_current_model(offered, self.launch.model, session.model if session else None)
+        self.chat.model = current.name if current.is_ready else ""
+        self.chat.window = current.context_window
         self._changed()
-        return found.is_ready
+        return current.is_ready
 
     @work(group="dialog")
     async def pick_model(self, name: str = "") -> None:
         from kedge.tui.pickers import pick_model
 
-        await self._try(pick_model(self, name))
+        await self._finish_picking(pick_model(self, name))
 
     @work(group="dialog")
     async def log_in(self, provider: str = "") -> None:
@@ -165,12 +168,12 @@ class KedgeApp(App[int]):
         from kedge.tui.pickers import log_in
 
         if not any(isinstance(screen, KeyDialog) for screen in self.screen_stack):
-            await self._try(log_in(self, provider))
+            await self._finish_picking(log_in(self, provider))
 
-    async def _try(self, asked: Awaitable[object]) -> None:
-        """And see which model there is afterwards."""
+    async def _finish_picking(self, picking: Awaitable[object]) -> None:
+        """Wait for the choice, then update the model."""
         try:
-            await asked
+            await picking
             await self.choose_model()
         except ClientError as error:
             self.chat.hint(str(error))
@@ -182,53 +185,53 @@ class KedgeApp(App[int]):
         await pick_theme(self, name)
 
     async def ask(self, dialog: ModalScreen[T]) -> T | None:
-        """What a dialog was answered; None: it was closed."""
+        """Show a dialog; return its answer, or None if it was closed."""
         return await self.push_screen_wait(dialog)
 
-    # what happens
+    # updates
 
     def _changed(self) -> None:
         self.chat.changed()
 
-    def read(self, reading: Callable[[], Awaitable[None]]) -> None:
-        """Beside all else."""
+    def read(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Run a background read; ignore connection errors."""
 
-        async def quietly() -> None:
+        async def read_quietly() -> None:
             try:
-                await reading()
+                await read()
             except ClientError:
-                pass  # without a server there is nothing to read; the link reads all again when there is one
+                pass  # `Sync` reads everything again when the server is back
 
-        self.run_worker(quietly, group="reading")
+        self.run_worker(read_quietly, group="reading")
 
     @work(group="model", exclusive=True)
-    async def see_model(self) -> None:
-        """Another session is looked at: it may have another model."""
+    async def refresh_model(self) -> None:
+        """Update the model, because another session is shown."""
         try:
             await self.choose_model()
         except ClientError as error:
             self.chat.hint(str(error))
 
     @work(group="settings", exclusive=True)
-    async def reread(self) -> None:
+    async def reload_settings(self) -> None:
         try:
             await self._read_settings()
             await self.choose_model()
         except ClientError:
-            pass  # read again when there is a server
+            pass  # `Sync` triggers it again when the server is back
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key):
-            self.chat.pressed(event.key)
+            self.chat.clear_hint(event.key)
             if isinstance(self.screen, GuardedDialog) and not self.screen.accepts_key(event.key):
                 return
         await super().on_event(event)
 
     def on_app_focus(self, _: events.AppFocus) -> None:
-        self._announcer.is_looked_at = True
+        self._announcer.has_focus = True
 
     def on_app_blur(self, _: events.AppBlur) -> None:
-        self._announcer.is_looked_at = False
+        self._announcer.has_focus = False
 
     def notify(
         self,
@@ -239,84 +242,72 @@ class KedgeApp(App[int]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """What is said may come from a model, a file or a server: it is never markup, and moves no cursor."""
+        """Show text that may come from a model or a file: never as markup, and without control characters."""
         super().notify(visible(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     # the terminal
 
     @on(Driver.SignalResume)
-    def _paint_again(self) -> None:
-        """After Ctrl+Z and `fg`: the terminal gives back an empty screen, of which Textual believes that it is full."""
+    def _repaint(self) -> None:
+        """After Ctrl+Z and `fg`: the terminal is empty, but Textual assumes that its last frame is still there."""
         self.refresh(layout=True)
 
     def announce(self, what: str, text: str, session_id: str) -> None:
-        self._announcer.tell(what, text, session_id)
+        self._announcer.announce(what, text, session_id)
 
     def show_state(self, session: SessionState | None) -> None:
-        """Show in the window's title and task bar whether the session works."""
+        """Show in the window's title and task bar whether the session is busy."""
         self._announcer.show_state(session)
 
-    def say(self, sequence: str) -> None:
+    def write_terminal(self, sequence: str) -> None:
         if sequence and self._driver is not None and not self.is_headless:
             self._driver.write(sequence)
 
-    # the end
+    # end
 
     def _fatal_error(self) -> None:
-        """Without Textual's own account, which shows the values of variables: there may be a key among them."""
+        """Skip Textual's traceback: it shows local variables, which may contain API keys."""
         self._close_messages_no_wait()
 
     async def action_quit(self) -> None:
-        """Textual's own key for it, which works in dialogs, too."""
-        self.leave()
+        """Textual's own binding, which also works in dialogs."""
+        self.quit()
 
-    def leave(self) -> None:
-        leave(self)
+    def quit(self) -> None:
+        """Exit; ask first if the session is busy, because its run goes on."""
+        session = self.chat.session
+        if session is None or not session.is_busy:
+            self.exit(0)
+            return
+        from kedge.tui.dialogs.choices import ConfirmDialog
+
+        def take_choice(choice: str | None) -> None:
+            if choice == "quit":
+                self.exit(0)
+            elif choice == "cancel":
+                self.run_worker(self._cancel_and_quit(session.session_id), group="quit")
+            else:
+                self.chat.changed()  # shows a request that arrived meanwhile
+
+        self.push_screen(ConfirmDialog(QUIT_TEXT, QUIT_CHOICES), take_choice)
+
+    async def _cancel_and_quit(self, session_id: str) -> None:
+        try:
+            await self.api.cancel(session_id)
+        except ClientError as error:
+            self.notify(f"Couldn't cancel: {error}", severity="error")
+            return
+        self.exit(0)
 
 
 def run(launch: Launch) -> int:
-    """Until the user leaves; the exit code. Raises `SpawnRefused`: its user has to mend something first."""
-    for name in ("COLUMNS", "LINES"):  # a size that a shell exported once would hide every later one
+    """Run until the user quits; return the exit code. Raises `SpawnRefused` if no server can be started."""
+    for name in ("COLUMNS", "LINES"):  # an exported size would hide later changes of the window
         os.environ.pop(name, None)
-    told = terminal.ask(os.environ)
-    app = KedgeApp(launch, told)
+    app = KedgeApp(launch, terminal.query_terminal(os.environ))
     code: Any = app.run()
     if app.problem is not None:
         raise app.problem
-    if app._exception is not None:  # pyright: ignore[reportPrivateUsage] - where Textual keeps what ended it
+    if app._exception is not None:  # pyright: ignore[reportPrivateUsage] - where Textual stores the error that ended it
         raise app._exception  # pyright: ignore[reportPrivateUsage]
     return code if isinstance(code, int) else app.return_code or 0
-
-
-# Leaving: whoever would leave a run is asked, and told that it goes on.
-
-
-TEXT = "A run is going on. It goes on without you: come back with `kedge --continue`."
-CHOICES = (("leave", "Leave"), ("cancel", "Cancel it and leave"), ("stay", "Stay"))
-
-
-def leave(app: KedgeApp) -> None:
-    session = app.chat.session
-    if session is None or not session.is_busy:
-        app.exit(0)
-        return
-    from kedge.tui.dialogs.choices import ConfirmDialog
-
-    def chosen(choice: str | None) -> None:
-        if choice == "leave":
-            app.exit(0)
-        elif choice == "cancel":
-            app.run_worker(_cancel_and_leave(app, session.session_id), group="leave")
-        else:
-            app.chat.changed()  # a request that was answered meanwhile is not asked again
-
-    app.push_screen(ConfirmDialog(TEXT, CHOICES), chosen)
-
-
-async def _cancel_and_leave(app: KedgeApp, session_id: str) -> None:
-    try:
-        await app.api.cancel(session_id)
-    except ClientError as error:
-        app.notify(f"Not cancelled: {error}", severity="error")
-        return
-    app.exit(0)

@@ -1,4 +1,4 @@
-"""What can be typed after a slash, and what the palette offers: one table."""
+"""Slash commands: one table for the editor, the palette and help."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from kedge.protocol.api import UserCommand
     from kedge.tui.port import Chat
 
-OF_REPOSITORY = "of this repository: "  # whose author chose the text that is sent
+FROM_REPOSITORY = "From this repository: "  # its author wrote the prompt
 
 
 class Command(NamedTuple):
     name: str
     help: str
     run: Callable[[str], None]
-    arguments: str = ""  # what comes after it, for help
+    arguments: str = ""  # shown in help
     key: str = ""  # the action in `keys` that does the same
-    is_own: bool = False  # the user's own
+    is_custom: bool = False  # defined by the user or the repository
 
 
 class Commands:
@@ -42,55 +42,54 @@ class Commands:
         self.all: dict[str, Command] = {
             command.name: command
             for command in (
-                Command("help", "keys and commands", self._help, key="help"),
-                Command("new", "start a new session", self._new, key="new_session"),
-                Command("clear", "the same as /new", self._new),
-                Command("sessions", "open, rename or delete a session", self._sessions, key="sessions"),
-                Command("rename", "give this session a title", self._rename, "TITLE"),
-                Command("model", "choose a model for this session", self._model, "[NAME]", key="models"),
-                Command("mode", "plan, ask, auto-edit or yolo", self._mode, "[MODE]", key="next_mode"),
-                Command("login", "enter a provider's key", self._login, "[PROVIDER]"),
-                Command("compact", "summarize the session to make room", self._compact),
-                Command("context", "how full the context is", self._context),
-                Command("cost", "what this session took", self._cost),
-                Command("diff", "what this session changed", self._diff, key="changes"),
-                Command("undo", "take back the last prompt, and what it changed", self._undo),
-                Command("redo", "take the undo back", self._redo),
-                Command("fork", "go on in a copy of this session", self._fork),
-                Command("queue", "edit or drop queued prompts", self._queue, key="queue"),
-                Command("jobs", "commands in the background", self._jobs),
-                Command("copy", "copy the last answer", self._copy, key="copy_answer"),
-                Command("export", "write the conversation to a file", self._export, "[FILE]"),
-                Command("theme", "choose how it looks", self._theme, "[NAME]"),
-                Command("quit", "leave; runs go on", self._quit, key="leave"),
+                Command("help", "Show keys and commands", self._help, key="help"),
+                Command("new", "Start a new session", self._new, key="new_session"),
+                Command("clear", "Start a new session (same as /new)", self._new),
+                Command("sessions", "Open, rename or delete a session", self._sessions, key="sessions"),
+                Command("rename", "Rename this session", self._rename, "TITLE"),
+                Command("model", "Choose the model of this session", self._model, "[NAME]", key="models"),
+                Command("mode", "Switch mode: plan, ask, auto-edit, yolo", self._mode, "[MODE]", key="next_mode"),
+                Command("login", "Add an API key", self._login, "[PROVIDER]"),
+                Command("compact", "Summarize the conversation to free context", self._compact),
+                Command("context", "Context usage", self._context),
+                Command("cost", "Tokens and cost of this session", self._cost),
+                Command("diff", "Files changed in this session", self._diff, key="changes"),
+                Command("undo", "Undo the last prompt and its file changes", self._undo),
+                Command("redo", "Redo", self._redo),
+                Command("fork", "Fork this session", self._fork),
+                Command("queue", "Edit or remove queued prompts", self._queue, key="queue"),
+                Command("jobs", "Background jobs", self._jobs),
+                Command("copy", "Copy the last answer", self._copy, key="copy_answer"),
+                Command("export", "Export the conversation to a Markdown file", self._export, "[FILE]"),
+                Command("theme", "Choose a color theme", self._theme, "[NAME]"),
+                Command("quit", "Quit (runs keep going)", self._quit, key="leave"),
             )
         }
 
-    def add(self, found: Sequence[UserCommand]) -> None:
-        """The user's own, in place of those that were there; a name of ours stays ours."""
-        self.all = {name: each for name, each in self.all.items() if not each.is_own}
+    def set_custom(self, found: Sequence[UserCommand]) -> None:
+        """Replace the custom commands; they cannot redefine a built-in one."""
+        self.all = {name: each for name, each in self.all.items() if not each.is_custom}
         for each in found:
-            what, run = visible_line(each.description), partial(self._prompt, each.text)
-            what = f"{OF_REPOSITORY}{what}" if each.source == "workspace" else what
-            command = Command(each.name, what, run, "[ARGUMENTS]", is_own=True)
+            about, run = visible_line(each.description), partial(self._send_prompt, each.text)
+            about = f"{FROM_REPOSITORY}{about}" if each.source == "workspace" else about
+            command = Command(each.name, about, run, "[ARGUMENTS]", is_custom=True)
             self.all.setdefault(each.name, command)
         self._screen.editor.set_commands(self.names())
 
-    def _prompt(self, text: str, arguments: str) -> None:
-        """A prompt with a name."""
+    def _send_prompt(self, text: str, arguments: str) -> None:
         filled = text.replace("$ARGUMENTS", arguments) if "$ARGUMENTS" in text else f"{text}\n\n{arguments}".strip()
         self._screen.send(Draft(filled))
 
     def names(self) -> list[tuple[str, str]]:
-        """For completion: what is typed, and what it does."""
+        """Return names and descriptions, for completion."""
         return [(command.name, command.help) for command in self.all.values()]
 
     def run(self, line: str) -> None:
-        """`/name arguments`"""
+        """Run `/name arguments`."""
         name, _, arguments = line.removeprefix("/").partition(" ")
         command = self.all.get(name)
         if command is None:
-            self._screen.hint(f"There is no /{name}; /help lists what there is")
+            self._screen.hint(f"Unknown command /{name}. See /help.")
             return
         command.run(arguments.strip())
 
@@ -100,14 +99,14 @@ class Commands:
         key = self._screen.key
         items = [(each.name, each.help, key(each.key) if each.key else "") for each in self.all.values()]
 
-        def chosen(name: str | None) -> None:
+        def take_choice(name: str | None) -> None:
             if name is not None:
                 self.run(f"/{name}")
 
-        self._screen.kedge.push_screen(Palette(items), chosen)
+        self._screen.interface.push_screen(Palette(items), take_choice)
 
     def open_call(self, block: Block) -> None:
-        """All of a call: its diff, or the session of its sub-agent."""
+        """Open the details of a call: its diff, or the session of its sub-agent."""
         if not isinstance(block, CallBlock):
             return
         if block.child_session_id is not None:
@@ -117,7 +116,7 @@ class Commands:
         if isinstance(metadata.get("diff"), str):
             from kedge.tui.dialogs.changes import DiffDialog
 
-            self._screen.kedge.push_screen(DiffDialog(str(metadata.get("path", "")), metadata["diff"]))
+            self._screen.interface.push_screen(DiffDialog(str(metadata.get("path", "")), metadata["diff"]))
 
     # the commands
 
@@ -125,7 +124,7 @@ class Commands:
         from kedge.tui.dialogs.help import HelpDialog
 
         commands = [(f"/{each.name} {each.arguments}".strip(), each.help) for each in self.all.values()]
-        self._screen.kedge.push_screen(HelpDialog(self._screen.kedge.settings.keys, commands))
+        self._screen.interface.push_screen(HelpDialog(self._screen.interface.settings.keys, commands))
 
     def _new(self, _: str) -> None:
         self._screen.action_new_session()
@@ -133,82 +132,82 @@ class Commands:
     def _sessions(self, _: str) -> None:
         from kedge.tui.dialogs.sessions import SessionDialog
 
-        def chosen(session_id: str | None) -> None:
+        def take_choice(session_id: str | None) -> None:
             if session_id is not None:
                 self._screen.open_session(session_id)
 
-        self._screen.kedge.push_screen(
-            SessionDialog(self._screen.api, self._screen.workspace, self._screen.session_id), chosen
+        self._screen.interface.push_screen(
+            SessionDialog(self._screen.api, self._screen.workspace, self._screen.session_id), take_choice
         )
 
     def _rename(self, title: str) -> None:
-        if session_id := self._of_session():
+        if session_id := self._require_session():
             if not title:
-                self._screen.hint("Say how: /rename TITLE")
+                self._screen.hint("Usage: /rename TITLE")
                 return
             self._do(self._screen.api.rename(session_id, title))
 
     def _model(self, name: str) -> None:
-        self._screen.kedge.pick_model(name)
+        self._screen.interface.pick_model(name)
 
     def _mode(self, name: str) -> None:
         if name in MODES:
             self._screen.choose_mode(name)
         elif name:
-            self._screen.hint(f"There is no mode {name!r}; there are {', '.join(MODES)}")
+            self._screen.hint(f"Unknown mode {name!r}. Use one of: {', '.join(MODES)}")
         else:
             self._screen.action_next_mode()
 
     def _login(self, provider: str) -> None:
-        self._screen.kedge.log_in(provider)
+        self._screen.interface.log_in(provider)
 
     def _compact(self, _: str) -> None:
         from kedge.client.submission import new_run_id
 
-        if session_id := self._of_session():
+        if session_id := self._require_session():
             self._do(self._screen.api.summarize(session_id, run_id=new_run_id()))
 
     def _context(self, _: str) -> None:
         session, window = self._screen.session, self._screen.window
         used = session.context_tokens if session else 0
-        of = f" of {formats.tokens(window)} ({used * 100 // window}%)" if window else ""
-        self._screen.notify(f"The last step read and wrote {formats.tokens(used)} tokens{of}.", title="Context")
+        of = f" of {formats.format_tokens(window)} tokens ({used * 100 // window}%)" if window else " tokens"
+        self._screen.notify(f"{formats.format_tokens(used)}{of}", title="Context")
 
     def _cost(self, _: str) -> None:
         session = self._screen.session
         if session is None:
-            self._screen.hint("Nothing was used yet")
+            self._screen.hint("No tokens used yet")
             return
         usage = session.usage
         lines = [
-            f"{usage.input_tokens:,} tokens read, {usage.output_tokens:,} written",
-            f"{usage.cache_read_tokens:,} from the cache, {usage.cache_write_tokens:,} into it",
-            formats.cost(usage) or "$0.00",
+            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
+            f"{usage.cache_read_tokens:,} read from the cache, {usage.cache_write_tokens:,} written to it",
+            formats.format_cost(usage) or "$0.00",
         ]
         self._screen.notify("\n".join(lines), title="This session")
 
     def _diff(self, _: str) -> None:
         from kedge.tui.dialogs.changes import ChangesDialog
 
-        if session_id := self._of_session():
-            self._screen.kedge.push_screen(ChangesDialog(self._screen.api, session_id))
+        if session_id := self._require_session():
+            self._screen.interface.push_screen(ChangesDialog(self._screen.api, session_id))
 
     def _undo(self, _: str) -> None:
         from kedge.tui.undo import undo
 
-        if session_id := self._of_session():
+        if session_id := self._require_session():
             undo(self._screen, session_id)
 
     def _redo(self, _: str) -> None:
         from kedge.tui.undo import redo
 
-        if session_id := self._of_session():
+        if session_id := self._require_session():
             redo(self._screen, session_id)
 
     def _fork(self, _: str) -> None:
         from kedge.tui.undo import fork
 
-        if session_id := self._of_session():
+        if session_id := self._require_session():
             fork(self._screen, session_id)
 
     def _queue(self, _: str) -> None:
@@ -216,7 +215,7 @@ class Commands:
 
         screen, session = self._screen, self._screen.session
         if session is None or not session.queue:
-            screen.hint("No prompt is waiting")
+            screen.hint("The queue is empty")
             return
         waiting = {run.run_id: run for run in session.queue}
 
@@ -224,74 +223,69 @@ class Commands:
             try:
                 await screen.api.drop(session.session_id, run_id)
             except ClientError as error:
-                screen.hint(f"It is not in the queue any more: {error}")
+                screen.hint(f"No longer in the queue: {error}")
                 return
             if what == "edit":
                 screen.editor.put_back(waiting[run_id].prompt)
 
-        def chosen(choice: tuple[str, str] | None) -> None:
+        def take_choice(choice: tuple[str, str] | None) -> None:
             if choice is not None:
                 screen.run_worker(take(*choice), group="queue")
 
-        screen.kedge.push_screen(QueueDialog(session.queue), chosen)
+        screen.interface.push_screen(QueueDialog(session.queue), take_choice)
 
     def _jobs(self, _: str) -> None:
         from kedge.tui.dialogs.background import JobsDialog
 
-        self._screen.kedge.push_screen(JobsDialog(self._screen.api))
+        self._screen.interface.push_screen(JobsDialog(self._screen.api))
 
     def _copy(self, _: str) -> None:
         session = self._screen.session
         answers = [m.text for m in session.messages.values() if m.role == "assistant" and m.text] if session else []
         if not answers:
-            self._screen.hint("There is no answer to copy yet")
+            self._screen.hint("Nothing to copy yet")
             return
-        self._screen.kedge.copy_to_clipboard(answers[-1])
+        self._screen.interface.copy_to_clipboard(answers[-1])
         self._screen.hint("Copied the last answer")
 
     def _export(self, name: str) -> None:
-        if session_id := self._of_session():
-            self._do(self._exported(session_id, name))
+        if session_id := self._require_session():
+            self._do(self._export_session(session_id, name))
 
-    async def _exported(self, session_id: str, name: str) -> None:
-        from kedge.tui.commands import export
-
+    async def _export_session(self, session_id: str, name: str) -> None:
         screen = self._screen
-        title, directory = screen.workspace.title_of(session_id), screen.kedge.launch.directory
+        title, directory = screen.workspace.title_of(session_id), screen.interface.launch.directory
         messages = await screen.api.messages(session_id)
         try:
-            path = await asyncio.to_thread(export, messages, title, name, directory)
+            path = await asyncio.to_thread(write_markdown, messages, title, name, directory)
         except (OSError, RuntimeError) as error:
-            screen.hint(f"Not written: {error}")
+            screen.hint(f"Couldn't export: {error}")
         else:
-            screen.notify(f"Written to {path}")
+            screen.notify(f"Exported to {path}")
 
     def _theme(self, name: str) -> None:
-        self._screen.kedge.pick_theme(name)
+        self._screen.interface.pick_theme(name)
 
     def _quit(self, _: str) -> None:
-        self._screen.kedge.leave()
+        self._screen.interface.quit()
 
-    def _of_session(self) -> str | None:
+    def _require_session(self) -> str | None:
         if self._screen.session_id is None:
-            self._screen.hint("There is no session yet: send a prompt first")
+            self._screen.hint("No session yet. Send a prompt first.")
         return self._screen.session_id
 
-    def _do(self, asked: Awaitable[object]) -> None:
+    def _do(self, request: Awaitable[object]) -> None:
         async def do() -> None:
             try:
-                await asked
+                await request
             except ClientError as error:
                 self._screen.hint(str(error))
 
         self._screen.run_worker(do(), group="command")
 
 
-# A conversation as a Markdown file.
-
-
-def export(messages: Iterable[Message], title: str, name: str, directory: str) -> Path:
-    """Write it; an existing file is never overwritten. Raises OSError, and RuntimeError for a home that nobody has."""
+def write_markdown(messages: Iterable[Message], title: str, name: str, directory: str) -> Path:
+    """Write a conversation to a new file. Raises OSError (the file exists) or RuntimeError (unknown home directory)."""
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "session"
     path = Path(directory, Path(name or f"{slug}.md").expanduser())
     texts = [as_markdown(msgspec.to_builtins(message)) for message in messages]

@@ -1,4 +1,4 @@
-"""Numbers and lines as people read them."""
+"""Numbers and durations as people read them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kedge.protocol.runs import Usage
 from kedge.protocol.text_safety import visible_line
 
 
-def tokens(count: int) -> str:
+def format_tokens(count: int) -> str:
     if count < 1_000:
         return str(count)
     if count < 999_500:
@@ -16,14 +16,14 @@ def tokens(count: int) -> str:
     return f"{count / 1_000_000:.1f}M"
 
 
-def cost(usage: Usage) -> str:
+def format_cost(usage: Usage) -> str:
     if usage.cost <= 0:
         return ""
     about = "~" if usage.estimated else ""
     return f"{about}${usage.cost:.2f}" if usage.cost >= 0.01 else f"{about}<$0.01"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""Every key of the interface: what it does, and the words that help shows. `[tui.keys]` gives an action other keys."""
+"""Key bindings of the main screen, with the descriptions that help shows. `[tui.keys]` can change them."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ class Key(NamedTuple):
     keys: str  # several, separated by commas
     help: str
     group: str
-    command: str = ""  # what it runs; else there is `action_NAME` of the screen
+    command: str = ""  # slash command that it runs; else the screen has `action_NAME`
 
 
-# The editor's own keys are in `editor`; they are listed by help beside these.
+# The editor's own keys are in `editor/keys.py`.
 KEYS = (
-    Key("help", "f1", "help", "General", "help"),
-    Key("palette", "ctrl+p", "command palette", "General"),
-    Key("leave", "ctrl+c,ctrl+q", "copy what is selected, or leave; runs go on", "General"),
-    Key("suspend", "ctrl+z", "suspend", "General"),
-    Key("escape", "escape", "twice: cancel what runs and what waits", "Runs"),
-    Key("next_mode", "shift+tab", "next mode: plan, ask, auto-edit, yolo", "Runs"),
-    Key("queue", "ctrl+t", "queued prompts: edit or drop", "Runs", "queue"),
-    Key("answer", "f2", "answer what is asked", "Runs"),
-    Key("models", "ctrl+o", "choose a model", "Sessions", "model"),
-    Key("sessions", "ctrl+s", "sessions", "Sessions", "sessions"),
-    Key("new_session", "ctrl+n", "new session", "Sessions"),
-    Key("changes", "f4", "what the session changed", "Sessions", "diff"),
-    Key("sidebar", "ctrl+b", "sidebar", "View"),
-    Key("focus_chat", "f6", "between chat and editor", "View"),
-    Key("fold_all", "f7", "fold or unfold thoughts and results", "View"),
-    Key("copy_answer", "f8", "copy the last answer", "View", "copy"),
-    Key("page_up", "pageup", "scroll up", "View"),
-    Key("page_down", "pagedown", "scroll down", "View"),
-    Key("chat_home", "ctrl+home", "to the beginning", "View"),
-    Key("chat_end", "ctrl+end", "to the end", "View"),
+    Key("help", "f1", "Help", "General", "help"),
+    Key("palette", "ctrl+p", "Command palette", "General"),
+    Key("leave", "ctrl+c,ctrl+q", "Copy the selection, or quit (runs keep going)", "General"),
+    Key("suspend", "ctrl+z", "Suspend", "General"),
+    Key("escape", "escape", "Press twice to cancel the run and the queue", "Runs"),
+    Key("next_mode", "shift+tab", "Next mode: plan, ask, auto-edit, yolo", "Runs"),
+    Key("queue", "ctrl+t", "Edit or remove queued prompts", "Runs", "queue"),
+    Key("answer", "f2", "Answer a request", "Runs"),
+    Key("models", "ctrl+o", "Choose a model", "Sessions", "model"),
+    Key("sessions", "ctrl+s", "Sessions", "Sessions", "sessions"),
+    Key("new_session", "ctrl+n", "New session", "Sessions"),
+    Key("changes", "f4", "Changed files", "Sessions", "diff"),
+    Key("sidebar", "ctrl+b", "Show or hide the sidebar", "View"),
+    Key("focus_chat", "f6", "Switch between chat and editor", "View"),
+    Key("fold_all", "f7", "Fold or unfold reasoning and results", "View"),
+    Key("copy_answer", "f8", "Copy the last answer", "View", "copy"),
+    Key("page_up", "pageup", "Scroll up", "View"),
+    Key("page_down", "pagedown", "Scroll down", "View"),
+    Key("chat_home", "ctrl+home", "Go to the start", "View"),
+    Key("chat_end", "ctrl+end", "Go to the end", "View"),
 )
 
 
-def shown(keys: Iterable[str]) -> str:
-    """As they are written on a keyboard: `Ctrl+T, F2`."""
+def format_keys(keys: Iterable[str]) -> str:
+    """Return key names for people: `Ctrl+T, F2`."""
     return ", ".join("+".join(_NAMES.get(part, part.capitalize()) for part in key.split("+")) for key in keys)
 
 
 def bindings() -> list[Binding]:
-    """For the main screen. The id is what `[tui.keys]` names."""
+    """Bindings of the main screen. `[tui.keys]` refers to their ids."""
     return [
-        Binding(key.keys, f"screen.{_does(key)}", key.help, id=key.action, show=False, priority=key.action != "escape")
+        Binding(
+            key.keys, f"screen.{_action(key)}", key.help, id=key.action, show=False, priority=key.action != "escape"
+        )
         for key in KEYS
     ]
 
 
-def _does(key: Key) -> str:
+def _action(key: Key) -> str:
     return f"run_command({key.command!r})" if key.command else key.action

@@ -1,4 +1,4 @@
-"""Which model the next prompt goes to, and how another is chosen or a key entered."""
+"""Choosing a model, an API key and a theme."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
     from kedge.tui.port import Interface
 
 
-class Current(NamedTuple):
+class CurrentModel(NamedTuple):
     name: str
     context_window: int | None
-    is_ready: bool  # whether a prompt sent now would find a model
+    is_ready: bool  # whether a prompt sent now would have a model
 
 
-def current(offered: Offered, launched: str | None, of_session: str | None) -> Current:
-    """What the command line said, else what the session was given, else what the server would take."""
-    name = launched or of_session or offered.model
+def find_current_model(offered: Offered, launch_model: str | None, session_model: str | None) -> CurrentModel:
+    """Return the model of the command line, else of the session, else the server's default."""
+    name = launch_model or session_model or offered.model
     if name is None:
-        return Current("", None, is_ready=False)
-    found = find(offered, name)
+        return CurrentModel("", None, is_ready=False)
+    found = find_model(offered, name)
     provider = next((each for each in offered.providers if each.id == name.partition("/")[0]), None)
-    is_ready = provider is None or provider.usable  # of a stranger the server knows more, and says so
-    return Current(name, found.context_window if found else None, is_ready=is_ready)
+    is_ready = provider is None or provider.usable  # of an unknown provider the server knows more
+    return CurrentModel(name, found.context_window if found else None, is_ready=is_ready)
 
 
-def find(offered: Offered, name: str) -> OfferedModel | None:
+def find_model(offered: Offered, name: str) -> OfferedModel | None:
     return next((model for each in offered.providers for model in each.models if model.name == name), None)
 
 
 async def pick_model(app: Interface, name: str) -> None:
-    """By name, or from the list; for this session, or for all where there is none yet."""
+    """Set a model, by name or from a list: for this session, or as the default if there is no session yet."""
     from kedge.tui.dialogs.models import ModelDialog
 
     if not name:
@@ -56,7 +56,7 @@ async def pick_model(app: Interface, name: str) -> None:
 
 
 async def log_in(app: Interface, provider: str) -> bool:
-    """Ask for a key, let the server check it, and keep it; whether there is a new one now."""
+    """Ask for an API key, which the server checks and stores; return whether there is a new one."""
     from kedge.tui.dialogs.choices import Palette
     from kedge.tui.dialogs.models import KeyDialog
 
@@ -67,36 +67,37 @@ async def log_in(app: Interface, provider: str) -> bool:
         return False
     if not provider:
         items = [(each.provider_id, each.title, each.key_variable) for each in known if each.needs_key]
-        provider = await app.ask(Palette(items, "Whose key?")) or ""
+        provider = await app.ask(Palette(items, "Choose a provider")) or ""
     found = next((each for each in known if each.provider_id == provider), None)
     if found is None:
         if provider:
-            app.chat.hint(f"There is no provider {provider!r} that takes a key")
+            app.chat.hint(f"Unknown provider {provider!r}, or one that needs no key")
         return False
     return bool(await app.ask(KeyDialog(app.api, found)))
 
 
 async def first_start(app: Interface) -> None:
-    """Until there is a model, or the person wants to look around first."""
+    """Show the first-start dialog until there is a model, or the user skips it."""
     from kedge.tui.dialogs.models import FirstStart
 
     while not await app.choose_model():
         choice = await app.ask(FirstStart(await app.api.offered()))
         if choice is None:
-            app.chat.hint("No model yet: /login enters a key, /model chooses one")
+            app.chat.hint("No model yet. Use /login to add an API key, or /model to choose a model.")
             return
         if choice == "model" or (choice == "key" and await log_in(app, "")):
             await pick_model(app, "")
 
 
-# How it looks: a theme by its name or from the list, kept in the user's own configuration.
-
-
 async def pick_theme(app: Interface, name: str) -> None:
+    """Set a theme, by name or from a list, and store it in the user's configuration."""
+    from kedge.tui.dialogs.choices import Palette
+
     if not name:
-        name = await _chosen(app)
+        items = [(theme, "", "") for theme in sorted(app.available_themes)]
+        name = await app.ask(Palette(items, "Theme")) or ""
     elif name not in app.available_themes:
-        app.chat.hint(f"There is no theme {name!r}; /theme lists what there is")
+        app.chat.hint(f"Unknown theme {name!r}. Use /theme to choose one.")
         return
     if not name:
         return
@@ -104,12 +105,4 @@ async def pick_theme(app: Interface, name: str) -> None:
     try:
         await app.api.set_config("tui.theme", name)
     except ClientError as error:
-        app.chat.hint(f"It looks so until you leave; not stored: {error}")
-
-
-async def _chosen(app: Interface) -> str:
-    """Empty: none was."""
-    from kedge.tui.dialogs.choices import Palette
-
-    items = [(theme, "", "") for theme in sorted(app.available_themes)]
-    return await app.ask(Palette(items, "Theme")) or ""
+        app.chat.hint(f"Theme applied, but couldn't be saved: {error}")

@@ -39,7 +39,7 @@ class RequestDialogs:
         """Open a dialog for the oldest request that is not postponed, unless another dialog is open."""
         if self._shown is not None and self._shown not in {request.id for request in requests}:
             self._close()
-        if self._dialog is not None or len(self._screen.kedge.screen_stack) > 1:
+        if self._dialog is not None or len(self._screen.interface.screen_stack) > 1:
             return
         for request in requests:
             if request.id not in self._postponed and request.id not in self._answered:
@@ -67,7 +67,7 @@ class RequestDialogs:
     def _open(self, request: Request) -> None:
         dialog = _make_dialog(request)
         self._dialog, self._shown = dialog, request.id
-        self._screen.kedge.push_screen(dialog, lambda answer: self._take_answer(request, answer))
+        self._screen.interface.push_screen(dialog, lambda answer: self._take_answer(request, answer))
 
     def _close(self) -> None:
         dialog = self._dialog

@@ -1,4 +1,4 @@
-"""The main screen: the chat, what is going on, and the editor; drawn from the book thirty times a second at most."""
+"""`ChatScreen`: chat, editor and status, drawn from the workspace's state at most thirty times a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
-from kedge.tui.keys import KEYS, bindings, shown
+from kedge.tui.keys import KEYS, bindings, format_keys
 from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome
 from kedge.tui.requests import RequestDialogs
 from kedge.tui.state.block_builder import build_blocks
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kedge.tui.port import Interface
 
 FRAME_S = 1 / 30
-TWICE_S = 1.5  # between the two presses of Esc: quick enough to be meant, slow enough for a far terminal
-WIDE_COLUMNS = 120  # from here on there is room for a sidebar
+DOUBLE_ESCAPE_S = 1.5  # short enough to be intended, long enough for a slow terminal
+WIDE_COLUMNS = 120  # least width for the sidebar
 
 
 class ChatScreen(Screen[None]):
@@ -50,10 +50,10 @@ class ChatScreen(Screen[None]):
         self.sync = sync
         self.api = api
         self.mode: Mode = mode or "ask"
-        self.is_mode_chosen = mode is not None  # else it is what is configured
+        self.is_mode_chosen = mode is not None  # else the configured mode is used
         self.session_id: str | None = None
-        self.model = ""  # that the next prompt goes to
-        self.window: int | None = None  # of its context, in tokens
+        self.model = ""  # for the next prompt
+        self.window: int | None = None  # the model's context window in tokens
         self.commands = Commands(self)
         self.requests = RequestDialogs(self)
         self.sender = PromptSender(self)
@@ -63,7 +63,7 @@ class ChatScreen(Screen[None]):
         self._drawn_at = float("-inf")
 
     @property
-    def kedge(self) -> Interface:
+    def interface(self) -> Interface:
         return cast("Interface", self.app)
 
     @property
@@ -90,12 +90,12 @@ class ChatScreen(Screen[None]):
         yield Sidebar()
 
     def _new_editor(self) -> PromptEditor:
-        launch = self.kedge.launch
-        is_here = launch.host is None or launch.host.startswith("unix:")
+        launch = self.interface.launch
+        is_local = launch.host is None or launch.host.startswith("unix:")
         directory = Path(launch.directory).absolute()
-        memory = EditorStore(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
+        store = EditorStore(state_directory(launch.data_dir, os.environ), f"{launch.host or ''}:{directory}")
         names = self.commands.names()
-        return PromptEditor(self.api.files, names, store=memory, directory=directory if is_here else None)
+        return PromptEditor(self.api.files, names, store=store, directory=directory if is_local else None)
 
     def on_mount(self) -> None:
         self.on_resize()
@@ -108,7 +108,7 @@ class ChatScreen(Screen[None]):
     # drawing
 
     def changed(self) -> None:
-        """Something may look different: drawn at once after a pause, else with what follows closely."""
+        """Draw soon: at once after a pause, else with the next frame."""
         if self._is_frame_due or not self.is_mounted:
             return
         self._is_frame_due = True
@@ -125,7 +125,7 @@ class ChatScreen(Screen[None]):
         self.draw()
         self.requests.sync(self._pending_requests)
         self.sender.settle()
-        self.kedge.show_state(self.session)
+        self.interface.show_state(self.session)
 
     @property
     def _pending_requests(self) -> list[Request]:
@@ -136,35 +136,37 @@ class ChatScreen(Screen[None]):
         self.query_one(Banner).draw(self.sync)
         blocks = build_blocks(session) if session else []
         self.transcript.show(blocks)
-        self._welcome(is_wanted=not blocks)
+        self._show_welcome(is_empty=not blocks)
         self.query_one(Queue).draw(session, self.key("queue"))
         is_agent = self.workspace.parent_of(self.session_id) is not None
-        doing = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent)
-        self.query_one(Activity).draw(session, doing)
-        place = visible_line(Path(self.kedge.launch.directory).name) or "/"
+        info = ActivityInfo(len(self._pending_requests), self.key("answer"), self._hint, is_agent)
+        self.query_one(Activity).draw(session, info)
+        directory = visible_line(Path(self.interface.launch.directory).name) or "/"
         model = visible_line(self.model)
-        self.query_one(StatusLine).draw(self.mode, model, session, self.window, place, self.key("help"))
+        self.query_one(StatusLine).draw(self.mode, model, session, self.window, directory, self.key("help"))
         if self.has_class("-wide"):
-            self.query_one(Sidebar).draw(self.workspace.title_of(self.session_id), model, session, self.window, place)
+            self.query_one(Sidebar).draw(
+                self.workspace.title_of(self.session_id), model, session, self.window, directory
+            )
 
-    def _welcome(self, *, is_wanted: bool) -> None:
+    def _show_welcome(self, *, is_empty: bool) -> None:
         welcome = self.query_one(Welcome)
-        welcome.display, self.transcript.display = is_wanted, not is_wanted
-        if is_wanted:
-            home, directory = str(Path.home()), self.kedge.launch.directory
-            place = directory.replace(home, "~", 1) if directory.startswith(f"{home}/") else directory
-            welcome.draw(visible_line(place), visible_line(self.model), self.key("help"), self.key("palette"))
+        welcome.display, self.transcript.display = is_empty, not is_empty
+        if is_empty:
+            home, directory = str(Path.home()), self.interface.launch.directory
+            shown = directory.replace(home, "~", 1) if directory.startswith(f"{home}/") else directory
+            welcome.draw(visible_line(shown), visible_line(self.model), self.key("help"), self.key("palette"))
 
     def key(self, action: str) -> str:
-        """What to press for an action, whatever the configuration made of it."""
+        """Return the first key of an action, as configured."""
         default = next(key.keys for key in KEYS if key.action == action)
-        return shown(self.kedge.settings.keys.get(action, default).split(",")[:1])
+        return format_keys(self.interface.settings.keys.get(action, default).split(",")[:1])
 
     def take_resolution(self, change: RequestResolved) -> None:
         self.requests.take_resolution(change)
 
     def hint(self, text: str) -> None:
-        """A word above the editor, until the next key."""
+        """Show a line above the editor until the next key."""
         self._hint = visible_line(text)
         self.changed()
 
@@ -181,20 +183,20 @@ class ChatScreen(Screen[None]):
         self.requests.forget()
         self.show_state()
         self.transcript.scroll_end(animate=False)
-        self.kedge.see_model()
-        self.kedge.read(partial(self.sync.read_surroundings, session_id))
+        self.interface.refresh_model()
+        self.interface.read(partial(self.sync.read_surroundings, session_id))
 
     def action_new_session(self) -> None:
         self.session_id = None
         self.requests.forget()
         self.show_state()
-        self.kedge.see_model()
+        self.interface.refresh_model()
         self.editor.focus()
 
     # sending
 
     @on(PromptEditor.Submitted)
-    def _submitted(self, event: PromptEditor.Submitted) -> None:
+    def _submit(self, event: PromptEditor.Submitted) -> None:
         draft = event.draft
         if draft.kind == "command":
             self.editor.confirm_sent(draft)
@@ -207,13 +209,13 @@ class ChatScreen(Screen[None]):
 
     # keys
 
-    def pressed(self, key: str) -> None:
-        """Told of every key, also of those that the editor takes: a hint was read by then."""
+    def clear_hint(self, key: str) -> None:
+        """Called for every key, also those of the editor: the hint has been read by then."""
         if key != "escape" and self._hint:
             self.hint("")
 
     def action_escape(self) -> None:
-        """Once cancels nothing; from a sub-agent's session it goes back."""
+        """Go back from a sub-agent's session; else cancel if pressed twice."""
         now = time.monotonic()
         if self.focused is not self.editor:
             self.editor.focus()
@@ -223,19 +225,20 @@ class ChatScreen(Screen[None]):
         session = self.session
         if session is None or not session.is_busy:
             return
-        if now - self._escaped_at <= TWICE_S:
+        if now - self._escaped_at <= DOUBLE_ESCAPE_S:
             self._escaped_at = float("-inf")
             self._cancel(session.session_id)
         else:
             self._escaped_at = now
-            self.hint("Esc again cancels what runs and what waits")
+            queued = f" (also drops {len(session.queue)} queued)" if session.queue else ""
+            self.hint(f"Press Esc again to cancel{queued}")
 
     @work(group="cancel")
     async def _cancel(self, session_id: str) -> None:
         try:
             await self.api.cancel(session_id)
         except ClientError as error:
-            self.notify(f"Not cancelled: {error}", severity="error")
+            self.notify(f"Couldn't cancel: {error}", severity="error")
         self.hint("")
 
     def action_next_mode(self) -> None:
@@ -251,14 +254,14 @@ class ChatScreen(Screen[None]):
 
     def action_leave(self) -> None:
         if selected := self.get_selected_text():
-            self.kedge.copy_to_clipboard(selected)
+            self.interface.copy_to_clipboard(selected)
             self.clear_selection()
             self.hint("Copied")
             return
-        self.kedge.leave()
+        self.interface.quit()
 
     def action_suspend(self) -> None:
-        self.kedge.action_suspend_process()
+        self.interface.action_suspend_process()
 
     def action_sidebar(self) -> None:
         self.toggle_class("-no-sidebar")
@@ -289,14 +292,14 @@ class ChatScreen(Screen[None]):
         self.commands.run(f"/{name}")
 
     @on(PromptEditor.Notice)
-    def _told(self, event: PromptEditor.Notice) -> None:
+    def _show_notice(self, event: PromptEditor.Notice) -> None:
         self.hint(event.text)
 
     @on(Transcript.Opened)
-    def _opened(self, event: Transcript.Opened) -> None:
+    def _open_call(self, event: Transcript.Opened) -> None:
         self.commands.open_call(event.block)
 
     @on(Transcript.Copied)
-    def _copied(self, event: Transcript.Copied) -> None:
-        self.kedge.copy_to_clipboard(event.text)
+    def _copy(self, event: Transcript.Copied) -> None:
+        self.interface.copy_to_clipboard(event.text)
         self.hint("Copied")

@@ -1,4 +1,4 @@
-"""What `[tui]` configures, as the server reads it out."""
+"""`Settings`: the `[tui]` configuration as the server reports it; `Launch`: the command line."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Settings(NamedTuple):
     mode: Mode = "ask"
     theme: str = "auto"
     notifications: Notify = "auto"
-    keys: Mapping[str, str] = MappingProxyType({})  # by the id of the binding
-    unknown: tuple[str, ...] = ()  # names in `[tui.keys]` that are no action
+    keys: Mapping[str, str] = MappingProxyType({})  # by binding id
+    unknown: tuple[str, ...] = ()  # unknown actions in `[tui.keys]`
 
     @classmethod
     def read(cls, answer: ConfigAnswer) -> Self:
@@ -40,15 +40,12 @@ class Settings(NamedTuple):
         )
 
 
-# How the interface was started.
-
-
 class Launch(NamedTuple):
     directory: str = "."
     host: str | None = None
     data_dir: str | None = None
     token_file: str | None = None
     session_id: str | None = None
-    is_continued: bool = False  # go on with the session that was used last
+    is_continued: bool = False  # continue the session that was used last
     model: str | None = None
     mode: Mode | None = None

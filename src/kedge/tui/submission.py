@@ -1,7 +1,4 @@
-"""Prompts on their way: in the order of Enter, into one session, each once (P3).
-
-What was not taken is back in the editor.
-"""
+"""`PromptSender`: submit prompts in order, each exactly once (P3); a failed one goes back into the editor."""
 
 from __future__ import annotations
 
@@ -19,51 +16,51 @@ if TYPE_CHECKING:
 class PromptSender:
     def __init__(self, screen: Chat) -> None:
         self._screen = screen
-        self._turn = asyncio.Lock()  # of the prompt that is handed in
-        self._unsent: dict[str, Draft] = {}  # sent, and nobody knows yet whether it arrived: by run
+        self._order = asyncio.Lock()  # one submission at a time
+        self._unconfirmed: dict[str, Draft] = {}  # not confirmed yet, by run id
 
     async def send(self, draft: Draft) -> None:
-        """The editor is free again at the receipt; what was refused, or did not arrive, is back in it."""
+        """Submit a draft; put it back into the editor if it fails."""
         from kedge.client.submission import new_run_id
 
         screen = self._screen
-        again = next((run_id for run_id, sent in self._unsent.items() if sent == draft), None)
+        again = next((run_id for run_id, sent in self._unconfirmed.items() if sent == draft), None)
         run_id = again or new_run_id()
-        self._unsent[run_id] = draft
-        is_typed = draft in screen.editor.outbox.drafts  # else it is the text of a command
+        self._unconfirmed[run_id] = draft
+        is_typed = draft in screen.editor.outbox.drafts  # else it is the prompt of a custom command
         screen.sync.retry()
         try:
-            async with self._turn:
-                await self._hand_in(draft, run_id)
+            async with self._order:
+                await self._submit(draft, run_id)
         except Refused as error:
-            if error.code == "run_id_conflict":  # it had arrived, before mode or session were changed
-                self._arrived(run_id)
-                screen.hint("It had been sent before")
+            if error.code == "run_id_conflict":  # an earlier attempt arrived, with another mode or session
+                self._confirm(run_id)
+                screen.hint("This prompt was already sent")
                 return
-            self._unsent.pop(run_id, None)
+            self._unconfirmed.pop(run_id, None)
             self._put_back(draft, is_typed=is_typed)
             screen.hint(f"Not sent: {error}")
             return
         except ClientError as error:
-            if run_id in self._unsent:
+            if run_id in self._unconfirmed:
                 self._put_back(draft, is_typed=is_typed)
-                screen.hint(f"Not sent: {error}; Enter tries again")
+                screen.hint(f"Not sent: {error}. Press Enter to retry.")
             return
-        self._arrived(run_id)
+        self._confirm(run_id)
         screen.hint("")
         screen.transcript.scroll_end(animate=False)
 
     def settle(self) -> None:
-        """A prompt whose receipt was lost, and which the story tells of, did arrive."""
+        """Confirm prompts whose receipt was lost but whose run is known by now."""
         session = self._screen.session
-        told = session.runs if session else {}
-        for run_id in [each for each in self._unsent if each in self._screen.workspace.runs or each in told]:
-            self._arrived(run_id)
+        runs = session.runs if session else {}
+        for run_id in [each for each in self._unconfirmed if each in self._screen.workspace.runs or each in runs]:
+            self._confirm(run_id)
 
-    async def _hand_in(self, draft: Draft, run_id: str) -> None:
+    async def _submit(self, draft: Draft, run_id: str) -> None:
         screen, api = self._screen, self._screen.api
         if screen.session_id is None:
-            # A command says little of what a session is about: the first prompt will.
+            # A shell command makes a poor title; the first prompt makes the title then.
             title = provisional_title(draft.text) if draft.kind == "prompt" else ""
             session_id = (await api.create_session(title)).id
             await screen.sync.open_session(session_id)
@@ -77,11 +74,11 @@ class PromptSender:
             run_id=run_id,
             attachments=draft.attachments,
             mode=screen.mode,
-            model=screen.kedge.launch.model,
+            model=screen.interface.launch.model,
         )
 
-    def _arrived(self, run_id: str) -> None:
-        if (draft := self._unsent.pop(run_id, None)) is not None:
+    def _confirm(self, run_id: str) -> None:
+        if (draft := self._unconfirmed.pop(run_id, None)) is not None:
             self._screen.editor.confirm_sent(draft)
 
     def _put_back(self, draft: Draft, *, is_typed: bool) -> None:

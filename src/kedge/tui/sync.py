@@ -1,4 +1,4 @@
-"""The connection to the server: one story over as many streams as it takes, never given up while one looks (P9)."""
+"""`Sync`: keeps the workspace's state up to date, and reconnects for as long as the interface runs (P9)."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ if TYPE_CHECKING:
     from kedge.tui.state.session import SessionState
     from kedge.tui.state.workspace import WorkspaceState
 
-LinkState = Literal["connecting", "live", "lost", "refused"]
-FOREVER_S = 10 * 365 * 86_400.0  # an interface that is open goes on trying: its user can see that it does
+SyncState = Literal["connecting", "live", "lost", "refused"]
+FOREVER_S = 10 * 365 * 86_400.0  # an open interface never gives up; the banner shows that it retries
 
 
 class Sync:
-    """`state` is what the banner says; `on_change` is called whenever there may be something new to show."""
+    """Follows events and reads stored state. `on_change` is called when there may be something new to draw."""
 
     def __init__(
         self, workspace: WorkspaceState, connect: Callable[[], Awaitable[AsyncClient]], on_change: Callable[[], None]
     ) -> None:
         self.workspace = workspace
-        self.state: LinkState = "connecting"
+        self.state: SyncState = "connecting"
         self.error = ""
-        self.is_read = False  # whether the sessions are there, and what is looked at
+        self.is_read = False  # whether sessions and open sessions have been read
         self.client: AsyncClient | None = None
         self._connect = connect
         self._on_change = on_change
-        self._cursor = EventCursor(decode=_decode)  # it goes on where it was, whatever the server refused meanwhile
-        self._open: list[str] = []  # sessions to read again when something was missed
+        self._cursor = EventCursor(decode=_decode)  # survives refused connections
+        self._open: list[str] = []  # open sessions, read again after missed events
         self._reading: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._retry = asyncio.Event()
 
     async def ready(self) -> AsyncClient:
-        """The client, as soon as there is a server."""
+        """Return the client, as soon as there is a server."""
         await self._ready.wait()
         assert self.client is not None
         return self.client
 
     def retry(self) -> None:
-        """Do not wait any longer."""
+        """End the current pause before reconnecting."""
         self._retry.set()
 
     async def run(self) -> None:
-        """Until cancelled, or a first server refuses to start: what is wrong then does not pass by itself."""
+        """Run until cancelled. Raises `SpawnRefused` if the first server cannot be started."""
         policy = ReconnectPolicy(give_up_s=FOREVER_S)
         is_first = True
         try:
@@ -69,17 +69,17 @@ class Sync:
                 except ClientError as error:
                     if is_first and isinstance(error, SpawnRefused):
                         raise
-                    await self._fail(error, policy)
+                    await self._on_refused(error, policy)
         finally:
             await self._stop_reading()
             if self.client is not None:
                 await self.client.close()
 
     async def open_session(self, session_id: str) -> None:
-        """Read a session, and keep it: after a gap it is read again."""
+        """Read a session and keep it up to date, instead of the one that was open."""
         client = await self.ready()
         was_open = session_id in self._open
-        self._open = [*self._open, session_id]  # the one that is looked at stays until the other is there
+        self._open = [*self._open, session_id]  # the shown one stays until the new one is read
         try:
             await read_session(client, self.workspace, session_id)
         except ClientError:
@@ -105,7 +105,7 @@ class Sync:
 
     async def _follow(self, client: AsyncClient, policy: ReconnectPolicy) -> None:
         follower = EventFollower(client.path, self._cursor, lambda envelope, _: self._take(client, envelope), policy)
-        async with contextlib.aclosing(follow_async(client.transport, follower, self._lose)) as steps:
+        async with contextlib.aclosing(follow_async(client.transport, follower, self._on_lost)) as steps:
             async for _ in steps:
                 self._on_change()
 
@@ -117,33 +117,33 @@ class Sync:
 
         match envelope.type:
             case "connected":
-                self._connected(client)
+                self._on_connected(client)
             case "stream_reset":
-                self._read_anew(client)
+                self._reset(client)
             case name if name in KNOWN_TYPES:
                 try:
                     event = to_event(envelope)
                 except msgspec.ValidationError:  # of a newer server: read the state instead
-                    self._read_anew(client)
+                    self._reset(client)
                 else:
                     self.workspace.take(event)
             case _:
                 pass
 
-    def _connected(self, client: AsyncClient) -> None:
+    def _on_connected(self, client: AsyncClient) -> None:
         self.state, self.error = "live", ""
         if not self.is_read:
             self._read_all(client)
 
-    async def _lose(self, policy: ReconnectPolicy, error: Exception) -> None:
+    async def _on_lost(self, policy: ReconnectPolicy, error: Exception) -> None:
         self.state, self.error = "lost", str(error)
         self._on_change()
         await self._pause(policy)
 
-    async def _fail(self, error: ClientError, policy: ReconnectPolicy) -> None:
-        """No workspace, no way in: said in the banner, and tried again, since the user may mend it meanwhile."""
+    async def _on_refused(self, error: ClientError, policy: ReconnectPolicy) -> None:
+        """Show the error in the banner and retry: the user may fix it meanwhile."""
         is_gone = isinstance(error, Refused) and error.status == 404
-        if is_gone and self.client is not None:  # the data directory was emptied: join anew
+        if is_gone and self.client is not None:  # the data directory was emptied: join again
             client, self.client = self.client, None
             self._ready.clear()
             self._cursor = EventCursor(decode=_decode)
@@ -160,20 +160,20 @@ class Sync:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._retry.wait(), policy.next_delay_s())
 
-    def _read_anew(self, client: AsyncClient) -> None:
-        """Something was missed."""
+    def _reset(self, client: AsyncClient) -> None:
+        """Forget everything and read again, because events were missed."""
         self.workspace.forget()
         self._read_all(client)
 
     def _read_all(self, client: AsyncClient) -> None:
-        """Read beside the stream, which goes on: what it tells meanwhile is newer."""
+        """Read the state in a task while events keep arriving; those are newer."""
         if self._reading is not None:
             self._reading.cancel()
         self.workspace.begin_reading()
         self.is_read = False
-        self._reading = asyncio.create_task(self._read_until_there(client))
+        self._reading = asyncio.create_task(self._read_until_done(client))
 
-    async def _read_until_there(self, client: AsyncClient) -> None:
+    async def _read_until_done(self, client: AsyncClient) -> None:
         policy = ReconnectPolicy(give_up_s=FOREVER_S)
         while True:
             try:
@@ -207,15 +207,12 @@ def _decode(data: bytes) -> Decoded:
     return decode_to_envelope(data)
 
 
-# What the server has stored, read into the book beside the stream: what that tells meanwhile is newer, and stays.
-
-
-PAGE = 1000  # of messages, runs or sessions: the most that one answer holds
-MAX_AGENTS = 100  # of one session, the newest: each takes three requests
+PAGE = 1000  # most messages, runs or sessions of one answer
+MAX_AGENTS = 100  # newest sub-agents of a session; each takes three requests
 
 
 async def read_workspace(client: AsyncClient, workspace: WorkspaceState) -> None:
-    """Its sessions, and the runs that are open."""
+    """Read the sessions and the open runs."""
     from kedge.protocol import api
 
     for state in ("running", "queued"):
@@ -226,15 +223,15 @@ async def read_workspace(client: AsyncClient, workspace: WorkspaceState) -> None
 
 
 async def read_session(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
-    """A session's messages and runs."""
+    """Read a session's messages and runs."""
     session: SessionState | None = None
-    while session is None or workspace.open_sessions.get(session_id) is not session:  # forgotten while it was read
+    while session is None or workspace.open_sessions.get(session_id) is not session:  # closed meanwhile
         session = workspace.open_session(session_id)
         await _fill(client, session)
 
 
 async def read_surroundings(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
-    """What its page can be shown without: the files that it changed, and what its sub-agents did."""
+    """Read what a session can be shown without: its changed files and its sub-agents' sessions."""
     await read_files(client, workspace, session_id)
     waiting, left = [session_id], MAX_AGENTS
     while waiting and left > 0:
@@ -247,7 +244,7 @@ async def read_surroundings(client: AsyncClient, workspace: WorkspaceState, sess
 
 
 async def read_totals(client: AsyncClient, workspace: WorkspaceState, session_id: str) -> None:
-    """What a session took, and changed, so far: asked when a run of it has ended."""
+    """Read usage and changed files, after a run has ended."""
     from kedge.protocol.sessions import SessionDetails
 
     details = await client.call("GET", f"/sessions/{escape(session_id)}", type=SessionDetails)

@@ -1,4 +1,4 @@
-"""What is said to the terminal beside the picture (title, notifications, progress), and what it is asked at first."""
+"""Terminal escape sequences (title, notifications, progress), the query for its background, and Textual's driver."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from textual.drivers.linux_driver import LinuxDriver
 from kedge.protocol.text_safety import inside_escape
 
 Notify = Literal["auto", "bell", "off"]
-ASK_S = 2.0  # far or busy terminals take long; an answer that nobody waits for any more would be typed into the editor
+QUERY_S = 2.0  # for slow terminals; a later answer would be typed into the editor
 _BACKGROUND = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F/]+)(?:\x07|\x1b\\)")
 _ATTRIBUTES = re.compile(rb"\x1b\[\?[0-9;]*c")
 
 
-class Told(NamedTuple):
-    """What the terminal said of itself."""
+class TerminalInfo(NamedTuple):
+    """The terminal's answer to `query_terminal`."""
 
-    is_light: bool | None  # None: it did not say
-    typed: bytes = b""  # what a person typed meanwhile
-
-
-SILENT = Told(None)
+    is_light: bool | None  # None: unknown
+    typed: bytes = b""  # by the user meanwhile
 
 
-def ask(env: Mapping[str, str]) -> Told:
-    """Ask for the background. Every terminal answers the second question, so that the first need not be waited for."""
+UNKNOWN = TerminalInfo(None)
+
+
+def query_terminal(env: Mapping[str, str]) -> TerminalInfo:
+    """Query the background color, then the device attributes, which every terminal answers: that ends the wait."""
     if env.get("TERM", "dumb") == "dumb" or not sys.stdin.isatty() or not sys.stdout.isatty():
-        return Told(_by_environment(env))
+        return TerminalInfo(_is_light_by_env(env))
     import termios
     import tty
 
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    heard = b""
+    answer = b""
     try:
         tty.setcbreak(fd, termios.TCSANOW)
         os.write(sys.stdout.fileno(), b"\x1b]11;?\x1b\\\x1b[c")
-        until = time.monotonic() + ASK_S
-        while not _ATTRIBUTES.search(heard) and (left_s := until - time.monotonic()) > 0:
+        until = time.monotonic() + QUERY_S
+        while not _ATTRIBUTES.search(answer) and (left_s := until - time.monotonic()) > 0:
             if not select.select([fd], [], [], left_s)[0]:
                 break
-            heard += os.read(fd, 4096)
+            answer += os.read(fd, 4096)
     except OSError:
-        return Told(_by_environment(env))
+        return TerminalInfo(_is_light_by_env(env))
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, before)
-    found = _BACKGROUND.search(heard)
+    found = _BACKGROUND.search(answer)
     is_light = _is_light(found[1]) if found else None
-    typed = _ATTRIBUTES.sub(b"", _BACKGROUND.sub(b"", heard))
-    return Told(_by_environment(env) if is_light is None else is_light, typed)
+    typed = _ATTRIBUTES.sub(b"", _BACKGROUND.sub(b"", answer))
+    return TerminalInfo(_is_light_by_env(env) if is_light is None else is_light, typed)
 
 
 def _is_light(rgb: bytes) -> bool | None:
@@ -66,8 +66,8 @@ def _is_light(rgb: bytes) -> bool | None:
     return red * 299 + green * 587 + blue * 114 > 127_500
 
 
-def _by_environment(env: Mapping[str, str]) -> bool | None:
-    """`COLORFGBG=0;15`: set by rxvt, Konsole and others."""
+def _is_light_by_env(env: Mapping[str, str]) -> bool | None:
+    """Read `COLORFGBG=0;15`, which rxvt, Konsole and others set."""
     background = env.get("COLORFGBG", "").rpartition(";")[2]
     return int(background) in (7, 15) if background.isdecimal() else None
 
@@ -77,17 +77,17 @@ def title(text: str) -> str:
 
 
 def progress(state: Literal["none", "busy", "error"]) -> str:
-    """OSC 9;4: in the tab or the task bar, where the terminal has one."""
+    """OSC 9;4: progress in the tab or task bar."""
     return {"none": "\x1b]9;4;0;0\x07", "busy": "\x1b]9;4;3;0\x07", "error": "\x1b]9;4;2;100\x07"}[state]
 
 
 def shows_progress(env: Mapping[str, str]) -> bool:
-    """Elsewhere OSC 9 is a notification, and "4;3" would be one's text."""
+    """In other terminals OSC 9 is a notification, with "4;3" as its text."""
     return bool(env.get("WT_SESSION") or env.get("ConEmuANSI") == "ON" or _program(env) in ("ghostty", "wezterm"))
 
 
 def notification(head: str, body: str, how: Notify, env: Mapping[str, str]) -> str:
-    """In the way that this terminal knows; a bell is understood by all."""
+    """Return the notification sequence of this terminal; a bell if it has none."""
     head, body = inside_escape(head)[:100], inside_escape(body)[:300]
     if how == "off":
         return ""
@@ -107,7 +107,7 @@ def notification(head: str, body: str, how: Notify, env: Mapping[str, str]) -> s
 def _program(env: Mapping[str, str]) -> str:
     term, program = env.get("TERM", ""), env.get("TERM_PROGRAM", "").lower()
     if env.get("TMUX"):
-        return "tmux"  # it passes nothing on but the bell
+        return "tmux"  # passes on only the bell
     for name, is_it in (
         ("kitty", "kitty" in term or bool(env.get("KITTY_WINDOW_ID"))),
         ("ghostty", program == "ghostty"),
@@ -122,18 +122,17 @@ def _program(env: Mapping[str, str]) -> str:
     return ""
 
 
-# The way to the terminal, also to one that is gone: what is written to a closed window is lost, nothing waits.
-
-
 class TerminalDriver(LinuxDriver):
+    """Survives a closed terminal: output is dropped, and nothing waits."""
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # Textual's writer would die of the first error, and whoever writes then waits for it without end.
-        self._file = cast(TextIO, _Lossy(self._file))
+        # Textual's writer thread would end at the first error, and the next write would wait for it forever.
+        self._file = cast(TextIO, _LossyFile(self._file))
 
 
-class _Lossy:
-    """All that is used of a file, without its errors: a hang-up is told by its signal."""
+class _LossyFile:
+    """A file whose write errors are ignored: a closed terminal is reported by SIGHUP."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Undo, redo and fork. Undo and redo say first what they will touch; a fork touches no file."""
+"""Undo, redo and fork. Undo and redo first show which files they will change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     "all": {"include_unsure": True},
     "force all": {"force": True, "include_unsure": True},
 }
-_DOES = {"created": "comes back", "modified": "changes", "deleted": "goes"}
+_EFFECTS = {"created": "will be restored", "modified": "will be changed", "deleted": "will be deleted"}
 
 
 def undo(screen: Chat, session_id: str) -> None:
@@ -40,7 +40,7 @@ async def _rewind(screen: Chat, session_id: str, what: str) -> None:
     target = f"/sessions/{escape(session_id)}/{what}"
     try:
         plan = await screen.api.call("POST", target, {"dry_run": True}, type=Rewound)
-        choice = await screen.kedge.ask(_asked(what, plan))
+        choice = await screen.interface.ask(_make_dialog(what, plan))
         if choice not in _BODIES:
             return
         body = _BODIES[choice]
@@ -51,7 +51,7 @@ async def _rewind(screen: Chat, session_id: str, what: str) -> None:
     screen.open_session(session_id)
     if what == "undo" and done.prompt and not screen.editor.text:
         screen.editor.put_back(done.prompt)
-    screen.notify(f"{'Undone' if what == 'undo' else 'Redone'}: {_count(done.files)}")
+    screen.notify(f"{'Undone' if what == 'undo' else 'Redone'}: {_summarize(done.files)}")
 
 
 async def _fork(screen: Chat, session_id: str) -> None:
@@ -61,34 +61,34 @@ async def _fork(screen: Chat, session_id: str) -> None:
         screen.hint(str(error))
         return
     screen.open_session(done.id)
-    screen.notify("You are in the copy now; files are as they are")
+    screen.notify("Forked. Files were not changed.")
 
 
-def _asked(what: str, plan: Rewound) -> ConfirmDialog:
+def _make_dialog(what: str, plan: Rewound) -> ConfirmDialog:
     lines = [f"“{visible(plan.prompt[:200])}”", ""] if plan.prompt else []
-    lines += [_line(step) for step in plan.files[:SHOWN]] or ["No file changes."]
+    lines += [_describe(step) for step in plan.files[:SHOWN]] or ["No file changes."]
     if len(plan.files) > SHOWN:
         lines.append(f"and {len(plan.files) - SHOWN} more files")
     lines += [visible(note) for note in plan.notes]
-    choices = [("go", what.capitalize()), ("stay", "Leave it as it is")]
+    choices = [("go", what.capitalize()), ("stay", "Cancel")]
     is_refused = any(step.obstacle and step.obstacle not in UNSURE for step in plan.files)
     if what == "undo" and is_refused:
-        choices[0] = ("force", "Undo, and overwrite those; redo brings them back")
+        choices[0] = ("force", "Undo and overwrite them (redo restores them)")
     if what == "undo" and any(step.obstacle in UNSURE for step in plan.files):
-        lines.append("Files marked ? may hold your own work and are left as they are.")
+        lines.append("Files marked ? may contain your own work and are not changed.")
         choices.insert(1, ("force all" if is_refused else "all", "Undo, including the files marked ?"))
     return ConfirmDialog("\n".join(lines), choices, title=f"{what.capitalize()}?")
 
 
-def _line(step: FileStep) -> str:
+def _describe(step: FileStep) -> str:
     if step.obstacle in UNSURE:
-        return f"? {visible(step.path)} is left ({why(step.obstacle)})"
+        return f"? {visible(step.path)} is not changed ({why(step.obstacle)})"
     left = f" ({why(step.obstacle)})" if step.obstacle else ""
-    return f"{'⚠' if step.obstacle else '·'} {visible(step.path)} {_DOES[step.status]}{left}"
+    return f"{'⚠' if step.obstacle else '·'} {visible(step.path)} {_EFFECTS[step.status]}{left}"
 
 
-def _count(files: list[FileStep]) -> str:
-    left = sum(step.obstacle in UNSURE for step in files)
-    changed = len(files) - left
-    text = "no file changed" if not changed else f"{changed} file{'' if changed == 1 else 's'} changed"
-    return f"{text}, {left} left as {'it is' if left == 1 else 'they are'}" if left else text
+def _summarize(files: list[FileStep]) -> str:
+    skipped = sum(step.obstacle in UNSURE for step in files)
+    changed = len(files) - skipped
+    text = "no files changed" if not changed else f"{changed} file{'' if changed == 1 else 's'} changed"
+    return f"{text}, {skipped} skipped" if skipped else text

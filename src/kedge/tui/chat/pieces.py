@@ -233,7 +233,7 @@ def _describe_end(block: EndBlock) -> str:
     estimate = "≈" if usage.estimated else ""
     parts = [
         visible_line(block.model) if block.model else "",
-        f"{estimate}{formats.tokens(usage.prompt_tokens)} in · {formats.tokens(usage.output_tokens)} out",
+        f"{estimate}{formats.format_tokens(usage.prompt_tokens)} in · {formats.format_tokens(usage.output_tokens)} out",
         f"{estimate}{dollars(usage.cost)}" if usage.cost > 0 else "",
         f"stopped: {block.reason.replace('_', ' ')}" if block.reason not in (None, "end_turn", "tool_use") else "",
     ]

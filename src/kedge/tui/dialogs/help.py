@@ -16,7 +16,7 @@ from kedge.tui.chat.transcript import Transcript
 from kedge.tui.dialogs.dialog import Dialog
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
 from kedge.tui.editor.keys import bindings as editor_bindings
-from kedge.tui.keys import KEYS, bindings, shown
+from kedge.tui.keys import KEYS, bindings, format_keys
 
 Row = tuple[str, str]
 _HELP = "$foreground-muted"
@@ -55,7 +55,7 @@ class HelpDialog(Dialog[None]):
         bound = _find_keys(editor_bindings(), self._keymap)
         editor = [(bound.get(f"editor.{key.action}", ""), key.help) for key in EDITOR_KEYS if key.help]
         in_chat = [
-            (shown(each.key.split(",")), each.description[:1].lower() + each.description[1:])
+            (format_keys(each.key.split(",")), each.description)
             for each in Transcript.BINDINGS
             if isinstance(each, Binding)
         ]
@@ -70,7 +70,7 @@ def _find_keys(defaults: Sequence[BindingType], keymap: Mapping[str, str]) -> di
     for key, binding in bound:
         if binding.id is not None:
             found.setdefault(binding.id, []).append(key)
-    return {name: shown(keys[:MAX_KEYS]) for name, keys in found.items()}
+    return {name: format_keys(keys[:MAX_KEYS]) for name, keys in found.items()}
 
 
 def _draw(sections: Sequence[tuple[str, Sequence[Row]]], width: int) -> Content:

@@ -66,7 +66,7 @@ def _contains_all(words: list[str], text: str) -> bool:
 def _describe_model(model: OfferedModel, is_current: bool) -> Content:
     facts: list[str] = []
     if model.context_window:
-        facts.append(f"{formats.tokens(model.context_window)} context")
+        facts.append(f"{formats.format_tokens(model.context_window)} context")
     if model.input_price is not None and model.output_price is not None:
         is_free = not (model.input_price or model.output_price)
         facts.append("free" if is_free else f"${model.input_price:g} in, ${model.output_price:g} out per 1M")
