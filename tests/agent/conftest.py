@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tests.agent.pilot import Pilot
+from tests.agent.driver import Driver
 from tests.support.harness import Kedge
 from tests.support.model_server import ModelServer
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]:
-    async with Pilot(kedge, model_server.base_url) as pilot:
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Driver]:
+    async with Driver(kedge, model_server.base_url) as driver:
+        yield driver

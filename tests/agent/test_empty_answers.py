@@ -10,9 +10,9 @@ import pytest
 from kedge.config.schema import WireName
 from kedge.protocol.runs import RunOptions
 from kedge.tools.builtin.agent import TOOL as AGENT
-from tests.agent.hands import Hands
-from tests.agent.pilot import KEY, Pilot
-from tests.agent.test_tool_rounds import call
+from tests.agent.driver import KEY, Driver
+from tests.agent.fake_tools import FakeTools
+from tests.agent.test_tool_calls import call
 from tests.models.wires.vendors import CHECKS
 from tests.support.harness import Kedge
 from tests.support.model_control import ModelControl
@@ -26,13 +26,13 @@ TWICE = "The model's answer was empty twice. Try again, or choose another model.
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]:
-    async with Pilot(kedge, model_server.base_url, tools=Hands().tools) as pilot:
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Driver]:
+    async with Driver(kedge, model_server.base_url, tools=FakeTools().tools) as driver:
+        yield driver
 
 
-async def retries(pilot: Pilot) -> list[tuple[str | None, str | None]]:
-    return [(event.code, event.error) for event in await pilot.agent_events() if event.type == "retry"]
+async def retries(driver: Driver) -> list[tuple[str | None, str | None]]:
+    return [(event.code, event.error) for event in await driver.agent_events() if event.type == "retry"]
 
 
 def conversation(model_server: ModelServer, place: int = -1) -> list[tuple[str, str | None]]:
@@ -45,48 +45,48 @@ def conversation(model_server: ModelServer, place: int = -1) -> list[tuple[str, 
     [EMPTY, Plan(text=" \n"), Plan(text="", reasoning="let me think"), Plan(text="", finish="whatever")],
     ids=["nothing", "blanks", "thoughts alone", "an unknown reason"],
 )
-async def test_an_empty_answer_is_asked_for_once_more(pilot: Pilot, model_server: ModelServer, empty: Plan) -> None:
+async def test_an_empty_answer_is_asked_for_once_more(driver: Driver, model_server: ModelServer, empty: Plan) -> None:
     model_server.next_plans = [empty, Plan(text="now")]
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
     assert (end.text, end.error) == ("now", None)
-    assert await retries(pilot) == [("empty_answer", "the model's answer was empty")]
+    assert await retries(driver) == [("empty_answer", "the model's answer was empty")]
     assert [role for role, _ in conversation(model_server)] == ["user", "user"], "the empty answer is not sent back"
     assert "empty" in str(conversation(model_server)[-1]), "the model is told why it is asked again"
     assert end.usage.input_tokens == 20, "both were paid for"
 
 
 async def test_a_second_empty_answer_fails_the_run_and_the_session_goes_on(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.next_plans = [EMPTY, EMPTY]
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
     assert (end.text, end.error, end.code) == ("", TWICE, "empty_answer")
     assert len(model_server.calls) == 2
     model_server.plan = Plan(text="now")
-    assert (await pilot.ask("and now?", session)).text == "now"
+    assert (await driver.ask("and now?", session)).text == "now"
     assert conversation(model_server) == [("user", "go"), ("user", "and now?")]
 
 
 async def test_a_model_that_ends_silently_after_its_work_is_asked_for_its_answer(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     peek = Plan(text="", tool_calls=(call("peek", text="a"),))
     model_server.next_plans = [peek, EMPTY, Plan(text="done")]
-    end = await pilot.ask("go")
+    end = await driver.ask("go")
     assert (end.text, end.error) == ("done", None)
     assert [role for role, _ in conversation(model_server)] == ["user", "assistant", "tool", "user"]
     model_server.next_plans = [peek, EMPTY, EMPTY]
-    assert (await pilot.ask("go")).code == "empty_answer"
+    assert (await driver.ask("go")).code == "empty_answer"
 
 
-async def test_only_empty_answers_in_a_row_fail_a_run(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_only_empty_answers_in_a_row_fail_a_run(driver: Driver, model_server: ModelServer) -> None:
     peek = Plan(text="", tool_calls=(call("peek", text="a"),))
     model_server.next_plans = [EMPTY, peek, EMPTY, Plan(text="done")]
-    end = await pilot.ask("go")
+    end = await driver.ask("go")
     assert (end.text, end.error) == ("done", None)
-    assert len(await retries(pilot)) == 2
+    assert len(await retries(driver)) == 2
 
 
 async def test_a_sub_agent_without_an_answer_is_an_error_that_its_parent_can_work_around(
@@ -94,9 +94,9 @@ async def test_a_sub_agent_without_an_answer_is_an_error_that_its_parent_can_wor
 ) -> None:
     delegate = Plan(text="", tool_calls=(call("agent", prompt="look around"),))
     model_server.next_plans = [delegate, EMPTY, EMPTY, Plan(text="without it, then")]
-    async with Pilot(kedge, model_server.base_url, tools=[AGENT]) as pilot:
+    async with Driver(kedge, model_server.base_url, tools=[AGENT]) as driver:
         session = await kedge.session()
-        end = await pilot.ask("go", session)
+        end = await driver.ask("go", session)
     assert (end.text, end.error) == ("without it, then", None)
     (result,) = await kedge.results(session)
     assert result.is_error
@@ -108,8 +108,8 @@ async def test_every_wire_asks_again(kedge: Kedge, model_server: ModelServer, wi
     peek = Plan(text="", tool_calls=(call("peek", text="a"),))
     model_server.next_plans = [peek, EMPTY, Plan(text="done")]
     env = environ(wire, model_server, KEY)
-    async with Pilot(kedge, model_server.base_url, tools=Hands().tools, env=env) as pilot:
-        end = await pilot.ask("go")
+    async with Driver(kedge, model_server.base_url, tools=FakeTools().tools, env=env) as driver:
+        end = await driver.ask("go")
     assert (end.text, end.error) == ("done", None)
     CHECKS[wire]([each for each in said(model_server.calls[-1].body) if each.get("role") != "system"])
 
@@ -119,27 +119,27 @@ async def test_a_crash_between_the_two_requests_does_not_make_them_three(
 ) -> None:
     model_control.on({"text": ""})
     model_control.on({"text": "", "gate": "second", "gate_after": 0}, prompt="was empty")
-    async with Pilot(kedge, model_control.base_url):
+    async with Driver(kedge, model_control.base_url):
         receipt = await kedge.send(await kedge.session(), "go")
         await asyncio.to_thread(model_control.wait, held="second")
         await kedge.crash()
     model_control.on({"text": ""}, prompt="was empty")
-    async with Pilot(kedge, model_control.base_url):
+    async with Driver(kedge, model_control.base_url):
         await kedge.start()
         assert (await kedge.end(receipt.run_id)).code == "empty_answer"
     assert model_control.stats()["count"] == 3, "the second was cut off, and made once more"
 
 
-async def test_a_limit_of_steps_counts_the_second_request(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_limit_of_steps_counts_the_second_request(driver: Driver, model_server: ModelServer) -> None:
     model_server.next_plans = [EMPTY, Plan(text="never")]
-    end = await pilot.ask("go", options=RunOptions(max_steps=1))
+    end = await driver.ask("go", options=RunOptions(max_steps=1))
     assert (end.code, len(model_server.calls)) == ("max_steps", 1)
 
 
 @pytest.mark.parametrize(("finish", "code"), [("length", "max_tokens"), ("content_filter", "content_filter")])
 async def test_an_answer_that_was_stopped_before_its_first_word_is_not_asked_for_again(
-    pilot: Pilot, model_server: ModelServer, finish: str, code: str
+    driver: Driver, model_server: ModelServer, finish: str, code: str
 ) -> None:
     model_server.plan = Plan(text="", finish=finish)
-    end = await pilot.ask("go")
+    end = await driver.ask("go")
     assert (end.code, len(model_server.calls)) == (code, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from kedge import failpoints
 from kedge.engine.turn import TurnContext
-from tests.agent.pilot import KEY, Pilot
+from tests.agent.driver import KEY, Driver
 from tests.support.harness import Kedge
 from tests.support.model_control import ModelControl
 from tests.support.model_plan import AT_ONCE, Plan
@@ -19,44 +19,44 @@ LIMIT_S = 30.0
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
-async def test_what_passes_is_waited_out_and_ends_once(pilot: Pilot, model_server: ModelServer, status: int) -> None:
+async def test_what_passes_is_waited_out_and_ends_once(driver: Driver, model_server: ModelServer, status: int) -> None:
     model_server.plan = Plan(text="at last", status=status, times=3)
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
     assert (end.text, end.error) == ("at last", None)
     assert len(model_server.calls) == 4
-    assert pilot.delays == [0.5, 1.5, 4.5]
-    events = await pilot.agent_events()
+    assert driver.delays == [0.5, 1.5, 4.5]
+    events = await driver.agent_events()
     assert [(event.type, event.run_id, event.session_id) for event in events] == [("retry", end.run_id, session)] * 3
     assert [event.details and event.details["attempt"] for event in events] == [2, 3, 4]
-    assert await pilot.assistant_messages(session) == [("at last", "end_turn")]
+    assert await driver.assistant_messages(session) == [("at last", "end_turn")]
 
 
-async def test_what_does_not_pass_fails_after_bounded_attempts(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_what_does_not_pass_fails_after_bounded_attempts(driver: Driver, model_server: ModelServer) -> None:
     model_server.plan = Plan(status=500, message="out of order")
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
     assert end.code == "provider_error"
     assert end.error is not None
     assert "out of order" in end.error
     assert "5 attempts" in end.error
     assert len(model_server.calls) == 5
-    assert [event.type for event in await pilot.agent_events()] == ["retry"] * 4 + ["error"]
-    assert await pilot.assistant_messages(session) == [("", "error")]
+    assert [event.type for event in await driver.agent_events()] == ["retry"] * 4 + ["error"]
+    assert await driver.assistant_messages(session) == [("", "error")]
     model_server.plan = Plan(text="fine")
-    assert (await pilot.ask("again", session)).text == "fine"
+    assert (await driver.ask("again", session)).text == "fine"
 
 
-async def test_a_wish_to_wait_is_obeyed_within_reason(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_wish_to_wait_is_obeyed_within_reason(driver: Driver, model_server: ModelServer) -> None:
     model_server.plan = Plan(status=429, retry_after="30", times=1)
-    assert (await pilot.ask("go")).error is None
-    assert pilot.delays == [30.0]
+    assert (await driver.ask("go")).error is None
+    assert driver.delays == [30.0]
     model_server.plan = Plan(status=429, retry_after="3600")
-    end = await pilot.ask("go on")
+    end = await driver.ask("go on")
     assert end.code == "rate_limited"
     assert end.error is not None
     assert "3600 s" in end.error
-    assert pilot.delays == [30.0]
+    assert driver.delays == [30.0]
 
 
 @pytest.mark.parametrize(
@@ -65,46 +65,48 @@ async def test_a_wish_to_wait_is_obeyed_within_reason(pilot: Pilot, model_server
     ids=["dropped", "error in the stream", "ended early"],
 )
 async def test_an_attempt_that_spoke_and_failed_is_interrupted_and_not_the_answer(
-    pilot: Pilot, model_server: ModelServer, fault: Plan
+    driver: Driver, model_server: ModelServer, fault: Plan
 ) -> None:
     model_server.next_plans = [fault.changed({"chunks": 2, "text": "half"}), Plan(text="whole"), Plan(text="more")]
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
     assert (end.text, end.error) == ("whole", None)
-    assert await pilot.assistant_messages(session) == [("w0 half", "interrupted"), ("whole", "end_turn")]
-    await pilot.ask("on", session)
+    assert await driver.assistant_messages(session) == [("w0 half", "interrupted"), ("whole", "end_turn")]
+    await driver.ask("on", session)
     for call in model_server.calls:
         assert "half" not in str(call.body)
 
 
-async def test_attempts_that_spoke_and_all_failed_leave_a_whole_record(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_attempts_that_spoke_and_all_failed_leave_a_whole_record(
+    driver: Driver, model_server: ModelServer
+) -> None:
     model_server.plan = Plan(text="half", drop_after=1)
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
     assert (end.text, end.code) == ("", "dropped")
-    assert await pilot.assistant_messages(session) == [("half", "interrupted")] * 5 + [("", "error")]
+    assert await driver.assistant_messages(session) == [("half", "interrupted")] * 5 + [("", "error")]
 
 
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1])
 async def test_a_stalled_stream_is_tried_again(kedge: Kedge, model_server: ModelServer, place: int) -> None:
     model_server.next_plans = [Plan(text="half", hang_after=place), Plan(text="whole")]
-    async with Pilot(kedge, model_server.base_url, stall_s=0.2) as pilot:
-        assert (await pilot.ask("go")).text == "whole"
-        assert [event.code for event in await pilot.agent_events()] == ["stalled"]
+    async with Driver(kedge, model_server.base_url, stall_s=0.2) as driver:
+        assert (await driver.ask("go")).text == "whole"
+        assert [event.code for event in await driver.agent_events()] == ["stalled"]
 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refused_key_fails_at_once_without_showing_it(
-    pilot: Pilot, model_server: ModelServer, status: int
+    driver: Driver, model_server: ModelServer, status: int
 ) -> None:
     model_server.plan = Plan(status=status, message=f"Incorrect API key provided: {KEY}")
-    end = await pilot.ask("go", permissions="deny")
+    end = await driver.ask("go", permissions="deny")
     assert end.code == "auth"
     assert end.error is not None
     assert "OPENAI_API_KEY" in end.error
     assert KEY not in end.error
     assert len(model_server.calls) == 1
-    assert [event.type for event in await pilot.agent_events()] == ["error"]
+    assert [event.type for event in await driver.agent_events()] == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -118,22 +120,22 @@ async def test_a_refused_key_fails_at_once_without_showing_it(
     ],
 )
 async def test_what_another_attempt_cannot_help_fails_at_once(
-    pilot: Pilot, model_server: ModelServer, status: int, error: str, code: str
+    driver: Driver, model_server: ModelServer, status: int, error: str, code: str
 ) -> None:
     model_server.plan = Plan(status=status, error=error)
-    assert (await pilot.ask("go")).code == code
+    assert (await driver.ask("go")).code == code
     assert len(model_server.calls) == 1
 
 
 @pytest.mark.parametrize("malformed", ["json", "types", "utf8", "html"])
-async def test_a_malformed_stream_is_a_clear_failure(pilot: Pilot, model_server: ModelServer, malformed: str) -> None:
+async def test_a_malformed_stream_is_a_clear_failure(driver: Driver, model_server: ModelServer, malformed: str) -> None:
     model_server.plan = Plan(text="so far", malformed=malformed)
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
     assert (end.code, end.text) == ("bad_response", "")
     assert len(model_server.calls) == 1
     model_server.plan = Plan(text="fine")
-    assert (await pilot.ask("again", session)).text == "fine"
+    assert (await driver.ask("again", session)).text == "fine"
     assert "so far" not in str(model_server.calls[-1].body)
 
 
@@ -146,45 +148,45 @@ async def test_a_malformed_stream_is_a_clear_failure(pilot: Pilot, model_server:
     ],
 )
 async def test_without_a_model_the_run_fails_before_any_call(
-    pilot: Pilot, model_server: ModelServer, model: str | None, env: dict[str, str], code: str
+    driver: Driver, model_server: ModelServer, model: str | None, env: dict[str, str], code: str
 ) -> None:
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session, model=model, env=env)
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session, model=model, env=env)
     assert end.code == code
     assert end.error is not None
     assert "\n" not in end.error
     assert len(model_server.calls) == 0
-    assert await pilot.assistant_messages(session) == [("", "error")]
+    assert await driver.assistant_messages(session) == [("", "error")]
 
 
-async def test_a_listing_that_fails_is_tried_again(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_listing_that_fails_is_tried_again(driver: Driver, model_server: ModelServer) -> None:
     async with ModelServer() as gone:
         pass
-    end = await pilot.ask("go", env={"OPENAI_BASE_URL": gone.base_url})
+    end = await driver.ask("go", env={"OPENAI_BASE_URL": gone.base_url})
     assert end.code == "unreachable"
-    assert len(pilot.delays) == 4
+    assert len(driver.delays) == 4
 
 
 @pytest.mark.parametrize("place", [AT_ONCE, 0, 1], ids=["before the first byte", "before the first word", "after it"])
 async def test_cancel_ends_a_hung_call_and_closes_its_connection(
-    pilot: Pilot, model_server: ModelServer, place: int
+    driver: Driver, model_server: ModelServer, place: int
 ) -> None:
     model_server.plan = Plan(text="half", hang_after=place)
-    session = await pilot.kedge.session()
-    receipt = await pilot.kedge.send(session, "go")
+    session = await driver.kedge.session()
+    receipt = await driver.kedge.send(session, "go")
     if place > 0:
-        await pilot.shown("half")
+        await driver.shown("half")
     await model_server.until(lambda calls: len(calls) == 1)
     began = time.monotonic()
-    await pilot.kedge.cancel(session)
-    end = await pilot.kedge.end(receipt.run_id)
+    await driver.kedge.cancel(session)
+    end = await driver.kedge.end(receipt.run_id)
     assert time.monotonic() - began < 5  # P6
     assert end.cancelled
     assert end.text == ("half" if place > 0 else "")
     await model_server.until(lambda calls: calls[0].is_gone)
-    assert await pilot.agent_events() == []
+    assert await driver.agent_events() == []
     model_server.plan = Plan(text="fine")
-    assert (await pilot.ask("again", session)).text == "fine"
+    assert (await driver.ask("again", session)).text == "fine"
 
 
 async def test_cancel_ends_a_wait_for_the_next_attempt(kedge: Kedge, model_server: ModelServer) -> None:
@@ -195,7 +197,7 @@ async def test_cancel_ends_a_wait_for_the_next_attempt(kedge: Kedge, model_serve
         await asyncio.sleep(delay_s)
 
     model_server.plan = Plan(status=429, retry_after="50")
-    async with Pilot(kedge, model_server.base_url, sleep=wait), asyncio.timeout(LIMIT_S):
+    async with Driver(kedge, model_server.base_url, sleep=wait), asyncio.timeout(LIMIT_S):
         session = await kedge.session()
         receipt = await kedge.send(session, "go")
         await waiting.wait()
@@ -210,17 +212,17 @@ async def test_after_a_crash_the_step_is_taken_again_without_what_was_cut_off(
     session = await kedge.session()
     kept = asyncio.Event()
     failpoints.arm("draft.published", kept.set)
-    async with Pilot(kedge, model_control.base_url), asyncio.timeout(LIMIT_S):
+    async with Driver(kedge, model_control.base_url), asyncio.timeout(LIMIT_S):
         receipt = await kedge.send(session, "go")
         await kept.wait()
         failpoints.disarm()
         await kedge.crash()
-    async with Pilot(kedge, model_control.base_url) as pilot:  # a new server has a new agent
+    async with Driver(kedge, model_control.base_url) as driver:  # a new server has a new agent
         await kedge.start()
         end = await kedge.end(receipt.run_id)
         assert (end.text, end.error) == ("whole", None)
         assert (await kedge.run(receipt.run_id)).attempt == 2
-        assert await pilot.assistant_messages(session) == [("half", "interrupted"), ("whole", "end_turn")]
+        assert await driver.assistant_messages(session) == [("half", "interrupted"), ("whole", "end_turn")]
     assert "half" not in str(model_control.stats()["calls"][-1]["body"])
 
 
@@ -228,8 +230,8 @@ async def test_a_step_that_was_committed_before_a_crash_is_not_taken_again(
     kedge: Kedge, model_control: ModelControl
 ) -> None:
     done = asyncio.Event()
-    async with Pilot(kedge, model_control.base_url) as pilot:
-        real = pilot.agent.turns["prompt"]
+    async with Driver(kedge, model_control.base_url) as driver:
+        real = driver.agent.turns["prompt"]
 
         async def hang_before_the_end(ctx: TurnContext) -> None:
             await real(ctx)
@@ -241,7 +243,7 @@ async def test_a_step_that_was_committed_before_a_crash_is_not_taken_again(
         async with asyncio.timeout(LIMIT_S):
             await done.wait()
         await kedge.crash()
-    async with Pilot(kedge, model_control.base_url):
+    async with Driver(kedge, model_control.base_url):
         await kedge.start()
         end = await kedge.end(receipt.run_id)
     assert (end.text, end.error) == ("FAKE-ANSWER-OK", None)
@@ -249,7 +251,7 @@ async def test_a_step_that_was_committed_before_a_crash_is_not_taken_again(
 
 
 async def test_a_key_is_found_nowhere_after_a_run(
-    pilot: Pilot, model_server: ModelServer, caplog: pytest.LogCaptureFixture
+    driver: Driver, model_server: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     caller = "sk-of-the-caller-987654"
@@ -260,16 +262,16 @@ async def test_a_key_is_found_nowhere_after_a_run(
         Plan(status=403, message=f"key {caller} may not do that"),
         Plan(malformed="error", error="server_error", message=f"lost {KEY}"),
     ]
-    session = await pilot.kedge.session()
-    assert (await pilot.ask("go", session)).text == "fine"
+    session = await driver.kedge.session()
+    assert (await driver.ask("go", session)).text == "fine"
     env = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": caller}
-    assert (await pilot.ask("go", session, env=env, permissions="deny")).code == "auth"
-    assert (await pilot.ask("go", session)).error is None
-    await pilot.kedge.shutdown()
+    assert (await driver.ask("go", session, env=env, permissions="deny")).code == "auth"
+    assert (await driver.ask("go", session)).error is None
+    await driver.kedge.shutdown()
     assert {call.headers["authorization"] for call in model_server.calls} == {f"Bearer {KEY}", f"Bearer {caller}"}
-    stored = b"".join(path.read_bytes() for path in pilot.kedge.data.rglob("*") if path.is_file())
+    stored = b"".join(path.read_bytes() for path in driver.kedge.data.rglob("*") if path.is_file())
     assert b"FAKE-ANSWER-OK" in stored  # the files are those of these runs
-    seen = b"".join(frame.raw for frame in pilot.kedge.watcher.frames)
+    seen = b"".join(frame.raw for frame in driver.kedge.watcher.frames)
     for key in (KEY, caller):
         assert key.encode() not in stored
         assert key.encode() not in seen

@@ -10,8 +10,8 @@ import pytest
 from kedge.config.schema import WireName
 from kedge.models.wires.gemini import NOT_SIGNED
 from kedge.protocol.messages import Reasoning
-from tests.agent.hands import Hands
-from tests.agent.pilot import KEY, Pilot
+from tests.agent.driver import KEY, Driver
+from tests.agent.fake_tools import FakeTools
 from tests.models.wires.vendors import check_anthropic, check_chat, check_gemini, check_responses
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
@@ -22,21 +22,21 @@ CHECKS = {"chat": check_chat, "responses": check_responses, "anthropic": check_a
 
 
 @pytest.fixture
-def hands() -> Hands:
-    return Hands()
+def fake_tools() -> FakeTools:
+    return FakeTools()
 
 
-def flying(kedge: Kedge, models: ModelServer, hands: Hands) -> Pilot:
+def flying(kedge: Kedge, models: ModelServer, fake_tools: FakeTools) -> Driver:
     """On Google's wire, unless a run names another: all can be reached."""
     reached = {name: value for wire in WIRES for name, value in access(wire, models, KEY).items()}
     env = {**environ("gemini", models, KEY), **reached}
-    return Pilot(kedge, models.base_url, tools=hands.tools, env=env)
+    return Driver(kedge, models.base_url, tools=fake_tools.tools, env=env)
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer, hands: Hands) -> AsyncGenerator[Pilot]:
-    async with flying(kedge, model_server, hands) as pilot:
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer, fake_tools: FakeTools) -> AsyncGenerator[Driver]:
+    async with flying(kedge, model_server, fake_tools) as driver:
+        yield driver
 
 
 def peek(text: str) -> PlannedCall:
@@ -72,15 +72,15 @@ SIGNED = [
 
 
 async def test_signatures_go_back_in_their_places_also_after_a_restart(
-    pilot: Pilot, kedge: Kedge, model_server: ModelServer, hands: Hands
+    driver: Driver, kedge: Kedge, model_server: ModelServer, fake_tools: FakeTools
 ) -> None:
     model_server.on(task("a", "c2ln"), prompt="go")
     session = await kedge.session()
-    assert (await pilot.ask("go", session)).text == "done"
+    assert (await driver.ask("go", session)).text == "done"
     assert [signatures(call.body) for call in model_server.calls] == [[], SIGNED[:3], SIGNED[:4]]
-    await pilot.ask("and now?", session)
+    await driver.ask("and now?", session)
     assert signatures(model_server.calls[-1].body) == SIGNED
-    async with flying(kedge, model_server, hands) as another:
+    async with flying(kedge, model_server, fake_tools) as another:
         await another.ask("still there?", session)
     assert signatures(model_server.calls[-1].body)[: len(SIGNED)] == SIGNED
     for call in model_server.calls:
@@ -92,13 +92,13 @@ async def test_signatures_go_back_in_their_places_also_after_a_restart(
 
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "gemini"])
 async def test_a_session_goes_from_google_to_another_and_back(
-    pilot: Pilot, model_server: ModelServer, wire: WireName
+    driver: Driver, model_server: ModelServer, wire: WireName
 ) -> None:
-    session = await pilot.kedge.session()
+    session = await driver.kedge.session()
     ways: list[WireName] = ["gemini", wire, "gemini", wire]
     for i, each in enumerate(ways):
         model_server.on(task(each, "c2ln" if each == "gemini" else "b3RoZXI="), prompt=f"go {i}")
-        end = await pilot.ask(f"go {i}", session, model=f"{WAYS[each].provider}/tester")
+        end = await driver.ask(f"go {i}", session, model=f"{WAYS[each].provider}/tester")
         assert (end.text, end.error) == ("done", None)
     calls = list(model_server.calls)
     assert len(calls) == 12

@@ -17,7 +17,7 @@ from kedge.protocol.api import Credential, LoginBody, StoredCredential
 from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
 from kedge.protocol.events import AgentEvent, Event
 from kedge.protocol.runs import RunEnd
-from tests.agent.pilot import Pilot
+from tests.agent.driver import Driver
 from tests.models.packages import Package, laid_out
 from tests.models.proxies import new_authority, proxy_to, tls_front
 from tests.support.harness import Kedge
@@ -30,25 +30,25 @@ OLD, NEW, BAD = "old.planted.key.0001", "new.planted.key.0002", "bad.planted.key
 
 
 @pytest.fixture
-async def user(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]:
+async def user(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Driver]:
     """Somebody whose shell names an address and no key."""
     env = {"OPENAI_BASE_URL": model_server.base_url, "KEDGE_MODEL": "openai/tester", "PATH": os.environ["PATH"]}
-    async with Pilot(kedge, model_server.base_url, env=env) as pilot:
-        yield pilot
+    async with Driver(kedge, model_server.base_url, env=env) as driver:
+        yield driver
 
 
-async def log_in(pilot: Pilot, key: str, **fields: Any) -> StoredCredential:
+async def log_in(driver: Driver, key: str, **fields: Any) -> StoredCredential:
     given: dict[str, Any] = {"provider_id": "openai", "api_key": key, **fields}
     body = LoginBody(**given)
-    return await (await pilot.agent.logins()).log_in(body, Path("/"))
+    return await (await driver.agent.logins()).log_in(body, Path("/"))
 
 
-async def listed(pilot: Pilot) -> list[Credential]:
-    return (await (await pilot.agent.logins()).list_credentials(Path("/"))).credentials
+async def listed(driver: Driver) -> list[Credential]:
+    return (await (await driver.agent.logins()).list_credentials(Path("/"))).credentials
 
 
-def stored(pilot: Pilot) -> dict[str, Any]:
-    path = pilot.kedge.data / CREDENTIALS_FILE
+def stored(driver: Driver) -> dict[str, Any]:
+    path = driver.kedge.data / CREDENTIALS_FILE
     return json.loads(path.read_text())["providers"] if path.exists() else {}
 
 
@@ -60,8 +60,8 @@ def sent_keys(model_server: ModelServer) -> list[str]:
     return [call.headers.get("authorization", "").removeprefix("Bearer ") for call in model_server.calls]
 
 
-def configure(pilot: Pilot, *, wait_s: float = 600, **settings: Any) -> None:
-    pilot.config = Config(
+def configure(driver: Driver, *, wait_s: float = 600, **settings: Any) -> None:
+    driver.config = Config(
         agent=AgentConfig(titles=False),
         credentials=CredentialsConfig(wait_s=wait_s),
         providers={"openai": ProviderConfig(**settings)},
@@ -71,7 +71,7 @@ def configure(pilot: Pilot, *, wait_s: float = 600, **settings: Any) -> None:
 # handing in
 
 
-async def test_a_right_key_is_stored_and_used_by_the_next_run(user: Pilot, model_server: ModelServer) -> None:
+async def test_a_right_key_is_stored_and_used_by_the_next_run(user: Driver, model_server: ModelServer) -> None:
     model_server.door = Door(accepted=[NEW])
     told = await log_in(user, f" {NEW}\n")
     assert told == StoredCredential(provider_id="openai", stored_in="file", last_four="0002")
@@ -80,7 +80,7 @@ async def test_a_right_key_is_stored_and_used_by_the_next_run(user: Pilot, model
     assert sent_keys(model_server) == [NEW]
 
 
-async def test_a_refused_key_is_not_stored_and_the_one_before_stays(user: Pilot, model_server: ModelServer) -> None:
+async def test_a_refused_key_is_not_stored_and_the_one_before_stays(user: Driver, model_server: ModelServer) -> None:
     model_server.door = Door(accepted=[OLD])
     await log_in(user, OLD)
     with pytest.raises(Invalid) as caught:
@@ -90,21 +90,21 @@ async def test_a_refused_key_is_not_stored_and_the_one_before_stays(user: Pilot,
     assert stored(user) == {"openai": {"api_key": OLD}}
 
 
-async def test_a_key_may_be_stored_unchecked(user: Pilot, model_server: ModelServer) -> None:
+async def test_a_key_may_be_stored_unchecked(user: Driver, model_server: ModelServer) -> None:
     model_server.door = Door(accepted=[OLD])
     await log_in(user, BAD, check=False)
     assert stored(user) == {"openai": {"api_key": BAD}}
     assert model_server.door.asked == []
 
 
-async def test_a_provider_that_is_not_there_is_no_refusal(user: Pilot) -> None:
+async def test_a_provider_that_is_not_there_is_no_refusal(user: Driver) -> None:
     with pytest.raises(Unavailable, match=r"--no-check") as caught:
         await log_in(user, NEW, base_url="http://127.0.0.1:1/v1")
     assert caught.value.code == "provider_unreachable"
     assert stored(user) == {}
 
 
-async def test_a_key_is_checked_where_the_caller_says(user: Pilot, model_server: ModelServer) -> None:
+async def test_a_key_is_checked_where_the_caller_says(user: Driver, model_server: ModelServer) -> None:
     model_server.door = Door(accepted=[NEW])
     await log_in(user, NEW, provider_id="anthropic", base_url=model_server.anthropic_url)
     assert list(stored(user)) == ["anthropic"]
@@ -115,7 +115,7 @@ async def test_a_key_is_checked_where_the_caller_says(user: Pilot, model_server:
 
 
 async def test_a_key_is_checked_by_the_way_of_who_brings_it(
-    user: Pilot, model_server: ModelServer, tmp_path: Path
+    user: Driver, model_server: ModelServer, tmp_path: Path
 ) -> None:
     model_server.door = Door(accepted=[NEW])
     authority = new_authority(tmp_path, "models.test")
@@ -147,7 +147,7 @@ async def test_a_key_is_checked_by_the_way_of_who_brings_it(
     ],
 )
 async def test_what_can_be_no_login_is_told_without_repeating_it(
-    user: Pilot, fields: dict[str, str], code: str
+    user: Driver, fields: dict[str, str], code: str
 ) -> None:
     with pytest.raises(Invalid) as caught:
         await log_in(user, NEW, **fields)
@@ -158,7 +158,7 @@ async def test_what_can_be_no_login_is_told_without_repeating_it(
     assert NEW not in repr(LoginBody(provider_id="openai", api_key=NEW))
 
 
-async def test_a_file_that_others_can_read_is_told_and_kept(user: Pilot) -> None:
+async def test_a_file_that_others_can_read_is_told_and_kept(user: Driver) -> None:
     await log_in(user, OLD, check=False)
     (user.kedge.data / CREDENTIALS_FILE).chmod(0o644)
     logins = await user.agent.logins()
@@ -172,7 +172,7 @@ async def test_a_file_that_others_can_read_is_told_and_kept(user: Pilot) -> None
 # seeing and forgetting
 
 
-async def test_where_keys_come_from_is_listed_by_their_ends(user: Pilot) -> None:
+async def test_where_keys_come_from_is_listed_by_their_ends(user: Driver) -> None:
     configure(user, api_key="configured.planted.0004", api_key_command="echo nothing")
     await log_in(user, NEW, check=False)
     await log_in(user, "short", provider_id="anthropic", check=False)
@@ -189,7 +189,7 @@ async def test_where_keys_come_from_is_listed_by_their_ends(user: Pilot) -> None
     assert (needs_key["openai"], needs_key["ollama"]) == (True, False)
 
 
-async def test_a_forgotten_key_is_gone(user: Pilot) -> None:
+async def test_a_forgotten_key_is_gone(user: Driver) -> None:
     await log_in(user, NEW, check=False)
     logins = await user.agent.logins()
     await logins.log_out("openai")
@@ -208,18 +208,18 @@ async def test_a_login_is_used_by_the_next_step_of_a_run_that_goes_on(kedge: Ked
     call = PlannedCall("glob", {"pattern": "*"})
     model_server.next_plans = [Plan(tool_calls=(call,), gate="g", gate_after=0), Plan(text="done")]
     env = {"OPENAI_BASE_URL": model_server.base_url, "KEDGE_MODEL": "openai/tester", "PATH": os.environ["PATH"]}
-    async with Pilot(kedge, model_server.base_url, env=env, tools=TOOLS) as pilot:
-        await log_in(pilot, OLD, check=False)
+    async with Driver(kedge, model_server.base_url, env=env, tools=TOOLS) as driver:
+        await log_in(driver, OLD, check=False)
         run = await kedge.send(await kedge.session(), "go", permissions="deny")
         await model_server.until(lambda calls: any(call.held for call in calls))
-        await log_in(pilot, NEW, check=False)
+        await log_in(driver, NEW, check=False)
         model_server.release("g")
         assert (await kedge.end(run.run_id)).text == "done"
     assert sent_keys(model_server) == [OLD, NEW]
 
 
 async def test_a_run_that_a_person_watches_waits_for_a_new_login_and_goes_on(
-    user: Pilot, model_server: ModelServer
+    user: Driver, model_server: ModelServer
 ) -> None:
     await log_in(user, OLD, check=False)
     model_server.door = Door(accepted=[NEW])
@@ -252,19 +252,19 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
     extensions.reload()
     env = {"KEDGE_MODEL": "acme/tester", "LOGIN_TOKEN": OLD, "PATH": os.environ["PATH"]}
     try:
-        async with Pilot(kedge, model_server.base_url, env=env) as pilot:
-            offered = (await (await pilot.agent.logins()).list_credentials(Path("/"))).providers
+        async with Driver(kedge, model_server.base_url, env=env) as driver:
+            offered = (await (await driver.agent.logins()).list_credentials(Path("/"))).providers
             assert "LOGIN_TOKEN" in {each.key_variable for each in offered if each.provider_id == "acme"}
             model_server.door = Door(accepted=[NEW])
             run = await kedge.send(await kedge.session(), "go")
             await kedge.seen(is_waiting)
-            await log_in(pilot, NEW, provider_id="acme")
+            await log_in(driver, NEW, provider_id="acme")
             assert (await kedge.end(run.run_id)).text == "FAKE-ANSWER-OK"
     finally:
         extensions.reload()
 
 
-async def test_a_login_helps_also_where_a_bad_variable_comes_before_it(user: Pilot, model_server: ModelServer) -> None:
+async def test_a_login_helps_also_where_a_bad_variable_comes_before_it(user: Driver, model_server: ModelServer) -> None:
     model_server.door = Door(accepted=[NEW])
     env = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": BAD, "PATH": os.environ["PATH"]}
     session_id = await user.kedge.session()
@@ -276,7 +276,7 @@ async def test_a_login_helps_also_where_a_bad_variable_comes_before_it(user: Pil
     assert model_server.door.refused[-1] == BAD, "it is looked for in the same order as ever, and passed over"
 
 
-async def test_a_second_key_that_is_refused_is_waited_for_again(user: Pilot, model_server: ModelServer) -> None:
+async def test_a_second_key_that_is_refused_is_waited_for_again(user: Driver, model_server: ModelServer) -> None:
     await log_in(user, OLD, check=False)
     model_server.door = Door(accepted=[NEW])
     run = await user.kedge.send(await user.kedge.session(), "go")
@@ -294,7 +294,7 @@ async def test_a_second_key_that_is_refused_is_waited_for_again(user: Pilot, mod
 
 @pytest.mark.parametrize("permissions", ["deny", "allow"])
 async def test_where_nobody_watches_the_run_fails_at_once_and_says_what_to_do(
-    user: Pilot, model_server: ModelServer, permissions: str
+    user: Driver, model_server: ModelServer, permissions: str
 ) -> None:
     await log_in(user, OLD, check=False)
     model_server.door = Door(accepted=[NEW])
@@ -305,7 +305,7 @@ async def test_where_nobody_watches_the_run_fails_at_once_and_says_what_to_do(
     assert [event.type for event in await user.agent_events()] == ["error"]
 
 
-async def test_the_wait_has_an_end(user: Pilot, model_server: ModelServer) -> None:
+async def test_the_wait_has_an_end(user: Driver, model_server: ModelServer) -> None:
     configure(user, wait_s=0.2)
     await log_in(user, OLD, check=False)
     model_server.door = Door(accepted=[NEW])
@@ -317,7 +317,7 @@ async def test_the_wait_has_an_end(user: Pilot, model_server: ModelServer) -> No
     assert sum(event.type == "re_authenticate" for event in await user.agent_events()) == 1
 
 
-async def test_a_run_that_waits_for_a_login_can_be_cancelled(user: Pilot, model_server: ModelServer) -> None:
+async def test_a_run_that_waits_for_a_login_can_be_cancelled(user: Driver, model_server: ModelServer) -> None:
     await log_in(user, OLD, check=False)
     model_server.door = Door(accepted=[NEW])
     run = await user.kedge.send(await user.kedge.session(), "go")
@@ -328,7 +328,7 @@ async def test_a_run_that_waits_for_a_login_can_be_cancelled(user: Pilot, model_
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
 async def test_a_run_that_waits_for_a_login_waits_again_after_a_restart(
-    user: Pilot, model_server: ModelServer, how: str
+    user: Driver, model_server: ModelServer, how: str
 ) -> None:
     await log_in(user, OLD, check=False)
     model_server.door = Door(accepted=[NEW])
@@ -344,12 +344,15 @@ async def test_runs_that_wait_for_a_login_hold_up_no_others(
     store_kind: StoreKind, tmp_path: Path, model_server: ModelServer
 ) -> None:
     env = {"OPENAI_BASE_URL": model_server.base_url, "KEDGE_MODEL": "openai/tester", "PATH": os.environ["PATH"]}
-    async with Kedge(store_kind, tmp_path, max_turns=1) as kedge, Pilot(kedge, model_server.base_url, env=env) as pilot:
-        await log_in(pilot, OLD, check=False)
+    async with (
+        Kedge(store_kind, tmp_path, max_turns=1) as kedge,
+        Driver(kedge, model_server.base_url, env=env) as driver,
+    ):
+        await log_in(driver, OLD, check=False)
         model_server.door = Door(accepted=[NEW])
         waiting = await kedge.send(await kedge.session(), "go")
         await kedge.seen(is_waiting)
-        other: RunEnd = await pilot.ask("go", permissions="deny", env={**env, "OPENAI_API_KEY": NEW})
+        other: RunEnd = await driver.ask("go", permissions="deny", env={**env, "OPENAI_API_KEY": NEW})
         assert other.error is None
-        await log_in(pilot, NEW)
+        await log_in(driver, NEW)
         assert (await kedge.end(waiting.run_id)).error is None

@@ -16,7 +16,7 @@ from kedge.protocol.requests import Answer, PermissionRequest
 from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.registry import TOOLS
 from kedge.tools.sandbox import bubblewrap, landlock
-from tests.agent.pilot import Pilot
+from tests.agent.driver import Driver
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
@@ -28,10 +28,10 @@ WHY = "there is none on this machine"
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]:
-    async with Pilot(kedge, model_server.base_url, tools=TOOLS) as pilot:
-        configure(pilot, mode="auto")
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Driver]:
+    async with Driver(kedge, model_server.base_url, tools=TOOLS) as driver:
+        configure(driver, mode="auto")
+        yield driver
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backend, "find_problem", lambda: WHY)
 
 
-def configure(pilot: Pilot, permissions: PermissionsConfig | None = None, **sandbox: Any) -> None:
-    pilot.config = msgspec.structs.replace(
-        pilot.config, sandbox=SandboxConfig(**sandbox), permissions=permissions or PermissionsConfig()
+def configure(driver: Driver, permissions: PermissionsConfig | None = None, **sandbox: Any) -> None:
+    driver.config = msgspec.structs.replace(
+        driver.config, sandbox=SandboxConfig(**sandbox), permissions=permissions or PermissionsConfig()
     )
 
 
@@ -69,7 +69,7 @@ def workspace(kedge: Kedge) -> Path:
 class TestWhereThereIsNone:
     @pytest.mark.parametrize("command", ["touch made", "echo x > made", "ls"])
     async def test_a_person_is_asked_about_every_command(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer, command: str
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, command: str
     ) -> None:
         """Also about commands that would need no approval in a sandbox."""
         model_server.on(commands(command))
@@ -84,7 +84,7 @@ class TestWhereThereIsNone:
         assert (workspace(kedge) / "made").exists() == (command != "ls")
 
     async def test_what_was_allowed_for_the_session_is_asked_again(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer
     ) -> None:
         model_server.on(commands("touch made", "touch made"))
         receipt = await kedge.send(await kedge.session(), "go")
@@ -97,21 +97,21 @@ class TestWhereThereIsNone:
 
     @pytest.mark.parametrize("permissions", ["deny", "allow"])
     async def test_a_run_that_nobody_watches_goes_without_the_command(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer, permissions: Permissions
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, permissions: Permissions
     ) -> None:
         """Also one that allows everything: it relies on the sandbox."""
         model_server.on(commands("touch made"))
         session = await kedge.session()
-        assert (await pilot.ask("go", session, permissions=permissions)).text == "done"
+        assert (await driver.ask("go", session, permissions=permissions)).text == "done"
         [result] = await kedge.results(session)
         assert result.is_error
         assert result.metadata == {"refused": "unattended" if permissions == "deny" else "no_sandbox"}
         assert not (workspace(kedge) / "made").exists()
 
     async def test_who_skips_all_questions_is_asked_this_one(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer
     ) -> None:
-        configure(pilot, PermissionsConfig(mode="yolo"), mode="auto", ask=False)
+        configure(driver, PermissionsConfig(mode="yolo"), mode="auto", ask=False)
         model_server.on(commands("touch made"))
         receipt = await kedge.send(await kedge.session(), "go")
         await answer(kedge, await request(kedge), "deny")
@@ -119,12 +119,12 @@ class TestWhereThereIsNone:
         assert not (workspace(kedge) / "made").exists()
 
     async def test_a_run_that_plans_has_no_commands(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer
     ) -> None:
-        configure(pilot)
+        configure(driver)
         model_server.on(commands("ls"))
         session = await kedge.session()
-        await pilot.ask("go", session, options=RunOptions(mode="plan"))
+        await driver.ask("go", session, options=RunOptions(mode="plan"))
         offered = {tool["function"]["name"] for tool in model_server.calls[0].body["tools"]}
         assert "view" in offered
         assert not offered & {"bash", "edit", "multiedit", "write", "download", "job_kill"}
@@ -138,9 +138,9 @@ class TestWhereThereIsOne:
         return request.param
 
     async def test_what_is_asked_does_not_change(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer, backend: SandboxMode
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, backend: SandboxMode
     ) -> None:
-        configure(pilot, mode=backend)
+        configure(driver, mode=backend)
         outside = kedge.data.parent / "outside"
         outside.touch()
         model_server.on(commands(f"echo x > made; echo x > {outside}"))
@@ -153,20 +153,20 @@ class TestWhereThereIsOne:
         assert outside.read_text() == ""
 
     async def test_it_is_not_asked_where_that_is_configured(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer, backend: SandboxMode
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, backend: SandboxMode
     ) -> None:
-        configure(pilot, mode=backend, ask=False)
+        configure(driver, mode=backend, ask=False)
         model_server.on(commands("touch made; $UNKNOWN"))
-        assert (await pilot.ask("go")).text == "done"
+        assert (await driver.ask("go")).text == "done"
         assert (workspace(kedge) / "made").exists()
 
     async def test_what_a_rule_forbids_or_might_forbid_is_not_let_through(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer, backend: SandboxMode
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer, backend: SandboxMode
     ) -> None:
-        configure(pilot, PermissionsConfig(deny=("bash(git push *)",)), mode=backend, ask=False)
+        configure(driver, PermissionsConfig(deny=("bash(git push *)",)), mode=backend, ask=False)
         model_server.on(commands("git push", "touch made; git $UNKNOWN"))
         session = await kedge.session()
-        await pilot.ask("go", session, permissions="deny")
+        await driver.ask("go", session, permissions="deny")
         forbidden, unsure = await kedge.results(session)
         assert (forbidden.metadata or {})["refused"] == "rule"
         assert unsure.metadata == {"refused": "unattended"}
@@ -175,7 +175,7 @@ class TestWhereThereIsOne:
     @pytest.mark.parametrize("mode", ["plan", "ask"])
     async def test_what_nobody_approved_changes_nothing_by_construction(
         self,
-        pilot: Pilot,
+        driver: Driver,
         kedge: Kedge,
         model_server: ModelServer,
         backend: SandboxMode,
@@ -186,10 +186,10 @@ class TestWhereThereIsOne:
         """Although nothing is configured. `git status` is known to be read-only; what a repository has git run with
         it is known to nobody."""
         monkeypatch.setattr(bubblewrap if backend == "landlock" else landlock, "find_problem", lambda: WHY)
-        configure(pilot)
+        configure(driver)
         model_server.on(commands("git status"))
         session = await kedge.session()
-        await pilot.ask("go", session, permissions="deny", options=RunOptions(mode=mode))
+        await driver.ask("go", session, permissions="deny", options=RunOptions(mode=mode))
         [result] = await kedge.results(session)
         assert "trap.sh" in result.content
         assert not (workspace(kedge) / "made").exists()

@@ -14,8 +14,8 @@ from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Finish, Message, Part, Role, Text, ToolResult, text_of
 from kedge.protocol.runs import RunOptions, Usage
 from kedge.tools.port import Output, ToolContext
-from tests.agent.hands import Hands, Params, make_tool
-from tests.agent.pilot import Pilot, reason_of
+from tests.agent.driver import Driver, reason_of
+from tests.agent.fake_tools import FakeTools, Params, make_tool
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
@@ -25,26 +25,26 @@ WINDOW = 10_000
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]:
-    async with Pilot(kedge, model_server.base_url, tools=Hands().tools) as pilot:
-        limited(pilot, WINDOW)
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Driver]:
+    async with Driver(kedge, model_server.base_url, tools=FakeTools().tools) as driver:
+        limited(driver, WINDOW)
+        yield driver
 
 
-def limited(pilot: Pilot, window: int | None) -> None:
-    pilot.config = Config(
+def limited(driver: Driver, window: int | None) -> None:
+    driver.config = Config(
         agent=AgentConfig(titles=False),
         providers={"openai": ProviderConfig(models={"tester": ModelConfig(context_window=window)})},
     )
 
 
-async def summaries(pilot: Pilot, session_id: str) -> list[tuple[str, str | None]]:
-    messages = [message for message in await pilot.kedge.messages(session_id) if message.summary]
+async def summaries(driver: Driver, session_id: str) -> list[tuple[str, str | None]]:
+    messages = [message for message in await driver.kedge.messages(session_id) if message.summary]
     return [(text_of(message.parts), reason_of(message)) for message in messages]
 
 
-async def told(pilot: Pilot) -> list[AgentEvent]:
-    return [event for event in await pilot.agent_events() if event.type == "summarize"]
+async def told(driver: Driver) -> list[AgentEvent]:
+    return [event for event in await driver.agent_events() if event.type == "summarize"]
 
 
 def peek(count: int = 1) -> PlannedCall:
@@ -82,21 +82,21 @@ def test_the_context_is_nearly_full_by_the_last_step_and_what_came_after_it(
 
 
 async def test_a_full_context_is_summarized_and_the_run_goes_on_by_itself(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.on([Plan(text="# Goal\nthe goal")], prompt=ASKED)
     model_server.next_plans = [
         Plan(text="looking", tool_calls=(peek(),), input_tokens=9_000),
         Plan(text="finished", input_tokens=100),
     ]
-    session_id = await pilot.kedge.session()
-    end = await pilot.ask("find the bug", session_id)
+    session_id = await driver.kedge.session()
+    end = await driver.ask("find the bug", session_id)
     assert (end.text, end.error) == ("finished", None)
-    ((summary, reason),) = await summaries(pilot, session_id)
+    ((summary, reason),) = await summaries(driver, session_id)
     assert reason == "end_turn"
     assert summary.startswith("# Goal\nthe goal\n\n")
     assert "find the bug" in summary
-    assert [event.details and event.details["why"] for event in await told(pilot)] == ["full"]
+    assert [event.details and event.details["why"] for event in await told(driver)] == ["full"]
     first, asking, last = [call.body for call in model_server.calls]
     # The same beginning and the same tools, so that the provider's cache holds.
     assert asking["messages"][: len(first["messages"])] == first["messages"]
@@ -108,39 +108,39 @@ async def test_a_full_context_is_summarized_and_the_run_goes_on_by_itself(
 
 
 async def test_where_a_summary_makes_no_room_there_is_not_one_at_each_step(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.on([Plan(text="# Goal\nthe goal")], prompt=ASKED)
     looking = [Plan(tool_calls=(peek(count),), input_tokens=9_000) for count in range(1, 5)]
     model_server.next_plans = [*looking, Plan(text="finished", input_tokens=9_000)]
-    session_id = await pilot.kedge.session()
-    end = await pilot.ask("find the bug", session_id)
+    session_id = await driver.kedge.session()
+    end = await driver.ask("find the bug", session_id)
     assert (end.text, end.error) == ("finished", None)
-    assert len(await summaries(pilot, session_id)) == 1
+    assert len(await summaries(driver, session_id)) == 1
 
 
 async def test_a_context_that_the_provider_refuses_is_summarized_with_less_to_read(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
-    limited(pilot, None)
+    limited(driver, None)
     model_server.on([Plan(text="short")], prompt=ASKED)
     model_server.next_plans = [
         Plan(tool_calls=(peek(40_000),)),
         Plan(status=400, error="context_length_exceeded"),
         Plan(text="finished"),
     ]
-    session_id = await pilot.kedge.session()
-    end = await pilot.ask("find the bug", session_id)
+    session_id = await driver.kedge.session()
+    end = await driver.ask("find the bug", session_id)
     assert (end.text, end.error) == ("finished", None)
-    assert [event.details and event.details["why"] for event in await told(pilot)] == ["refused"]
+    assert [event.details and event.details["why"] for event in await told(driver)] == ["refused"]
     refused, asking = model_server.calls[1].body, model_server.calls[2].body
     assert len(str(asking)) < len(str(refused))
     assert "characters left out" in str(asking)
-    assert reason_of((await pilot.kedge.messages(session_id))[-1]) == "end_turn"
+    assert reason_of((await driver.kedge.messages(session_id))[-1]) == "end_turn"
 
 
 async def test_a_summary_that_does_not_fit_either_is_made_from_less_and_less(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     too_long = Plan(status=400, error="context_length_exceeded")
     model_server.next_plans = [
@@ -149,18 +149,20 @@ async def test_a_summary_that_does_not_fit_either_is_made_from_less_and_less(
         Plan(text="at last"),
         Plan(text="finished"),
     ]
-    session_id = await pilot.kedge.session()
-    end = await pilot.ask("find the bug", session_id)
+    session_id = await driver.kedge.session()
+    end = await driver.ask("find the bug", session_id)
     assert end.text == "finished"
     sizes = [len(str(call.body)) for call in list(model_server.calls)[1:5]]
     assert sizes == sorted(sizes, reverse=True)
-    assert [reason for _, reason in await summaries(pilot, session_id)] == ["interrupted"] * 3 + ["end_turn"]
+    assert [reason for _, reason in await summaries(driver, session_id)] == ["interrupted"] * 3 + ["end_turn"]
 
 
-async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(
+    driver: Driver, model_server: ModelServer
+) -> None:
     model_server.on([Plan(text="", finish="stop")], prompt=ASKED)
     model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500)]
-    end = await pilot.ask("find the bug")
+    end = await driver.ask("find the bug")
     assert (end.code, end.error) == (
         "summary_failed",
         "The conversation could not be summarized: the model wrote no summary. Start a new session.",
@@ -168,7 +170,7 @@ async def test_a_summary_that_cannot_be_made_fails_the_run_with_a_word(pilot: Pi
 
 
 async def test_what_passes_is_waited_out_and_what_was_half_written_is_no_summary(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.next_plans = [
         Plan(tool_calls=(peek(),), input_tokens=9_500),
@@ -176,14 +178,14 @@ async def test_what_passes_is_waited_out_and_what_was_half_written_is_no_summary
         Plan(text="whole"),
         Plan(text="finished"),
     ]
-    session_id = await pilot.kedge.session()
-    assert (await pilot.ask("find the bug", session_id)).text == "finished"
-    assert [reason for _, reason in await summaries(pilot, session_id)] == ["interrupted", "end_turn"]
-    assert len(pilot.delays) == 1
+    session_id = await driver.kedge.session()
+    assert (await driver.ask("find the bug", session_id)).text == "finished"
+    assert [reason for _, reason in await summaries(driver, session_id)] == ["interrupted", "end_turn"]
+    assert len(driver.delays) == 1
 
 
 async def test_a_model_that_calls_a_tool_instead_of_writing_is_asked_again(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.next_plans = [
         Plan(tool_calls=(peek(),), input_tokens=9_500),
@@ -191,41 +193,41 @@ async def test_a_model_that_calls_a_tool_instead_of_writing_is_asked_again(
         Plan(text="a summary", tool_calls=(peek(),)),
         Plan(text="finished"),
     ]
-    session_id = await pilot.kedge.session()
-    assert (await pilot.ask("find the bug", session_id)).text == "finished"
-    made = [message for message in await pilot.kedge.messages(session_id) if message.summary]
+    session_id = await driver.kedge.session()
+    assert (await driver.ask("find the bug", session_id)).text == "finished"
+    made = [message for message in await driver.kedge.messages(session_id) if message.summary]
     assert not any(part for each in made for part in each.parts if not isinstance(part, Text | Finish))
-    assert len(await pilot.kedge.results(session_id)) == 1
+    assert len(await driver.kedge.results(session_id)) == 1
 
 
-async def test_a_context_too_small_for_the_summary_itself_is_told(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_context_too_small_for_the_summary_itself_is_told(driver: Driver, model_server: ModelServer) -> None:
     too_long = Plan(status=400, error="context_length_exceeded")
     model_server.on([Plan(text="short")], prompt=ASKED)
     model_server.next_plans = [Plan(tool_calls=(peek(),)), too_long, too_long]
-    end = await pilot.ask("find the bug")
+    end = await driver.ask("find the bug")
     assert end.code == "context_too_long"
 
 
 async def test_a_cancel_during_a_summary_cancels_the_run_and_the_session_goes_on(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.on([Plan(text="never finished", chunks=3, gate="writing", gate_after=1)], prompt=ASKED)
     model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500)]
-    session_id = await pilot.kedge.session()
-    receipt = await pilot.kedge.send(session_id, "find the bug")
-    await pilot.shown("w0 ")
-    await pilot.kedge.cancel(session_id)
-    end = await pilot.kedge.end(receipt.run_id)
+    session_id = await driver.kedge.session()
+    receipt = await driver.kedge.send(session_id, "find the bug")
+    await driver.shown("w0 ")
+    await driver.kedge.cancel(session_id)
+    end = await driver.kedge.end(receipt.run_id)
     assert (end.cancelled, end.error) == (True, None)
-    assert [reason for _, reason in await summaries(pilot, session_id)] == ["canceled"]
-    history = await pilot.kedge.history(session_id)
+    assert [reason for _, reason in await summaries(driver, session_id)] == ["canceled"]
+    history = await driver.kedge.history(session_id)
     assert not any(each.summary for each in history)
     model_server.rules.clear()
     model_server.next_plans = [Plan(text="a summary"), Plan(text="again")]
-    assert (await pilot.ask("go on", session_id)).text == "again"
+    assert (await driver.ask("go on", session_id)).text == "again"
 
 
-async def test_a_crash_during_a_summary_begins_it_anew(pilot: Pilot, model_server: ModelServer, kedge: Kedge) -> None:
+async def test_a_crash_during_a_summary_begins_it_anew(driver: Driver, model_server: ModelServer, kedge: Kedge) -> None:
     model_server.on([Plan(text="never finished", gate="writing", gate_after=0)], prompt=ASKED)
     model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500)]
     session_id = await kedge.session()
@@ -237,11 +239,11 @@ async def test_a_crash_during_a_summary_begins_it_anew(pilot: Pilot, model_serve
     await kedge.start()
     end = await kedge.end(receipt.run_id)
     assert (end.text, end.error) == ("finished", None)
-    assert [reason for _, reason in await summaries(pilot, session_id)] == ["interrupted", "end_turn"]
+    assert [reason for _, reason in await summaries(driver, session_id)] == ["interrupted", "end_turn"]
 
 
 async def test_a_crash_after_a_summary_does_not_repeat_it(
-    pilot: Pilot, model_server: ModelServer, kedge: Kedge
+    driver: Driver, model_server: ModelServer, kedge: Kedge
 ) -> None:
     model_server.on([Plan(text="a summary")], prompt=ASKED)
     model_server.next_plans = [
@@ -254,12 +256,12 @@ async def test_a_crash_after_a_summary_does_not_repeat_it(
     await model_server.until(lambda calls: any(call.held for call in calls))
     await kedge.crash_and_start()
     assert (await kedge.end(receipt.run_id)).text == "finished"
-    assert len(await summaries(pilot, session_id)) == 1
+    assert len(await summaries(driver, session_id)) == 1
     assert len(await kedge.results(session_id)) == 1
 
 
 async def test_steps_before_a_summary_count_also_after_a_crash(
-    pilot: Pilot, model_server: ModelServer, kedge: Kedge
+    driver: Driver, model_server: ModelServer, kedge: Kedge
 ) -> None:
     model_server.on([Plan(text="a summary")], prompt=ASKED)
     model_server.next_plans = [
@@ -274,33 +276,37 @@ async def test_steps_before_a_summary_count_also_after_a_crash(
     assert (await kedge.end(receipt.run_id)).code == "max_steps"
 
 
-async def test_on_request_a_session_is_summarized_as_a_run_of_its_own(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_on_request_a_session_is_summarized_as_a_run_of_its_own(
+    driver: Driver, model_server: ModelServer
+) -> None:
     model_server.on([Plan(text="what was said")], prompt=ASKED)
-    session_id = await pilot.kedge.session()
-    await pilot.ask("remember 4711", session_id)
-    end = await pilot.ask("", session_id, kind="summarize")
+    session_id = await driver.kedge.session()
+    await driver.ask("remember 4711", session_id)
+    end = await driver.ask("", session_id, kind="summarize")
     assert (end.error, end.text, end.usage.output_tokens) == (None, "", 1)
-    assert await summaries(pilot, session_id) == [("what was said", "end_turn")]
-    again = await pilot.ask("", session_id, kind="summarize")
+    assert await summaries(driver, session_id) == [("what was said", "end_turn")]
+    again = await driver.ask("", session_id, kind="summarize")
     assert (again.error, again.usage) == (None, Usage())  # there is nothing new to say
     model_server.next_plans = [Plan(text="4711")]
-    assert (await pilot.ask("which number?", session_id)).text == "4711"
+    assert (await driver.ask("which number?", session_id)).text == "4711"
     asked = model_server.calls[-1].body["messages"]
     assert [m["role"] for m in asked] == ["system", "user"] or "what was said" in str(asked)
 
 
-async def test_an_empty_session_is_summarized_at_once_without_a_model(pilot: Pilot, model_server: ModelServer) -> None:
-    end = await pilot.ask("", kind="summarize")
+async def test_an_empty_session_is_summarized_at_once_without_a_model(
+    driver: Driver, model_server: ModelServer
+) -> None:
+    end = await driver.ask("", kind="summarize")
     assert (end.error, end.cancelled, model_server.count) == (None, False, 0)
 
 
-async def test_the_request_is_carried_word_for_word_and_bounded(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_the_request_is_carried_word_for_word_and_bounded(driver: Driver, model_server: ModelServer) -> None:
     model_server.on([Plan(text="written")], prompt=ASKED)
     model_server.next_plans = [Plan(tool_calls=(peek(),), input_tokens=9_500), Plan(text="finished")]
-    session_id = await pilot.kedge.session()
+    session_id = await driver.kedge.session()
     request = "begin " + "x" * 2 * MAX_REQUEST_CHARS + " end"
-    await pilot.ask(request, session_id)
-    ((summary, _),) = await summaries(pilot, session_id)
+    await driver.ask(request, session_id)
+    ((summary, _),) = await summaries(driver, session_id)
     assert "word for word\nbegin xxx" in summary
     assert summary.rstrip().endswith("xx end")
     assert len(summary) < MAX_REQUEST_CHARS + 1_000
@@ -317,11 +323,11 @@ async def test_the_list_of_todos_is_carried_word_for_word(kedge: Kedge, model_se
         Plan(text="finished"),
     ]
     tool = make_tool("todos", todos)
-    async with Pilot(kedge, model_server.base_url, tools=[tool]) as pilot:
-        limited(pilot, WINDOW)
+    async with Driver(kedge, model_server.base_url, tools=[tool]) as driver:
+        limited(driver, WINDOW)
         session_id = await kedge.session()
-        await pilot.ask("go", session_id)
-        ((summary, _),) = await summaries(pilot, session_id)
+        await driver.ask("go", session_id)
+        ((summary, _),) = await summaries(driver, session_id)
     assert summary.endswith("## Todo list\n[ ] mend the dates")
 
 
@@ -336,12 +342,12 @@ async def test_a_summary_on_the_other_wire_is_the_same(kedge: Kedge, model_serve
         Plan(text="looking", tool_calls=(peek(),), input_tokens=1_000, cache_read_tokens=8_000),
         Plan(text="finished"),
     ]
-    async with Pilot(kedge, model_server.base_url, tools=Hands().tools, env=env) as pilot:
+    async with Driver(kedge, model_server.base_url, tools=FakeTools().tools, env=env) as driver:
         models = {"tester": ModelConfig(context_window=WINDOW)}
-        pilot.config = Config(agent=AgentConfig(titles=False), providers={"anthropic": ProviderConfig(models=models)})
+        driver.config = Config(agent=AgentConfig(titles=False), providers={"anthropic": ProviderConfig(models=models)})
         session_id = await kedge.session()
-        assert (await pilot.ask("find the bug", session_id)).text == "finished"
-        ((summary, reason),) = await summaries(pilot, session_id)
+        assert (await driver.ask("find the bug", session_id)).text == "finished"
+        ((summary, reason),) = await summaries(driver, session_id)
     assert (summary.startswith("the goal"), reason) == (True, "end_turn")
     first, asking, last = [call.body for call in model_server.calls]
     assert asking["tools"] == first["tools"]
@@ -349,13 +355,13 @@ async def test_a_summary_on_the_other_wire_is_the_same(kedge: Kedge, model_serve
 
 
 async def test_a_session_of_five_hundred_messages_and_ten_summaries_stays_valid(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     """Each run makes two steps with a call, the last of which fills the context every tenth time."""
     model_server.on([Plan(text="all so far")], prompt=ASKED)
-    session_id = await pilot.kedge.session()
+    session_id = await driver.kedge.session()
     runs = 0
-    while len(await summaries(pilot, session_id)) < 10 or runs < 100:
+    while len(await summaries(driver, session_id)) < 10 or runs < 100:
         runs += 1
         full = 9_500 if runs % 10 == 0 else 10
         model_server.next_plans = [
@@ -363,12 +369,12 @@ async def test_a_session_of_five_hundred_messages_and_ten_summaries_stays_valid(
             Plan(text="and again", tool_calls=(peek(),), input_tokens=full),
             Plan(text=f"answer {runs}"),
         ]
-        end = await pilot.ask(f"request {runs}", session_id)
+        end = await driver.ask(f"request {runs}", session_id)
         assert end.text == f"answer {runs}"
-        history = await pilot.kedge.history(session_id)
+        history = await driver.kedge.history(session_id)
         sent = valid_history(history, Abilities())
         assert sent[0].role == "user"
         assert len(history) < 80
-    messages = (await pilot.kedge.store.messages(pilot.kedge.workspace_id, session_id)).messages
+    messages = (await driver.kedge.store.messages(driver.kedge.workspace_id, session_id)).messages
     assert len(messages) >= 500
     assert sum(each.summary for each in messages) == 10

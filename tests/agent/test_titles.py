@@ -11,8 +11,8 @@ from kedge.agent.titles import MAX_TITLE_CHARS, clean_title
 from kedge.config.schema import AgentConfig, Config
 from kedge.protocol.formats import PROVISIONAL_CHARS, provisional_title
 from kedge.protocol.sessions import Session, SessionChange
-from tests.agent.hands import Hands
-from tests.agent.pilot import Pilot
+from tests.agent.driver import Driver
+from tests.agent.fake_tools import FakeTools
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
@@ -21,27 +21,27 @@ LONG = "please find out why the dates in the export have no zone, and mend it ev
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Pilot]:
-    async with Pilot(kedge, model_server.base_url, tools=Hands().tools) as pilot:
-        pilot.config = Config()
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer) -> AsyncGenerator[Driver]:
+    async with Driver(kedge, model_server.base_url, tools=FakeTools().tools) as driver:
+        driver.config = Config()
+        yield driver
 
 
-async def title_of(pilot: Pilot, session_id: str) -> str:
-    return (await pilot.kedge.store.session(pilot.kedge.workspace_id, session_id)).title
+async def title_of(driver: Driver, session_id: str) -> str:
+    return (await driver.kedge.store.session(driver.kedge.workspace_id, session_id)).title
 
 
-async def named(pilot: Pilot, session_id: str, title: str) -> None:
-    await pilot.kedge.seen(
+async def named(driver: Driver, session_id: str, title: str) -> None:
+    await driver.kedge.seen(
         lambda event: (
             isinstance(event.payload, Session) and (event.payload.id, event.payload.title) == (session_id, title)
         )
     )
 
 
-async def until_asked(pilot: Pilot, model_server: ModelServer, count: int = 1) -> None:
+async def until_asked(driver: Driver, model_server: ModelServer, count: int = 1) -> None:
     await model_server.until(lambda _: len([c for c in model_server.title_calls if c.done]) >= count)
-    await asyncio.gather(*pilot.agent._titles._tasks)
+    await asyncio.gather(*driver.agent._titles._tasks)
 
 
 @pytest.mark.parametrize(
@@ -70,89 +70,89 @@ def test_the_provisional_title_is_the_beginning_of_the_prompt() -> None:
 
 @pytest.mark.parametrize("before", ["", provisional_title(LONG)])
 async def test_a_session_without_a_name_of_its_own_gets_one(
-    pilot: Pilot, model_server: ModelServer, before: str
+    driver: Driver, model_server: ModelServer, before: str
 ) -> None:
     model_server.titles = Plan(text='"Mend dates without a zone"')
-    session_id = await pilot.kedge.session(before)
-    await pilot.ask(LONG, session_id)
-    await named(pilot, session_id, "Mend dates without a zone")
+    session_id = await driver.kedge.session(before)
+    await driver.ask(LONG, session_id)
+    await named(driver, session_id, "Mend dates without a zone")
     (call,) = model_server.title_calls
     assert LONG in str(call.body["messages"])
     assert "tools" not in call.body
 
 
-async def test_a_name_that_a_person_gave_stays(pilot: Pilot, model_server: ModelServer) -> None:
-    session_id = await pilot.kedge.session("mine")
-    await pilot.ask(LONG, session_id)
-    assert (await title_of(pilot, session_id), len(model_server.title_calls)) == ("mine", 0)
+async def test_a_name_that_a_person_gave_stays(driver: Driver, model_server: ModelServer) -> None:
+    session_id = await driver.kedge.session("mine")
+    await driver.ask(LONG, session_id)
+    assert (await title_of(driver, session_id), len(model_server.title_calls)) == ("mine", 0)
 
 
-async def test_a_name_given_while_the_model_thinks_about_one_stays(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_name_given_while_the_model_thinks_about_one_stays(driver: Driver, model_server: ModelServer) -> None:
     model_server.titles = Plan(text="too late", gate="title")
-    session_id = await pilot.kedge.session()
-    await pilot.ask(LONG, session_id)
-    await pilot.kedge.engine.change_session(pilot.kedge.workspace_id, session_id, SessionChange(title="mine"))
+    session_id = await driver.kedge.session()
+    await driver.ask(LONG, session_id)
+    await driver.kedge.engine.change_session(driver.kedge.workspace_id, session_id, SessionChange(title="mine"))
     model_server.release("title")
-    await until_asked(pilot, model_server)
-    assert await title_of(pilot, session_id) == "mine"
+    await until_asked(driver, model_server)
+    assert await title_of(driver, session_id) == "mine"
 
 
-async def test_the_run_does_not_wait_for_a_title(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_the_run_does_not_wait_for_a_title(driver: Driver, model_server: ModelServer) -> None:
     model_server.titles = Plan(text="at last", gate="title")
-    session_id = await pilot.kedge.session()
-    end = await pilot.ask(LONG, session_id)
+    session_id = await driver.kedge.session()
+    end = await driver.ask(LONG, session_id)
     assert end.error is None
-    assert await title_of(pilot, session_id) == ""
+    assert await title_of(driver, session_id) == ""
     model_server.release("title")
-    await named(pilot, session_id, "at last")
-    assert (await pilot.kedge.store.run(pilot.kedge.workspace_id, end.run_id)).usage == end.usage
+    await named(driver, session_id, "at last")
+    assert (await driver.kedge.store.run(driver.kedge.workspace_id, end.run_id)).usage == end.usage
 
 
-async def test_what_a_title_uses_is_counted_while_the_run_is_open(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_what_a_title_uses_is_counted_while_the_run_is_open(driver: Driver, model_server: ModelServer) -> None:
     model_server.plan = Plan(text="answer", gate="run", gate_after=0, input_tokens=5)
     model_server.titles = Plan(text="A title", input_tokens=7)
-    session_id = await pilot.kedge.session()
-    receipt = await pilot.kedge.send(session_id, LONG)
-    await named(pilot, session_id, "A title")
+    session_id = await driver.kedge.session()
+    receipt = await driver.kedge.send(session_id, LONG)
+    await named(driver, session_id, "A title")
     model_server.release("run")
-    assert (await pilot.kedge.end(receipt.run_id)).usage.input_tokens == 12
+    assert (await driver.kedge.end(receipt.run_id)).usage.input_tokens == 12
 
 
 @pytest.mark.parametrize("plan", [Plan(status=500), Plan(status=401), Plan(drop_after=0), Plan(text="")])
-async def test_a_title_that_fails_is_no_fault_of_the_run(pilot: Pilot, model_server: ModelServer, plan: Plan) -> None:
+async def test_a_title_that_fails_is_no_fault_of_the_run(driver: Driver, model_server: ModelServer, plan: Plan) -> None:
     model_server.titles = plan
-    session_id = await pilot.kedge.session()
-    end = await pilot.ask(LONG, session_id)
-    await until_asked(pilot, model_server)
-    assert (end.error, await title_of(pilot, session_id)) == (None, "")
-    assert not [event for event in await pilot.agent_events() if event.type in ("error", "retry")]
+    session_id = await driver.kedge.session()
+    end = await driver.ask(LONG, session_id)
+    await until_asked(driver, model_server)
+    assert (end.error, await title_of(driver, session_id)) == (None, "")
+    assert not [event for event in await driver.agent_events() if event.type in ("error", "retry")]
 
 
-async def test_titles_can_be_turned_off(pilot: Pilot, model_server: ModelServer) -> None:
-    pilot.config = Config(agent=AgentConfig(titles=False))
-    await pilot.ask(LONG)
+async def test_titles_can_be_turned_off(driver: Driver, model_server: ModelServer) -> None:
+    driver.config = Config(agent=AgentConfig(titles=False))
+    await driver.ask(LONG)
     assert not model_server.title_calls
-    assert not pilot.agent._titles._tasks
+    assert not driver.agent._titles._tasks
 
 
-async def test_the_session_of_a_sub_agent_is_not_named(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_the_session_of_a_sub_agent_is_not_named(driver: Driver, model_server: ModelServer) -> None:
     model_server.next_plans = [
         Plan(tool_calls=(PlannedCall("helper", {"text": "look into it"}),)),
         Plan(text="found"),
         Plan(text="done"),
     ]
-    session_id = await pilot.kedge.session()
-    assert (await pilot.ask(LONG, session_id)).text == "done"
-    await until_asked(pilot, model_server)
+    session_id = await driver.kedge.session()
+    assert (await driver.ask(LONG, session_id)).text == "done"
+    await until_asked(driver, model_server)
     assert len(model_server.title_calls) == 1
 
 
 async def test_a_title_that_is_not_done_when_the_server_leaves_is_given_up(
-    pilot: Pilot, model_server: ModelServer
+    driver: Driver, model_server: ModelServer
 ) -> None:
     model_server.titles = Plan(text="never", gate="title")
-    await pilot.ask(LONG)
+    await driver.ask(LONG)
     await model_server.until(lambda _: len(model_server.title_calls) == 1)
     async with asyncio.timeout(5):
-        await pilot.agent.close()
-    assert not pilot.agent._titles._tasks
+        await driver.agent.close()
+    assert not driver.agent._titles._tasks

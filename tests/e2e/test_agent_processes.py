@@ -16,8 +16,8 @@ import pytest
 from kedge.server.routes import ROUTES
 from tests.e2e.home import Home
 from tests.server.client import Client, done
-from tests.server.examples import GETTING, body_of, path_of
 from tests.server.process import Server
+from tests.server.route_examples import GETTING, body_of, path_of
 from tests.support.model_control import ModelControl, model_thread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which process connects")

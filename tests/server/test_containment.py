@@ -16,7 +16,7 @@ from kedge.protocol.api import Health
 from kedge.server.http import Request, Response, Route, StreamResponse
 from tests.server.client import Events, connect
 from tests.server.conftest import Start, short_dir
-from tests.server.inside import Inside, serving
+from tests.server.in_process import Inside, serving
 
 SECRET = "hunter2"
 

@@ -15,8 +15,8 @@ from kedge.server.http import Route
 from kedge.server.routes import ROUTES
 from kedge.version import VERSION
 from tests.server.client import Client, done
-from tests.server.examples import ALL, GETTING, HARMLESS, OF_WORKSPACE, WITH_BODY, WITH_TOKEN, body_of, path_of
 from tests.server.process import Server
+from tests.server.route_examples import ALL, GETTING, HARMLESS, OF_WORKSPACE, WITH_BODY, WITH_TOKEN, body_of, path_of
 
 METHODS = {"GET", "POST", "PATCH", "DELETE", "PUT", "OPTIONS", "TRACE"}
 PATHS = sorted({route.path for route in ROUTES})

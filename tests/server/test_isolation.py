@@ -9,7 +9,7 @@ import pytest
 
 from kedge.server.http import Route
 from tests.server.client import Client, done
-from tests.server.examples import OF_WORKSPACE, body_of, path_of
+from tests.server.route_examples import OF_WORKSPACE, body_of, path_of
 
 
 class Secrets(NamedTuple):

@@ -15,7 +15,7 @@ from kedge.tools.builtin.bash import TOOL as BASH
 from kedge.tools.builtin.bash import BashParams
 from tests.server.client import LIMIT_S, done
 from tests.server.conftest import short_dir
-from tests.server.inside import Inside, serving
+from tests.server.in_process import Inside, serving
 from tests.tools.hands import Hands
 
 

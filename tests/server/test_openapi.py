@@ -71,7 +71,7 @@ def test_schemathesis_finds_nothing_against_a_live_server(start: Start, tmp_path
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "SCHEMATHESIS_HOOKS": "tests.server.real_ids",
+        "SCHEMATHESIS_HOOKS": "tests.server.schemathesis_hooks",
         "KEDGE_TEST_SOCKET": server.unix.path,
     }
     result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LIMIT_S)

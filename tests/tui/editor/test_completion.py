@@ -15,7 +15,7 @@ from kedge.tui.editor.completion import Popup
 from kedge.tui.editor.draft import Draft
 from tests.server.client import done
 from tests.server.conftest import short_dir
-from tests.server.inside import Inside, serving
+from tests.server.in_process import Inside, serving
 from tests.tui.editor.harness import EditorApp, typing
 
 Files = Callable[[str], Awaitable[list[str]]]

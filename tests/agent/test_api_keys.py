@@ -12,21 +12,21 @@ import pytest
 from kedge.config.schema import AgentConfig, Config, ProviderConfig
 from kedge.models.keys.credentials import CREDENTIALS_FILE
 from kedge.protocol.runs import RunEnd
-from tests.agent.pilot import Pilot
+from tests.agent.driver import Driver
 from tests.support.model_plan import Plan
 from tests.support.model_server import ModelServer
 
 OLD, NEW, HEADER = "old.planted.key.0001", "new.planted.key.0002", "header.planted.0003"
 
 
-def configured(pilot: Pilot, **settings: str) -> None:
+def configured(driver: Driver, **settings: str) -> None:
     provider = ProviderConfig(api_key_command=settings.get("command"), headers={"X-Gateway": HEADER})
-    pilot.config = Config(agent=AgentConfig(titles=False), providers={"openai": provider})
+    driver.config = Config(agent=AgentConfig(titles=False), providers={"openai": provider})
 
 
-async def ask(pilot: Pilot, model_server: ModelServer, session: str) -> RunEnd:
+async def ask(driver: Driver, model_server: ModelServer, session: str) -> RunEnd:
     env = {"OPENAI_BASE_URL": model_server.base_url, "PATH": os.environ["PATH"]}
-    return await pilot.ask("go", session, env=env, model="openai/tester", permissions="deny")
+    return await driver.ask("go", session, env=env, model="openai/tester", permissions="deny")
 
 
 def sent_keys(model_server: ModelServer) -> list[str]:
@@ -39,11 +39,11 @@ def store(data: Path, key: str) -> None:
     path.chmod(0o600)
 
 
-async def found_nowhere(pilot: Pilot, caplog: pytest.LogCaptureFixture) -> None:
-    await pilot.kedge.shutdown()
-    files = [path for path in pilot.kedge.data.rglob("*") if path.is_file() and path.name != CREDENTIALS_FILE]
+async def found_nowhere(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    await driver.kedge.shutdown()
+    files = [path for path in driver.kedge.data.rglob("*") if path.is_file() and path.name != CREDENTIALS_FILE]
     stored = b"".join(path.read_bytes() for path in files)
-    seen = b"".join(frame.raw for frame in pilot.kedge.watcher.frames)
+    seen = b"".join(frame.raw for frame in driver.kedge.watcher.frames)
     assert b"openai/tester" in stored  # the files are those of these runs
     for key in (OLD, NEW, HEADER):
         assert key.encode() not in stored
@@ -52,71 +52,71 @@ async def found_nowhere(pilot: Pilot, caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_command_is_asked_again_and_the_run_goes_on(
-    pilot: Pilot, model_server: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    driver: Driver, model_server: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     printed = shlex.quote(str(tmp_path / "printed"))
-    configured(pilot, command=f"if [ -e {printed} ]; then echo {NEW}; else touch {printed}; echo {OLD}; fi")
+    configured(driver, command=f"if [ -e {printed} ]; then echo {NEW}; else touch {printed}; echo {OLD}; fi")
     model_server.next_plans = [Plan(status=401, message=f"{OLD} of {HEADER} has expired"), Plan(text="fine")]
-    session = await pilot.kedge.session()
-    end = await ask(pilot, model_server, session)
+    session = await driver.kedge.session()
+    end = await ask(driver, model_server, session)
     assert (end.text, end.error) == ("fine", None)
     assert sent_keys(model_server) == [OLD, NEW]
-    assert [(event.type, event.code) for event in await pilot.agent_events()] == [("retry", "auth")]
-    assert await pilot.assistant_messages(session) == [("fine", "end_turn")]
-    assert (await ask(pilot, model_server, session)).error is None
+    assert [(event.type, event.code) for event in await driver.agent_events()] == [("retry", "auth")]
+    assert await driver.assistant_messages(session) == [("fine", "end_turn")]
+    assert (await ask(driver, model_server, session)).error is None
     assert sent_keys(model_server)[2:] == [NEW]  # remembered, until it is refused
-    await found_nowhere(pilot, caplog)
+    await found_nowhere(driver, caplog)
 
 
 async def test_a_command_is_asked_again_also_when_the_list_of_models_is_refused(
-    pilot: Pilot, model_server: ModelServer, tmp_path: Path
+    driver: Driver, model_server: ModelServer, tmp_path: Path
 ) -> None:
     printed = shlex.quote(str(tmp_path / "printed"))
-    configured(pilot, command=f"if [ -e {printed} ]; then echo {NEW}; else touch {printed}; echo {OLD}; fi")
+    configured(driver, command=f"if [ -e {printed} ]; then echo {NEW}; else touch {printed}; echo {OLD}; fi")
     model_server.expired_key = OLD
     env = {"OPENAI_BASE_URL": model_server.base_url, "PATH": os.environ["PATH"]}
-    end = await pilot.ask("go", env=env)  # which names no model
+    end = await driver.ask("go", env=env)  # which names no model
     assert end.error is None
     assert sent_keys(model_server) == [NEW]
-    told = [(event.type, event.code) for event in await pilot.agent_events() if event.type != "notice"]
+    told = [(event.type, event.code) for event in await driver.agent_events() if event.type != "notice"]
     assert told == [("retry", "auth")]
 
 
 async def test_a_key_that_was_stored_meanwhile_is_taken(
-    pilot: Pilot, model_server: ModelServer, caplog: pytest.LogCaptureFixture
+    driver: Driver, model_server: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    configured(pilot)
-    store(pilot.kedge.data, OLD)
+    configured(driver)
+    store(driver.kedge.data, OLD)
     model_server.next_plans = [Plan(status=401)]
-    session = await pilot.kedge.session()
-    assert (await ask(pilot, model_server, session)).code == "auth"
-    store(pilot.kedge.data, NEW)
-    assert (await ask(pilot, model_server, session)).error is None
+    session = await driver.kedge.session()
+    assert (await ask(driver, model_server, session)).code == "auth"
+    store(driver.kedge.data, NEW)
+    assert (await ask(driver, model_server, session)).error is None
     assert sent_keys(model_server) == [OLD, NEW]
-    await found_nowhere(pilot, caplog)
+    await found_nowhere(driver, caplog)
 
 
 async def test_a_second_refusal_is_the_end(
-    pilot: Pilot, model_server: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    driver: Driver, model_server: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     count = shlex.quote(str(tmp_path / "count"))
-    configured(pilot, command=f"echo x >> {count}; echo {OLD}")
+    configured(driver, command=f"echo x >> {count}; echo {OLD}")
     model_server.plan = Plan(status=401, message=f"no {OLD}")
-    end = await ask(pilot, model_server, await pilot.kedge.session())
+    end = await ask(driver, model_server, await driver.kedge.session())
     assert end.code == "auth"
     assert end.error is not None
     assert "check OPENAI_API_KEY" in end.error
     assert len(model_server.calls) == 2
     assert (tmp_path / "count").read_text() == "x\nx\n"
-    assert [event.type for event in await pilot.agent_events()] == ["retry", "error"]
-    await found_nowhere(pilot, caplog)
+    assert [event.type for event in await driver.agent_events()] == ["retry", "error"]
+    await found_nowhere(driver, caplog)
 
 
-async def test_a_command_that_fails_ends_the_run_before_any_call(pilot: Pilot, model_server: ModelServer) -> None:
-    configured(pilot, command=f"echo {OLD}; exit 7")
-    end = await ask(pilot, model_server, await pilot.kedge.session())
+async def test_a_command_that_fails_ends_the_run_before_any_call(driver: Driver, model_server: ModelServer) -> None:
+    configured(driver, command=f"echo {OLD}; exit 7")
+    end = await ask(driver, model_server, await driver.kedge.session())
     assert end.code == "bad_config"
     assert end.error is not None
     assert "'openai' failed with exit code 7" in end.error
@@ -124,17 +124,17 @@ async def test_a_command_that_fails_ends_the_run_before_any_call(pilot: Pilot, m
     assert len(model_server.calls) == 0
 
 
-async def test_a_command_for_a_key_is_not_found_in_the_workspace(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_command_for_a_key_is_not_found_in_the_workspace(driver: Driver, model_server: ModelServer) -> None:
     """An activated environment puts a directory of the workspace first in PATH, and commands can write there."""
-    root = pilot.kedge.data.parent
+    root = driver.kedge.data.parent
     planted, own = root / "workspace/.venv/bin", root / "bin"
     for directory, key in ((planted, OLD), (own, NEW)):
         directory.mkdir(parents=True)
         (directory / "print-key").write_text(f"#!/bin/sh\necho {key}\n")
         (directory / "print-key").chmod(0o755)
-    configured(pilot, command="print-key")
+    configured(driver, command="print-key")
     env = {"OPENAI_BASE_URL": model_server.base_url, "PATH": f"{planted}:{own}:{os.environ['PATH']}"}
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session, env=env, model="openai/tester", permissions="deny")
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session, env=env, model="openai/tester", permissions="deny")
     assert end.error is None
     assert sent_keys(model_server) == [NEW]

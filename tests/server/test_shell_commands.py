@@ -12,7 +12,7 @@ import pytest
 from kedge.agent.shell_turn import ShellTurn
 from tests.server.client import Client, done
 from tests.server.conftest import short_dir
-from tests.server.inside import Inside, serving
+from tests.server.in_process import Inside, serving
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tools that a test holds in its hands: what they do is told, and where they wait a test opens the gate."""
+"""Tools for tests: they log what they do, and wait at gates that a test opens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamedTool(Tool, frozen=True, kw_only=True):
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each of them takes."""
+    """The parameters of each tool."""
 
     text: Annotated[str, msgspec.Meta(description="comes back")]
     count: int = 1
@@ -34,21 +34,21 @@ def make_tool(name: str, run: Run, changes: Changes = "anything", *, list_access
     return NamedTool(facts=ToolFacts(name, changes), params=Params, run=run, list_access=list_access)
 
 
-class Hands:
-    """`told` is what happened, in order: "peek a begins", "peek a ends"."""
+class FakeTools:
+    """`log` has what happened, in order: "peek a begins", "peek a ends"."""
 
     def __init__(self) -> None:
         self.gates = Gates()
-        self.told: list[str] = []
-        self.places: list[ToolContext] = []
+        self.log: list[str] = []
+        self.contexts: list[ToolContext] = []
 
     @property
     def tools(self) -> Sequence[Tool]:
         return (
-            make_tool("peek", self._at_work("peek"), "nothing"),
-            make_tool("poke", self._at_work("poke")),
-            make_tool("risk", self._at_work("risk"), list_access=list_access),
-            make_tool("look", self._at_work("look"), "nothing", list_access=list_access),
+            make_tool("peek", self._run_logged("peek"), "nothing"),
+            make_tool("poke", self._run_logged("poke")),
+            make_tool("risk", self._run_logged("risk"), list_access=list_access),
+            make_tool("look", self._run_logged("look"), "nothing", list_access=list_access),
             make_tool("picture", picture, "nothing"),
             make_tool("boom", boom),
             make_tool("refuse", refuse),
@@ -56,21 +56,21 @@ class Hands:
             make_tool("helper", helper, "nothing"),
         )
 
-    def _at_work(self, name: str):
+    def _run_logged(self, name: str):
         async def run(ctx: ToolContext, params: Params) -> Output:
-            self.places.append(ctx)
-            self.told.append(f"{name} {params.text} begins")
+            self.contexts.append(ctx)
+            self.log.append(f"{name} {params.text} begins")
             ctx.write(f"{params.text} at work\n")
             if params.gate:
                 await self.gates.wait(params.gate)
-            self.told.append(f"{name} {params.text} ends")
+            self.log.append(f"{name} {params.text} ends")
             files = {params.text: f"digest of {params.text}"}
             return Output(content=params.text * params.count, metadata={"files": files})
 
         return run
 
 
-async def list_access(_place: ToolScope, params: Params) -> Sequence[Access]:
+async def list_access(_scope: ToolScope, params: Params) -> Sequence[Access]:
     return (Access(kind="execute", subject=params.text, description=f"risk {params.text}"),)
 
 

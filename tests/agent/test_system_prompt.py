@@ -19,7 +19,7 @@ from kedge.agent.context_files import (
 from kedge.agent.repository import MAX_CHANGES, describe_repository
 from kedge.agent.system_prompt import GitStates, Role, Surroundings, build_system_prompt, load_prompt, read_surroundings
 from kedge.config.schema import AgentConfig, Config
-from tests.agent.pilot import Pilot
+from tests.agent.driver import Driver
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan
 from tests.support.model_server import ModelServer
@@ -259,9 +259,9 @@ class TestPrompt:
         assert len(build_system_prompt(Role(is_tiny=True, has_tools=False), place)) < 500
 
     async def test_the_workspaces_file_reaches_the_model(
-        self, pilot: Pilot, kedge: Kedge, model_server: ModelServer
+        self, driver: Driver, kedge: Kedge, model_server: ModelServer
     ) -> None:
         (kedge.data.parent / "workspace" / "AGENTS.md").write_bytes(b"Always say \xff please.")
         model_server.plan = Plan(text="please")
-        assert (await pilot.ask("go")).error is None
+        assert (await driver.ask("go")).error is None
         assert "please." in model_server.calls[0].body["messages"][0]["content"]

@@ -1,4 +1,4 @@
-"""`Pilot`: the real agent on a test's engine, with a patience that costs no time and is remembered."""
+"""`Driver`: the real agent on a test engine; its retries are recorded and take no time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Sleep = Callable[[float], Awaitable[None]]
 KEY = "secret.of.tests.0123456789"  # in no known shape: it must be hidden because it is the key
 
 
-class Pilot:
-    """Use as `async with Pilot(…) as pilot`: it takes the controls of the engine's turns."""
+class Driver:
+    """Drives the real agent on a test engine: use as `async with Driver(…) as driver`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Pilot:
             today=lambda: date(2031, 2, 3),
         )
 
-    async def __aenter__(self) -> Pilot:
+    async def __aenter__(self) -> Driver:
         self.kedge.turns.update(self.agent.turns)
         return self
 

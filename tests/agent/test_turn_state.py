@@ -11,9 +11,9 @@ import pytest
 from kedge.agent.turn_state import DENIED, find_last_step
 from kedge.protocol.messages import Finish, FinishReason, Message, Part, Role, ToolCall, ToolResult
 from kedge.tools.port import Output, ToolContext
-from tests.agent.hands import Hands, Params, make_tool
-from tests.agent.pilot import Pilot
-from tests.agent.test_tool_rounds import call, results, rounds
+from tests.agent.driver import Driver
+from tests.agent.fake_tools import FakeTools, Params, make_tool
+from tests.agent.test_tool_calls import call, results, rounds
 from tests.support.harness import Kedge
 from tests.support.model_control import ModelControl
 from tests.support.model_server import ModelServer
@@ -22,38 +22,38 @@ LIMIT_S = 30.0
 
 
 @pytest.fixture
-def hands() -> Hands:
-    return Hands()
+def fake_tools() -> FakeTools:
+    return FakeTools()
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer, hands: Hands) -> AsyncGenerator[Pilot]:
-    async with Pilot(kedge, model_server.base_url, tools=hands.tools) as pilot:
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer, fake_tools: FakeTools) -> AsyncGenerator[Driver]:
+    async with Driver(kedge, model_server.base_url, tools=fake_tools.tools) as driver:
+        yield driver
 
 
 async def test_cancel_ends_a_call_in_time_and_leaves_a_whole_record(
-    pilot: Pilot, model_server: ModelServer, hands: Hands
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
 ) -> None:
     calls = [call("peek", text="a", gate="a"), call("peek", text="b", gate="b"), call("poke", text="c")]
     model_server.on(rounds(calls))
-    session = await pilot.kedge.session()
-    receipt = await pilot.kedge.send(session, "go")
+    session = await driver.kedge.session()
+    receipt = await driver.kedge.send(session, "go")
     async with asyncio.timeout(LIMIT_S):
-        await hands.gates.reached("a")
-        await hands.gates.reached("b")
+        await fake_tools.gates.reached("a")
+        await fake_tools.gates.reached("b")
     began = time.monotonic()
-    await pilot.kedge.cancel(session)
-    end = await pilot.kedge.end(receipt.run_id)
+    await driver.kedge.cancel(session)
+    end = await driver.kedge.end(receipt.run_id)
     assert time.monotonic() - began < 5
     assert end.cancelled
-    told = await results(pilot, session)
+    told = await results(driver, session)
     assert len(told) == 3
     assert all(result.is_error and "Cancelled" in result.content for result in told)
-    assert "poke c begins" not in hands.told
-    assert (await pilot.assistant_messages(session))[-1][1] == "canceled"
+    assert "poke c begins" not in fake_tools.log
+    assert (await driver.assistant_messages(session))[-1][1] == "canceled"
     model_server.on(rounds(text="again"), prompt="again")
-    assert (await pilot.ask("again", session)).text == "again"
+    assert (await driver.ask("again", session)).text == "again"
 
 
 async def test_a_tool_that_swallows_its_cancellation_does_not_hold_up_the_end(
@@ -72,14 +72,14 @@ async def test_a_tool_that_swallows_its_cancellation_does_not_hold_up_the_end(
 
     stubborn = make_tool("stubborn", run)
     model_server.on(rounds([call("stubborn", text="a")]))
-    async with Pilot(kedge, model_server.base_url, tools=[stubborn]) as pilot:
+    async with Driver(kedge, model_server.base_url, tools=[stubborn]) as driver:
         session = await kedge.session()
         receipt = await kedge.send(session, "go")
         await begun.wait()
         await kedge.cancel(session)
         assert (await kedge.end(receipt.run_id)).cancelled
         over.set()
-        (result,) = await results(pilot, session)
+        (result,) = await results(driver, session)
         assert "Cancelled" in result.content
 
 
@@ -89,58 +89,58 @@ async def test_a_tool_that_is_cancelled_from_inside_is_a_result(kedge: Kedge, mo
 
     broken = make_tool("broken", run, "nothing")
     model_server.on(rounds([call("broken", text="a"), call("broken", text="b")]))
-    async with Pilot(kedge, model_server.base_url, tools=[broken]) as pilot:
+    async with Driver(kedge, model_server.base_url, tools=[broken]) as driver:
         session = await kedge.session()
-        end = await pilot.ask("go", session)
+        end = await driver.ask("go", session)
         assert (end.text, end.error) == ("done", None)
-        assert [result.is_error for result in await results(pilot, session)] == [True, True]
+        assert [result.is_error for result in await results(driver, session)] == [True, True]
 
 
 async def test_after_a_crash_what_had_begun_is_told_and_what_had_not_is_done(
-    kedge: Kedge, model_control: ModelControl, hands: Hands
+    kedge: Kedge, model_control: ModelControl, fake_tools: FakeTools
 ) -> None:
     steps = [[call("peek", text="a"), call("poke", text="b", gate="b"), call("poke", text="c")]]
     model_control.on(
         *({"text": plan.text, "tool_calls": [vars(each) for each in plan.tool_calls]} for plan in rounds(*steps))
     )
     session = await kedge.session()
-    async with Pilot(kedge, model_control.base_url, tools=hands.tools):
+    async with Driver(kedge, model_control.base_url, tools=fake_tools.tools):
         receipt = await kedge.send(session, "go")
         async with asyncio.timeout(LIMIT_S):
-            await hands.gates.reached("b")
+            await fake_tools.gates.reached("b")
         await kedge.crash()
-    async with Pilot(kedge, model_control.base_url, tools=hands.tools) as pilot:
+    async with Driver(kedge, model_control.base_url, tools=fake_tools.tools) as driver:
         await kedge.start()
         end = await kedge.end(receipt.run_id)
         assert (end.text, end.error) == ("done", None)
-        first, second, third = await results(pilot, session)
+        first, second, third = await results(driver, session)
     assert (first.content, third.content) == ("a", "c")
     assert second.is_error
     assert "Interrupted" in second.content
-    assert hands.told == ["peek a begins", "peek a ends", "poke b begins", "poke c begins", "poke c ends"]
+    assert fake_tools.log == ["peek a begins", "peek a ends", "poke b begins", "poke c begins", "poke c ends"]
     assert model_control.stats()["count"] == 2
 
 
 @pytest.mark.parametrize("way", ["crash", "restart"])
 async def test_a_call_that_waits_for_a_person_goes_on_waiting_under_the_same_request(
-    kedge: Kedge, model_control: ModelControl, hands: Hands, way: str
+    kedge: Kedge, model_control: ModelControl, fake_tools: FakeTools, way: str
 ) -> None:
     steps = [[call("poke", text="a"), call("risk", text="b")]]
     model_control.on(
         *({"text": plan.text, "tool_calls": [vars(each) for each in plan.tool_calls]} for plan in rounds(*steps))
     )
     session = await kedge.session()
-    async with Pilot(kedge, model_control.base_url, tools=hands.tools):
+    async with Driver(kedge, model_control.base_url, tools=fake_tools.tools):
         receipt = await kedge.send(session, "go")
         request = await kedge.asked()
         await (kedge.crash() if way == "crash" else kedge.shutdown(grace_s=0))
-    async with Pilot(kedge, model_control.base_url, tools=hands.tools) as pilot:
+    async with Driver(kedge, model_control.base_url, tools=fake_tools.tools) as driver:
         await kedge.start()
         assert [each.id for each in await kedge.permissions()] == [request.id]
         await kedge.engine.answer_permission(kedge.workspace_id, request.id, "allow", by="tester")
         assert (await kedge.end(receipt.run_id)).text == "done"
-        assert [result.content for result in await results(pilot, session)] == ["a", "b"]
-    assert hands.told.count("poke a begins") == hands.told.count("risk b begins") == 1
+        assert [result.content for result in await results(driver, session)] == ["a", "b"]
+    assert fake_tools.log.count("poke a begins") == fake_tools.log.count("risk b begins") == 1
     asked = [event for event in await kedge.log() if event.type == "permission_request"]
     assert len(asked) == 1
 

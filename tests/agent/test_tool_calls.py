@@ -20,8 +20,8 @@ from kedge.tools.builtin.grep import TOOL as GREP
 from kedge.tools.builtin.view import TOOL as VIEW
 from kedge.tools.builtin.write import TOOL as WRITE
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
-from tests.agent.hands import Hands, Params, make_tool
-from tests.agent.pilot import KEY, Pilot, reason_of
+from tests.agent.driver import KEY, Driver, reason_of
+from tests.agent.fake_tools import FakeTools, Params, make_tool
 from tests.support.harness import Kedge
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_server import ModelServer
@@ -31,24 +31,24 @@ LIMIT_S = 30.0
 
 
 @pytest.fixture
-def hands() -> Hands:
-    return Hands()
+def fake_tools() -> FakeTools:
+    return FakeTools()
 
 
 @pytest.fixture(params=WIRES)
 async def each(
-    request: pytest.FixtureRequest, kedge: Kedge, model_server: ModelServer, hands: Hands
-) -> AsyncGenerator[Pilot]:
-    """A pilot on each wire."""
+    request: pytest.FixtureRequest, kedge: Kedge, model_server: ModelServer, fake_tools: FakeTools
+) -> AsyncGenerator[Driver]:
+    """A driver on each wire."""
     env = environ(request.param, model_server, KEY)
-    async with Pilot(kedge, model_server.base_url, tools=hands.tools, env=env) as pilot:
-        yield pilot
+    async with Driver(kedge, model_server.base_url, tools=fake_tools.tools, env=env) as driver:
+        yield driver
 
 
 @pytest.fixture
-async def pilot(kedge: Kedge, model_server: ModelServer, hands: Hands) -> AsyncGenerator[Pilot]:
-    async with Pilot(kedge, model_server.base_url, tools=hands.tools) as pilot:
-        yield pilot
+async def driver(kedge: Kedge, model_server: ModelServer, fake_tools: FakeTools) -> AsyncGenerator[Driver]:
+    async with Driver(kedge, model_server.base_url, tools=fake_tools.tools) as driver:
+        yield driver
 
 
 def call(name: str, **params: Any) -> PlannedCall:
@@ -59,11 +59,11 @@ def rounds(*steps: list[PlannedCall], text: str = "done") -> list[Plan]:
     return [*(Plan(text="", tool_calls=tuple(calls)) for calls in steps), Plan(text=text)]
 
 
-async def results(pilot: Pilot, session: str) -> list[ToolResult]:
-    return await pilot.kedge.results(session)
+async def results(driver: Driver, session: str) -> list[ToolResult]:
+    return await driver.kedge.results(session)
 
 
-async def test_a_task_of_several_rounds(each: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_a_task_of_several_rounds(each: Driver, model_server: ModelServer, fake_tools: FakeTools) -> None:
     model_server.on(
         [
             Plan(text="first", reasoning="hm", signature="signed", tool_calls=(call("peek", text="a"),)),
@@ -81,7 +81,7 @@ async def test_a_task_of_several_rounds(each: Pilot, model_server: ModelServer, 
     assert (end.text, end.error) == ("all done", None)
     assert end.usage.output_tokens == 7 + 1 + 1
     assert [result.content for result in await results(each, session)] == ["a", "b", "c", "d"]
-    assert hands.told == [
+    assert fake_tools.log == [
         f"{tool} {moment}" for tool in ("peek a", "peek b", "poke c", "poke d") for moment in ("begins", "ends")
     ]
     messages = await each.kedge.messages(session)
@@ -104,7 +104,7 @@ async def test_a_task_of_several_rounds(each: Pilot, model_server: ModelServer, 
 
 
 async def test_what_was_sent_before_is_sent_again_byte_for_byte(
-    each: Pilot, model_server: ModelServer, hands: Hands
+    each: Driver, model_server: ModelServer, fake_tools: FakeTools
 ) -> None:
     model_server.on(rounds([call("peek", text="a")], [call("poke", text="b")]), prompt="go")
     session = await each.kedge.session()
@@ -118,23 +118,25 @@ async def test_what_was_sent_before_is_sent_again_byte_for_byte(
         assert _unmarked(conversation(after))[: len(known)] == known
 
 
-async def test_reading_calls_of_a_step_run_side_by_side(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_reading_calls_of_a_step_run_side_by_side(
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+) -> None:
     model_server.on(rounds([call("peek", text=name, gate=name) for name in "abc"]))
-    session = await pilot.kedge.session()
-    receipt = await pilot.kedge.send(session, "go")
+    session = await driver.kedge.session()
+    receipt = await driver.kedge.send(session, "go")
     async with asyncio.timeout(LIMIT_S):
         for name in "abc":
-            await hands.gates.reached(name)  # all have begun, and none has ended
-        assert hands.told == [f"peek {name} begins" for name in "abc"]
-        hands.gates.open("b")
-        await pilot.kedge.seen(lambda event: _is_result(event.payload, "b"))  # committed while the others work
-        hands.gates.open("a")
-        hands.gates.open("c")
-    assert (await pilot.kedge.end(receipt.run_id)).text == "done"
+            await fake_tools.gates.reached(name)  # all have begun, and none has ended
+        assert fake_tools.log == [f"peek {name} begins" for name in "abc"]
+        fake_tools.gates.open("b")
+        await driver.kedge.seen(lambda event: _is_result(event.payload, "b"))  # committed while the others work
+        fake_tools.gates.open("a")
+        fake_tools.gates.open("c")
+    assert (await driver.kedge.end(receipt.run_id)).text == "done"
 
 
 async def test_a_writing_call_waits_for_all_before_it_and_those_after_wait_for_it(
-    pilot: Pilot, model_server: ModelServer, hands: Hands
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
 ) -> None:
     calls = [
         call("peek", text="a", gate="a"),
@@ -143,30 +145,32 @@ async def test_a_writing_call_waits_for_all_before_it_and_those_after_wait_for_i
         call("peek", text="d"),
     ]
     model_server.on(rounds(calls))
-    receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
+    receipt = await driver.kedge.send(await driver.kedge.session(), "go")
     async with asyncio.timeout(LIMIT_S):
-        await hands.gates.reached("a")
-        await pilot.kedge.seen(lambda event: _is_result(event.payload, "b"))
-        assert "poke c begins" not in hands.told
-        hands.gates.open("a")
-        await hands.gates.reached("c")
-        assert "peek d begins" not in hands.told
-        hands.gates.open("c")
-    assert (await pilot.kedge.end(receipt.run_id)).error is None
-    assert hands.told[-4:] == ["poke c begins", "poke c ends", "peek d begins", "peek d ends"]
+        await fake_tools.gates.reached("a")
+        await driver.kedge.seen(lambda event: _is_result(event.payload, "b"))
+        assert "poke c begins" not in fake_tools.log
+        fake_tools.gates.open("a")
+        await fake_tools.gates.reached("c")
+        assert "peek d begins" not in fake_tools.log
+        fake_tools.gates.open("c")
+    assert (await driver.kedge.end(receipt.run_id)).error is None
+    assert fake_tools.log[-4:] == ["poke c begins", "poke c ends", "peek d begins", "peek d ends"]
 
 
-async def test_output_is_shown_while_a_call_runs(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_output_is_shown_while_a_call_runs(
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+) -> None:
     model_server.on(rounds([call("poke", text="a", gate="a")]))
-    receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
-    await pilot.kedge.seen(
+    receipt = await driver.kedge.send(await driver.kedge.session(), "go")
+    await driver.kedge.seen(
         lambda event: (
             isinstance(event.payload, Delta)
             and (event.payload.kind, event.payload.text) == ("tool_output", "a at work\n")
         )
     )
-    hands.gates.open("a")
-    await pilot.kedge.end(receipt.run_id)
+    fake_tools.gates.open("a")
+    await driver.kedge.end(receipt.run_id)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +188,12 @@ async def test_output_is_shown_while_a_call_runs(pilot: Pilot, model_server: Mod
     ],
 )
 async def test_what_goes_wrong_with_a_call_is_a_result_that_teaches(
-    pilot: Pilot, model_server: ModelServer, wrong: PlannedCall, lesson: str
+    driver: Driver, model_server: ModelServer, wrong: PlannedCall, lesson: str
 ) -> None:
     model_server.on(rounds([wrong], [call("peek", text="right")]))
-    session = await pilot.kedge.session()
-    assert (await pilot.ask("go", session)).error is None
-    first, second = await results(pilot, session)
+    session = await driver.kedge.session()
+    assert (await driver.ask("go", session)).error is None
+    first, second = await results(driver, session)
     assert first.is_error
     assert lesson in first.content
     assert lesson in str(model_server.calls[1].body)
@@ -197,42 +201,46 @@ async def test_what_goes_wrong_with_a_call_is_a_result_that_teaches(
 
 
 @pytest.mark.parametrize("given", ['{"text": "a", "count": "2"}', '"{\\"text\\": \\"a\\", \\"count\\": 2}"'])
-async def test_input_in_quotes_is_taken_for_what_it_means(pilot: Pilot, model_server: ModelServer, given: str) -> None:
+async def test_input_in_quotes_is_taken_for_what_it_means(
+    driver: Driver, model_server: ModelServer, given: str
+) -> None:
     model_server.on(rounds([PlannedCall("peek", given)]))
-    session = await pilot.kedge.session()
-    await pilot.ask("go", session)
-    assert [result.content for result in await results(pilot, session)] == ["aa"]
+    session = await driver.kedge.session()
+    await driver.ask("go", session)
+    assert [result.content for result in await results(driver, session)] == ["aa"]
 
 
-async def test_calls_that_were_cut_off_are_not_run(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_calls_that_were_cut_off_are_not_run(
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+) -> None:
     cut = Plan(text="", tool_calls=(call("poke", text="whole"), PlannedCall("poke", '{"text": "ha')), finish="length")
     model_server.on([cut, Plan(text="smaller")])
-    session = await pilot.kedge.session()
-    assert (await pilot.ask("go", session)).text == "smaller"
-    assert hands.told == ["poke whole begins", "poke whole ends"]
-    assert "cut off at the output limit" in (await results(pilot, session))[1].content
+    session = await driver.kedge.session()
+    assert (await driver.ask("go", session)).text == "smaller"
+    assert fake_tools.log == ["poke whole begins", "poke whole ends"]
+    assert "cut off at the output limit" in (await results(driver, session))[1].content
 
 
 async def test_calls_of_an_attempt_that_failed_are_never_run(
-    pilot: Pilot, model_server: ModelServer, hands: Hands
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
 ) -> None:
     calls = (call("poke", text="a"), call("poke", text="b"))
     model_server.next_plans = [Plan(text="", tool_calls=calls, drop_after=2), Plan(text="instead")]
-    session = await pilot.kedge.session()
-    assert (await pilot.ask("go", session)).text == "instead"
-    assert hands.told == []
-    assert await pilot.assistant_messages(session) == [("", "interrupted"), ("instead", "end_turn")]
+    session = await driver.kedge.session()
+    assert (await driver.ask("go", session)).text == "instead"
+    assert fake_tools.log == []
+    assert await driver.assistant_messages(session) == [("", "interrupted"), ("instead", "end_turn")]
 
 
-async def test_results_are_bounded_and_valid(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_results_are_bounded_and_valid(driver: Driver, model_server: ModelServer, fake_tools: FakeTools) -> None:
     model_server.on(rounds([call("flood", text="x", count=20)], [call("picture", text="", count=20)]))
-    session = await pilot.kedge.session()
-    assert (await pilot.ask("go", session)).error is None
-    flood, pictures = [message for message in await pilot.kedge.messages(session) if message.role == "tool"]
+    session = await driver.kedge.session()
+    assert (await driver.ask("go", session)).error is None
+    flood, pictures = [message for message in await driver.kedge.messages(session) if message.role == "tool"]
     (result,) = [part for part in flood.parts if isinstance(part, ToolResult)]
     assert len(result.content) < MAX_CHARS + 100
     assert "characters are left out" in result.content
-    shown = [frame.event.payload for frame in pilot.kedge.watcher.frames]
+    shown = [frame.event.payload for frame in driver.kedge.watcher.frames]
     live = [delta for delta in shown if isinstance(delta, Delta) and delta.kind == "tool_output"]
     assert 0 < sum(len(delta.text) for delta in live) <= MAX_SHOWN_CHARS
     assert sum(isinstance(part, Image) for part in pictures.parts) == MAX_IMAGES
@@ -246,59 +254,63 @@ async def test_what_a_tool_says_for_programs_is_kept_as_it_is(kedge: Kedge, mode
 
     telling = make_tool("telling", run)
     model_server.on(rounds([call("telling", text="a")]))
-    async with Pilot(kedge, model_server.base_url, tools=[telling]) as pilot:
+    async with Driver(kedge, model_server.base_url, tools=[telling]) as driver:
         session = await kedge.session()
-        assert (await pilot.ask("go", session)).error is None
-        (result,) = await results(pilot, session)
+        assert (await driver.ask("go", session)).error is None
+        (result,) = await results(driver, session)
     assert result.metadata == metadata
 
 
 async def test_what_a_run_saw_of_files_is_known_to_its_later_calls(
-    kedge: Kedge, pilot: Pilot, model_server: ModelServer, hands: Hands
+    kedge: Kedge, driver: Driver, model_server: ModelServer, fake_tools: FakeTools
 ) -> None:
     model_server.on(rounds([call("peek", text="/a")], [call("poke", text="/b")]))
     session = await kedge.session()
-    await pilot.ask("go", session)
-    assert dict(hands.places[0].known_files) == {"/a": "digest of /a", "/b": "digest of /b"}
-    async with Pilot(kedge, model_server.base_url, tools=hands.tools) as other:  # as after a restart
+    await driver.ask("go", session)
+    assert dict(fake_tools.contexts[0].known_files) == {"/a": "digest of /a", "/b": "digest of /b"}
+    async with Driver(kedge, model_server.base_url, tools=fake_tools.tools) as other:  # as after a restart
         model_server.on(rounds([call("peek", text="/c")]), prompt="on")
         await other.ask("on", session)
-    assert set(hands.places[-1].known_files) == {"/a", "/b", "/c"}
+    assert set(fake_tools.contexts[-1].known_files) == {"/a", "/b", "/c"}
 
 
-async def test_a_call_works_in_the_place_of_its_run(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_a_call_works_in_the_place_of_its_run(
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+) -> None:
     model_server.on(rounds([call("peek", text="a")]))
     env = {**environ("chat", model_server, KEY), "MINE": "1", "KEDGE_TOKEN": "not for tools"}
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session, env=env)
-    (place,) = hands.places
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session, env=env)
+    (place,) = fake_tools.contexts
     assert (place.session_id, place.run_id) == (session, end.run_id)
-    assert place.directory == pilot.kedge.data.parent / "workspace"
+    assert place.directory == driver.kedge.data.parent / "workspace"
     assert place.env["MINE"] == "1"
     assert "KEDGE_TOKEN" not in place.env
-    assert place.scratch.is_relative_to(pilot.kedge.data)
+    assert place.scratch.is_relative_to(driver.kedge.data)
 
 
-async def test_prompts_join_between_the_rounds(pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+async def test_prompts_join_between_the_rounds(
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+) -> None:
     model_server.next_plans = [*rounds([call("poke", text="a", gate="a")], text="for both")]
-    session = await pilot.kedge.session()
-    host = await pilot.kedge.send(session, "first")
+    session = await driver.kedge.session()
+    host = await driver.kedge.send(session, "first")
     async with asyncio.timeout(LIMIT_S):
-        await hands.gates.reached("a")
-    guest = await pilot.kedge.send(session, "second", on_busy="steer")
-    hands.gates.open("a")
-    ends = await pilot.kedge.ends(host.run_id, guest.run_id)
+        await fake_tools.gates.reached("a")
+    guest = await driver.kedge.send(session, "second", on_busy="steer")
+    fake_tools.gates.open("a")
+    ends = await driver.kedge.ends(host.run_id, guest.run_id)
     assert [end.text for end in ends] == ["for both", "for both"]
     sent = model_server.calls[-1].body["messages"]
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "user"]
 
 
-async def test_a_sub_agent_reads_and_reports(pilot: Pilot, model_server: ModelServer) -> None:
+async def test_a_sub_agent_reads_and_reports(driver: Driver, model_server: ModelServer) -> None:
     model_server.on(rounds([call("helper", text="find it")]), prompt="go")
     model_server.on([Plan(text="it is there", output_tokens=50)], prompt="find it")
-    session = await pilot.kedge.session()
-    end = await pilot.ask("go", session)
-    assert [result.content for result in await results(pilot, session)] == ["it is there"]
+    session = await driver.kedge.session()
+    end = await driver.ask("go", session)
+    assert [result.content for result in await results(driver, session)] == ["it is there"]
     assert end.usage == Usage(input_tokens=30, output_tokens=52)
     child = next(made.body for made in model_server.calls if "find it" in str(made.body["messages"][-1]))
     assert {tool["function"]["name"] for tool in child["tools"]} == {"peek", "look", "picture", "helper"}
@@ -306,23 +318,25 @@ async def test_a_sub_agent_reads_and_reports(pilot: Pilot, model_server: ModelSe
 
 
 class TestPermissions:
-    async def test_an_allowed_call_goes_on(self, pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    async def test_an_allowed_call_goes_on(
+        self, driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+    ) -> None:
         model_server.on(rounds([call("risk", text="a")]))
-        receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
-        request = await pilot.kedge.asked()
+        receipt = await driver.kedge.send(await driver.kedge.session(), "go")
+        request = await driver.kedge.asked()
         assert isinstance(request, PermissionRequest)
         assert (request.tool, request.action, request.description) == ("risk", "execute", "risk a")
-        assert hands.told == []
-        await self.answer(pilot, request.id, "allow")
-        assert (await pilot.kedge.end(receipt.run_id)).text == "done"
-        assert hands.told == ["risk a begins", "risk a ends"]
+        assert fake_tools.log == []
+        await self.answer(driver, request.id, "allow")
+        assert (await driver.kedge.end(receipt.run_id)).text == "done"
+        assert fake_tools.log == ["risk a begins", "risk a ends"]
 
     async def test_leave_for_one_path_is_none_for_where_a_link_leads_later(
         self, kedge: Kedge, model_server: ModelServer, tmp_path: Path
     ) -> None:
         outside = tmp_path / "outside"
         outside.mkdir()
-        async with Pilot(kedge, model_server.base_url, tools=[WRITE]) as pilot:
+        async with Driver(kedge, model_server.base_url, tools=[WRITE]) as driver:
             place = kedge.data.parent / "workspace" / "place"
             place.mkdir()
             model_server.on(rounds([call("write", path="place/new.txt", content="x")]))
@@ -331,54 +345,56 @@ class TestPermissions:
             request = await kedge.asked()
             place.rmdir()
             place.symlink_to(outside)
-            await self.answer(pilot, request.id, "allow")
+            await self.answer(driver, request.id, "allow")
             assert (await kedge.end(receipt.run_id)).text == "done"
-            assert "changed meanwhile" in (await results(pilot, session))[0].content
+            assert "changed meanwhile" in (await results(driver, session))[0].content
             assert list(outside.iterdir()) == []
 
-    async def test_a_persons_no_ends_the_turn(self, pilot: Pilot, model_server: ModelServer, hands: Hands) -> None:
+    async def test_a_persons_no_ends_the_turn(
+        self, driver: Driver, model_server: ModelServer, fake_tools: FakeTools
+    ) -> None:
         model_server.on(rounds([call("peek", text="before"), call("risk", text="a"), call("poke", text="after")]))
-        session = await pilot.kedge.session()
-        receipt = await pilot.kedge.send(session, "go")
-        await self.answer(pilot, (await pilot.kedge.asked()).id, "deny")
-        end = await pilot.kedge.end(receipt.run_id)
+        session = await driver.kedge.session()
+        receipt = await driver.kedge.send(session, "go")
+        await self.answer(driver, (await driver.kedge.asked()).id, "deny")
+        end = await driver.kedge.end(receipt.run_id)
         assert (end.error, end.cancelled) == (None, False)
         assert len(model_server.calls) == 1
-        assert hands.told == ["peek before begins", "peek before ends"]
-        told = await results(pilot, session)
+        assert fake_tools.log == ["peek before begins", "peek before ends"]
+        told = await results(driver, session)
         assert [result.is_error for result in told] == [False, True, True]
         assert told[1].metadata == {"denied": "tester"}
         model_server.on([Plan(text="sorry")], prompt="not that")
-        assert (await pilot.ask("not that", session)).text == "sorry"
+        assert (await driver.ask("not that", session)).text == "sorry"
 
     async def test_one_no_ends_also_what_still_waits_beside_it(
-        self, pilot: Pilot, model_server: ModelServer, hands: Hands
+        self, driver: Driver, model_server: ModelServer, fake_tools: FakeTools
     ) -> None:
         model_server.on(rounds([call("look", text="a"), call("look", text="b")]))
-        receipt = await pilot.kedge.send(await pilot.kedge.session(), "go")
-        await self.answer(pilot, (await pilot.kedge.asked()).id, "deny")
-        assert (await pilot.kedge.end(receipt.run_id)).error is None
-        assert hands.told == []
-        assert await pilot.kedge.permissions() == []
+        receipt = await driver.kedge.send(await driver.kedge.session(), "go")
+        await self.answer(driver, (await driver.kedge.asked()).id, "deny")
+        assert (await driver.kedge.end(receipt.run_id)).error is None
+        assert fake_tools.log == []
+        assert await driver.kedge.permissions() == []
 
     async def test_a_run_that_nobody_watches_works_around_a_refusal(
-        self, pilot: Pilot, model_server: ModelServer, hands: Hands
+        self, driver: Driver, model_server: ModelServer, fake_tools: FakeTools
     ) -> None:
         model_server.on(rounds([call("risk", text="a")], [call("poke", text="b")]))
-        session = await pilot.kedge.session()
-        end = await pilot.ask("go", session, permissions="deny")
+        session = await driver.kedge.session()
+        end = await driver.ask("go", session, permissions="deny")
         assert (end.text, end.error) == ("done", None)
-        assert hands.told == ["poke b begins", "poke b ends"]
-        assert (await results(pilot, session))[0].metadata == {"refused": "unattended"}
+        assert fake_tools.log == ["poke b begins", "poke b ends"]
+        assert (await results(driver, session))[0].metadata == {"refused": "unattended"}
         assert "Nobody is there" in model_server.calls[0].body["messages"][0]["content"]
 
-    async def test_what_is_allowed_beforehand_is_not_asked(self, pilot: Pilot, model_server: ModelServer) -> None:
+    async def test_what_is_allowed_beforehand_is_not_asked(self, driver: Driver, model_server: ModelServer) -> None:
         model_server.on(rounds([call("risk", text="a")]))
-        assert (await pilot.ask("go", permissions="allow")).text == "done"
-        assert await pilot.kedge.permissions() == []
+        assert (await driver.ask("go", permissions="allow")).text == "done"
+        assert await driver.kedge.permissions() == []
 
-    async def answer(self, pilot: Pilot, request_id: str, action: str) -> None:
-        kedge = pilot.kedge
+    async def answer(self, driver: Driver, request_id: str, action: str) -> None:
+        kedge = driver.kedge
         await kedge.store.answer(kedge.workspace_id, "permission", request_id, Answer(action=action, by="tester"))
 
 
@@ -430,10 +446,10 @@ async def test_a_call_touches_the_path_that_was_judged_wherever_a_link_leads_by_
             [call("write", path="link/b.txt", content="new")],
         )
     )
-    async with Pilot(kedge, model_server.base_url, tools=[swapped(tool) for tool in (VIEW, GREP, WRITE)]) as pilot:
+    async with Driver(kedge, model_server.base_url, tools=[swapped(tool) for tool in (VIEW, GREP, WRITE)]) as driver:
         session = await kedge.session()
-        await pilot.ask("go", session, permissions="allow")
-    viewed, found, written = await results(pilot, session)
+        await driver.ask("go", session, permissions="allow")
+    viewed, found, written = await results(driver, session)
     assert "harmless" in viewed.content
     assert "harmless" in found.content
     assert "Created inside/b.txt" in written.content
@@ -446,19 +462,19 @@ def has_result(event: Event, content: str) -> bool:
 
 
 async def test_ten_calls_run_side_by_side_and_the_eleventh_waits(
-    pilot: Pilot, model_server: ModelServer, hands: Hands
+    driver: Driver, model_server: ModelServer, fake_tools: FakeTools
 ) -> None:
     model_server.on(rounds([call("peek", text=f"{i}", gate=f"gate {i}") for i in range(11)]))
-    session = await pilot.kedge.session()
-    receipt = await pilot.kedge.send(session, "go")
+    session = await driver.kedge.session()
+    receipt = await driver.kedge.send(session, "go")
     async with asyncio.timeout(LIMIT_S):
         for i in range(10):
-            await hands.gates.reached(f"gate {i}")
+            await fake_tools.gates.reached(f"gate {i}")
     for i in range(9):
-        hands.gates.open(f"gate {i}")
-        await pilot.kedge.seen(lambda event, i=i: has_result(event, f"{i}"))
-    assert "peek 10 begins" not in hands.told
+        fake_tools.gates.open(f"gate {i}")
+        await driver.kedge.seen(lambda event, i=i: has_result(event, f"{i}"))
+    assert "peek 10 begins" not in fake_tools.log
     for i in (9, 10):
-        hands.gates.open(f"gate {i}")
-    assert (await pilot.kedge.end(receipt.run_id)).text == "done"
-    assert [result.content for result in await results(pilot, session)] == [str(i) for i in range(11)]
+        fake_tools.gates.open(f"gate {i}")
+    assert (await driver.kedge.end(receipt.run_id)).text == "done"
+    assert [result.content for result in await results(driver, session)] == [str(i) for i in range(11)]
