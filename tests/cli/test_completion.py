@@ -12,7 +12,7 @@ from tree_sitter import Language, Parser
 
 from kedge.cli import completion
 from kedge.cli.common import CONNECT_VALUES
-from kedge.cli.completion import own_options, words_of
+from kedge.cli.completion import list_own_options, list_words
 from kedge.cli.main import COMMANDS
 from kedge.cli.tui import HELP
 
@@ -63,7 +63,7 @@ def test_zsh_can_read_its_script_and_finds_every_command_in_it(script: str) -> N
     assert not tree.root_node.has_error, tree.root_node
     for name in COMMANDS:
         assert re.search(rf"^ +'{name}:", script, re.MULTILINE), name
-        assert f"        {name}) choices=({' '.join(words_of(name))}) ;;\n" in script
+        assert f"        {name}) choices=({' '.join(list_words(name))}) ;;\n" in script
 
 
 @pytest.mark.parametrize("script", ["fish"], indirect=True)
@@ -74,11 +74,11 @@ def test_fish_can_read_its_script_and_finds_every_command_in_it(script: str) -> 
     offered = {(line[4], line[-1]) for line in lines if line[3] == "-n"}
     for name in COMMANDS:
         assert any(line[4:7] == ["__fish_use_subcommand", "-a", name] for line in lines), name
-        assert {word.removeprefix("--") for word in words_of(name)} == {
+        assert {word.removeprefix("--") for word in list_words(name)} == {
             word for seen, word in offered if seen == f"__fish_seen_subcommand_from {name}"
         }
 
 
 def test_help_explains_the_options_of_the_interface() -> None:
     of_all = {*CONNECT_VALUES, "--help", "--version"}
-    assert [option for option in own_options() if option not in HELP and option not in of_all] == []
+    assert [option for option in list_own_options() if option not in HELP and option not in of_all] == []

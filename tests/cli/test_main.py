@@ -72,51 +72,47 @@ def test_help_names_every_command_and_option(command: str, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("args", "why"),
+    ("args", "names"),
     [
-        (["frobnicate"], "unknown command 'frobnicate'"),
-        (["two\nlines"], r"unknown command 'two\nlines'"),
+        (["frobnicate"], "'frobnicate'"),
+        (["two\nlines"], r"'two\nlines'"),
+        (["--frobnicate"], "'--frobnicate'"),
+        (["--mode", "odd"], "plan, ask, auto-edit or yolo"),
+        (["-y", "--mode", "plan"], "--yolo"),
+        (["-C"], "kedge run PROMPT"),
     ],
 )
-def test_wrong_usage_is_one_line_that_says_what_to_do(args: list[str], why: str) -> None:
-    result = kedge(*args)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"kedge: {why}; 'kedge --help' lists what there is\n"
-
-
-@pytest.mark.parametrize(
-    ("args", "why"),
-    [
-        (["--frobnicate"], "unknown option '--frobnicate' (after '--' everything is text)"),
-        (["--mode", "odd"], "'odd' is none of plan, ask, auto-edit, yolo"),
-        (["-y", "--mode", "plan"], "--yolo and --mode plan contradict each other"),
-        (["-C"], "the terminal interface needs a terminal; `kedge run PROMPT` does not"),
-    ],
-)
-def test_the_interface_says_why_it_does_not_open(args: list[str], why: str) -> None:
-    result = kedge(*args)
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"kedge: {why}; 'kedge --help' explains\n")
+def test_wrong_usage_is_one_line_that_says_what_to_do(
+    args: list[str], names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert names in err
+    assert err.startswith("kedge: ")
+    assert err.endswith("See 'kedge --help'.\n")
+    assert err.count("\n") == 1
 
 
 def test_without_a_command_and_a_terminal_there_is_the_help() -> None:
     result = kedge()
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"{cli.help_text()}\nkedge: {cli.NO_TERMINAL}\n"
+    assert result.stderr == f"{cli.help_text()}\nkedge: {cli.NO_TERMINAL}.\n"
 
 
 @pytest.mark.parametrize("args", [["--host", "tcp://127.0.0.1:1", "runs", "-n", "1"], ["-y", "run", "hello"]])
 def test_a_command_behind_its_options_is_told_where_they_stand(args: list[str]) -> None:
     result = kedge(*args)
     name = next(word for word in args if word in cli.COMMANDS)
-    told = f"kedge: the options of a command stand after it: kedge {name} OPTION …\n"
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", told)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"kedge {name} OPTION" in result.stderr
 
 
 def test_what_an_option_names_is_no_command(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     result = kedge("-c", str(tmp_path / "runs"), "--mode", "odd")
-    assert "none of plan" in result.stderr
-    assert "stand after" not in kedge("-c", "runs", "--mode", "odd").stderr
+    assert "'odd'" in result.stderr
+    assert "'odd'" in kedge("-c", "runs", "--mode", "odd").stderr
 
 
 def test_a_command_gets_its_arguments_and_gives_the_exit_code(command: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +127,7 @@ def test_debug_is_taken_out_anywhere_before_a_double_dash(command: str, capsys: 
 
 def test_an_error_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "raise"]) == 1
-    assert capsys.readouterr().err == "kedge: first line second line (--debug shows where)\n"
+    assert capsys.readouterr().err == "kedge: first line second line (--debug shows the traceback)\n"
 
 
 def test_an_error_with_debug_keeps_its_traceback(command: str) -> None:

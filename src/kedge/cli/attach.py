@@ -1,12 +1,14 @@
-"""`kedge attach`: follow a run that somebody else began, from its first word to its end."""
+"""`kedge attach`: follow a run that was started elsewhere, from its beginning to its end."""
 
 from __future__ import annotations
 
-from kedge.cli.common import command, connect
+import sys
+
+from kedge.cli.common import connect, run_command
 from kedge.cli.console import Console, Stopped, is_terminal, open_standard_streams
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain
-from kedge.cli.run_printer import JsonPrinter, TextPrinter, exit_code_of_end, explanation_of_end
+from kedge.cli.output import note_line, print_error
+from kedge.cli.run_printer import exit_code_of_end, explain_end, make_printer
 from kedge.client.errors import Refused
 from kedge.client.http1 import escape
 from kedge.client.run_follower import RunFollower, RunTracker
@@ -20,51 +22,49 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kedge attach [OPTION ...] RUN
 
-Follows a run to its end, wherever it was sent from. Leaving (Ctrl-C) does not stop it.
+Follow a run to its end, wherever it was started. Detaching (Ctrl-C) does not stop it.
 
-  -q, --quiet             only the answer and errors
-      --stream            print what is said while it is said (--no-stream: only the answer, at its end)
-      --json              print the events of the run, one a line; with --stream the text as it grows, too
+  -q, --quiet             print only the answer and errors
+      --stream            print text as it is written (--no-stream: only the answer, at the end)
+      --json              print the events of the run, one per line; with --stream, also the text as it grows
 """
 FLAGS = named("-q --quiet", "--stream", "--no-stream", "--json")
 
 
 def run(argv: list[str]) -> int:
     open_standard_streams()
-    return command(argv, usage=HELP, flags=FLAGS, values={}, go=_attach)
+    return run_command(argv, help_text=HELP, flags=FLAGS, values={}, action=_attach)
 
 
 def _attach(options: Options) -> int:
     if len(options.words) != 1:
-        raise UsageError("name one run; 'kedge runs' lists them")
+        raise UsageError("Name one run ('kedge runs' lists them)")
     console = Console(has_spinner=is_terminal(2) and not options.has("quiet"), timeout_s=None)
     run_id = options.words[0]
     try:
         with connect(options, name="kedge attach", waiter=console) as client:
-            follower = Attached(client, _run(client, run_id))
+            follower = AttachedFollower(client, _read_run(client, run_id))
             _follow(options, console, follower)
     except Stopped as stop:
-        console.hide()
-        return complain(f"left; run {run_id} goes on", 128 + stop.signum)
+        console.hide_spinner()
+        return print_error(f"Detached. Run {run_id} continues.", 128 + stop.signum)
     finally:
-        console.hide()
+        console.hide_spinner()
     view = follower.tracker.view
     assert view.end is not None
     code = exit_code_of_end(view.end, view.requests.denied)
-    line = explanation_of_end(view.end, view.requests.denied, with_options=False)
-    return code if line is None else complain(one_line(line, 1000), code)
+    line = explain_end(view.end, view.requests.denied, with_options=False)
+    if line is not None:
+        print(note_line(one_line(line, 1000)), file=sys.stderr)
+    return code
 
 
-def _follow(options: Options, console: Console, follower: Attached) -> None:
+def _follow(options: Options, console: Console, follower: AttachedFollower) -> None:
     view = follower.tracker.view
-    if options.has("json"):
-        printer = JsonPrinter(console, with_deltas=options.has("stream"))
-    else:
-        is_live = options.has("stream") or (is_terminal(1) and not options.has("no-stream"))
-        printer = TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"), shows_calls=is_terminal(2))
-    follower.tracker.listen = printer.listen
+    printer = make_printer(options, console, view)
+    follower.tracker.listen = printer.take_event
     for _ in follower.steps():
-        console.say(view.status)
+        console.show_status(view.status)
         printer.print_new()
         console.flush()
     assert view.end is not None
@@ -72,21 +72,21 @@ def _follow(options: Options, console: Console, follower: Attached) -> None:
     console.flush()
 
 
-def _run(client: Client, run_id: str) -> dict[str, Any]:
+def _read_run(client: Client, run_id: str) -> dict[str, Any]:
     try:
         return client.call("GET", f"/runs/{escape(run_id)}")
     except Refused as error:
         if error.code != "run_not_found":
             raise
-        raise UsageError(f"there is no run {run_id!r} in this workspace; 'kedge runs' lists them") from error
+        raise UsageError(f"No run {run_id!r} in this workspace ('kedge runs' lists them)") from error
 
 
-class Attached(RunFollower):
-    """Follows a run that is there already."""
+class AttachedFollower(RunFollower):
+    """Follows a run that was submitted before."""
 
     def __init__(self, client: Client, run: dict[str, Any]) -> None:
-        names = {"run_id": run["run_id"], "session_id": run["session_id"]}
-        super().__init__(client.transport, RunTracker(client.path, names), client.new_policy())
+        ids = {"run_id": run["run_id"], "session_id": run["session_id"]}
+        super().__init__(client.transport, RunTracker(client.path, ids), client.new_policy())
         self._run = run
 
     def submit(self) -> None:

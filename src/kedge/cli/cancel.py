@@ -1,10 +1,10 @@
-"""`kedge cancel`: stop a run, or all that a session has accepted, from anywhere."""
+"""`kedge cancel`: stop a run, or everything that a session has accepted."""
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_OK, command, connect
+from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain
+from kedge.cli.output import print_error
 from kedge.client.errors import Refused
 from kedge.client.http1 import escape
 from kedge.client.sync_client import Client
@@ -12,31 +12,31 @@ from kedge.client.sync_client import Client
 HELP = """\
 usage: kedge cancel [OPTION ...] [RUN | SESSION]
 
-Cancels one run, or everything that a session has accepted, and waits for the end. Without a name: the one session of
-this workspace that is busy.
+Cancel one run, or everything that a session has accepted, and wait for it to end. Without a name: the only busy session
+of this workspace.
 
-  -q, --quiet             do not say what was cancelled
+  -q, --quiet             print nothing
 """
 FLAGS = named("-q --quiet")
 END_S = 10  # the end of a cancelled run is written within 5 s (P6)
 
 
 def run(argv: list[str]) -> int:
-    return command(argv, usage=HELP, flags=FLAGS, values={}, go=_cancel)
+    return run_command(argv, help_text=HELP, flags=FLAGS, values={}, action=_cancel)
 
 
 def _cancel(options: Options) -> int:
     if len(options.words) > 1:
-        raise UsageError("name one run or one session")
+        raise UsageError("Name only one run or session")
     with connect(options, name="kedge cancel") as client:
-        name = options.words[0] if options.words else _busy_session(client)
+        name = options.words[0] if options.words else _find_busy_session(client)
         cancelled = [] if name is None else _cancel_named(client, name)
         for run_id in cancelled:
             client.call("GET", f"/runs/{escape(run_id)}?wait={END_S}")
             if not options.has("quiet"):
                 print(f"cancelled {run_id}")
     if not cancelled and not options.has("quiet"):
-        complain("nothing to cancel: no run is open there", EXIT_OK)
+        print_error("Nothing to cancel: no run is open", EXIT_OK)
     return EXIT_OK
 
 
@@ -53,12 +53,10 @@ def _cancel_named(client: Client, name: str) -> list[str]:
     except Refused as error:
         if error.code != "session_not_found":
             raise
-        raise UsageError(
-            f"there is no run and no session {name!r} in this workspace; 'kedge runs' lists them"
-        ) from error
+        raise UsageError(f"No run or session {name!r} in this workspace ('kedge runs' lists them)") from error
 
 
-def _busy_session(client: Client) -> str | None:
+def _find_busy_session(client: Client) -> str | None:
     busy = sorted(
         {
             run["session_id"]
@@ -67,5 +65,5 @@ def _busy_session(client: Client) -> str | None:
         }
     )
     if len(busy) > 1:
-        raise UsageError(f"{len(busy)} sessions are busy ({', '.join(busy)}); name one")
+        raise UsageError(f"{len(busy)} sessions are busy ({', '.join(busy)}). Name one of them")
     return busy[0] if busy else None

@@ -1,4 +1,4 @@
-"""What the commands of the client share: how they connect, and what their exit codes mean (section 5)."""
+"""What the commands share: reading options, connecting to a server, and exit codes (section 5 of the contract)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable
 
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain
+from kedge.cli.output import print_error
 from kedge.client.errors import ClientError, NotAllowed, Refused, SpawnRefused
 from kedge.client.reconnect import GIVE_UP_S
-from kedge.client.sync_client import Client
 from kedge.protocol.address import AddressError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kedge.client.sync_client import Client
     from kedge.client.waiter import Waiter
 
 EXIT_OK = 0
@@ -23,49 +23,57 @@ EXIT_UNREACHABLE = 3
 EXIT_REFUSED = 4
 EXIT_CANCELLED = 130
 
+HELP_FLAG = named("-h --help")
 CONNECT_VALUES = named("-c --cwd", "--host", "--token-file", "--data-dir", "--connect-timeout")
 CONNECT_HELP = """\
-  -c, --cwd DIR           the workspace's directory (the current one)
+  -c, --cwd DIR           workspace directory (default: the current directory)
       --host ADDRESS      unix:///path/to.sock or tcp://127.0.0.1:PORT (KEDGE_HOST)
-      --token-file FILE   the token for TCP (KEDGE_TOKEN)
-      --data-dir DIR      whose server, if no host is named (KEDGE_DATA_DIR)
-      --connect-timeout S give up when the server cannot be reached for that long (60)
-  -h, --help              show this
+      --token-file FILE   file with the server's token, for TCP (KEDGE_TOKEN)
+      --data-dir DIR      data directory of the server to use (KEDGE_DATA_DIR)
+      --connect-timeout S give up if the server cannot be reached for S seconds (default: 60)
+  -h, --help              show this help
 """
 
 
-def command(
+def run_command(
     argv: list[str],
     *,
-    usage: str,
+    help_text: str,
     flags: dict[str, str],
     values: dict[str, str],
-    go: Callable[[Options], int],
+    action: Callable[[Options], int],
     connects: bool = True,
 ) -> int:
-    """Read the options, answer `--help`, do it, and make one line of whatever goes wrong.
+    """Parse the options, handle `--help`, run `action`, and print errors as one line. Returns the exit code.
 
-    One that `connects` to a server has the options for that, too.
+    `connects`: the command also takes the options for connecting to a server.
     """
-    more, help_of_more = (CONNECT_VALUES, CONNECT_HELP) if connects else ({}, "")
+    if connects:
+        help_text, values = help_text + CONNECT_HELP, {**values, **CONNECT_VALUES}
     try:
-        options = Options(argv, flags={**flags, **named("-h --help")}, values={**values, **more})
+        options = Options(argv, flags={**flags, **HELP_FLAG}, values=values)
         if options.has("help"):
-            print(usage + help_of_more, end="")
+            print(help_text, end="")
             return EXIT_OK
         options.seconds("connect-timeout")
-        return go(options)
+        return action(options)
     except UsageError as error:
-        name = " ".join(word for word in usage.split()[1:3] if word[0] not in "[-")
-        return complain(f"{error}; '{name} --help' explains", EXIT_USAGE)
+        name = " ".join(word for word in help_text.split()[1:3] if word[0] not in "[-")
+        return print_usage_error(error, name)
     except (AddressError, ClientError) as error:
-        return complain(str(error), exit_code_of(error))
+        return print_error(str(error), exit_code_of(error))
+
+
+def print_usage_error(error: UsageError, command: str) -> int:
+    return print_error(f"{str(error).rstrip('.')}. See '{command} --help'.", EXIT_USAGE)
 
 
 def connect(options: Options, *, name: str, waiter: Waiter | None = None, give_up_s: float = GIVE_UP_S) -> Client:
-    """`give_up_s`: for those who say nothing of it."""
+    """Connect as the options say. `give_up_s` is the default of `--connect-timeout`."""
+    from kedge.client.sync_client import Client  # not for `kedge serve`, which starts faster without
+
     return Client.connect(
-        directory_of(options.get("cwd")),
+        find_directory(options.get("cwd")),
         host=options.get("host"),
         data_dir=options.get("data-dir"),
         token_file=options.get("token-file"),
@@ -75,13 +83,14 @@ def connect(options: Options, *, name: str, waiter: Waiter | None = None, give_u
     )
 
 
-def directory_of(given: str | None) -> str:
+def find_directory(cwd: str | None) -> str:
+    """Return the absolute path of `--cwd` or the current directory. Raises `UsageError` if it does not exist."""
     try:
-        directory = os.path.abspath(given or ".")
+        directory = os.path.abspath(cwd or ".")
     except FileNotFoundError:
-        raise UsageError("the current directory was removed; go to another one, or name one with --cwd") from None
+        raise UsageError("The current directory was removed. Change to another one, or use --cwd") from None
     if not os.path.isdir(directory):
-        raise UsageError(f"there is no directory {given!r}; check --cwd")
+        raise UsageError(f"No such directory: {cwd!r}. Check --cwd")
     return directory
 
 

@@ -1,4 +1,4 @@
-"""`kedge completion`: a script that lets the shell complete commands and options, made from their own tables."""
+"""`kedge completion`: print a completion script for a shell, made from the option tables of the commands."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from importlib import import_module
 from shlex import quote
 from types import ModuleType
 
-from kedge.cli.common import CONNECT_VALUES, EXIT_OK, EXIT_USAGE
+from kedge.cli.common import CONNECT_VALUES, EXIT_OK, EXIT_USAGE, HELP_FLAG
 from kedge.cli.main import COMMANDS
-from kedge.cli.output import complain
+from kedge.cli.output import print_error
 
 HELP = """\
 usage: kedge completion bash | zsh | fish
 
-Prints a script for that shell, which is installed with Kedge, too, under share/ of its environment. To use it:
+Print a completion script for a shell. (Kedge also installs it under share/ of its environment.) To use it:
 
   bash   eval "$(kedge completion bash)"                     in ~/.bashrc
   zsh    eval "$(kedge completion zsh)"                      in ~/.zshrc, after compinit
   fish   kedge completion fish > ~/.config/fish/completions/kedge.fish
 """
 
-WORDS = ("bash", "zsh", "fish")
-OPTIONS_OF = {"run": "kedge.cli.run_options"}  # of the others they are where the command is
+ACTIONS = ("bash", "zsh", "fish")
+FLAGS: dict[str, str] = {}
+CONNECTS = False
+OPTION_MODULES = {"run": "kedge.cli.run_options"}  # where they are not in the command's own module
 
-# Bash splits words at colons, and names of models have some: they are put together here, and what was typed of them
-# before the last colon is taken off the answers. What is left without an answer is completed as the name of a file.
+# Bash splits words at colons, which model names contain: the pieces are joined here, and the part up to the last colon
+# is removed from the answers. Words without an answer are completed as file names.
 BASH = """\
 _kedge() {{
     local at=$COMP_CWORD word="${{COMP_WORDS[COMP_CWORD]}}" words=""
@@ -56,7 +58,7 @@ _kedge() {{
 complete -o default -F _kedge kedge
 """
 
-# Found in the path of functions, the file is the function; sourced, it makes it known.
+# In zsh's function path the file is the body of the function; sourced, it registers the function.
 ZSH = """\
 #compdef kedge
 _kedge() {{
@@ -100,37 +102,38 @@ def run(argv: list[str]) -> int:
         case ["fish"]:
             print(_fish(), end="")
         case _:
-            return complain("say for which shell: kedge completion bash, zsh or fish", EXIT_USAGE)
+            return print_error("Missing shell. Use kedge completion bash, zsh or fish", EXIT_USAGE)
     return EXIT_OK
 
 
-def words_of(name: str) -> list[str]:
-    """What may follow a command: its subcommands, then its options."""
-    module = import_module(OPTIONS_OF.get(name) or COMMANDS[name][0])
-    if fixed := getattr(module, "WORDS", None):
-        return list(fixed)
-    return [*getattr(module, "ACTIONS", {}), *_options(module)]
+def list_words(name: str) -> list[str]:
+    """The words that may follow a command: its subcommands, then its options."""
+    module = import_module(OPTION_MODULES.get(name) or COMMANDS[name][0])
+    return [*getattr(module, "ACTIONS", ()), *_list_options(module)]
 
 
-def _options(module: ModuleType) -> list[str]:
-    options = {**getattr(module, "FLAGS", {}), **getattr(module, "VALUES", {}), **CONNECT_VALUES, "--help": "help"}
+def _list_options(module: ModuleType) -> list[str]:
+    """Long options of a command; `CONNECTS` is whether it takes those for connecting to a server."""
+    options = {**module.FLAGS, **getattr(module, "VALUES", {}), **HELP_FLAG}
+    if getattr(module, "CONNECTS", True):
+        options |= CONNECT_VALUES
     return sorted(option for option in options if option.startswith("--"))
 
 
-def own_options() -> list[str]:
-    """What may follow `kedge` itself: the interface's options."""
-    return [*_options(import_module("kedge.cli.tui")), "--version"]
+def list_own_options() -> list[str]:
+    """The options of `kedge` without a command."""
+    return [*_list_options(import_module("kedge.cli.tui")), "--version"]
 
 
 def _bash() -> str:
-    cases = "\n".join(f'            {name}) words="{" ".join(words_of(name))}" ;;' for name in COMMANDS)
-    return BASH.format(commands=" ".join(COMMANDS), cases=cases, own=" ".join(own_options()))
+    cases = "\n".join(f'            {name}) words="{" ".join(list_words(name))}" ;;' for name in COMMANDS)
+    return BASH.format(commands=" ".join(COMMANDS), cases=cases, own=" ".join(list_own_options()))
 
 
 def _zsh() -> str:
     commands = "\n".join(f"        {quote(f'{name}:{text}')}" for name, (_, text) in COMMANDS.items())
-    cases = "\n".join(f"        {name}) choices=({' '.join(words_of(name))}) ;;" for name in COMMANDS)
-    return ZSH.format(commands=commands, cases=cases, own=" ".join(own_options()))
+    cases = "\n".join(f"        {name}) choices=({' '.join(list_words(name))}) ;;" for name in COMMANDS)
+    return ZSH.format(commands=commands, cases=cases, own=" ".join(list_own_options()))
 
 
 def _fish() -> str:
@@ -138,15 +141,15 @@ def _fish() -> str:
         "complete -c kedge -n __fish_use_subcommand -f",
         "complete -c kedge -s m -l model -x -a '(kedge models --names 2>/dev/null)'",
     ]
-    lines += [f"complete -c kedge -n __fish_use_subcommand -l {option[2:]}" for option in own_options()]
+    lines += [f"complete -c kedge -n __fish_use_subcommand -l {option[2:]}" for option in list_own_options()]
     for name, (_, text) in COMMANDS.items():
-        lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d {_fish_quoted(text)}")
-        for word in words_of(name):
+        lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d {_quote_for_fish(text)}")
+        for word in list_words(name):
             given = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
             lines.append(f"complete -c kedge -n '__fish_seen_subcommand_from {name}' {given}")
     return "\n".join(lines) + "\n"
 
 
-def _fish_quoted(text: str) -> str:
-    """Fish takes a backslash inside of single quotes, and no other shell's ways around one."""
+def _quote_for_fish(text: str) -> str:
+    """Fish takes backslashes inside single quotes, unlike other shells."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

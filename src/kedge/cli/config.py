@@ -1,12 +1,12 @@
-"""`kedge config`: what is configured and where it comes from; set, removed, described. It needs no server."""
+"""`kedge config`: show and change the configuration. Needs no server."""
 
 from __future__ import annotations
 
 import os
 
-from kedge.cli.common import EXIT_OK, EXIT_USAGE
+from kedge.cli.common import EXIT_OK, EXIT_USAGE, find_directory, run_command
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain, print_json, print_table
+from kedge.cli.output import print_error, print_json, print_table
 from kedge.protocol.text_safety import visible_line
 
 TYPE_CHECKING = False
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kedge config show [KEY] | set KEY VALUE | remove KEY | schema | path | trust [DIR] | untrust [DIR]
 
-  show      every value with where it comes from; secrets are cut short
-  set       write a key into your own file, or with -w into kedge.toml of the workspace
-  remove    take a key out of it again
-  schema    the JSON schema of the configuration, for editors
-  path      which files are looked for, the weakest first
-  trust     let kedge.toml of a directory run commands, name servers and grant rights
-  untrust   no more
+  show      show every value and where it comes from; secrets are shortened
+  set       set a key in your own file, or with -w in the workspace's kedge.toml
+  remove    remove a key from it
+  schema    print the JSON schema of the configuration, for editors
+  path      list the files that are read; later ones override earlier ones
+  trust     trust a project's kedge.toml: it may run commands, name servers and grant permissions
+  untrust   stop trusting it
 
-  -w, --workspace         change kedge.toml of the workspace instead of your own file
-      --json              show and path: as JSON
-  -c, --cwd DIR           the workspace's directory (the current one)
-  -h, --help              show this
+  -w, --workspace         change the workspace's kedge.toml instead of your own file
+      --json              show, path: print JSON
+  -c, --cwd DIR           workspace directory (default: the current directory)
+  -h, --help              show this help
 """
-FLAGS = named("-w --workspace", "--json", "-h --help")
+FLAGS = named("-w --workspace", "--json")
 VALUES = named("-c --cwd")
+CONNECTS = False
 
 
 def run(argv: list[str]) -> int:
@@ -42,23 +43,18 @@ def run(argv: list[str]) -> int:
     from kedge.protocol.errors import KedgeError
 
     try:
-        options = Options(argv, flags=FLAGS, values=VALUES)
-        if options.has("help"):
-            print(HELP, end="")
-            return EXIT_OK
-        verb, *words = options.words or [""]
-        action = ACTIONS.get(verb)
-        if action is None:
-            raise UsageError(f"say what to do: {', '.join(ACTIONS)}")
-        action(words, options)
-    except UsageError as error:
-        return complain(f"{error}; 'kedge config --help' explains", EXIT_USAGE)
+        return run_command(argv, help_text=HELP, flags=FLAGS, values=VALUES, action=_dispatch, connects=CONNECTS)
     except BadConfig as error:
         for problem in error.problems:
-            complain(str(problem), EXIT_USAGE)
+            print_error(str(problem), EXIT_USAGE)
         return EXIT_USAGE
     except KedgeError as error:
-        return complain(error.message, EXIT_USAGE)
+        return print_error(error.message, EXIT_USAGE)
+
+
+def _dispatch(options: Options) -> int:
+    action, words = options.subcommand(ACTIONS)
+    action(words, options)
     return EXIT_OK
 
 
@@ -67,24 +63,24 @@ def _show(words: list[str], options: Options) -> None:
     from kedge.config.load import Loader
     from kedge.config.show import describe_config
 
-    key = _only(words, "kedge config show [KEY]", least=0)
+    key = _only_word(words, "kedge config show [KEY]", least=0)
     try:
-        found = describe_config(Loader().load(_directory(options), os.environ), key)
+        config = describe_config(Loader().load(_find_workspace(options), os.environ), key)
     except InvalidKey:
-        raise UsageError(f"{key!r} is no key") from None
-    if key is not None and not found.values and not found.ignored:
-        raise UsageError(f"nothing is set at {key!r}, and there is no such key")
+        raise UsageError(f"Invalid key {key!r}") from None
+    if key is not None and not config.values and not config.ignored:
+        raise UsageError(f"Unknown key {key!r}")
     if options.has("json"):
-        print_json(_plain(found))
+        print_json(_to_json(config))
     else:
-        print_table([(each.key, _text(each.value), _origin(each)) for each in found.values])
-        _print_ignored(found)
+        print_table([(each.key, _format_value(each.value), _format_origin(each)) for each in config.values])
+        _print_ignored(config)
 
 
-def _print_ignored(found: ConfigAnswer) -> None:
-    if found.ignored:
-        print("\nignored:" if found.values else "ignored:")
-    for each in found.ignored:
+def _print_ignored(config: ConfigAnswer) -> None:
+    if config.ignored:
+        print("\nignored:" if config.values else "ignored:")
+    for each in config.ignored:
         print(visible_line(f"  {each.file}:{each.line}: {each.key} {each.why}"))
 
 
@@ -92,51 +88,51 @@ def _set(words: list[str], options: Options) -> None:
     from kedge.config.change import parse_value, set_in_file
 
     if len(words) != 2:
-        raise UsageError("say what to set: kedge config set KEY VALUE")
-    file = _file(options)
+        raise UsageError("Use kedge config set KEY VALUE")
+    file = _choose_file(options)
     set_in_file(file, words[0], parse_value(*words))
-    print(f"set in {file}")
+    print(f"Set in {file}.")
     if options.has("workspace"):
         _warn_if_ignored(words[0], file, options)
 
 
 def _warn_if_ignored(key: str, file: Path, options: Options) -> None:
-    """Who sets what does not count learns it here, and not from a run that does something else."""
+    """Warn about a key that has no effect in the workspace's file."""
     from kedge.config.errors import BadConfig
     from kedge.config.keys import format_key, parse_key
     from kedge.config.load import Loader
 
     try:
-        loaded = Loader().load(_directory(options), os.environ)
+        loaded = Loader().load(_find_workspace(options), os.environ)
     except BadConfig:
-        return  # something else is wrong, and was before
+        return  # something else is wrong, and was before this change
     for each in loaded.ignored:
         if each.file == str(file) and each.key == format_key(parse_key(key)):
-            complain(f"it is ignored there: {each.key} {each.why}", EXIT_OK)
+            print_error(f"The key is ignored there: {each.key} {each.why}", EXIT_OK)
 
 
 def _remove(words: list[str], options: Options) -> None:
     from kedge.config.change import remove_from_file
 
-    key, file = _only(words, "kedge config remove KEY"), _file(options)
+    key, file = _only_word(words, "kedge config remove KEY"), _choose_file(options)
     remove_from_file(file, key or "")
-    print(f"removed from {file}")
+    print(f"Removed from {file}.")
 
 
 def _schema(words: list[str], options: Options) -> None:
     from kedge.config.schema import json_schema
 
     del options
-    _only(words, "kedge config schema", least=0, most=0)
+    _only_word(words, "kedge config schema", least=0, most=0)
     print(json_schema(), end="")
 
 
 def _path(words: list[str], options: Options) -> None:
-    """Also when a file cannot be used: this is how it is found."""
+    """Works also when a file is invalid, so that it can be found."""
     from kedge.config.load import Loader
 
-    _only(words, "kedge config path", least=0, most=0)
-    paths = [str(path) for path in Loader().candidates(_directory(options))]
+    _only_word(words, "kedge config path", least=0, most=0)
+    paths = [str(path) for path in Loader().candidates(_find_workspace(options))]
     if options.has("json"):
         print_json([{"path": path, "exists": os.path.exists(path)} for path in paths])
     else:
@@ -147,9 +143,9 @@ def _trust(words: list[str], options: Options) -> None:
     from kedge.config.change import trust
     from kedge.config.paths import ConfigPaths
 
-    directory = _named_directory(words, options)
+    directory = _choose_directory(words, options)
     is_new = trust(ConfigPaths.from_env().user, directory)
-    print(f"{directory} is trusted" if is_new else f"{directory} was trusted already")
+    print(f"{directory} is now trusted." if is_new else f"{directory} was already trusted.")
 
 
 def _untrust(words: list[str], options: Options) -> None:
@@ -158,54 +154,52 @@ def _untrust(words: list[str], options: Options) -> None:
     from kedge.config.change import untrust
     from kedge.config.paths import ConfigPaths
 
-    directory = _named_directory(words, options)
+    directory = _choose_directory(words, options)
     if not untrust(ConfigPaths.from_env().user, directory, Path.home()):
-        raise UsageError(f"{directory} is not in your list; 'kedge config show trusted' prints it")
-    print(f"{directory} is not trusted any more")
+        raise UsageError(f"{directory} is not trusted ('kedge config show trusted' lists those that are)")
+    print(f"{directory} is no longer trusted.")
 
 
-def _named_directory(words: list[str], options: Options) -> Path:
+def _choose_directory(words: list[str], options: Options) -> Path:
     from pathlib import Path
 
-    given = _only(words, "kedge config trust [DIR]", least=0)
+    given = _only_word(words, "kedge config trust [DIR]", least=0)
     if given is None:
-        return _directory(options)
+        return _find_workspace(options)
     directory = Path(os.path.realpath(given))
     if not directory.is_dir():
-        raise UsageError(f"there is no directory {given!r}")
+        raise UsageError(f"No such directory: {given!r}")
     return directory
 
 
-def _file(options: Options) -> Path:
+def _choose_file(options: Options) -> Path:
     from kedge.config.change import file_for_scope
     from kedge.config.paths import ConfigPaths
 
-    return file_for_scope(
-        "workspace" if options.has("workspace") else "global", ConfigPaths.from_env(), _directory(options)
-    )
+    scope = "workspace" if options.has("workspace") else "global"
+    return file_for_scope(scope, ConfigPaths.from_env(), _find_workspace(options))
 
 
-def _directory(options: Options) -> Path:
+def _find_workspace(options: Options) -> Path:
     from pathlib import Path
 
-    from kedge.cli.common import directory_of
-
-    return Path(os.path.realpath(directory_of(options.get("cwd"))))
+    return Path(os.path.realpath(find_directory(options.get("cwd"))))
 
 
-def _only(words: list[str], usage: str, *, least: int = 1, most: int = 1) -> str | None:
+def _only_word(words: list[str], usage: str, *, least: int = 1, most: int = 1) -> str | None:
+    """Return the only word, or None if there is none. Raises `UsageError` for too few or too many."""
     if not least <= len(words) <= most:
-        raise UsageError(f"write: {usage}")
+        raise UsageError(f"Use {usage}")
     return words[0] if words else None
 
 
-def _plain(found: ConfigAnswer) -> Any:
+def _to_json(config: ConfigAnswer) -> Any:
     import msgspec
 
-    return msgspec.to_builtins(found)
+    return msgspec.to_builtins(config)
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -215,7 +209,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _origin(value: Any) -> str:
+def _format_origin(value: Any) -> str:
     return f"{value.name}:{value.line}" if value.line else value.name or value.layer
 
 
@@ -228,4 +222,3 @@ ACTIONS: dict[str, Callable[[list[str], Options], None]] = {
     "trust": _trust,
     "untrust": _untrust,
 }
-WORDS = (*ACTIONS, "--workspace", "--json", "--cwd", "--help")  # for the shell's completion

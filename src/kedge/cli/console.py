@@ -1,11 +1,11 @@
-"""The terminal's side of a command that waits: the answer on standard output, a spinner, signals, and a deadline.
+"""The terminal side of `kedge run`: the answer on standard output, a spinner, signals and a deadline.
 
-Standard output is only written to when it can take something, so that a stalled reader never keeps a signal from
-being heard.
+Standard output is only written to when it can take something, so a stalled reader never delays a signal.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import select
 import signal
@@ -21,43 +21,52 @@ if TYPE_CHECKING:
 
 TICK_S = 0.1
 FIRST_TICK_S = 0.2  # an answer that comes at once needs no spinner
-PIPE_BYTES = 4096  # what a pipe that says it is ready takes without blocking
+PIPE_BYTES = 4096  # a pipe that is ready takes this much without blocking
 CLEAR_LINE = b"\r\x1b[K"
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN_FRAMES = "|/-\\"
 
 
 class Stopped(Exception):
+    """A signal ended the command."""
+
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by signal {signum}")
         self.signum = signum
 
 
 class TimeUp(Exception):
-    pass
+    """The deadline ended the command."""
 
 
 class CannotWrite(Exception):
-    """Standard output takes no more, and not because its reader left."""
+    """Standard output failed for another reason than a closed pipe."""
+
+
+class Phase(enum.Enum):
+    """What a first signal and the deadline do. (A second signal always ends the process at once.)"""
+
+    STARTING = enum.auto()  # nothing was sent: both end the command
+    SENDING = enum.auto()  # the deadline ends the command; a signal is remembered
+    FOLLOWING = enum.auto()  # both are remembered: the run has to be cancelled
+    CANCELLING = enum.auto()  # the cancel was sent: neither does anything
+    TIMING_OUT = enum.auto()  # as CANCELLING, but the extended deadline ends the command
+    FINISHING = enum.auto()  # the run has ended, its output is written: a signal ends the command
 
 
 class Console(Waiter):
-    """Signals and the deadline end whatever is waited for, as long as they may; after that they are remembered."""
-
     def __init__(self, *, has_spinner: bool, timeout_s: float | None) -> None:
-        self.may_stop = True  # whether a signal may end us: nothing was sent yet
-        self.may_time_out = True
-        self.signum: int | None = None
-        self.is_heard = True  # whether somebody has acted on the signal
+        self.phase = Phase.STARTING
+        self.signum: int | None = None  # the first signal
         self._began = time.monotonic()
         self._deadline = None if timeout_s is None else self._began + timeout_s
         self._spinner = Spinner(self._began) if has_spinner else None
         self._pending = bytearray()
         self._is_mid_line = False
-        self._woken, waking = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(waking, False)
-        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        self._wake_r, wake_w = os.pipe()
+        os.set_blocking(self._wake_r, False)
+        os.set_blocking(wake_w, False)
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         for signum in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(signum) is not signal.SIG_IGN:  # a shell's background jobs ignore Ctrl-C
                 signal.signal(signum, self._on_signal)
@@ -66,10 +75,14 @@ class Console(Waiter):
     def is_time_up(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
 
-    def extend(self, seconds: float) -> None:
-        """A new deadline, from now on."""
+    @property
+    def has_pending_signal(self) -> bool:
+        """Whether the run has to be cancelled for a signal."""
+        return self.signum is not None and self.phase in (Phase.SENDING, Phase.FOLLOWING)
+
+    def extend_deadline(self, seconds: float) -> None:
+        """Set a new deadline, counted from now."""
         self._deadline = time.monotonic() + seconds
-        self.may_time_out = True
 
     @property
     def elapsed_s(self) -> float:
@@ -78,19 +91,19 @@ class Console(Waiter):
     # waiting
 
     def wait(self, fd: int | None, timeout_s: float, *, to_write: bool = False) -> bool:
-        if self.may_time_out and self.is_time_up:
+        if self.is_time_up and self.phase in (Phase.STARTING, Phase.SENDING, Phase.TIMING_OUT):
             raise TimeUp
         poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
+        poll.register(self._wake_r, select.POLLIN)
         if fd is not None:
             poll.register(fd, select.POLLOUT if to_write else select.POLLIN)
-        ready = dict(poll.poll(self._patience_s(timeout_s) * 1000))
-        if self._woken in ready:
-            _drain(self._woken)
+        ready = dict(poll.poll(self._next_wakeup_s(timeout_s) * 1000))
+        if self._wake_r in ready:
+            _drain(self._wake_r)
         if fd in ready:
             return True
         if self._spinner and not self._is_mid_line:
-            self._spinner.turn()
+            self._spinner.draw()
         return False
 
     def pause(self, seconds: float) -> None:
@@ -99,26 +112,26 @@ class Console(Waiter):
         while self.signum == before and (left_s := until - time.monotonic()) > 0:
             self.wait(None, left_s)
 
-    def say(self, doing: str) -> None:
+    def show_status(self, status: str) -> None:
         if self._spinner:
-            self._spinner.doing = doing
+            self._spinner.status = status
 
     # writing
 
-    def answer(self, text: str) -> None:
-        """Put text on its way to standard output; `flush` sends it."""
-        self.answer_bytes(_encode(text, fd=1))
+    def write(self, text: str) -> None:
+        """Queue text for standard output; `flush` writes it."""
+        self.write_bytes(_encode(text, fd=1))
 
-    def answer_bytes(self, data: bytes) -> None:
+    def write_bytes(self, data: bytes) -> None:
         self._pending += data
         self._is_mid_line = not data.endswith(b"\n")
 
     def flush(self) -> None:
-        """Write what is pending. Returns early, with the rest still pending, when a signal or the deadline is due."""
+        """Write the queued output. Returns early, with the rest still queued, if the run has to be cancelled."""
         if not self._pending:
             return
-        self.hide()
-        while self._pending and self.is_heard:
+        self.hide_spinner()
+        while self._pending and not self.has_pending_signal:
             if self.wait(1, 1.0, to_write=True):
                 try:
                     written = os.write(1, self._pending[:PIPE_BYTES])
@@ -127,65 +140,63 @@ class Console(Waiter):
                 except OSError as error:
                     if isinstance(error, BrokenPipeError):
                         raise
-                    why = f"cannot write the answer ({error.strerror}); its session keeps it"
-                    raise CannotWrite(why) from error
+                    raise CannotWrite(
+                        f"Cannot write the answer ({error.strerror}). The session still has it."
+                    ) from error
                 del self._pending[:written]
             elif self.is_time_up:
                 return
 
     def finish(self) -> None:
-        """The run is over: write the rest, however long its reader takes. A signal now only ends us."""
+        """Write the rest of the output after the run has ended, however long its reader takes."""
         self._deadline = None
-        self.may_stop = self.is_heard = True
-        self.hide()
+        self.phase = Phase.FINISHING
+        self.hide_spinner()
         self._spinner = None
         self.flush()
 
-    def error(self, text: str) -> None:
-        """Text for standard error, whole lines."""
-        self.hide()
+    def write_error(self, text: str) -> None:
+        """Write whole lines to standard error."""
+        self.hide_spinner()
         write_all(2, _encode(text, fd=2))
 
-    def hide(self) -> None:
-        """Until the next turn, if there is one."""
+    def hide_spinner(self) -> None:
         if self._spinner:
             self._spinner.erase()
 
-    def _patience_s(self, timeout_s: float) -> float:
-        patience_s = max(timeout_s, 0.0)
-        if self._spinner and not self._is_mid_line:  # between lines there is room for it
-            patience_s = min(patience_s, TICK_S)
+    def _next_wakeup_s(self, timeout_s: float) -> float:
+        wakeup_s = max(timeout_s, 0.0)
+        if self._spinner and not self._is_mid_line:  # it can only be drawn between lines
+            wakeup_s = min(wakeup_s, TICK_S)
         if self._deadline is not None and not self.is_time_up:
-            patience_s = min(patience_s, self._deadline - time.monotonic() + 0.001)
-        return patience_s
+            wakeup_s = min(wakeup_s, self._deadline - time.monotonic() + 0.001)
+        return wakeup_s
 
     def _on_signal(self, signum: int, _: FrameType | None) -> None:
         if self.signum is not None:
-            self.hide()
+            self.hide_spinner()
             os._exit(128 + signum)
         self.signum = signum
-        self.is_heard = False
-        if self.may_stop:
-            self.is_heard = True
+        if self.phase in (Phase.STARTING, Phase.FINISHING):
             raise Stopped(signum)
 
 
 class Spinner:
-    """One moving line on standard error: what is being worked on, and for how long."""
+    """One moving line on standard error: the status, and the seconds so far."""
 
     def __init__(self, began: float) -> None:
-        self.doing = "connecting"
+        self.status = "connecting"
         self._began = began
         self._is_drawn = False
         is_unicode = (sys.stderr.encoding or "").lower().startswith("utf")
         self._frames = FRAMES if is_unicode else PLAIN_FRAMES
 
-    def turn(self) -> None:
+    def draw(self) -> None:
         elapsed_s = time.monotonic() - self._began
         if elapsed_s < FIRST_TICK_S:
             return
         frame = self._frames[int(elapsed_s / TICK_S) % len(self._frames)]
-        line = f"{frame} {one_line(self.doing, 1000)} {elapsed_s:.0f} s"
+        line = f"{frame} {one_line(self.status, 1000)} {elapsed_s:.0f} s"
         write_all(2, CLEAR_LINE + line[: _width() - 1].encode("utf-8", "replace"))
         self._is_drawn = True
 
@@ -200,7 +211,7 @@ def is_terminal(fd: int) -> bool:
 
 
 def open_standard_streams() -> None:
-    """Descriptors 0 to 2 that were closed would be given to the next socket, and the answer written into it."""
+    """Open closed descriptors 0 to 2: a socket would get the number otherwise, and the answer be written to it."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -211,7 +222,7 @@ def open_standard_streams() -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """To standard error: whoever closed it does not want to know."""
+    """Write to standard error; does nothing if it is closed."""
     try:
         while data:
             data = data[os.write(fd, data) :]
@@ -220,7 +231,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def _encode(text: str, *, fd: int) -> bytes:
-    """The exact text for a pipe or a file; a terminal gets marks for what would drive it."""
+    """The exact text for a pipe or a file; control characters are marked for a terminal."""
     return (for_terminal(text) if is_terminal(fd) else text).encode("utf-8", "replace")
 
 

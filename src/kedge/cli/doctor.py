@@ -1,12 +1,11 @@
-"""`kedge doctor`: what stands in the way of a run, each with the line that mends it. It starts no server."""
+"""`kedge doctor`: check everything that a run needs, and say how to fix what is wrong. Starts no server."""
 
 from __future__ import annotations
 
 import sys
 
-from kedge.cli.common import EXIT_FAILED, EXIT_OK, command, directory_of
+from kedge.cli.common import EXIT_FAILED, EXIT_OK, find_directory, run_command
 from kedge.cli.options import Options, named
-from kedge.client.server_location import find_server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,51 +16,52 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kedge doctor [OPTION ...]
 
-Checks the set-up and says how to mend it: the data directory and its server, the configuration, the model and its key,
-the programs and the sandbox of the tools, the terminal. Exits with 0 if nothing keeps a run from working, else with 1.
+Check your setup and suggest fixes: the data directory and its server, the configuration, the model and its API key, the
+programs and the sandbox that tools use, and the terminal. Exits with 0 if nothing keeps a run from working, else 1.
 
-The provider of the model is asked whether it takes the key, for 10 s at most; the key is shown to nobody else.
+The model's provider is asked whether it accepts the API key, for at most 10 s. The key is sent to nobody else.
 
-      --offline           ask no provider
+      --offline           do not ask the provider
 """
 FLAGS = named("--offline")
 
 
 def run(argv: list[str]) -> int:
-    return command(argv, usage=HELP, flags=FLAGS, values={}, go=_examine)
+    return run_command(argv, help_text=HELP, flags=FLAGS, values={}, action=_print_findings)
 
 
-def _examine(options: Options) -> int:
+def _print_findings(options: Options) -> int:
     code = EXIT_OK
-    for is_fine, text in _findings(options):
-        mark = {True: "ok  ", None: "note", False: "FAIL"}[is_fine]
-        print(f"{mark}  {text}", flush=True)  # some take seconds
-        if is_fine is False:
+    for is_ok, text in _find_all(options):
+        label = {True: "ok  ", None: "note", False: "FAIL"}[is_ok]
+        print(f"{label}  {text}", flush=True)  # some checks take seconds
+        if is_ok is False:
             code = EXIT_FAILED
     return code
 
 
-def _findings(options: Options) -> Iterator[Finding]:
-    # Here, because they need more than this command's options do: whoever asks for those may have nothing of it.
-    from kedge.cli.doctor_checks import configuration, model, programs, sandbox, terminal
-    from kedge.cli.doctor_server import place
+def _find_all(options: Options) -> Iterator[Finding]:
+    # Imported here: the completion script is built from this module where dependencies are not installed.
+    from kedge.cli.doctor_checks import check_configuration, check_model, check_programs, check_sandbox, check_terminal
+    from kedge.cli.doctor_server import check_server
+    from kedge.client.server_location import find_server
     from kedge.protocol.address import AddressError
     from kedge.version import VERSION
 
-    directory = directory_of(options.get("cwd"))
+    directory = find_directory(options.get("cwd"))
     yield True, f"kedge {VERSION}, Python {'.'.join(map(str, sys.version_info[:3]))}"
     try:
-        endpoint = find_server(
+        location = find_server(
             host=options.get("host"), data_dir=options.get("data-dir"), token_file=options.get("token-file")
         )
     except AddressError as error:
         yield False, str(error)
         return
-    yield from place(endpoint)
-    problems = list(configuration(directory))
-    yield from problems
-    if not any(is_fine is False for is_fine, _ in problems):
-        yield from model(endpoint.data_dir, directory, is_offline=options.has("offline"))
-        yield from sandbox(directory)
-    yield from programs()
-    yield from terminal()
+    yield from check_server(location)
+    findings = list(check_configuration(directory))
+    yield from findings
+    if not any(is_ok is False for is_ok, _ in findings):
+        yield from check_model(location.data_dir, directory, is_offline=options.has("offline"))
+        yield from check_sandbox(directory)
+    yield from check_programs()
+    yield from check_terminal()

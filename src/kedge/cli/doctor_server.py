@@ -1,11 +1,11 @@
-"""The data directory and its server: whether one can be started, or is there and answers."""
+"""Checks of `kedge doctor`: the data directory and its server."""
 
 from __future__ import annotations
 
 import os
 import shutil
 
-from kedge.cli.doctor_checks import findings
+from kedge.cli.doctor_checks import read_findings
 from kedge.client.errors import ClientError, Dropped, NotAllowed
 from kedge.client.server_location import ServerLocation
 from kedge.client.server_process import is_free, read_owner_pid
@@ -22,91 +22,93 @@ if TYPE_CHECKING:
 
 NO_SPACE_BYTES = 1024 * 1024  # too little for a server to start
 LOW_SPACE_BYTES = 200 * 1024 * 1024
-PATIENCE_S = 30.0
+DATABASE_TIMEOUT_S = 30.0
 
 
-def place(endpoint: ServerLocation) -> Iterator[Finding]:
-    """Where the server is somebody else's, so is its directory: that is looked at over there."""
-    if not endpoint.is_managed:
-        yield from _named_server(endpoint)
+def check_server(location: ServerLocation) -> Iterator[Finding]:
+    """The data directory and its server; of a server that was named with --host, only whether it answers."""
+    if not location.is_managed:
+        yield from _check_named_server(location)
         return
-    problems = list(_data_directory(endpoint.data_dir))
-    yield from problems
-    if any(is_fine is False for is_fine, _ in problems):
-        return
-    yield from _own_server(endpoint)
+    findings = list(_check_data_directory(location.data_dir))
+    yield from findings
+    if not any(is_ok is False for is_ok, _ in findings):
+        yield from _check_own_server(location)
 
 
-def _data_directory(path: str) -> Iterator[Finding]:
-    there = path
-    while not os.path.exists(there):
-        there = os.path.dirname(there)
-    other = "choose another with --data-dir or KEDGE_DATA_DIR"
-    if not os.path.isdir(there):
-        yield False, f"the data directory {path} cannot be made: {there} is no directory; {other}"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        yield False, f"the data directory {path} cannot be written; {other}"
-    elif (free_bytes := shutil.disk_usage(there).free) < NO_SPACE_BYTES:
-        yield False, f"no room is left for the data directory {path}; make room, or {other}"
+def _check_data_directory(path: str) -> Iterator[Finding]:
+    existing = path
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    advice = "choose another one with --data-dir or KEDGE_DATA_DIR"
+    if not os.path.isdir(existing):
+        yield False, f"The data directory {path} cannot be created: {existing} is not a directory; {advice}"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        yield False, f"The data directory {path} is not writable; {advice}"
+    elif (free_bytes := shutil.disk_usage(existing).free) < NO_SPACE_BYTES:
+        yield False, f"The disk of the data directory {path} is full; free some space, or {advice}"
     else:
         if free_bytes < LOW_SPACE_BYTES:
-            yield None, f"only {free_bytes >> 20} MiB are free for the data directory {path}; make room"
-        yield True, f"data directory {path}" + ("" if there == path else " (made on first use)")
+            yield None, f"Only {free_bytes >> 20} MiB are free for the data directory {path}; free some space"
+        yield True, f"data directory {path}" + ("" if existing == path else " (created on first use)")
 
 
-def _own_server(endpoint: ServerLocation) -> Iterator[Finding]:
-    assert isinstance(endpoint.address, UnixAddress)
+def _check_own_server(location: ServerLocation) -> Iterator[Finding]:
+    assert isinstance(location.address, UnixAddress)
     try:
-        make_private_dir(os.path.dirname(endpoint.address.path))
-        version = _version(endpoint)
+        make_private_dir(os.path.dirname(location.address.path))
+        version = _read_version(location)
     except Dropped:
-        yield from _no_server(endpoint, endpoint.address.path)
+        yield from _check_unreachable(location, location.address.path)
     except (AddressError, NotAllowed) as error:
         yield False, str(error)
     except ClientError as error:
-        yield False, f"the server at {endpoint.address} answers strangely ({error}); see 'kedge logs'"
+        yield False, f"The server at {location.address} gave an unexpected answer ({error}); see 'kedge logs'"
     else:
-        yield _of_version(version, endpoint)
+        yield _check_version(version, location)
 
 
-def _no_server(endpoint: ServerLocation, socket: str) -> Iterator[Finding]:
-    if not is_free(endpoint.data_dir):
-        owner = read_owner_pid(endpoint.data_dir)
-        why = "it hangs, or was started with another XDG_RUNTIME_DIR or TMPDIR ('kedge logs' says where it listens)"
-        way = f"end it, nothing acknowledged is lost: kill {owner or 'PROCESS'}"
-        yield False, f"process {owner or '?'} owns {endpoint.data_dir} and does not answer at {socket}: {why}; {way}"
+def _check_unreachable(location: ServerLocation, socket: str) -> Iterator[Finding]:
+    if not is_free(location.data_dir):
+        pid = read_owner_pid(location.data_dir)
+        reason = "it hangs, or was started with another XDG_RUNTIME_DIR or TMPDIR ('kedge logs' shows its address)"
+        advice = f"stop it, nothing is lost: kill {pid or 'PID'}"
+        owner = f"Process {pid or '?'} owns {location.data_dir}"
+        yield False, f"{owner} but does not answer at {socket}: {reason}; {advice}"
         return
-    left = " (the last one ended without a word: the next finds what it left)" if os.path.exists(socket) else ""
-    yield True, f"no server is running at {endpoint.address}; one is started when it is needed{left}"
-    yield from findings("kedge.store.sqlite.diagnosis", endpoint.data_dir, limit_s=PATIENCE_S, about="the database")
+    crashed = " (the last one ended unexpectedly; the next one recovers)" if os.path.exists(socket) else ""
+    yield True, f"no server is running at {location.address}; one is started when needed{crashed}"
+    yield from read_findings(
+        "kedge.store.sqlite.diagnosis", location.data_dir, timeout_s=DATABASE_TIMEOUT_S, subject="the database"
+    )
 
 
-def _named_server(endpoint: ServerLocation) -> Iterator[Finding]:
+def _check_named_server(location: ServerLocation) -> Iterator[Finding]:
     try:
-        version = _version(endpoint)
+        version = _read_version(location)
     except NotAllowed as error:
         yield False, str(error)
     except Dropped as error:
-        way = f"start it there: kedge serve --host {endpoint.address}; or unset KEDGE_HOST"
-        yield False, f"no server answers at {endpoint.address} ({error}); {way}"
+        advice = f"start it there with kedge serve --host {location.address}, or unset KEDGE_HOST"
+        yield False, f"No server answers at {location.address} ({error}); {advice}"
     except ClientError as error:
-        yield False, f"what is at {endpoint.address} is no server of Kedge ({error}); check --host or KEDGE_HOST"
+        yield False, f"{location.address} is not a Kedge server ({error}); check --host or KEDGE_HOST"
     else:
-        yield _of_version(version, endpoint)
+        yield _check_version(version, location)
 
 
-def _of_version(version: str, endpoint: ServerLocation) -> Finding:
-    found = f"server {version} at {endpoint.address}"
+def _check_version(version: str, location: ServerLocation) -> Finding:
+    server = f"server {version} at {location.address}"
     if version == VERSION:
-        return True, found
-    if endpoint.is_managed:
-        return None, f"{found}, and this is {VERSION}; after 'kedge serve --stop' the next command starts its own"
-    return None, f"{found}, and this is {VERSION}; install the same version here or there"
+        return True, server
+    if location.is_managed:
+        return None, f"{server}, but this is {VERSION}; run 'kedge serve --stop', the next command starts the new one"
+    return None, f"{server}, but this is {VERSION}; install the same version on both sides"
 
 
-def _version(endpoint: ServerLocation) -> str:
-    wire = Transport(endpoint.as_unmanaged(), Waiter(), client="kedge doctor")
+def _read_version(location: ServerLocation) -> str:
+    transport = Transport(location.as_unmanaged(), Waiter(), client="kedge doctor")
     try:
-        return str(wire.request("GET", "/v1/version")["version"])
+        return str(transport.request("GET", "/v1/version")["version"])
     finally:
-        wire.close()
+        transport.close()

@@ -1,5 +1,7 @@
-"""`kedge login`: hand a provider's key to the server, which checks and stores it. A key is never an argument, where the
-shell's history and every list of processes would have it."""
+"""`kedge login`: send a provider's API key to the server, which checks and stores it.
+
+The key is never an argument: the shell's history and the process list would show it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ import os
 import re
 import sys
 
-from kedge.cli.common import EXIT_OK, command, connect
+from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain, print_json, print_table
+from kedge.cli.output import print_error, print_json, print_table
 from kedge.client.submission import caller_environment
 from kedge.client.sync_client import Client
 
@@ -20,75 +22,75 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kedge login [OPTION ...] [PROVIDER]
 
-Asks for a provider's key, checks it with the provider, and stores it: in a file of yours alone, or in the system's
-keyring (credentials.store). It is used from the next model call on. A key that is piped in is read from there.
+Ask for a provider's API key, check it with the provider, and store it: in a file that only you can read, or in the
+system's keyring (credentials.store). It is used from the next model call on. You can also pipe the key in.
 
-      --key-stdin         wait for the key on standard input as long as it takes
-      --no-check          store it without asking the provider
-      --list              show where keys come from, each by its last four characters
-      --json              as the server has it
+      --key-stdin         wait for the key on standard input without a time limit
+      --no-check          store the key without checking it
+      --list              list the API keys in use: where each comes from, and its last four characters
+      --json              print JSON
 """
 FLAGS = named("--key-stdin", "--no-check", "--list", "--json")
-ANSWER_S = 120.0  # the provider is asked, and a keyring may ask a person
-SILENT_S = 30.0  # for a pipe that nobody writes to
+ANSWER_S = 120.0  # the provider is asked, and a keyring may ask the user
+SILENT_S = 30.0  # for a pipe that nothing is written to
 MAX_KEY_BYTES = 64 * 1024
 NAME = re.compile("[a-z][a-z0-9_.-]{0,39}")
 
 
 def run(argv: list[str]) -> int:
-    return command(argv, usage=HELP, flags=FLAGS, values={}, go=_login)
+    return run_command(argv, help_text=HELP, flags=FLAGS, values={}, action=_login)
 
 
 def _login(options: Options) -> int:
     if len(options.words) > (0 if options.has("list") else 1):
-        raise UsageError("name one provider, and no key: it is asked for, or piped in")
+        raise UsageError("Name one provider, and no key: you are asked for it, or pipe it in")
     for word in options.words:
-        check_name(word)
+        check_provider_name(word)
     with connect(options, name="kedge login") as client:
-        found = listing(client)
+        listing = read_credentials(client)
         if options.has("list"):
-            _show(found, options)
+            _print_credentials(listing, options)
             return EXIT_OK
-        provider = _provider(found, options.words[0] if options.words else _asked_provider(found))
-        key = _key(provider["provider_id"], insists=options.has("key-stdin"))
-        stored = _store(client, provider, key, options)
+        provider = _find_provider(listing, options.words[0] if options.words else _ask_provider(listing))
+        key = _read_key(provider["provider_id"], insists=options.has("key-stdin"))
+        stored = _store_key(client, provider, key, options)
     if options.has("json"):
         print_json(stored)
     else:
-        print(f"{stored['provider_id']}: the key{_end(stored)} is stored in the {stored['stored_in']}")
+        print(f"Stored the API key{_key_end(stored)} for {stored['provider_id']} in the {stored['stored_in']}.")
     if os.environ.get(provider["key_variable"], "").strip():
-        complain(f"{provider['key_variable']} is set in this shell, and comes before what is stored", EXIT_OK)
+        print_error(f"{provider['key_variable']} is set in this shell and overrides the stored key", EXIT_OK)
     return EXIT_OK
 
 
-def check_name(word: str) -> None:
-    """What is no name may be a key: it is repeated nowhere."""
+def check_provider_name(word: str) -> None:
+    """Raises `UsageError` for a word that is not a name. It may be a key, so it is not repeated."""
     if not NAME.fullmatch(word) or word.startswith(("sk-", "sk_")):
-        raise UsageError("that is no name of a provider; if it is a key, change it: your shell remembers it now")
+        raise UsageError("That is not a provider name. If it is an API key, revoke it: it is in your shell history now")
 
 
-def listing(client: Client) -> dict[str, Any]:
+def read_credentials(client: Client) -> dict[str, Any]:
     from kedge.protocol.environment import HEADER, encode_environment
 
     client.transport.timeout_s = ANSWER_S
     target = f"/v1/credentials?workspace_id={client.workspace['id']}"
-    headers = {HEADER: encode_environment(os.environ)}  # what the configuration may refer to in this shell
+    headers = {HEADER: encode_environment(os.environ)}  # the configuration may refer to variables of this shell
     return client.transport.call("GET", target, policy=client.new_policy(), headers=headers)
 
 
-def _provider(found: dict[str, Any], name: str) -> dict[str, Any]:
-    for provider in found["providers"]:
+def _find_provider(listing: dict[str, Any], name: str) -> dict[str, Any]:
+    for provider in listing["providers"]:
         if provider["provider_id"] == name:
             return provider
-    known = ", ".join(sorted(provider["provider_id"] for provider in found["providers"]))
-    raise UsageError(f"there is no provider {name!r}; choose one of {known}")
+    known = ", ".join(sorted(provider["provider_id"] for provider in listing["providers"]))
+    raise UsageError(f"Unknown provider {name!r} (choose one of {known})")
 
 
-def _asked_provider(found: dict[str, Any]) -> str:
-    """By its number or its name."""
+def _ask_provider(listing: dict[str, Any]) -> str:
+    """Ask for a provider, by its number or its name."""
     if not os.isatty(0):
-        raise UsageError("name the provider: kedge login PROVIDER")
-    offered = [provider for provider in found["providers"] if provider["needs_key"]]
+        raise UsageError("Missing provider. Use kedge login PROVIDER")
+    offered = [provider for provider in listing["providers"] if provider["needs_key"]]
     for number, provider in enumerate(offered, 1):
         print(f"{number:3}  {provider['provider_id']:12} {provider['title']}", file=sys.stderr)
     print("Provider: ", end="", file=sys.stderr, flush=True)
@@ -96,78 +98,82 @@ def _asked_provider(found: dict[str, Any]) -> str:
     if answer.isdecimal() and 0 < int(answer[:6]) <= len(offered):
         return offered[int(answer) - 1]["provider_id"]
     if not answer:
-        raise UsageError("no provider was named")
-    check_name(answer)
+        raise UsageError("No provider was chosen")
+    check_provider_name(answer)
     return answer
 
 
-def _key(provider_id: str, *, insists: bool) -> str:
-    key = _typed_key(provider_id) if os.isatty(0) else _piped_key(insists=insists)
+def _read_key(provider_id: str, *, insists: bool) -> str:
+    key = _ask_key(provider_id) if os.isatty(0) else _read_piped_key(insists=insists)
     if not key:
-        raise UsageError(f"no key was given; pipe it in, or type it: kedge login {provider_id}")
+        raise UsageError(f"No API key was given. Type it (kedge login {provider_id}), or pipe it in")
     return key
 
 
-def _typed_key(provider_id: str) -> str:
-    """Without showing it; where that is not possible, not at all."""
+def _ask_key(provider_id: str) -> str:
+    """Ask for the key without showing it. Raises `UsageError` if the terminal cannot hide it."""
     import getpass
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", getpass.GetPassWarning)
         try:
-            return getpass.getpass(f"Key of {provider_id} (it is not shown): ").strip()
+            return getpass.getpass(f"API key for {provider_id} (not shown): ").strip()
         except getpass.GetPassWarning:
-            raise UsageError("this terminal would show the key; pipe it in") from None
+            raise UsageError("This terminal would show the key. Pipe it in") from None
         except EOFError:
             return ""
 
 
-def _piped_key(*, insists: bool) -> str:
+def _read_piped_key(*, insists: bool) -> str:
     from kedge.client.waiter import Waiter
 
     waiter, data = Waiter(), b""
     while len(data) <= MAX_KEY_BYTES:
         if not waiter.wait(0, SILENT_S) and not insists:
-            raise UsageError(f"standard input is silent for {SILENT_S:.0f} s; pipe the key in, or give --key-stdin")
+            raise UsageError(
+                f"Nothing came on standard input for {SILENT_S:.0f} s. Pipe the key in, or use --key-stdin"
+            )
         piece = os.read(0, MAX_KEY_BYTES)
         if not piece:
             return data.decode("utf-8", "replace").strip()
         data += piece
-    raise UsageError("what is piped in is no key: it is too long")
+    raise UsageError("Standard input is too long for an API key")
 
 
-def _store(client: Client, provider: dict[str, Any], key: str, options: Options) -> dict[str, Any]:
+def _store_key(client: Client, provider: dict[str, Any], key: str, options: Options) -> dict[str, Any]:
     body = {
         "provider_id": provider["provider_id"],
         "api_key": key,
         "check": not options.has("no-check"),
-        "env": caller_environment(),  # it is checked where runs from this shell go, and by their way
+        "env": caller_environment(),  # checked at the base URL and through the proxy of this shell's runs
         "workspace_id": client.workspace["id"],
     }
     return client.transport.call("POST", "/v1/credentials", body, policy=client.new_policy())
 
 
-def _show(found: dict[str, Any], options: Options) -> None:
+def _print_credentials(listing: dict[str, Any], options: Options) -> None:
     if options.has("json"):
-        print_json(found)
-    elif found["credentials"]:
-        rows = [(each["provider_id"], _source(each), each["last_four"] or "-") for each in found["credentials"]]
+        print_json(listing)
+    elif listing["credentials"]:
+        rows = [
+            (each["provider_id"], _describe_source(each), each["last_four"] or "-") for each in listing["credentials"]
+        ]
         print_table([("PROVIDER", "KEY FROM", "ENDS IN"), *rows])
 
 
-def _source(credential: dict[str, Any]) -> str:
+def _describe_source(credential: dict[str, Any]) -> str:
     match credential["source"]:
         case "login":
             source = f"login ({credential['stored_in']})"
         case "environment":
-            source = f"{credential['variable']} of the server"
+            source = f"{credential['variable']} (the server's environment)"
         case "config":
-            source = "api_key of the configuration"
+            source = "api_key in the configuration"
         case _:
             source = "api_key_command"
-    return source if credential["is_used"] else f"{source}, if the one above is refused"
+    return source if credential["is_used"] else f"{source}, used if the one above is rejected"
 
 
-def _end(stored: dict[str, Any]) -> str:
+def _key_end(stored: dict[str, Any]) -> str:
     return f" …{stored['last_four']}" if stored["last_four"] else ""

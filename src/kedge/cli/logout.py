@@ -1,48 +1,48 @@
-"""`kedge logout`: let the server forget a key that was stored by a login."""
+"""`kedge logout`: remove an API key that was stored by `kedge login`."""
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_OK, command, connect
-from kedge.cli.login import check_name, listing
+from kedge.cli.common import EXIT_OK, connect, run_command
+from kedge.cli.login import check_provider_name, read_credentials
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain
+from kedge.cli.output import print_error
 from kedge.client.http1 import escape
 
 HELP = """\
 usage: kedge logout [OPTION ...] [PROVIDER]
 
-Forgets the stored key of a provider. Without a name: the only one that is stored.
+Remove the stored API key of a provider. Without a name: the only stored one.
 
-      --all               forget all of them
+      --all               remove all stored keys
 """
 FLAGS = named("--all")
 
 
 def run(argv: list[str]) -> int:
-    return command(argv, usage=HELP, flags=FLAGS, values={}, go=_logout)
+    return run_command(argv, help_text=HELP, flags=FLAGS, values={}, action=_logout)
 
 
 def _logout(options: Options) -> int:
     if len(options.words) > (0 if options.has("all") else 1):
-        raise UsageError("name one provider, or give --all")
+        raise UsageError("Name one provider, or use --all")
     for word in options.words:
-        check_name(word)
+        check_provider_name(word)
     with connect(options, name="kedge logout") as client:
-        stored = [each["provider_id"] for each in listing(client)["credentials"] if each["source"] == "login"]
-        for provider_id in _chosen(stored, options):
+        stored = [each["provider_id"] for each in read_credentials(client)["credentials"] if each["source"] == "login"]
+        for provider_id in _choose(stored, options):
             client.transport.call("DELETE", f"/v1/credentials/{escape(provider_id)}", policy=client.new_policy())
-            print(f"{provider_id}: the stored key is forgotten")
+            print(f"Removed the stored API key for {provider_id}.")
         if not stored:
-            complain("nothing to forget: no key is stored", EXIT_OK)
+            print_error("Nothing to remove: no API key is stored", EXIT_OK)
     return EXIT_OK
 
 
-def _chosen(stored: list[str], options: Options) -> list[str]:
+def _choose(stored: list[str], options: Options) -> list[str]:
     if options.has("all") or (not options.words and len(stored) <= 1):
         return stored
     if not options.words:
-        raise UsageError(f"{len(stored)} keys are stored ({', '.join(stored)}); name one, or give --all")
+        raise UsageError(f"{len(stored)} keys are stored ({', '.join(stored)}). Name one, or use --all")
     if options.words[0] not in stored:
-        listed = f"; stored are {', '.join(stored)}" if stored else ""
-        raise UsageError(f"no key of {options.words[0]!r} is stored{listed}")
+        listed = f" (stored: {', '.join(stored)})" if stored else ""
+        raise UsageError(f"No API key is stored for {options.words[0]!r}{listed}")
     return options.words

@@ -1,7 +1,6 @@
-"""The `kedge` command: picks a subcommand, imports it alone, and turns whatever goes wrong into one line.
+"""The `kedge` command: runs a subcommand, importing only its module, and prints unexpected errors as one line.
 
-This module is on the way of every command, `kedge --version` first of all, so it imports nothing that Python has not
-already loaded to start.
+Imports nothing that Python has not already loaded to start, so that every command starts fast.
 """
 
 import os
@@ -18,38 +17,38 @@ EXIT_INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("kedge.cli.run", "send a prompt and print the answer"),
     "runs": ("kedge.cli.runs", "list runs"),
-    "attach": ("kedge.cli.attach", "follow a run that is already there"),
-    "cancel": ("kedge.cli.cancel", "stop a run, or all that a session is doing"),
-    "session": ("kedge.cli.session", "list, show, rename, delete, export, undo or fork sessions, choose their model"),
-    "login": ("kedge.cli.login", "check and store a provider's key"),
-    "logout": ("kedge.cli.logout", "forget a stored key"),
-    "models": ("kedge.cli.models", "list the models that can be used, and for the rest why not"),
+    "attach": ("kedge.cli.attach", "follow a run that was started elsewhere"),
+    "cancel": ("kedge.cli.cancel", "cancel a run, or all runs of a session"),
+    "session": ("kedge.cli.session", "list, show, rename, delete, export, undo and fork sessions; choose their model"),
+    "login": ("kedge.cli.login", "store a provider's API key"),
+    "logout": ("kedge.cli.logout", "remove a stored API key"),
+    "models": ("kedge.cli.models", "list available models"),
     "config": ("kedge.cli.config", "show and change the configuration"),
-    "logs": ("kedge.cli.logs", "show the log of the server"),
-    "doctor": ("kedge.cli.doctor", "check the set-up, and say how to mend it"),
-    "completion": ("kedge.cli.completion", "let the shell complete commands and options"),
+    "logs": ("kedge.cli.logs", "show the server's log"),
+    "doctor": ("kedge.cli.doctor", "check your setup and suggest fixes"),
+    "completion": ("kedge.cli.completion", "print a completion script for your shell"),
     "serve": ("kedge.cli.serve", "run the server in the foreground, or stop it"),
-    "story": ("kedge.cli.demo", "play a story with a crash in it, and check that nothing was lost"),
+    "story": ("kedge.cli.demo", "run a demo in which the server is killed and nothing is lost"),
 }
 
-NO_TERMINAL = "the terminal interface needs a terminal; `kedge run PROMPT` does not"
+NO_TERMINAL = "The terminal interface needs a terminal. Without one, use 'kedge run PROMPT'"
 
 USAGE = """\
-usage: kedge [OPTION ...]                        the terminal interface
+usage: kedge [OPTION ...]                        open the terminal interface
        kedge [--debug] COMMAND [ARGUMENT ...]
        kedge --version | --help
 """
 
 OPTIONS = """\
 options:
-  -C, --continue     go on with the session that was used last
-  -s, --session ID   open this session; the beginning of its ID is enough
-  -m, --model NAME   the model, as PROVIDER/NAME
-      --mode MODE    plan, ask, auto-edit or yolo
-  -y, --yolo         ask nothing
-  -c, --cwd DIR      the workspace's directory; which server: --host, --token-file and --data-dir, as for commands
-  -h, --help         show this and leave
-  -V, --version      show the version and leave
+  -C, --continue     continue the most recent session
+  -s, --session ID   open this session; the start of its ID is enough
+  -m, --model NAME   model, as PROVIDER/NAME
+      --mode MODE    what the agent may do without asking: plan, ask, auto-edit or yolo
+  -y, --yolo         never ask (same as --mode yolo)
+  -c, --cwd DIR      workspace directory; choose a server with --host, --token-file and --data-dir, as for commands
+  -h, --help         show this help
+  -V, --version      show the version
       --debug        show the traceback of an error
 """
 
@@ -62,15 +61,15 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader has seen enough (`kedge … | head`): nothing to report, and nobody to report it to.
+        # The reader has closed the pipe (`kedge … | head`).
         abandon_stdout()
         return EXIT_FAILED
-    except Exception as error:  # the boundary: below it errors are raised, here they become a line
+    except Exception as error:  # the boundary where errors become a line
         if is_debug:
             raise
         if isinstance(error, OSError):
             abandon_stdout()
-        complain(f"{one_line(error)} (--debug shows where)")
+        print_error(f"{one_line(error)} (--debug shows the traceback)")
         return EXIT_FAILED
     return code
 
@@ -90,9 +89,10 @@ def dispatch(args: list[str]) -> int:
             module, _ = COMMANDS[name]
             return import_module(module).run(rest)
         case [name, *_] if not name.startswith("-"):
-            return refuse(f"unknown command {name!r}")
+            print_error(f"Unknown command {name!r}. See 'kedge --help'.")
+            return EXIT_USAGE
         case [] if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            print(f"{help_text()}\nkedge: {NO_TERMINAL}", file=sys.stderr)
+            print(f"{help_text()}\nkedge: {NO_TERMINAL}.", file=sys.stderr)
             return EXIT_USAGE
         case _:
             from kedge.cli.tui import run
@@ -102,7 +102,7 @@ def dispatch(args: list[str]) -> int:
 
 
 def mark_terminal_output() -> None:
-    """What others wrote must not drive a terminal. Imports nothing where there is none."""
+    """Make terminal output safe. Imports nothing if there is no terminal."""
     if any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)):
         from kedge.cli.output import mark_terminal_output
 
@@ -110,7 +110,7 @@ def mark_terminal_output() -> None:
 
 
 def take_debug(args: list[str]) -> tuple[list[str], bool]:
-    """`--debug` counts wherever it stands before `--`: people append it to the command that just failed."""
+    """Remove `--debug`, anywhere before `--`: people append it to the command that just failed."""
     end = args.index("--") if "--" in args else len(args)
     head, tail = args[:end], args[end:]
     return [arg for arg in head if arg != "--debug"] + tail, "--debug" in head
@@ -122,12 +122,7 @@ def help_text() -> str:
     return f"{USAGE}\ncommands:\n{commands}\n{OPTIONS}"
 
 
-def refuse(why: str) -> int:
-    complain(f"{why}; 'kedge --help' lists what there is")
-    return EXIT_USAGE
-
-
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     print(f"kedge: {text}", file=sys.stderr)
 
 
@@ -136,7 +131,7 @@ def one_line(error: Exception) -> str:
 
 
 def abandon_stdout() -> None:
-    """Without this Python flushes once more on its way out, fails again, and prints its own complaint."""
+    """Redirect standard output to /dev/null: Python flushes it at exit, and would print another error."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

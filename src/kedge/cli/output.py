@@ -1,7 +1,4 @@
-"""Standard output and error of every command, where they are a terminal: what others wrote cannot drive it.
-
-A pipe or a file gets what is printed, unchanged.
-"""
+"""Printing for commands: errors, JSON, tables; and standard streams that other people's text cannot drive."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MarkedStream:
-    """A stream whose text is marked before it is written; everything else is the stream's own."""
+    """A text stream that marks control characters before it writes; everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -30,15 +27,25 @@ class MarkedStream:
 
 
 def mark_terminal_output() -> None:
+    """Replace standard output and error where they are a terminal; a pipe or a file gets the exact text."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and stream.isatty():
             setattr(sys, name, MarkedStream(stream))
 
 
-def complain(why: str, code: int) -> int:
-    print(f"kedge: {' '.join(visible_line(why).split())}", file=sys.stderr)
+def print_error(text: str, code: int) -> int:
+    """Print one line on standard error, with a capital letter if it starts with an ordinary word; returns `code`."""
+    first, _, _ = text.partition(" ")
+    if first.isascii() and first.isalpha() and first.islower():
+        text = text[0].upper() + text[1:]
+    print(note_line(text), file=sys.stderr)
     return code
+
+
+def note_line(text: str) -> str:
+    """A line of Kedge's own for standard error."""
+    return f"kedge: {' '.join(visible_line(text).split())}"
 
 
 def print_json(value: Any) -> None:

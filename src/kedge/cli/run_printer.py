@@ -1,4 +1,4 @@
-"""How `kedge run` shows a run: as text, live or at its end, or as its events, one a line."""
+"""How `kedge run` and `kedge attach` print a run: as text, live or at its end, or as JSON events; and its last line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 
 from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from kedge.cli.console import Console, is_terminal
+from kedge.cli.options import Options
+from kedge.cli.output import note_line
 from kedge.client.run_output import Activity, FinalOutput, LiveOutput
 from kedge.client.run_view import RunView
 from kedge.protocol.formats import dollars
@@ -19,57 +21,66 @@ if TYPE_CHECKING:
     from kedge.client.event_cursor import Event
     from kedge.client.message_assembly import Growth
     from kedge.client.run_output import Piece, RunOutput
+    from kedge.client.run_view import Denial
 
     class Printer(Protocol):
-        def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None: ...
+        def take_event(self, event: Event, data: bytes, grown: list[Growth]) -> None: ...
         def print_new(self) -> None: ...
         def finish(self, end: dict[str, Any]) -> None: ...
 
-    from kedge.client.run_view import Denial
+
+MAX_RULES = 3  # in one suggestion
+USAGE_CODES = ("no_model", "bad_config")  # codes of failed runs that only the user can fix
+
+
+def make_printer(options: Options, console: Console, view: RunView) -> Printer:
+    """The printer for `--json`, `--stream`, `--no-stream` and `--quiet`."""
+    if options.has("json"):
+        return JsonPrinter(console, with_deltas=options.has("stream"))
+    is_live = options.has("stream") or (is_terminal(1) and not options.has("no-stream"))
+    return TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"), shows_calls=is_terminal(2))
 
 
 class TextPrinter:
-    """`shows_calls`: whether the calls that are made on the way are shown, one line each."""
+    """`shows_calls`: whether to print one line for each tool call."""
 
-    def __init__(
-        self, console: Console, view: RunView, *, is_live: bool, is_quiet: bool, shows_calls: bool = False
-    ) -> None:
+    def __init__(self, console: Console, view: RunView, *, is_live: bool, is_quiet: bool, shows_calls: bool) -> None:
         self._console = console
         self._activity = None if is_quiet else Activity(view.run_id)
         self._shows_calls = shows_calls
-        self._teller: RunOutput = LiveOutput(view.messages) if is_live else FinalOutput(view.messages)
+        self._output: RunOutput = LiveOutput(view.messages) if is_live else FinalOutput(view.messages)
         self._is_quiet = is_quiet
 
-    def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:
+    def take_event(self, event: Event, data: bytes, grown: list[Growth]) -> None:
         if self._activity is None:
-            return  # the view has what is said
+            return
         for kind, text in self._activity.take(event):
             if kind == "call" and not self._shows_calls:
                 continue
-            self.print_new()  # what was said before comes before it
+            self.print_new()  # text that was written before this event
             self._console.flush()
             line = one_line(text)
-            self._console.error(f"{line}\n" if kind == "call" else f"kedge: {line}\n")
+            self._console.write_error(f"{line}\n" if kind == "call" else f"{note_line(line)}\n")
 
     def print_new(self) -> None:
-        self._print(self._teller.new_pieces())
+        self._print(self._output.new_pieces())
 
     def finish(self, end: dict[str, Any]) -> None:
-        self._print(self._teller.finish(end))
+        self._print(self._output.finish(end))
 
-    def _print(self, told: Iterable[Piece]) -> None:
-        for kind, text in told:
+    def _print(self, pieces: Iterable[Piece]) -> None:
+        for kind, text in pieces:
             if kind in ("answer", "break"):
-                self._console.answer(text)
+                self._console.write(text)
             elif kind == "note":
                 self._console.flush()
-                self._console.error(f"kedge: {text}\n")
+                self._console.write_error(f"{note_line(text)}\n")
             elif not self._is_quiet:
-                self._console.error(text)
+                self._console.write_error(text)
 
 
 class JsonPrinter:
-    """The run's envelopes as they came. Text is told from where the last line ended, also after a reconnect."""
+    """The run's envelopes as they came. Deltas continue where the last one ended, also after a reconnect."""
 
     def __init__(self, console: Console, *, with_deltas: bool) -> None:
         self._console = console
@@ -77,99 +88,88 @@ class JsonPrinter:
         self._has_ended = False
         self._is_on_terminal = is_terminal(1)
 
-    def listen(self, event: Event, data: bytes, grown: list[Growth]) -> None:
+    def take_event(self, event: Event, data: bytes, grown: list[Growth]) -> None:
         if event.get("seq") is not None:
-            self._line(data if b"\n" not in data else json.dumps(event).encode())
+            self._print_line(data if b"\n" not in data else json.dumps(event).encode())
             self._has_ended = event["type"] == "run_complete"
         elif self._with_deltas:
             for growth in grown:
-                self._line(json.dumps(_delta(event, growth), ensure_ascii=False).encode())
+                self._print_line(json.dumps(_make_delta(event, growth), ensure_ascii=False).encode())
 
     def print_new(self) -> None:
         pass
 
     def finish(self, end: dict[str, Any]) -> None:
         if not self._has_ended:
-            told = {"type": "run_complete", "payload": {"type": "created", "payload": end}}
-            self._line(json.dumps(told, ensure_ascii=False).encode())
+            event = {"type": "run_complete", "payload": {"type": "created", "payload": end}}
+            self._print_line(json.dumps(event, ensure_ascii=False).encode())
 
-    def _line(self, data: bytes) -> None:
+    def _print_line(self, data: bytes) -> None:
         if self._is_on_terminal:
             data = json_for_terminal(data.decode("utf-8", "replace")).encode()
-        self._console.answer_bytes(data + b"\n")
+        self._console.write_bytes(data + b"\n")
 
 
-def _delta(event: Event, growth: Growth) -> Event:
-    """What grew as a delta: also when a snapshot told it."""
-    told = event["payload"]["payload"]
+def _make_delta(event: Event, growth: Growth) -> Event:
+    """A delta event for new text, also when it came in a snapshot."""
+    payload = event["payload"]["payload"]
     part, kind, offset, text = growth
-    payload = {
-        "message_id": told["message_id"] if event["type"] == "message_delta" else told["id"],
-        "session_id": told["session_id"],
-        "run_id": told["run_id"],
+    delta = {
+        "message_id": payload["message_id"] if event["type"] == "message_delta" else payload["id"],
+        "session_id": payload["session_id"],
+        "run_id": payload["run_id"],
         "part": part,
         "kind": kind,
         "offset": offset,
         "text": text,
     }
-    return {"type": "message_delta", "payload": {"type": "created", "payload": payload}}
+    return {"type": "message_delta", "payload": {"type": "created", "payload": delta}}
 
 
-MOST_RULES = 3  # in one suggestion
-USAGE_CODES = ("no_model", "bad_config")  # ends of runs that only their user can mend
-
-
-def exit_code_of_end(end: dict[str, Any], refused: list[Denial]) -> int:
-    """The exit code of a run that ended like this (section 5 of the contract); `refused` are its denied permissions."""
+def exit_code_of_end(end: dict[str, Any], denied: list[Denial]) -> int:
+    """The exit code for a run's end (section 5 of the contract)."""
     if end.get("cancelled"):
         return EXIT_CANCELLED
     if end.get("error") is not None:
         return EXIT_USAGE if end.get("code") in USAGE_CODES else EXIT_FAILED
-    return EXIT_REFUSED if refused else EXIT_OK
+    return EXIT_REFUSED if denied else EXIT_OK
 
 
-def explanation_of_end(end: dict[str, Any], refused: list[Denial], *, with_options: bool) -> str | None:
-    """The line that goes with that code; None: there is nothing to explain. `with_options`: name those of `kedge run`
-    that would have allowed what was refused."""
+def explain_end(end: dict[str, Any], denied: list[Denial], *, with_options: bool) -> str | None:
+    """The line that explains a bad end; None for a good one. `with_options`: name options of `kedge run` that help."""
     if end.get("cancelled"):
         return None
     if (error := end.get("error")) is not None:
         return " ".join(error.split()) or "the run failed"
-    if not refused:
+    if not denied:
         return None
-    return refusal(refused) if with_options else what_was_refused(refused)
+    return explain_denials(denied, with_options=with_options)
 
 
-def refusal(refused: list[Denial]) -> str:
-    """The least that would have allowed it, then what was refused: last, so that no word of it passes for ours."""
+def explain_denials(denied: list[Denial], *, with_options: bool) -> str:
+    """How many actions were denied, what would have allowed the first, and its description last: it is foreign text."""
+    first = denied[0]
+    count = len({(each.description, *each.rules) for each in denied})
+    denials = f"{count} actions were denied" if count > 1 else "An action was denied"
+    advice = f" ({_suggest_options(first, has_more=count > 1)})" if with_options else ""
+    return f"{denials}{advice}: {one_line(first.description)}"
+
+
+def _suggest_options(denial: Denial, *, has_more: bool) -> str:
     import shlex
 
-    first, more = refused[0], _count_others(refused)
-    if not first.rules or len(first.rules) > MOST_RULES or not all(rule.isprintable() for rule in first.rules):
-        cure = "-y allows everything"
-    else:
-        rules = " ".join(f"--allow {shlex.quote(rule)}" for rule in first.rules)
-        cure = f"{rules} allows {'the first, -y everything' if more else 'it'}"
-    return f"{_count_refused(more)} ({cure}): {one_line(first.description)}"
+    if not denial.rules or len(denial.rules) > MAX_RULES or not all(rule.isprintable() for rule in denial.rules):
+        return "use -y to allow everything"
+    rules = " ".join(f"--allow {shlex.quote(rule)}" for rule in denial.rules)
+    return f"use {rules} to allow {'the first one, or -y for everything' if has_more else 'it'}"
 
 
-def what_was_refused(refused: list[Denial]) -> str:
-    return f"{_count_refused(_count_others(refused))}: {one_line(refused[0].description)}"
-
-
-def _count_refused(more: int) -> str:
-    return f"{more + 1} permissions were refused in this run" if more else "a permission was refused in this run"
-
-
-def _count_others(refused: list[Denial]) -> int:
-    """How many different ones there are beside the first."""
-    return len({(each.description, *each.rules) for each in refused}) - 1
-
-
-def summary(elapsed_s: float, usage: dict[str, Any]) -> str:
-    """Empty for a run that used nothing: it did not get as far as a model."""
-    taken, given, cost = usage.get("input_tokens", 0), usage.get("output_tokens", 0), usage.get("cost") or 0
-    if not taken and not given and not cost:
+def summarize_usage(elapsed_s: float, usage: dict[str, Any]) -> str:
+    """Time, tokens and cost of a run; empty if it used nothing."""
+    tokens_in, tokens_out, cost = usage.get("input_tokens", 0), usage.get("output_tokens", 0), usage.get("cost") or 0
+    if not tokens_in and not tokens_out and not cost:
         return ""
     about = "about " if usage.get("estimated") else ""
-    return f"{elapsed_s:.1f} s, {about}{taken} tokens in, {given} out{f', {dollars(cost)}' if cost > 0 else ''}"
+    return (
+        f"{elapsed_s:.1f} s, {about}{tokens_in} tokens in, {tokens_out} out{f', {dollars(cost)}' if cost > 0 else ''}"
+    )

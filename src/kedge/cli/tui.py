@@ -1,14 +1,14 @@
-"""`kedge` by itself: the terminal interface. What is wrong with how it was called is a line, and not a picture."""
+"""`kedge` without a command: open the terminal interface. Errors in the arguments are reported before it opens."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from kedge.cli.common import CONNECT_VALUES, EXIT_USAGE, command, connect, directory_of
+from kedge.cli.common import CONNECT_VALUES, EXIT_USAGE, connect, find_directory, run_command
 from kedge.cli.main import COMMANDS, NO_TERMINAL
 from kedge.cli.options import Options, UsageError, named
-from kedge.cli.output import complain
+from kedge.cli.output import print_error
 from kedge.cli.run_options import MODES, as_text
 from kedge.client.errors import Unreachable
 from kedge.client.server_location import find_server
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kedge [OPTION ...]
 
-Opens the terminal interface in this directory. F1 shows its keys.
+Open the terminal interface in this directory. Press F1 for its keys.
 
-  -C, --continue          go on with the session that was used last
-  -s, --session ID        open this session; an ID may be cut short as long as it is unique
-  -m, --model NAME        the model, as PROVIDER/NAME (KEDGE_MODEL)
-      --mode MODE         plan, ask, auto-edit or yolo
-  -y, --yolo              ask nothing: the same as --mode yolo
+  -C, --continue          continue the most recent session
+  -s, --session ID        open this session; the start of its ID is enough if it is unique
+  -m, --model NAME        model, as PROVIDER/NAME (KEDGE_MODEL)
+      --mode MODE         what the agent may do without asking: plan, ask, auto-edit or yolo
+  -y, --yolo              never ask (same as --mode yolo)
 """
 FLAGS = named("-C --continue", "-y --yolo")
 VALUES = named("-s --session", "-m --model", "--mode")
-REACH_S = 1.0  # a server that is not there now: the interface waits for it, and says so
+REACH_S = 1.0  # the interface itself waits longer for a server, and shows that it does
 
 
 def run(argv: list[str]) -> int:
-    if (name := _late_command(argv)) is not None:
-        return complain(f"the options of a command stand after it: kedge {name} OPTION …", EXIT_USAGE)
-    return command(argv, usage=HELP, flags=FLAGS, values=VALUES, go=_open)
+    if (name := _find_command(argv)) is not None:
+        return print_error(f"Put options after the command: kedge {name} OPTION …", EXIT_USAGE)
+    return run_command(argv, help_text=HELP, flags=FLAGS, values=VALUES, action=_open)
 
 
-def _late_command(argv: list[str]) -> str | None:
-    """A command behind options that it may well have: `kedge --host … runs`."""
+def _find_command(argv: list[str]) -> str | None:
+    """Find a command that follows options, like in `kedge --host … runs`."""
     words = iter(argv)
     for word in words:
         if word in VALUES or word in CONNECT_VALUES:
@@ -51,11 +51,11 @@ def _late_command(argv: list[str]) -> str | None:
 
 
 def _open(options: Options) -> int:
-    mode = _mode(options)
+    mode = _read_mode(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(NO_TERMINAL)
-    directory = directory_of(options.get("cwd"))
-    session_id = _check(options)
+    directory = find_directory(options.get("cwd"))
+    session_id = _check_names(options)
     from kedge.tui.app import run as run_app
     from kedge.tui.settings import Launch
 
@@ -73,20 +73,19 @@ def _open(options: Options) -> int:
     )
 
 
-def _mode(options: Options) -> str | None:
-    """And whether the words go together."""
-    if options.words:
-        raise UsageError(f"unexpected {options.words[0]!r}")
+def _read_mode(options: Options) -> str | None:
+    """Check the options and return the mode."""
+    options.check_no_words()
     if options.has("session") and options.has("continue"):
-        raise UsageError("--session and --continue exclude each other")
+        raise UsageError("Use either --session or --continue, not both")
     mode = options.choice("mode", MODES)
     if options.has("yolo") and mode not in (None, "yolo"):
-        raise UsageError(f"--yolo and --mode {mode} contradict each other")
+        raise UsageError(f"Use either --yolo or --mode {mode}, not both")
     return "yolo" if options.has("yolo") else mode
 
 
-def _check(options: Options) -> str | None:
-    """Whether what is named is there; returns the session's whole id. Who names nothing does not wait for a server."""
+def _check_names(options: Options) -> str | None:
+    """Check that the session and the model exist; returns the session's full ID. Asks no server if neither is named."""
     session, model = options.get("session"), options.get("model")
     find_server(host=options.get("host"), data_dir=options.get("data-dir"), token_file=options.get("token-file"))
     if session is None and model is None:
@@ -95,20 +94,20 @@ def _check(options: Options) -> str | None:
         with connect(options, name="kedge", give_up_s=REACH_S) as client:
             if model is not None:
                 _check_model(client, as_text(model))
-            return None if session is None else _session_id(client, session)
+            return None if session is None else _find_session_id(client, session)
     except Unreachable:
         return session
 
 
-def _session_id(client: Client, given: str) -> str:
-    from kedge.cli.session import found
+def _find_session_id(client: Client, given: str) -> str:
+    from kedge.cli.session import find_session
 
-    return found(client, [given])["id"]
+    return find_session(client, [given])["id"]
 
 
 def _check_model(client: Client, model: str) -> None:
-    """As far as it can be known: which models a provider has, it alone knows."""
+    """Raises `UsageError` for an unknown provider. Only the provider knows which models it has."""
     known = [each["id"] for each in client.models(os.environ)["providers"]]
     provider, _, name = model.partition("/")
     if not name or provider not in known:
-        raise UsageError(f"there is no model {model!r}; it is PROVIDER/NAME, and providers are {', '.join(known)}")
+        raise UsageError(f"Unknown model {model!r} (use PROVIDER/NAME; providers: {', '.join(known)})")

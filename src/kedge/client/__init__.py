@@ -1,8 +1,8 @@
-"""The client's side of the wire: `Client`, on the standard library alone, and `AsyncClient`."""
+"""Clients of a Kedge server: `Client`, on the standard library alone, and `AsyncClient`."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers believe otherwise; `typing` would cost every `kedge run` three milliseconds
+TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would cost every `kedge run` 3 ms
 if TYPE_CHECKING:
     from kedge.client.async_client import AsyncClient
     from kedge.client.sync_client import Client

@@ -1,4 +1,4 @@
-"""A conversation as Markdown: what `kedge session export` and the interface's `/export` write."""
+"""Messages as Markdown, for `kedge session export` and the interface's `/export`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def as_markdown(message: dict[str, Any]) -> str:
-    """Under its own heading; empty for a message that says nothing."""
-    text = "\n\n".join(text for part in message["parts"] if (text := _part(part)))
-    what = "summary of what came before" if message.get("summary") else message["role"]
-    return f"## {what}\n\n{text}\n" if text else ""
+def render_markdown(message: dict[str, Any]) -> str:
+    """The message under a heading; empty for a message without text."""
+    text = "\n\n".join(text for part in message["parts"] if (text := _render_part(part)))
+    heading = "Summary of the conversation so far" if message.get("summary") else message["role"]
+    return f"## {heading}\n\n{text}\n" if text else ""
 
 
-def _part(part: dict[str, Any]) -> str:
+def _render_part(part: dict[str, Any]) -> str:
     match part["type"]:
         case "text":
             return part["text"]
@@ -23,9 +23,9 @@ def _part(part: dict[str, Any]) -> str:
         case "tool_call":
             return f"`{part['name']}` {part['input']}"
         case "tool_result":
-            return _fenced(part["content"])
+            return _fence(part["content"])
         case "shell_command":
-            return _fenced(f"$ {part['command']}\n{part['output']}")
+            return _fence(f"$ {part['command']}\n{part['output']}")
         case "image" | "file":
             return f"({part.get('name') or part['type']}, {part['mime_type']})"
         case "finish" if part["reason"] not in ("end_turn", "tool_use"):
@@ -34,7 +34,7 @@ def _part(part: dict[str, Any]) -> str:
             return ""
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     fence = "```"
     while fence in text:
         fence += "`"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from kedge.client.errors import ClientError
-from kedge.client.markdown import as_markdown
+from kedge.client.markdown import render_markdown
 from kedge.protocol.messages import Message
 from kedge.protocol.runs import MODES
 from kedge.protocol.text_safety import visible_line
@@ -288,7 +288,7 @@ def write_markdown(messages: Iterable[Message], title: str, name: str, directory
     """Write a conversation to a new file. Raises OSError (the file exists) or RuntimeError (unknown home directory)."""
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "session"
     path = Path(directory, Path(name or f"{slug}.md").expanduser())
-    texts = [as_markdown(msgspec.to_builtins(message)) for message in messages]
+    texts = [render_markdown(msgspec.to_builtins(message)) for message in messages]
     with path.open("x", encoding="utf-8", errors="replace") as file:
         file.write("\n".join([f"# {title or 'Session'}\n", *filter(None, texts)]))
     return path

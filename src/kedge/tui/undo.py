@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
 from kedge.client.http1 import escape
-from kedge.client.obstacles import UNSURE, why
+from kedge.client.obstacles import UNSURE, describe_obstacle
 from kedge.protocol.files import FileStep, Rewound
 from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.choices import ConfirmDialog
@@ -82,8 +82,8 @@ def _make_dialog(what: str, plan: Rewound) -> ConfirmDialog:
 
 def _describe(step: FileStep) -> str:
     if step.obstacle in UNSURE:
-        return f"? {visible(step.path)} is not changed ({why(step.obstacle)})"
-    left = f" ({why(step.obstacle)})" if step.obstacle else ""
+        return f"? {visible(step.path)} is not changed ({describe_obstacle(step.obstacle)})"
+    left = f" ({describe_obstacle(step.obstacle)})" if step.obstacle else ""
     return f"{'⚠' if step.obstacle else '·'} {visible(step.path)} {_EFFECTS[step.status]}{left}"
 
 

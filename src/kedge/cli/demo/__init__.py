@@ -1,66 +1,68 @@
-"""`kedge story`: prompts, a crash in the middle, a restart, and a reader that misses nothing, played and checked.
+"""`kedge story`: a demo that submits prompts, kills the server, restarts it, and checks that nothing was lost.
 
-The one command that needs what is behind the wire: it runs the engine in a child process (server.py), as its client.
+The only command that needs the engine: it runs it in a child process (server.py) and is its client.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 import tempfile
 from pathlib import Path
 
-from kedge.cli.arguments import Parser
-from kedge.cli.demo.scenario import Narrator
-from kedge.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain
-from kedge.cli.options import UsageError
+from kedge.cli.common import EXIT_FAILED, EXIT_OK, run_command
+from kedge.cli.options import Options, UsageError, named
 
-WORDS = ("--seed", "--dir", "--help")  # for the shell's completion
+HELP = """\
+usage: kedge story [OPTION ...]
 
+Run a demo: prompts are submitted, the server is killed and restarted, and checks show that nothing was lost.
 
-class Options(argparse.Namespace):
-    seed: int
-    dir: Path | None
+      --seed N            another demo (default: 1); the same seed gives the same log
+      --dir DIR           keep the data in this empty or new directory
+  -h, --help              show this help
+"""
+FLAGS: dict[str, str] = {}
+VALUES = named("--seed", "--dir")
+CONNECTS = False
 
 
 def run(argv: list[str]) -> int:
-    parser = Parser(prog="kedge story", description="Play a story with a crash in it, and check that nothing was lost.")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which story; the same seed, the same log")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="keep its data in this empty or new directory")
-    try:
-        options = parser.parse_args(argv, Options())
-        if options.dir is not None:
-            make_empty(options.dir)
-    except UsageError as error:
-        complain(f"story: {error}; 'kedge story --help' shows its options")
-        return EXIT_USAGE
-    show_what_can_be_shown(sys.stdout)
-    if options.dir is not None:
-        return play(options.seed, options.dir)
-    with tempfile.TemporaryDirectory(prefix="kedge-story-") as directory:
-        return play(options.seed, Path(directory))
+    return run_command(argv, help_text=HELP, flags=FLAGS, values=VALUES, action=_run, connects=CONNECTS)
 
 
-def make_empty(directory: Path) -> None:
-    """A story begins with event #1: it is not played on top of another, nor among somebody's files."""
+def _run(options: Options) -> int:
+    options.check_no_words()
+    seed = options.integer("seed", least=0) if options.has("seed") else 1
+    assert seed is not None
+    _replace_unprintable(sys.stdout)
+    if directory := options.get("dir"):
+        return _play(seed, _make_directory(Path(directory)))
+    with tempfile.TemporaryDirectory(prefix="kedge-story-") as temporary:
+        return _play(seed, Path(temporary))
+
+
+def _replace_unprintable(stream: object) -> None:
+    """Make arrows print as "?" on a terminal that has none, instead of raising."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+
+
+def _make_directory(directory: Path) -> Path:
+    """Raises `UsageError` if the directory is not empty: the demo starts with event #1."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         is_empty = next(directory.iterdir(), None) is None
     except OSError as error:
-        raise UsageError(f"cannot use {directory} ({error.strerror})") from error
+        raise UsageError(f"Cannot use {directory} ({error.strerror})") from error
     if not is_empty:
         raise UsageError(f"{directory} is not empty")
+    return directory
 
 
-def show_what_can_be_shown(out: object) -> None:
-    """An arrow must not end the story on a terminal that has none."""
-    if isinstance(out, io.TextIOWrapper):
-        out.reconfigure(errors="replace")
+def _play(seed: int, directory: Path) -> int:
+    from kedge.cli.demo.scenario import Scenario
 
-
-def play(seed: int, directory: Path) -> int:
     (directory / "workspace").mkdir()
-    print(f"The story of seed {seed}")
-    has_held = Narrator(seed, directory.resolve(), print).tell()
-    return EXIT_OK if has_held else EXIT_FAILED
+    print(f"Demo with seed {seed}")
+    return EXIT_OK if Scenario(seed, directory.resolve(), print).play() else EXIT_FAILED

@@ -1,49 +1,49 @@
-"""A reader of the story: it follows the feed with a cursor, remembers what it read, and shows it as lines."""
+"""A reader of the demo's events: follows them with a cursor, remembers them, and prints a line for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from kedge.cli.demo.server_process import Frame, Server
+from kedge.cli.demo.server_process import Frame, ServerProcess
 
-WIDTH = 118  # of a line; a longer text is clipped
+WIDTH = 118  # longer lines are cut
 
 
 class Reader:
-    def __init__(self, name: str, show: Callable[[str], None]) -> None:
+    def __init__(self, name: str, print_line: Callable[[str], None]) -> None:
         self.name = name
         self.cursor: int | None = 0  # seq of the last event that was read; 0: from the beginning
         self.log_id: str | None = None
-        self.events: list[Frame] = []  # all that is in the log and was read, over all connections
+        self.events: list[Frame] = []  # events of the log, over all connections
         self.texts: dict[str, str] = {}  # message -> its text, as streamed
-        self.reminders: list[Frame] = []  # what is still open, told again at the last connection
-        self._show = show
-        self._server: Server | None = None
+        self.reminders: list[Frame] = []  # open requests and messages, sent again when connecting
+        self._print = print_line
+        self._server: ServerProcess | None = None
         self._states: dict[str, str] = {}
         self._titles: dict[str, str] = {}
         self._streaming: tuple[str, list[str]] | None = None
 
-    def connect(self, server: Server) -> None:
+    def connect(self, server: ServerProcess) -> None:
         self._server = server
         self.reminders = []
         server.call("subscribe", reader=self.name, after=self.cursor, log_id=self.log_id)
 
     def read_until(self, is_enough: Callable[[Frame], bool]) -> Frame:
-        """Read on, and stop right after the frame that was waited for: what comes later is not looked at yet."""
+        """Read frames up to the first for which `is_enough` is true, and return that one."""
         assert self._server is not None
         while True:
             frame = self._server.next_frame(self.name)
             self._take(frame)
             if is_enough(frame):
-                self._show_stream()
+                self._print_stream()
                 return frame
 
     def read_until_end(self, run_id: str) -> dict[str, Any]:
         return self.read_until(lambda f: f.type == "run_complete" and f.payload["run_id"] == run_id).payload
 
     def read_until_text(self, run_id: str, text: str) -> str:
-        """Read until a message of the run shows this text, streamed but not finished; returns the message's id."""
+        """Read until a message of the run has this text, not yet finished; returns the message's ID."""
         return self.read_until(
             lambda f: (
                 f.type == "message_delta"
@@ -52,30 +52,30 @@ class Reader:
             )
         ).payload["message_id"]
 
-    def of(self, type: str, **fields: Any) -> list[Frame]:
-        """The events of a type that were read, with these fields."""
+    def find(self, type: str, **fields: Any) -> list[Frame]:
+        """Events of a type that were read and have these fields."""
         return [f for f in self.events if f.type == type and fields.items() <= f.payload.items()]
 
     def _take(self, frame: Frame) -> None:
         if frame.type == "message_delta":
             self._stream(frame.payload)
             return
-        self._show_stream()
+        self._print_stream()
         if frame.seq is not None:
             self.events.append(frame)
             self.cursor = frame.seq
-            self._show(clipped(f"{f'#{frame.seq}':>4}  {self._line(frame)}"))
+            self._print(cut(f"{f'#{frame.seq}':>4}  {self._describe(frame)}"))
         elif frame.type == "connected":
             self.log_id = frame.payload["log_id"]
             where = f"after #{frame.payload['after']}" if frame.payload["after"] else "from the beginning"
-            self._show(f"   ~  {self.name} is connected, {where}; the log's head is #{frame.payload['head']}")
+            self._print(f"   ~  {self.name} is connected, {where}; the log ends at #{frame.payload['head']}")
         elif frame.type == "caught_up":
-            self._show(f"   ~  caught up: everything up to #{frame.payload['seq']} was delivered")
+            self._print(f"   ~  caught up: everything up to #{frame.payload['seq']} was delivered")
         elif frame.change is not None:
             self.reminders.append(frame)
             if frame.type == "message":
-                self.texts[frame.payload["id"]] = text_of(frame.payload)
-            self._show(clipped(f"   ~  still open: {self._line(frame)}"))
+                self.texts[frame.payload["id"]] = join_text(frame.payload)
+            self._print(cut(f"   ~  still open: {self._describe(frame)}"))
 
     def _stream(self, delta: dict[str, Any]) -> None:
         known = self.texts.get(delta["message_id"], "")
@@ -83,40 +83,40 @@ class Reader:
         fresh = delta["text"][len(known) - delta["offset"] :]
         self.texts[delta["message_id"]] = known + fresh
         if self._streaming is None or self._streaming[0] != delta["run_id"]:
-            self._show_stream()
+            self._print_stream()
             self._streaming = (delta["run_id"], [])
         self._streaming[1].append(fresh.strip())
 
-    def _show_stream(self) -> None:
+    def _print_stream(self) -> None:
         if self._streaming is not None:
             run_id, pieces = self._streaming
             self._streaming = None
-            self._show(clipped(f"   ~  {run_id} streams  {'|'.join(pieces)}"))
+            self._print(cut(f"   ~  {run_id} streams  {'|'.join(pieces)}"))
 
-    def _line(self, frame: Frame) -> str:
-        told = frame.payload
+    def _describe(self, frame: Frame) -> str:
+        payload = frame.payload
         match frame.type:
             case "session":
-                self._titles[told["id"]] = told["title"]
-                return f"session  {told['title']} {frame.change}"
+                self._titles[payload["id"]] = payload["title"]
+                return f"session  {payload['title']} {frame.change}"
             case "run":
-                return f"run  {self._run(told)}"
+                return f"run  {self._describe_run(payload)}"
             case "message":
-                return f"message  {told['run_id']} {told['role']}: {shown_parts(told['parts'])}"
+                return f"message  {payload['run_id']} {payload['role']}: {describe_parts(payload['parts'])}"
             case "permission_request":
-                return f"permission_request  {told['run_id']} asks: may I {told['description']}?"
+                return f"permission_request  {payload['run_id']} asks for permission: {payload['description']}"
             case "permission_notification":
-                return f"permission_notification  {told['run_id']}: {told['action']}, says {told['by']}"
+                return f"permission_notification  {payload['run_id']}: {payload['action']} by {payload['by']}"
             case "run_complete":
-                how = "cancelled" if told.get("cancelled") else "failed" if told.get("error") else "completed"
-                return f"run_complete  {told['run_id']} {how}: {quoted(told['text'])}"
+                how = "cancelled" if payload.get("cancelled") else "failed" if payload.get("error") else "completed"
+                return f"run_complete  {payload['run_id']} {how}: {quote(payload['text'])}"
             case other:
                 return other
 
-    def _run(self, run: dict[str, Any]) -> str:
+    def _describe_run(self, run: dict[str, Any]) -> str:
         before, self._states[run["run_id"]] = self._states.get(run["run_id"]), run["state"]
         if before is None:
-            return f"{run['run_id']} in {self._titles[run['session_id']]}: {run['state']}, {quoted(run['prompt'])}"
+            return f"{run['run_id']} in {self._titles[run['session_id']]}: {run['state']}, {quote(run['prompt'])}"
         if run["state"] != "running":
             return f"{run['run_id']} {before} → {run['state']}"
         if run["cancel_requested"]:
@@ -128,30 +128,30 @@ class Reader:
         return f"{run['run_id']} {before} → running, attempt {run['attempt']}"
 
 
-def text_of(message: dict[str, Any]) -> str:
+def join_text(message: dict[str, Any]) -> str:
     fields = {"text": "text", "tool_result": "content", "tool_call": "input"}
     return "".join(part[fields[part["type"]]] for part in message["parts"] if part["type"] in fields)
 
 
-def shown_parts(parts: list[dict[str, Any]]) -> str:
-    return ", ".join(shown_part(part) for part in parts) or "begun"
+def describe_parts(parts: list[dict[str, Any]]) -> str:
+    return ", ".join(describe_part(part) for part in parts) or "started"
 
 
-def shown_part(part: dict[str, Any]) -> str:
+def describe_part(part: dict[str, Any]) -> str:
     match part["type"]:
         case "text":
-            return quoted(part["text"])
+            return quote(part["text"])
         case "tool_call":
             return f"calls {part['name']}"
         case "tool_result":
-            return f"{part['name']} gave {quoted(part['content'])}" if part["content"] else f"{part['name']} begun"
+            return f"{part['name']} returned {quote(part['content'])}" if part["content"] else f"{part['name']} started"
         case _:
             return f"({part['reason']})"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     return f'"{" / ".join(line.strip() for line in text.splitlines())}"'
 
 
-def clipped(line: str) -> str:
+def cut(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"

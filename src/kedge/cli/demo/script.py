@@ -1,14 +1,11 @@
-"""What happens in the story: the same for every seed; who, what and exactly where it is cut come from the seed.
-
-A prompt is a script for the turn that stands in for an agent (`engine.scripted`).
-"""
+"""Texts and cut points of the demo, chosen by a seed. Each prompt is a script for `engine.scripted`."""
 
 from __future__ import annotations
 
 import random
 from typing import Literal, NamedTuple
 
-PLACES = [("parser", "docs"), ("login", "billing"), ("search", "mailer"), ("cache", "reports")]
+SESSION_TITLES = [("parser", "docs"), ("login", "billing"), ("search", "mailer"), ("cache", "reports")]
 LOOKS = [
     "Let me look at how this works today before I touch anything.",
     "I read the code around it first, and then I change one thing.",
@@ -28,7 +25,7 @@ SPEECHES = [
 LASTS = ["All of it is green.", "Nothing else uses it.", "The docs say so too."]
 
 
-class Plot(NamedTuple):
+class Script(NamedTuple):
     sessions: tuple[str, str]
     look: str
     hits: str
@@ -40,17 +37,17 @@ class Plot(NamedTuple):
     plan: str
     speech: str
     lasts: tuple[str, str]
-    steer_after: int  # words of `look` that are written when somebody steers
+    steer_after: int  # words of `look` that are written before r2 steers
     cancel_after: int  # words of `build`
     crash_after: int  # words of `speech`
 
 
-def make_plot(seed: int) -> Plot:
+def make_script(seed: int) -> Script:
     rng = random.Random(seed)
     look, build, speech = rng.choice(LOOKS), rng.choice(BUILDS), rng.choice(SPEECHES)
     first, second = rng.sample(LASTS, 2)
-    return Plot(
-        sessions=rng.choice(PLACES),
+    return Script(
+        sessions=rng.choice(SESSION_TITLES),
         look=look,
         hits=rng.choice(HITS),
         find=rng.choice(FINDS),
@@ -61,13 +58,13 @@ def make_plot(seed: int) -> Plot:
         plan=rng.choice(PLANS),
         speech=speech,
         lasts=(first, second),
-        steer_after=rng.randint(2, words(look) - 2),
-        cancel_after=rng.randint(2, words(build) - 2),
-        crash_after=rng.randint(5, words(speech) - 3),
+        steer_after=rng.randint(2, count_words(look) - 2),
+        cancel_after=rng.randint(2, count_words(build) - 2),
+        crash_after=rng.randint(5, count_words(speech) - 3),
     )
 
 
-def words(text: str) -> int:
+def count_words(text: str) -> int:
     return len(text.split(" "))
 
 

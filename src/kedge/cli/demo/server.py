@@ -1,9 +1,9 @@
-"""The story's server: the real engine in a process of its own, so that it can really be killed.
+"""The demo's server: the real engine in a process of its own, so that it can be killed.
 
-    python -m kedge.cli.demo.server DIRECTORY [WORDS]
+    python -m kedge.cli.demo.server DIRECTORY [PAUSE_AFTER]
 
-It takes calls from standard input and answers on standard output, one JSON object a line. Its turns are scripts
-(`engine.scripted`), and its pen can be stopped in the middle of a sentence: after WORDS words, or when told.
+Reads calls from standard input and replies on standard output, one JSON object per line. Its turns are scripts
+(`engine.scripted`) that can be paused in the middle of a sentence: after PAUSE_AFTER words, or by a call.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from kedge.store.port import Claim, Draft
 from kedge.store.sqlite.store import SqliteStore, random_id
 
 
-def tell(**line: Any) -> None:
+def send(**line: Any) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 
 
-class TellingStore(SqliteStore):
-    """Says when text in flight is safe, so that the story can be cut at an exact place."""
+class ReportingStore(SqliteStore):
+    """Reports when a draft is stored, so that the demo can kill the server at an exact point."""
 
     async def append_drafts(self, claim: Claim, drafts: Sequence[Draft]) -> None:
         await super().append_drafts(claim, drafts)
         for draft in drafts:
-            tell(saved=draft.message_id, length=len(draft.text))
+            send(saved=draft.message_id, length=len(draft.text))
 
 
-class Pen:
-    """What a scripted turn writes with, a word at a time."""
+class Pacer:
+    """Pauses a scripted turn after a number of words."""
 
-    def __init__(self, words: int | None) -> None:
+    def __init__(self, pause_after: int | None) -> None:
+        self._words_left = pause_after
+        self._resumed = asyncio.Event()
+
+    def pause_after(self, words: int) -> None:
         self._words_left = words
-        self._released = asyncio.Event()
+        self._resumed = asyncio.Event()
 
-    def hold(self, words: int) -> None:
-        self._words_left = words
-        self._released = asyncio.Event()
-
-    def release(self) -> None:
+    def resume(self) -> None:
         self._words_left = None
-        self._released.set()
+        self._resumed.set()
 
-    async def word_written(self) -> None:
+    async def count_word(self) -> None:
         if self._words_left is None:
             return
         self._words_left -= 1
         if self._words_left <= 0:
-            tell(held=True)
-            await self._released.wait()
+            send(paused=True)
+            await self._resumed.wait()
 
 
 class Server:
-    def __init__(self, engine: Engine, pen: Pen) -> None:
+    def __init__(self, engine: Engine, pacer: Pacer) -> None:
         self._engine = engine
-        self._pen = pen
+        self._pacer = pacer
         self._workspace_id = ""
         self._readers: set[asyncio.Task[None]] = set()
 
@@ -92,28 +92,28 @@ class Server:
             case "subscribe":
                 chunks = engine.subscribe(workspace_id, after=args["after"], log_id=args["log_id"])
                 self._readers.add(asyncio.create_task(self._read(args["reader"], chunks)))
-            case "hold":
-                self._pen.hold(args["words"])
-            case "release":
-                self._pen.release()
+            case "pause":
+                self._pacer.pause_after(args["after"])
+            case "resume":
+                self._pacer.resume()
             case _:
-                raise AssertionError(f"no call {call!r}")
+                raise AssertionError(f"unknown call {call!r}")
         return None
 
     async def _read(self, reader: str, chunks: AsyncIterator[bytes]) -> None:
         async for chunk in chunks:
-            tell(reader=reader, chunk=chunk.decode())
+            send(reader=reader, chunk=chunk.decode())
 
     async def close(self) -> None:
         await self._engine.shutdown()
         await asyncio.gather(*self._readers)
 
 
-async def serve(directory: Path, words: int | None) -> None:
-    pen = Pen(words)
-    store = TellingStore.open(directory / "data")
-    engine = Engine(store, {"prompt": ScriptedTurn(pause=pen.word_written)}, new_id=random_id)
-    server = Server(engine, pen)
+async def serve(directory: Path, pause_after: int | None) -> None:
+    pacer = Pacer(pause_after)
+    store = ReportingStore.open(directory / "data")
+    engine = Engine(store, {"prompt": ScriptedTurn(pause=pacer.count_word)}, new_id=random_id)
+    server = Server(engine, pacer)
     await engine.start()
     await server.open(directory / "workspace")
     lines = asyncio.StreamReader()
@@ -121,9 +121,9 @@ async def serve(directory: Path, words: int | None) -> None:
     while line := await lines.readline():
         call = msgspec.json.decode(line)
         try:
-            tell(reply=await server.answer(call["call"], call["args"]))
+            send(reply=await server.answer(call["call"], call["args"]))
         except KedgeError as error:
-            tell(error=error.body)
+            send(error=error.body)
     await server.close()
 
 

@@ -1,4 +1,4 @@
-"""The narrator's end of the wire: the server as a child process, and the frames that a reader gets from it."""
+"""The demo's server as a child process, and the frames that a reader gets from it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
 
-# The whole story takes about a second. A child that is silent for this long will say nothing more.
-PATIENCE_S = 60.0
+LIMIT_S = 60.0  # the whole demo takes about a second
 
 
 class ServerGone(Exception):
-    """The server ended when the story still needed it."""
+    """The server ended while the demo still needed it."""
 
 
 class Frame(NamedTuple):
-    """One SSE frame: `raw` as it was sent, and what it says. `seq` is None for what is not in the log."""
+    """One SSE frame, as sent (`raw`) and decoded. `seq` is None for events that are not in the log."""
 
     raw: str
     type: str
@@ -29,12 +28,12 @@ class Frame(NamedTuple):
     payload: dict[str, Any]
 
 
-class Server:
-    """A child process; every line it says is put where it belongs, and waited for by whoever needs it."""
+class ServerProcess:
+    """Sends calls to the child process, and sorts the lines that it prints into replies, frames and states."""
 
-    def __init__(self, directory: Path, words: int | None = None) -> None:
-        self.is_held = False  # its pen stopped in the middle of a sentence
-        self.saved: dict[str, int] = {}  # message -> characters of text in flight that are safe
+    def __init__(self, directory: Path, pause_after: int | None = None) -> None:
+        self.is_paused = False  # its turn stopped in the middle of a sentence
+        self.saved: dict[str, int] = {}  # message ID -> characters of its draft that are stored
         self._frames: dict[str, deque[Frame]] = {}
         self._replies: deque[dict[str, Any]] = deque()
         self._child = subprocess.Popen(
@@ -44,15 +43,15 @@ class Server:
                 "-m",
                 f"{__package__}.server",
                 str(directory),
-                *([] if words is None else [str(words)]),
+                *([] if pause_after is None else [str(pause_after)]),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the narrator, who then ends the child
+            start_new_session=True,  # Ctrl-C ends the demo, which then kills the child
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        self._patience = Timer(PATIENCE_S, self._child.kill)
-        self._patience.start()
+        self._timer = Timer(LIMIT_S, self._child.kill)
+        self._timer.start()
 
     def call(self, call: str, **args: Any) -> Any:
         assert self._child.stdin is not None
@@ -60,9 +59,9 @@ class Server:
             self._child.stdin.write(json.dumps({"call": call, "args": args}).encode() + b"\n")
             self._child.stdin.flush()
         except BrokenPipeError:
-            raise self._gone() from None
+            raise self._make_gone() from None
         while not self._replies:
-            self.hear()
+            self.read_line()
         reply = self._replies.popleft()
         if "error" in reply:
             raise ServerGone(f"the server refused {call}: {reply['error']['message']}")
@@ -71,37 +70,37 @@ class Server:
     def next_frame(self, reader: str) -> Frame:
         frames = self._frames.setdefault(reader, deque())
         while not frames:
-            self.hear()
+            self.read_line()
         return frames.popleft()
 
-    def hear(self) -> None:
-        """Wait for one line, and put it where it belongs."""
+    def read_line(self) -> None:
+        """Wait for one line of the child and store it."""
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
-        if not line.endswith(b"\n"):  # nothing, or a line that was cut
-            raise self._gone()
-        said = json.loads(line)
-        if "chunk" in said:
-            self._frames.setdefault(said["reader"], deque()).extend(parse_frames(said["chunk"]))
-        elif "held" in said:
-            self.is_held = True
-        elif "saved" in said:
-            self.saved[said["saved"]] = self.saved.get(said["saved"], 0) + said["length"]
+        if not line.endswith(b"\n"):  # the child has ended
+            raise self._make_gone()
+        message = json.loads(line)
+        if "chunk" in message:
+            self._frames.setdefault(message["reader"], deque()).extend(parse_frames(message["chunk"]))
+        elif "paused" in message:
+            self.is_paused = True
+        elif "saved" in message:
+            self.saved[message["saved"]] = self.saved.get(message["saved"], 0) + message["length"]
         else:
-            self._replies.append(said)
+            self._replies.append(message)
 
     def kill(self) -> int:
-        """SIGKILL: no word of farewell, no flush, nothing that the server could do about it."""
+        """Send SIGKILL; returns the exit code."""
         self._child.kill()
-        return self._leave()
+        return self._wait()
 
     def stop(self) -> int:
-        """Say good-bye: the server ends in order when nobody speaks to it any more."""
+        """Close the child's standard input, which shuts it down; returns the exit code."""
         assert self._child.stdin is not None
         self._child.stdin.close()
-        return self._leave()
+        return self._wait()
 
-    def _leave(self) -> int:
+    def _wait(self) -> int:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         if not self._child.stdout.closed:
@@ -110,13 +109,13 @@ class Server:
         try:
             self._child.stdin.close()
         except BrokenPipeError:
-            pass  # it did not read our last call
-        self._patience.cancel()
+            pass  # it did not read the last call
+        self._timer.cancel()
         return self._child.wait()
 
-    def _gone(self) -> ServerGone:
+    def _make_gone(self) -> ServerGone:
         self._child.kill()
-        return ServerGone(f"the server ended too early, with {self._child.wait()}")
+        return ServerGone(f"the server ended too early, with exit code {self._child.wait()}")
 
 
 def parse_frames(chunk: str) -> list[Frame]:
