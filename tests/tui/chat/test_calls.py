@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.tui.chat.calls import ViewOptions, write_call
+from kedge.tui.chat.calls import ViewOptions, get_call_text
 from kedge.tui.chat.diffs import MINUS
 from kedge.tui.chat.pieces import make_pieces
 from kedge.tui.state.blocks import CallBlock, CallState, TextBlock
@@ -140,5 +140,5 @@ def test_images_and_jobs_and_permissions_are_told() -> None:
 
 
 def test_a_copy_has_the_command_and_what_came_of_it() -> None:
-    assert write_call(call("bash", '{"command": "a\\nb"}', output="c")) == "bash a\nb\nc"
-    assert write_call(EDIT).startswith("edit src/anchor.py\n--- src/anchor.py")
+    assert get_call_text(call("bash", '{"command": "a\\nb"}', output="c")) == "bash a\nb\nc"
+    assert get_call_text(EDIT).startswith("edit src/anchor.py\n--- src/anchor.py")

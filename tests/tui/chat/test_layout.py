@@ -76,7 +76,7 @@ def test_every_line_has_one_place(given_blocks: list[tuple[int, str, str]], y: i
     position = layout.position_at(y)
     assert (position is None) == (y >= layout.height)
     if position is not None:
-        assert layout.y_of(position) == y
+        assert layout.get_y(position) == y
 
 
 @settings(max_examples=60)
@@ -104,7 +104,7 @@ def test_a_line_one_holds_on_to_is_found_again(
     assert layout.entries[position.entry].block.key == block.key
     layout.draw_around(position, 20, 20)
     if kept.revision == block.revision and position.piece >= 0:
-        found = layout.line(layout.y_of(position))
+        found = layout.line(layout.get_y(position))
         assert found is not None
         assert found[1].text == line[1].text
 
@@ -123,12 +123,12 @@ def test_at_another_width_the_same_words_are_found(said: list[str], old: int, ne
     layout.resize(new, PALETTE)
     position = layout.find(anchor, at_other_width=True)
     assert position is not None
-    found = layout.line(layout.y_of(position))
+    found = layout.line(layout.get_y(position))
     assert found is not None
     assert found[0].block.key == line[0].block.key
     first = line[1].text.split()
     if first and position.piece >= 0:
-        words = measure_all(layout)[layout.y_of(position)].split()
+        words = measure_all(layout)[layout.get_y(position)].split()
         assert not words or first[0] in words or words[0] in said[int(found[0].block.key)]
 
 
@@ -156,7 +156,7 @@ def test_showing_the_same_again_changes_nothing() -> None:
 def test_a_block_that_goes_leaves_the_reader_beside_it(gone: int) -> None:
     blocks = paragraphs(40)
     layout = make_layout(blocks)
-    at = layout.index_of(blocks[gone].key)
+    at = layout.get_index(blocks[gone].key)
     assert at is not None
     anchor = layout.anchor(layout.tops[at + 1] - 1)
     assert anchor is not None

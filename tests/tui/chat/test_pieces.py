@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kedge.protocol.runs import Usage
 from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.lines import make_strips
-from kedge.tui.chat.pieces import copy_text, is_foldable, make_pieces
+from kedge.tui.chat.pieces import get_copy_text, is_foldable, make_pieces
 from kedge.tui.state.blocks import Block, EndBlock, NoteBlock, PromptBlock, ReasoningBlock, ShellBlock, TextBlock
 from tests.tui.chat.support import END, KINDS, PALETTE, call, texts
 
@@ -42,12 +42,12 @@ def test_each_line_is_exactly_as_wide_as_asked_and_holds_no_control_character(
     ]
     for block in blocks:
         for piece in make_pieces(block, ViewOptions(is_unfolded)):
-            assert piece.guess(width) >= 1
+            assert piece.estimate_height(width) >= 1
             for strip in make_strips(piece.draw(width, PALETTE), width):
                 assert strip.cell_length == width
                 assert sum(segment.cell_length for segment in strip) == width
                 assert not [each for each in strip.text if unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp")]
-        copy_text(block)
+        get_copy_text(block)
 
 
 def test_a_prompt_has_its_attachments_as_chips_and_is_folded_when_long() -> None:
@@ -86,7 +86,7 @@ def test_the_end_of_a_run_says_what_it_took() -> None:
 
 
 def test_copies_are_what_was_written() -> None:
-    assert copy_text(TextBlock(key="w", text="**x**")) == "**x**"
-    assert copy_text(ShellBlock(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
-    assert copy_text(NoteBlock(key="n", kind="info", text="a", details="b")) == "a\nb"
-    assert copy_text(END) == "m-1 · 12.3k in · 678 out · $0.0123"
+    assert get_copy_text(TextBlock(key="w", text="**x**")) == "**x**"
+    assert get_copy_text(ShellBlock(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
+    assert get_copy_text(NoteBlock(key="n", kind="info", text="a", details="b")) == "a\nb"
+    assert get_copy_text(END) == "m-1 · 12.3k in · 678 out · $0.0123"

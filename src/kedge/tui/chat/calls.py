@@ -36,7 +36,6 @@ _MARKS = {
     "failed": ("✗", "error"),
     "interrupted": ("✗", "muted"),
 }
-_STATES = {"asking": "needs approval", "interrupted": "interrupted"}
 _TODOS = {"completed": "☑", "in_progress": "◐", "pending": "☐"}
 
 
@@ -90,8 +89,10 @@ def _draw_suffix(call: CallBlock, view: ViewOptions, palette: Palette) -> Line:
         line.append(Segment("  timed out", palette.error))
     if isinstance(job := metadata.get("job_id"), str) and call.name == "bash":
         line.append(Segment(f"  job {visible_line(job)}", palette.muted))
-    if call.state in _STATES:
-        line.append(Segment(f"  {_STATES[call.state]}", palette.warning if call.state == "asking" else palette.muted))
+    if call.state == "asking":
+        line.append(Segment(f"  needs {'an answer' if call.name == 'question' else 'approval'}", palette.warning))
+    elif call.state == "interrupted":
+        line.append(Segment("  interrupted", palette.muted))
     elif call.state == "writing" and len(call.input) > 1000:
         line.append(Segment(f"  {len(call.input) / 1000:.1f} kB", palette.muted))
     elif call.state == "done" and call.name in _QUIET and not view.is_unfolded:
@@ -164,7 +165,7 @@ def _draw_agent(call: CallBlock, view: ViewOptions, width: int, palette: Palette
     return lines + draw_first_lines(call.output, limit, width, palette.muted, palette)
 
 
-def write_call(call: CallBlock) -> str:
+def get_call_text(call: CallBlock) -> str:
     """Return the text to copy: the command or subject, and the diff or output."""
     given = parse_partial(call.input)
     subject = read_text(given, "command") if call.name == "bash" else describe_call(call.name, given)

@@ -167,11 +167,11 @@ class _FileDiff:
         left = (width - 1) // 2
         right = width - 1 - left
         bar = Segment("│", self._palette.muted)
-        index_of = {id(row): index for index, row in enumerate(self._diff.rows)}
+        get_index = {id(row): index for index, row in enumerate(self._diff.rows)}
         lines: list[Line] = []
         for old, new in pair_rows(self._diff.rows):
-            olds = self._draw_row(index_of[id(old)], old, old.old, left) if old else []
-            news = self._draw_row(index_of[id(new)], new, new.new, right) if new else []
+            olds = self._draw_row(get_index[id(old)], old, old.old, left) if old else []
+            news = self._draw_row(get_index[id(new)], new, new.new, right) if new else []
             for i in range(max(len(olds), len(news))):
                 one = olds[i] if i < len(olds) else list(make_strip([], left))
                 two = news[i] if i < len(news) else list(make_strip([], right))

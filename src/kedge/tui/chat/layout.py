@@ -20,11 +20,13 @@ from kedge.tui.chat.palette import Palette
 from kedge.tui.chat.pieces import MarkdownPieces, Piece, make_pieces
 from kedge.tui.state.blocks import Block, CallBlock, NoteBlock, ReasoningBlock, TextBlock
 
+MAX_CACHED_LINES = 4_000  # drawn lines in the cache: about twenty screens, a few megabytes
+
 
 class Entry:
-    """`gap` is whether an empty line is above it. A height of a piece that was never drawn is a guess."""
+    """A block in the layout. `gap` is the number of empty lines above it; heights of undrawn pieces are estimates."""
 
-    __slots__ = ("_offsets", "_words", "block", "gap", "heights", "is_drawn", "pieces", "view")
+    __slots__ = ("_markdown", "_offsets", "block", "gap", "heights", "is_drawn", "pieces", "view")
 
     def __init__(self, block: Block, view: ViewOptions, gap: int, width: int) -> None:
         self.block = block
@@ -33,7 +35,7 @@ class Entry:
         self.pieces: list[Piece] = []
         self.heights: list[int] = []
         self.is_drawn: list[bool] = []
-        self._words: MarkdownPieces | None = None
+        self._markdown: MarkdownPieces | None = None
         self._offsets: list[int] | None = None
         self.take(block, view, width)
 
@@ -41,14 +43,14 @@ class Entry:
         """Take the block in its current form. Pieces that did not change keep their height."""
         self.block, self.view = block, view
         pieces = self._pieces(block, view)
-        same = _same(self.pieces, pieces)
+        same = _count_equal(self.pieces, pieces)
         self.pieces = pieces
-        self.heights[same:] = [piece.guess(width) for piece in pieces[same:]]
+        self.heights[same:] = [piece.estimate_height(width) for piece in pieces[same:]]
         self.is_drawn[same:] = [False] * (len(pieces) - same)
         self._offsets = None
 
     def forget_heights(self, width: int) -> None:
-        self.heights = [piece.guess(width) for piece in self.pieces]
+        self.heights = [piece.estimate_height(width) for piece in self.pieces]
         self.is_drawn = [False] * len(self.pieces)
         self._offsets = None
 
@@ -75,12 +77,12 @@ class Entry:
     def _pieces(self, block: Block, view: ViewOptions) -> list[Piece]:
         if not isinstance(block, TextBlock):
             return make_pieces(block, view)
-        if self._words is None or self._words.is_muted != block.is_interrupted:
-            self._words = MarkdownPieces(muted=block.is_interrupted)
-        return self._words.grow(block.text, is_open=block.is_open)
+        if self._markdown is None or self._markdown.is_muted != block.is_interrupted:
+            self._markdown = MarkdownPieces(muted=block.is_interrupted)
+        return self._markdown.grow(block.text, is_open=block.is_open)
 
 
-def gap_between(before: Block | None, block: Block) -> int:
+def get_gap(before: Block | None, block: Block) -> int:
     """Return the number of empty lines between two blocks: none between calls, which read as a list."""
     if before is None:
         return 0
@@ -90,7 +92,7 @@ def gap_between(before: Block | None, block: Block) -> int:
     return 0 if isinstance(before, NoteBlock) and isinstance(block, NoteBlock) else 1
 
 
-def _same(before: list[Piece], now: list[Piece]) -> int:
+def _count_equal(before: list[Piece], now: list[Piece]) -> int:
     """Return the number of equal pieces at the beginning."""
     same = min(len(before), len(now))
     if same and before[same - 1] is now[same - 1]:
@@ -98,9 +100,6 @@ def _same(before: list[Piece], now: list[Piece]) -> int:
     while same and before[same - 1] is not now[same - 1]:
         same -= 1
     return same
-
-
-MAX_CACHED_LINES = 4_000  # drawn lines in the cache: about twenty screens, a few megabytes
 
 
 class Position(NamedTuple):
@@ -125,7 +124,7 @@ class Anchor(NamedTuple):
     key: str
     piece: int
     line: int
-    passed: int  # characters of its piece above it: they find it again after wrapping at another width
+    chars_above: int  # characters of its piece above it: they find it again after wrapping at another width
     is_drawn: bool
 
 
@@ -144,7 +143,7 @@ class BlockLayout:
 
     # content
 
-    def show(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions]) -> int | None:
+    def show(self, blocks: Sequence[Block], get_view: Callable[[Block], ViewOptions]) -> int | None:
         """Take changed blocks; return the index of the first entry that changed, or None."""
         first: int | None = None
         entries, width = self.entries, self.width
@@ -160,21 +159,21 @@ class BlockLayout:
             if block.key != known.key:
                 is_same_order = False
                 break
-            entry.take(block, view_of(block), width)
+            entry.take(block, get_view(block), width)
         if not is_same_order:
-            first = self._rearrange(blocks, view_of, first)
+            first = self._rearrange(blocks, get_view, first)
         elif len(blocks) > len(entries):
             first = len(entries) if first is None else first
-            self._append(blocks[len(entries) :], view_of)
+            self._append(blocks[len(entries) :], get_view)
         if first is not None:
             self._stale = min(self._stale, first)
         return first
 
-    def refold(self, keys: Sequence[str], view_of: Callable[[Block], ViewOptions]) -> None:
+    def refold(self, keys: Sequence[str], get_view: Callable[[Block], ViewOptions]) -> None:
         for key in keys:
             at = self._index[key]
             entry = self.entries[at]
-            entry.take(entry.block, view_of(entry.block), self.width)
+            entry.take(entry.block, get_view(entry.block), self.width)
             self._stale = min(self._stale, at)
 
     def resize(self, width: int, palette: Palette) -> None:
@@ -194,26 +193,26 @@ class BlockLayout:
         self._cached_lines = 0
         self._stale = 0
 
-    def _append(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions]) -> None:
+    def _append(self, blocks: Sequence[Block], get_view: Callable[[Block], ViewOptions]) -> None:
         before = self.entries[-1].block if self.entries else None
         for block in blocks:
             self._index[block.key] = len(self.entries)
-            self.entries.append(Entry(block, view_of(block), gap_between(before, block), self.width))
+            self.entries.append(Entry(block, get_view(block), get_gap(before, block), self.width))
             before = block
 
-    def _rearrange(self, blocks: Sequence[Block], view_of: Callable[[Block], ViewOptions], first: int | None) -> int:
+    def _rearrange(self, blocks: Sequence[Block], get_view: Callable[[Block], ViewOptions], first: int | None) -> int:
         known = {entry.block.key: entry for entry in self.entries}
         first = min(len(blocks), len(self.entries)) if first is None else first
         before = list(known)
         self.entries, self._index = [], {}
         for block in blocks:
             entry = known.pop(block.key, None)
-            gap = gap_between(self.entries[-1].block if self.entries else None, block)
+            gap = get_gap(self.entries[-1].block if self.entries else None, block)
             if entry is None:
-                entry = Entry(block, view_of(block), gap, self.width)
+                entry = Entry(block, get_view(block), gap, self.width)
             elif block.revision != entry.block.revision or gap != entry.gap:
                 entry.gap = gap
-                entry.take(block, view_of(block), self.width)
+                entry.take(block, get_view(block), self.width)
             self._index[block.key] = len(self.entries)
             self.entries.append(entry)
         self._successors = _successors(before, known.keys())
@@ -235,7 +234,7 @@ class BlockLayout:
     def height(self) -> int:
         return self.tops[-1]
 
-    def index_of(self, key: str) -> int | None:
+    def get_index(self, key: str) -> int | None:
         return self._index.get(key)
 
     def position_at(self, y: int) -> Position | None:
@@ -247,7 +246,7 @@ class BlockLayout:
         piece = bisect_right(entry.offsets, within) - 1
         return Position(at, piece, within - entry.offsets[piece]) if piece >= 0 else Position(at, -1, within)
 
-    def y_of(self, position: Position) -> int:
+    def get_y(self, position: Position) -> int:
         entry = self.entries[position.entry]
         return self.tops[position.entry] + (
             entry.offsets[position.piece] + position.line if position.piece >= 0 else position.line
@@ -258,11 +257,11 @@ class BlockLayout:
         if position is None:
             return None
         entry = self.entries[position.entry]
-        passed, is_drawn = 0, False
+        chars_above, is_drawn = 0, False
         if position.piece >= 0 and position.line and entry.is_drawn[position.piece]:
             is_drawn = True
-            passed = sum(map(_count_chars, self.strips(entry.pieces[position.piece])[: position.line]))
-        return Anchor(entry.block.key, position.piece, position.line, passed, is_drawn)
+            chars_above = sum(map(_count_chars, self.strips(entry.pieces[position.piece])[: position.line]))
+        return Anchor(entry.block.key, position.piece, position.line, chars_above, is_drawn)
 
     def find(self, anchor: Anchor, at_other_width: bool) -> Position | None:
         """Return the current position of an anchor; its piece is drawn."""
@@ -278,7 +277,7 @@ class BlockLayout:
         line = min(anchor.line, entry.heights[piece] - 1)
         if at_other_width and anchor.is_drawn:
             above = list(accumulate(map(_count_chars, self.strips(entry.pieces[piece]))))
-            line = min(bisect_right(above, anchor.passed), len(above) - 1)
+            line = min(bisect_right(above, anchor.chars_above), len(above) - 1)
         return Position(at, piece, max(0, line))
 
     # drawing

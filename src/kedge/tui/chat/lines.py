@@ -140,13 +140,13 @@ def _find_chops(text: str, offset: int, width: int) -> list[tuple[int, int]]:
 def _cut(segments: Sequence[Segment], ends: Sequence[tuple[int, int]]) -> list[Line]:
     """Cut the segments into the given ranges of characters, which ascend."""
     lines: list[Line] = []
-    index = passed = 0  # the current segment, and the number of characters before it
+    index = chars_above = 0  # the current segment, and the number of characters before it
     for start, end in ends:
         current: Line = []
-        while index < len(segments) and passed + len(segments[index].text) <= start:
-            passed += len(segments[index].text)
+        while index < len(segments) and chars_above + len(segments[index].text) <= start:
+            chars_above += len(segments[index].text)
             index += 1
-        at, before = index, passed
+        at, before = index, chars_above
         while at < len(segments) and before < end:
             text, style, _ = segments[at]
             if piece := text[max(0, start - before) : end - before]:

@@ -49,10 +49,10 @@ class Pane(ScrollView):
         self._blocks = blocks
         if not self._block_layout.width:
             return  # drawn once the size is known
-        first = self._block_layout.show(blocks, self._view_of)
+        first = self._block_layout.show(blocks, self._get_view)
         if first is None:
             return
-        if self._selected is not None and self._block_layout.index_of(self._selected) is None:
+        if self._selected is not None and self._block_layout.get_index(self._selected) is None:
             self._selected = None
         self._settle(changed_from=first)
 
@@ -75,17 +75,17 @@ class Pane(ScrollView):
         """The number of lines that were added below since the user scrolled away from the end."""
         if self._follows or self._seen is None:
             return 0
-        at = self._block_layout.index_of(self._seen[0])
+        at = self._block_layout.get_index(self._seen[0])
         if at is None:
             return 0
         return max(0, self._block_layout.height - self._block_layout.tops[at] - self._seen[1])
 
-    def _view_of(self, block: Block) -> ViewOptions:
+    def _get_view(self, block: Block) -> ViewOptions:
         raise NotImplementedError
 
     def _refold(self, keys: list[str]) -> None:
         """Fold or unfold blocks. The first visible line stays, so that an unfolded block is read from its beginning."""
-        self._block_layout.refold(keys, self._view_of)
+        self._block_layout.refold(keys, self._get_view)
         self._follows = False
         self._settle()
         self._remember(is_seen=True)
@@ -105,7 +105,7 @@ class Pane(ScrollView):
             target = max(0, layout.height - height)
         else:
             layout.draw_around(position, page, height + page)
-            target = layout.y_of(position)
+            target = layout.get_y(position)
             self._origin += target - before
         self._is_settling = True
         try:
@@ -160,7 +160,7 @@ class Pane(ScrollView):
         self._palette = get_palette(self)
         self._block_layout.resize(width, self._palette)
         if is_first:
-            self._block_layout.show(self._blocks, self._view_of)
+            self._block_layout.show(self._blocks, self._get_view)
         self._settle(is_resized=True)
 
     # drawing

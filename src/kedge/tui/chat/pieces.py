@@ -18,8 +18,8 @@ from kedge.tui.chat.calls import (
     draw_call,
     draw_last_lines,
     draw_more,
+    get_call_text,
     get_diff,
-    write_call,
 )
 from kedge.tui.chat.chunks import Chunk, Splitter
 from kedge.tui.chat.lines import Line, indent, make_strip, truncate, width_of, wrap
@@ -60,7 +60,7 @@ class Piece:
         self._chars = len(text)
         self._newlines = text.count("\n") + 1 if text else lines
 
-    def guess(self, width: int) -> int:
+    def estimate_height(self, width: int) -> int:
         """Return its approximate height without drawing it."""
         return max(1, self._newlines, self._chars // max(1, width - 4) + 1)
 
@@ -90,13 +90,13 @@ def is_foldable(block: Block) -> bool:
             return False
 
 
-def copy_text(block: Block) -> str:
+def get_copy_text(block: Block) -> str:
     """Return the text to copy: as it was written, not as it is drawn."""
     match block:
         case PromptBlock() | TextBlock() | ReasoningBlock():
             return block.text
         case CallBlock():
-            return write_call(block)
+            return get_call_text(block)
         case ShellBlock():
             return f"{block.command}\n{block.output}".strip()
         case NoteBlock():

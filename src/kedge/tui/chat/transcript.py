@@ -12,7 +12,7 @@ from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.diffs import MIN_SPLIT
 from kedge.tui.chat.layout import BlockLayout
 from kedge.tui.chat.pane import Pane, describe_new_lines
-from kedge.tui.chat.pieces import can_open, copy_text, is_foldable
+from kedge.tui.chat.pieces import can_open, get_copy_text, is_foldable
 from kedge.tui.state.blocks import Block
 
 
@@ -24,12 +24,12 @@ class Folding:
         self._unfolded_kinds: set[type[Block]] = set()
         self._is_split: bool | None = None
 
-    def view(self, block: Block) -> ViewOptions:
+    def get_view(self, block: Block) -> ViewOptions:
         unfolded = self._unfolded.get(block.key, type(block) in self._unfolded_kinds)
         return ViewOptions(is_unfolded=unfolded, is_split=self._is_split)
 
     def toggle(self, block: Block) -> None:
-        self._unfolded[block.key] = not self.view(block).is_unfolded
+        self._unfolded[block.key] = not self.get_view(block).is_unfolded
 
     def toggle_kind(self, kind: type[Block], keys: list[str]) -> None:
         """Toggle all blocks of a kind, also later ones. `keys` are the keys of the existing ones."""
@@ -80,13 +80,13 @@ class Transcript(Pane, can_focus=True):
 
     @property
     def selected(self) -> Block | None:
-        at = None if self._selected is None else self._block_layout.index_of(self._selected)
+        at = None if self._selected is None else self._block_layout.get_index(self._selected)
         return None if at is None else self._block_layout.entries[at].block
 
     # folding
 
     def toggle(self, key: str) -> None:
-        at = self._block_layout.index_of(key)
+        at = self._block_layout.get_index(key)
         if at is not None and is_foldable(block := self._block_layout.entries[at].block):
             self._folding.toggle(block)
             self._refold([key])
@@ -102,8 +102,8 @@ class Transcript(Pane, can_focus=True):
         self._folding.toggle_split(self.size.width)
         self._refold([entry.block.key for entry in self._block_layout.entries if can_open(entry.block)])
 
-    def _view_of(self, block: Block) -> ViewOptions:
-        return self._folding.view(block)
+    def _get_view(self, block: Block) -> ViewOptions:
+        return self._folding.get_view(block)
 
     # keys and the mouse
 
@@ -154,7 +154,7 @@ class Transcript(Pane, can_focus=True):
 
     def action_copy(self) -> None:
         if (block := self.selected) is not None:
-            self.post_message(self.Copied(copy_text(block)))
+            self.post_message(self.Copied(get_copy_text(block)))
 
     def action_split(self) -> None:
         self.toggle_split()
@@ -188,7 +188,7 @@ def find_step(
     """
     if not layout.entries:
         return None, None
-    at = None if selected is None else layout.index_of(selected)
+    at = None if selected is None else layout.get_index(selected)
     bottom = top + height
     if at is None:
         position = layout.position_at(bottom - 1 if step < 0 else top)

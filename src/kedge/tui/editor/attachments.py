@@ -7,8 +7,9 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from kedge.protocol.bounds import IMAGE_TYPES, MAX_ATTACHMENTS, MAX_PROMPT_BYTES, check_attachments
+from kedge.protocol.bounds import MAX_ATTACHMENTS, MAX_PROMPT_BYTES, check_attachments
 from kedge.protocol.errors import KedgeError
+from kedge.protocol.images import detect_image_type
 from kedge.protocol.runs import Attachment
 
 MAX_ATTACHED_BYTES = 20 * 1024 * 1024  # of all together: the request's body has them in base64
@@ -96,7 +97,4 @@ def read_mentioned(text: str, directory: Path, attached: Iterable[Attachment] = 
 
 def _detect_type(suffix: str, content: bytes) -> str:
     """Trust an image's first bytes before its file name."""
-    for mime_type, starts in IMAGE_TYPES.items():
-        if content.startswith(starts):
-            return mime_type
-    return _TYPES.get(suffix.lower(), "application/octet-stream")
+    return detect_image_type(content) or _TYPES.get(suffix.lower(), "application/octet-stream")
