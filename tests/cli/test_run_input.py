@@ -11,7 +11,7 @@ import pytest
 
 from kedge.cli import run_input
 from kedge.cli.options import UsageError
-from kedge.protocol import bounds
+from kedge.protocol import bounds, validation
 from kedge.protocol.runs import Attachment
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -36,7 +36,7 @@ def test_a_file_is_what_is_in_it(tmp_path: Path, name: str, data: bytes, mime_ty
     (made,) = run_input.read_attachments([str(tmp_path / name)])
     assert made["mime_type"] == mime_type
     assert base64.b64decode(made["content"]) == data
-    bounds.check_attachments([Attachment(made["file_name"], made["mime_type"], data)])
+    validation.check_attachments([Attachment(made["file_name"], made["mime_type"], data)])
 
 
 def test_a_pipe_can_be_attached(tmp_path: Path) -> None:

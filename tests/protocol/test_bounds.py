@@ -2,7 +2,7 @@
 
 import pytest
 
-from kedge.protocol.bounds import MAX_BODY_BYTES, MAX_PROMPT_BYTES, check_prompt, check_run_id, check_text
+from kedge.protocol.bounds import MAX_BODY_BYTES, MAX_PROMPT_BYTES
 from kedge.protocol.errors import (
     Conflict,
     ErrorBody,
@@ -16,6 +16,7 @@ from kedge.protocol.errors import (
     Unavailable,
 )
 from kedge.protocol.runs import Attachment
+from kedge.protocol.validation import check_prompt, check_run_id, check_text
 
 NOTE = Attachment("a.md", "text/markdown", b"do this")
 PICTURE = Attachment("a.png", "image/png", b"\x89")

@@ -94,8 +94,8 @@ def run_overrides(options: Options) -> dict[str, Any]:
 def _check_run_id(run_id: str | None) -> None:
     """Checked before it becomes part of a path."""
     if run_id is not None:
-        from kedge.protocol.bounds import check_run_id
         from kedge.protocol.errors import Invalid
+        from kedge.protocol.validation import check_run_id
 
         try:
             check_run_id(run_id)

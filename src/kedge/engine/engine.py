@@ -26,11 +26,11 @@ from kedge.feed.feed import Feed
 from kedge.feed.feeds import Feeds
 from kedge.feed.ring import RING_BYTES
 from kedge.files.versions import Versions
-from kedge.protocol.bounds import check_depth, check_text
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunKind, RunStatus, Submission
 from kedge.protocol.sessions import Session, SessionChange, Workspace
+from kedge.protocol.validation import check_depth, check_text
 from kedge.store.port import Committed, OnCommit, Retention, Store
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from kedge.engine.concurrency import Tasks, Waiters, retry_store
 from kedge.engine.validation import check_env, check_submission
 from kedge.feed.feeds import Feeds
-from kedge.protocol.bounds import check_run_id
 from kedge.protocol.errors import NotFound, ShuttingDown
 from kedge.protocol.runs import OPEN_STATES, Receipt, RunEnd, Submission
+from kedge.protocol.validation import check_run_id
 from kedge.store.port import Store
 
 

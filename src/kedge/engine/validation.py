@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kedge.protocol.bounds import (
-    MAX_ENV_CHARS,
-    MAX_TITLE_CHARS,
+from kedge.protocol.bounds import MAX_ENV_CHARS, MAX_TITLE_CHARS
+from kedge.protocol.errors import Invalid, TooLarge
+from kedge.protocol.runs import Submission
+from kedge.protocol.sessions import SessionChange
+from kedge.protocol.validation import (
     check_attachments,
     check_command,
     check_model,
@@ -15,9 +17,6 @@ from kedge.protocol.bounds import (
     check_prompt,
     check_text,
 )
-from kedge.protocol.errors import Invalid, TooLarge
-from kedge.protocol.runs import Submission
-from kedge.protocol.sessions import SessionChange
 
 
 def resolve_directory(path: Path) -> str:

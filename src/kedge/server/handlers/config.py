@@ -12,8 +12,8 @@ from kedge.protocol.api import (
     Deleted,
     LoginBody,
 )
-from kedge.protocol.bounds import check_depth, check_model, check_text
 from kedge.protocol.environment import decode_environment
+from kedge.protocol.validation import check_depth, check_model, check_text
 from kedge.server.http import Request, Response
 
 

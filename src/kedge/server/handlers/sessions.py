@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from kedge.protocol.api import Deleted, Messages, MessagesQuery, SessionBody, Sessions, SessionsQuery
-from kedge.protocol.bounds import check_model, check_text
 from kedge.protocol.files import ForkBody, RedoBody, SessionFilesQuery, UndoBody
 from kedge.protocol.sessions import SessionChange
+from kedge.protocol.validation import check_model, check_text
 from kedge.server.http import Request, Response
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.protocol.bounds import IMAGE_TYPES
 from kedge.protocol.events import encode
+from kedge.protocol.images import IMAGE_TYPES
 from kedge.protocol.messages import File, Image, Part, RawMessage, ShellCommand, Text
 from kedge.protocol.runs import Attachment
 from kedge.store.sqlite import messages

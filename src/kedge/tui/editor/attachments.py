@@ -7,10 +7,11 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from kedge.protocol.bounds import MAX_ATTACHMENTS, MAX_PROMPT_BYTES, check_attachments
+from kedge.protocol.bounds import MAX_ATTACHMENTS, MAX_PROMPT_BYTES
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.images import detect_image_type
 from kedge.protocol.runs import Attachment
+from kedge.protocol.validation import check_attachments
 
 MAX_ATTACHED_BYTES = 20 * 1024 * 1024  # of all together: the request's body has them in base64
 

@@ -19,9 +19,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult, Location, Selection
 
-from kedge.protocol.bounds import check_command, check_prompt
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.text_safety import pasted_text
+from kedge.protocol.validation import check_command, check_prompt
 from kedge.tui.editor import attachments, kill_ring
 from kedge.tui.editor.attachments import AttachmentRejected
 from kedge.tui.editor.chips import ChipRegistry
