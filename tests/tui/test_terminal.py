@@ -177,7 +177,7 @@ async def test_a_resize_during_a_stream_keeps_every_word(home: Home, tmp_path: P
         await submit(terminal, asking(chunks=40, gate="size", gate_after=20, text="LAST"))
         await terminal.shows("w19")
         terminal.resize(150, 50)
-        await terminal.shows("Used", "w19")  # the sidebar has room now
+        await terminal.shows("Usage", "w19")  # the sidebar has room now
         home.models.release("size")
         await terminal.shows("LAST", "w38")
         terminal.resize(80, 24)
@@ -191,7 +191,7 @@ async def test_leaving_a_run_asks_and_says_that_it_goes_on(home: Home, tmp_path:
         await submit(terminal, asking(gate="goes-on", text="FINISHED-ALONE"))
         await terminal.shows("Working")
         terminal.type(CTRL_C)
-        await terminal.shows("goes on without you")
+        await terminal.shows("keep running")
         terminal.type("\x1b[A\x1b[A")  # up, up: Leave
         terminal.type(ENTER)
         assert await terminal.left() == 0
@@ -266,7 +266,7 @@ async def test_after_ctrl_z_and_fg_all_of_the_screen_is_there_again(home: Home, 
         assert os.WIFSTOPPED(status)
         terminal.screen.reset()  # as it was before the program, which our emulator does not keep
         terminal.process.send_signal(signal.SIGCONT)
-        await terminal.shows(EDITOR, MODEL, "F1 help", "command palette")
+        await terminal.shows(EDITOR, MODEL, "F1 help", "Command palette")
 
 
 @pytest.mark.parametrize(

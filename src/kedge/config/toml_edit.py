@@ -163,10 +163,10 @@ def _newline(text: str) -> str:
 
 
 def _put(values: dict[str, Any], path: Names, value: Any) -> None:
-    for place, name in enumerate(path[:-1], 1):
+    for length, name in enumerate(path[:-1], 1):
         inner = values.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise CannotSet(f"{format_key(path[:place])} is not a table in this file; edit the file by hand")
+            raise CannotSet(f"{format_key(path[:length])} is not a table in this file; edit the file by hand")
         values = cast("dict[str, Any]", inner)
     if isinstance(values.get(path[-1]), dict) and not isinstance(value, dict):
         raise CannotSet(f"{format_key(path)} is a table in this file; remove it first")

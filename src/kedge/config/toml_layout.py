@@ -60,10 +60,10 @@ class TomlLayout:
         is_array = self.text.startswith("[[", at)
         names, end = read_key(self.text, at + (2 if is_array else 1))
         path: Key = ()
-        for place, name in enumerate(names, 1):
+        for index, name in enumerate(names, 1):
             path = (*path, name)
             self._starts.setdefault(path, at)
-            if is_array and place == len(names):
+            if is_array and index == len(names):
                 self._lengths[path] = self._lengths.get(path, 0) + 1
             if path in self._lengths:
                 path = (*path, self._lengths[path] - 1)
@@ -79,9 +79,9 @@ class TomlLayout:
             path = (*path, name)
             self._starts.setdefault(path, at)
         start = skip_blanks(self.text, self.text.index("=", end) + 1)
-        place = len(self.entries)
+        index = len(self.entries)
         end = self._read_value(start, path)
-        self.entries.insert(place, Entry(path, table, at, start, end, is_inline))
+        self.entries.insert(index, Entry(path, table, at, start, end, is_inline))
         return end
 
     def _read_value(self, at: int, path: Key) -> int:
@@ -98,14 +98,14 @@ class TomlLayout:
         return at + len(self.text[at:end].rstrip(" \t"))
 
     def _read_array(self, at: int, path: Key) -> int:
-        at, place = self._skip_space(at + 1), 0
+        at, index = self._skip_space(at + 1), 0
         while not self.text.startswith("]", at):
-            element = (*path, place)
+            element = (*path, index)
             self._starts.setdefault(element, at)
             at = self._skip_space(self._read_value(at, element))
             if self.text.startswith(",", at):
                 at = self._skip_space(at + 1)
-            place += 1
+            index += 1
         return at + 1
 
     def _read_inline_table(self, at: int, path: Key) -> int:

@@ -127,7 +127,7 @@ class Api:
 
     # the workspace
 
-    async def offered(self) -> Offered:
+    async def list_models(self) -> Offered:
         """Return the models available with this shell's environment."""
         return await (await self._ready()).models(caller_environment())
 

@@ -50,7 +50,7 @@ class KedgeApp(App[int]):
         self.launch = launch
         self.settings = Settings()
         self.workspace = WorkspaceState(partial(react, self))
-        self.sync = Sync(self.workspace, self._connect, self._changed)
+        self.sync = Sync(self.workspace, self._connect, self._draw_soon)
         self.api = Api(self.sync.ready)
         self.chat = ChatScreen(self.workspace, self.sync, self.api, mode=launch.mode)
         self.problem: SpawnRefused | None = None  # why no server could be started
@@ -140,7 +140,7 @@ class KedgeApp(App[int]):
             self.chat.hint(
                 f"Unknown actions in [tui.keys]: {', '.join(self.settings.unknown)}. {self.chat.key('help')} lists all."
             )
-        self._changed()
+        self._draw_soon()
 
     # models
 
@@ -148,12 +148,12 @@ class KedgeApp(App[int]):
         """Determine the model for the next prompt; return whether there is one."""
         from kedge.tui.pickers import find_current_model
 
-        offered = await self.api.offered()
+        offered = await self.api.list_models()
         session = self.workspace.sessions.get(self.chat.session_id or "")
         current = find_current_model(offered, self.launch.model, session.model if session else None)
         self.chat.model = current.name if current.is_ready else ""
         self.chat.window = current.context_window
-        self._changed()
+        self._draw_soon()
         return current.is_ready
 
     @work(group="dialog")
@@ -190,8 +190,8 @@ class KedgeApp(App[int]):
 
     # updates
 
-    def _changed(self) -> None:
-        self.chat.changed()
+    def _draw_soon(self) -> None:
+        self.chat.draw_soon()
 
     def read(self, read: Callable[[], Awaitable[None]]) -> None:
         """Run a background read; ignore connection errors."""
@@ -287,7 +287,7 @@ class KedgeApp(App[int]):
             elif choice == "cancel":
                 self.run_worker(self._cancel_and_quit(session.session_id), group="quit")
             else:
-                self.chat.changed()  # shows a request that arrived meanwhile
+                self.chat.draw_soon()  # shows a request that arrived meanwhile
 
         self.push_screen(ConfirmDialog(QUIT_TEXT, QUIT_CHOICES), take_choice)
 

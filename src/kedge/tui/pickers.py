@@ -37,7 +37,7 @@ async def pick_model(app: Interface, name: str) -> None:
     from kedge.tui.dialogs.models import ModelDialog
 
     if not name:
-        offered = await app.api.offered()
+        offered = await app.api.list_models()
         chosen = await app.ask(ModelDialog(offered, app.chat.model))
         if chosen is None:
             return
@@ -81,7 +81,7 @@ async def first_start(app: Interface) -> None:
     from kedge.tui.dialogs.models import FirstStart
 
     while not await app.choose_model():
-        choice = await app.ask(FirstStart(await app.api.offered()))
+        choice = await app.ask(FirstStart(await app.api.list_models()))
         if choice is None:
             app.chat.hint("No model yet. Use /login to add an API key, or /model to choose a model.")
             return

@@ -84,7 +84,7 @@ class RequestDialogs:
             self._screen.run_worker(self._send(request, answer), group="answer")
         elif is_postponed:
             self._postponed.add(request.id)
-        self._screen.changed()
+        self._screen.draw_soon()
 
     async def _send(self, request: Request, answer: PermissionAction | list[Any]) -> None:
         api = self._screen.api
@@ -98,7 +98,7 @@ class RequestDialogs:
         except ClientError as error:
             self._answered.discard(request.id)
             self._screen.notify(f"Couldn't send your answer: {error}", severity="error")
-            self._screen.changed()
+            self._screen.draw_soon()
             return
         if not receipt.resolved:
             self._screen.notify(f"Already answered by {receipt.by}: {_describe(receipt.action)}")

@@ -107,7 +107,7 @@ class ChatScreen(Screen[None]):
 
     # drawing
 
-    def changed(self) -> None:
+    def draw_soon(self) -> None:
         """Draw soon: at once after a pause, else with the next frame."""
         if self._is_frame_due or not self.is_mounted:
             return
@@ -168,7 +168,7 @@ class ChatScreen(Screen[None]):
     def hint(self, text: str) -> None:
         """Show a line above the editor until the next key."""
         self._hint = visible_line(text)
-        self.changed()
+        self.draw_soon()
 
     # sessions
 
@@ -246,11 +246,11 @@ class ChatScreen(Screen[None]):
 
     def choose_mode(self, mode: Mode) -> None:
         self.mode, self.is_mode_chosen = mode, True
-        self.changed()
+        self.draw_soon()
 
     def action_answer(self) -> None:
         self.requests.reopen()
-        self.changed()
+        self.draw_soon()
 
     def action_leave(self) -> None:
         if selected := self.get_selected_text():

@@ -261,8 +261,8 @@ async def read_files(client: AsyncClient, workspace: WorkspaceState, session_id:
         return
     before = dict(session.files)
     found = await client.call("GET", f"/sessions/{escape(session_id)}/files", type=SessionFiles)
-    heard = {path: file for path, file in session.files.items() if file is not before.get(path)}
-    session.files = {file.path: file for file in found.files} | heard
+    newer = {path: file for path, file in session.files.items() if file is not before.get(path)}
+    session.files = {file.path: file for file in found.files} | newer
 
 
 async def _fill(client: AsyncClient, session: SessionState) -> None:
