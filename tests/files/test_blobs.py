@@ -71,7 +71,7 @@ class _FailsToCommit:
 
 def test_after_a_commit_that_failed_the_next_ones_last(blobs: Blobs, tmp_path: Path) -> None:
     blobs.put([b"before"])
-    blobs._db = _FailsToCommit(blobs._opened())  # pyright: ignore[reportAttributeAccessIssue]
+    blobs._db = _FailsToCommit(blobs._connect())  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(sqlite3.OperationalError):
         blobs.put([b"lost"])
     blobs.put([b"after"])

@@ -41,7 +41,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def indexed(root: Path, *names: bytes) -> dict[bytes, git_objects.Indexed]:
-    return git_objects.index_of(os.fsencode(root), ENV, names)
+    return git_objects.read_index(os.fsencode(root), ENV, names)
 
 
 @pytest.mark.parametrize("version", ["2", "4"])
@@ -49,9 +49,9 @@ def test_a_clean_file_is_known_by_its_object(root: Path, version: str) -> None:
     git(root, "update-index", "--index-version", version)
     found = indexed(root)
     assert sorted(found) == [b"a", b"b", b"d/c"]
-    assert found[b"d/c"].is_it((root / "d/c").lstat())
+    assert found[b"d/c"].matches((root / "d/c").lstat())
     shas = {name: entry.sha for name, entry in found.items()}
-    contents = git_objects.objects(os.fsencode(root), ENV, [*shas.values(), "0" * 40])
+    contents = git_objects.read_objects(os.fsencode(root), ENV, [*shas.values(), "0" * 40])
     assert contents == {shas[name]: f"{name.decode()}\r\n".encode() for name in shas}
 
 
@@ -62,7 +62,7 @@ def test_a_workspace_below_the_repository_has_its_own_names(root: Path) -> None:
 def test_a_file_that_was_touched_since_is_not_taken_for_its_object(root: Path) -> None:
     (root / "a").write_text("A\r\n")
     os.utime(root / "a", (OLD, OLD))
-    assert not indexed(root)[b"a"].is_it((root / "a").lstat()), "its size is the same, and so is its time"
+    assert not indexed(root)[b"a"].matches((root / "a").lstat()), "its size is the same, and so is its time"
 
 
 def test_a_file_as_young_as_the_index_proves_nothing(root: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_object_that_the_repository_replaces_is_still_itself(root: Path) -> N
         ["git", "hash-object", "other"], cwd=root, check=True, capture_output=True, text=True, env=ENV
     ).stdout.strip()
     git(root, "replace", "-f", shas[b"a"], replacement)
-    assert git_objects.objects(os.fsencode(root), ENV, [shas[b"a"]]) == {shas[b"a"]: b"a\r\n"}
+    assert git_objects.read_objects(os.fsencode(root), ENV, [shas[b"a"]]) == {shas[b"a"]: b"a\r\n"}
 
 
 def test_a_large_file_is_not_taken_from_git_either(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_nothing_that_a_repository_brings_is_started(root: Path, tmp_path: Path)
     git_root = os.fsencode(root)
     found = versions.trees.scan(git_root, env, 2**30)
     assert [each.path.rpartition(b"/")[2] for each in found] == [b"a", b"new"]
-    assert git_objects.objects(git_root, env, [sha]) == {}
-    assert git_objects.ignored(git_root, env, [b"new"]) == set()
+    assert git_objects.read_objects(git_root, env, [sha]) == {}
+    assert git_objects.find_ignored(git_root, env, [b"new"]) == set()
     versions.close()
     assert not (tmp_path / "sprung").exists()

@@ -115,9 +115,9 @@ async def test_nothing_that_a_repository_configures_is_started(hostile: Hostile)
     root = os.fsencode(hostile.root)
     listed = await asyncio.to_thread(listing.list_files, root, hostile.env)
     assert b"a.txt" in listed.paths
-    await asyncio.to_thread(git_objects.index_of, root, hostile.env, listed.paths)
-    await asyncio.to_thread(git_objects.ignored, root, hostile.env, [b"a.txt"])
-    await asyncio.to_thread(git_objects.objects, root, hostile.env, ["1" * 40])
+    await asyncio.to_thread(git_objects.read_index, root, hostile.env, listed.paths)
+    await asyncio.to_thread(git_objects.find_ignored, root, hostile.env, [b"a.txt"])
+    await asyncio.to_thread(git_objects.read_objects, root, hostile.env, ["1" * 40])
     assert (await FileIndex().find(hostile.root, "a.txt", 5)).names
     assert not hostile.sprung.exists(), hostile.sprung.read_text()
 

@@ -24,7 +24,7 @@ TOOLS: dict[str, Tool] = {tool.name: tool for tool in registry.TOOLS}
 
 
 class Group:
-    """`kedge.tools.port.Process`, with the engine's hands."""
+    """`kedge.tools.process.spawn.Process`, with the engine's hands."""
 
     def __init__(self, hands: Hands, record: ProcessRecord) -> None:
         self.record = record

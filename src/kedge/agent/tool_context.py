@@ -17,8 +17,9 @@ from kedge.files.safe_open import remove_tree
 from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Process, RunAs
+from kedge.tools.port import RunAs
 from kedge.tools.process.jobs import Jobs
+from kedge.tools.process.spawn import Process
 from kedge.tools.sandbox.sandbox import Sandbox
 
 SCRATCH_KEPT_S = 30 * 86_400  # as long as the event log

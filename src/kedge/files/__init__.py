@@ -1,1 +1,1 @@
-"""What files were: their states, their content by its hash, what a tree holds, and how a state is brought back."""
+"""Versions of files: states, stored contents, scans of a tree, and restoring. Knows nothing of runs."""

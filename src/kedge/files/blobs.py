@@ -1,7 +1,6 @@
-"""Content by its hash, compressed, each once: one private SQLite file beside the store, bounded in size.
+"""File contents by their hash, compressed, in a private SQLite file beside the store, bounded in size.
 
-It survives `kill -9` like the store does. Content that is gone, or was damaged, is only not there, and whoever asks is
-told.
+It survives `kill -9` like the store. Content that was pruned or damaged is reported as missing.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from pathlib import Path
 from kedge.files.states import compute_digest
 
 DATABASE = "versions.db"
-# What nothing refers to is kept for so long: its record may be on the way.
+# How long unreferenced content is kept: the change that refers to it may not be recorded yet.
 GRACE_S = 3600.0
-_SWEPT_AT_ONCE = 500
+_PRUNED_AT_ONCE = 500
 
 _SETTINGS = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL", "busy_timeout = 5000")
 _SCHEMA = """
@@ -28,7 +27,7 @@ CREATE TABLE IF NOT EXISTS blobs (digest TEXT PRIMARY KEY, at REAL NOT NULL, dat
 CREATE TABLE IF NOT EXISTS trees (
     root BLOB NOT NULL,
     path BLOB NOT NULL,
-    stamp BLOB,  -- of the file when it was read; NULL: it may have changed right after
+    stamp BLOB,  -- of the file when it was read; NULL: too young to prove anything
     state BLOB NOT NULL,
     digest TEXT NOT NULL,
     PRIMARY KEY (root, path)
@@ -39,20 +38,20 @@ CREATE TABLE IF NOT EXISTS roots (root BLOB PRIMARY KEY, at INTEGER NOT NULL) WI
 
 
 class Blobs:
-    """For threads: every call blocks, and they take turns."""
+    """Every call blocks, and may come from any thread; calls are serialized."""
 
     def __init__(self, directory: Path | None, now: Callable[[], float] = time.time) -> None:
         self._path = None if directory is None else directory / DATABASE
         self._now = now
-        self._one_by_one = threading.RLock()
+        self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
         self._is_closed = False
 
     @property
     def size_bytes(self) -> int:
-        """What all of it takes on the disk, without what is free for the next."""
-        with self._one_by_one:
-            db = self._opened()
+        """Size on disk without free pages."""
+        with self._lock:
+            db = self._connect()
             size, pages, free = (
                 db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
             )
@@ -60,18 +59,18 @@ class Blobs:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever put here."""
+        """Whether nothing was ever stored."""
         return self._db is None and (self._path is None or not self._path.exists())
 
     def put(self, contents: Iterable[bytes]) -> None:
-        """When this returns, they outlive us."""
-        packed = [(compute_digest(data), self._now(), _packed(data)) for data in contents]
+        """Store contents durably."""
+        packed = [(compute_digest(data), self._now(), _compress(data)) for data in contents]
         if not packed:
             return
         with self.transaction() as db:
             db.executemany(
                 "INSERT INTO blobs (digest, at, data) VALUES (?, ?, ?)"
-                " ON CONFLICT (digest) DO UPDATE SET at = excluded.at WHERE at < excluded.at - 600",  # seldom a write
+                " ON CONFLICT (digest) DO UPDATE SET at = excluded.at WHERE at < excluded.at - 600",  # rarely writes
                 packed,
             )
 
@@ -81,7 +80,7 @@ class Blobs:
         if row is None:
             return None
         try:
-            data = _unpacked(row[0])
+            data = _decompress(row[0])
         except zlib.error:
             return None
         return data if compute_digest(data) == digest else None
@@ -91,10 +90,10 @@ class Blobs:
             return db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is not None
 
     def prune(self, last_use: Mapping[str, int], max_bytes: int) -> int:
-        """Remove what nothing refers to and, over the bound, what was used longest ago; returns how many went.
+        """Delete unreferenced contents and, over the limit, those used longest ago; return how many.
 
-        `last_use` has every digest that a record refers to, and when: a larger number is later. What a tree on disk has
-        now stays: the next command may change it.
+        `last_use` maps every referenced digest to the time of its last use (larger is later). Contents that a watched
+        tree has now are not deleted, because the next command may change them.
         """
         with self.transaction() as db:
             free = (
@@ -112,19 +111,19 @@ class Blobs:
             if digest in last_use and digest not in dead:
                 gone.append(digest)
                 size -= length
-        for start in range(0, len(gone), _SWEPT_AT_ONCE):
+        for start in range(0, len(gone), _PRUNED_AT_ONCE):
             with self.transaction() as db:
-                some = gone[start : start + _SWEPT_AT_ONCE]
+                some = gone[start : start + _PRUNED_AT_ONCE]
                 db.executemany("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in some])
         if gone:
-            with self._one_by_one:
-                self._opened().execute("PRAGMA incremental_vacuum").fetchall()
+            with self._lock:
+                self._connect().execute("PRAGMA incremental_vacuum").fetchall()
         return len(gone)
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
-        with self._one_by_one:
-            db = self._opened()
+        with self._lock:
+            db = self._connect()
             if db.in_transaction:
                 yield db
                 return
@@ -133,22 +132,22 @@ class Blobs:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
-                if db.in_transaction:  # left open, it would swallow every later one
+                if db.in_transaction:  # left open, it would include every later one
                     db.execute("ROLLBACK")
                 raise
 
     def close(self) -> None:
-        """For good: a thread that comes late opens nothing again."""
-        with self._one_by_one:
+        """Close for good: a late thread gets an error instead of a new connection."""
+        with self._lock:
             self._is_closed = True
             if self._db is not None:
                 self._db.close()
                 self._db = None
 
-    def _opened(self) -> sqlite3.Connection:
-        """Opened at the first use. A damaged file is put aside: what was in it cannot be undone any more."""
+    def _connect(self) -> sqlite3.Connection:
+        """Open the database at the first use. A damaged file is renamed; its versions are lost."""
         if self._is_closed:
-            raise sqlite3.ProgrammingError("the versions of files are closed")
+            raise sqlite3.ProgrammingError("the file versions are closed")
         if self._db is None:
             try:
                 self._db = _open(self._path)
@@ -165,7 +164,7 @@ class Blobs:
 def _open(path: Path | None) -> sqlite3.Connection:
     if path is not None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)  # what SQLite puts beside it takes its mode
+        path.chmod(0o600)  # SQLite gives its other files the same mode
     db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
     try:
         for setting in _SETTINGS:
@@ -177,11 +176,11 @@ def _open(path: Path | None) -> sqlite3.Connection:
     return db
 
 
-def _packed(data: bytes) -> bytes:
-    """Quick rather than small: an edit waits for it."""
+def _compress(data: bytes) -> bytes:
+    """Fast rather than small: an edit waits for it."""
     packed = zlib.compress(data, 1)
     return b"z" + packed if len(packed) < len(data) else b"r" + data
 
 
-def _unpacked(stored: bytes) -> bytes:
+def _decompress(stored: bytes) -> bytes:
     return zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]

@@ -57,7 +57,7 @@ _PROGRAMS = (
     r"|submodule\..*\.ignore|(man|browser)\..*\.(cmd|path))$"
 )
 LIST_PROGRAMS = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", _PROGRAMS)
-_OF_THE_REPOSITORY = frozenset({"local", "worktree"})
+_REPOSITORY_SCOPES = frozenset({"local", "worktree"})
 
 
 def drop_invalid_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -109,7 +109,7 @@ def harden_git_env(env: Mapping[str, str]) -> dict[str, str]:
     The caller's own `GIT_CONFIG_COUNT` entries stay, before ours.
     """
     count = _count(env)
-    kept = {f"{name}{place}" for name in _PAIRS for place in range(count)} | _KEPT
+    kept = {f"{name}{index}" for name in _PAIRS for index in range(count)} | _KEPT
     clean = {name: value for name, value in env.items() if not name.startswith("GIT_") or name in kept}
     clean |= {"GIT_CONFIG_COUNT": str(count), **_SWITCHES}
     return _with_settings(clean, _SETTINGS)
@@ -117,8 +117,8 @@ def harden_git_env(env: Mapping[str, str]) -> dict[str, str]:
 
 def disable_programs(env: Mapping[str, str], listed: str) -> dict[str, str]:
     """Return `env` with settings that override the repository's programs; `listed` is the output of `LIST_PROGRAMS`."""
-    words = listed.split("\0")
-    names = {name for scope, name in zip(words[::2], words[1::2], strict=False) if scope in _OF_THE_REPOSITORY}
+    fields = listed.split("\0")
+    names = {name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in _REPOSITORY_SCOPES}
     return _with_settings(dict(env), [(name, _replacement(name)) for name in sorted(names)])
 
 
@@ -134,12 +134,12 @@ def _replacement(name: str) -> str:
 
 def _with_settings(env: dict[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
     first = _count(env)
-    for place, (name, value) in enumerate(settings, first):
-        env |= {f"GIT_CONFIG_KEY_{place}": name, f"GIT_CONFIG_VALUE_{place}": value}
+    for index, (name, value) in enumerate(settings, first):
+        env |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
     return env | {"GIT_CONFIG_COUNT": str(first + len(settings))}
 
 
 def _count(env: Mapping[str, str]) -> int:
     count = env.get("GIT_CONFIG_COUNT", "")
     number = int(count) if count.isdecimal() and len(count) < 5 else 0
-    return number if all(f"{name}{place}" in env for name in _PAIRS for place in range(number)) else 0
+    return number if all(f"{name}{index}" in env for name in _PAIRS for index in range(number)) else 0

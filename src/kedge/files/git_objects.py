@@ -1,7 +1,7 @@
-"""What git has need not be read and kept again: a tracked file that its index knows as clean is one of its objects.
+"""Contents from git's object store: a file that git's index lists as clean need not be read and stored again.
 
-Only read, and only where git stores files byte for byte. An object is fetched when a command changed its file, which is
-moments after the look that relied on it; should it be gone by then, the version is said not to be kept.
+Only for repositories that store files byte for byte; nothing is written. An object is read when a command changed its
+file, moments after the scan. If it was deleted by then, that version is not available.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import NamedTuple
 from kedge.files.environment import GIT_OPTIONS, find_program
 from kedge.files.listing import make_git_env
 
-PREFIX = "git:"  # of a digest that names an object of git
-MIN_FILES = 200  # unknown ones; fewer are read as quickly
+PREFIX = "git:"  # of a digest that is the name of a git object
+MIN_FILES = 200  # fewer new files are read just as fast
 _ENTRY = struct.Struct(">10I20sH")
 _LIMIT_S = 20.0
-# Attributes by which a file and its object differ.
+# Attributes with which a file and its object may differ.
 _CONVERSIONS = (b"text", b"eol", b"crlf", b"filter", b"ident", b"working-tree-encoding")
-_SPECIAL_FLAGS = 0x8000 | 0x3000  # assumed to be unchanged, or in a conflict
+_SPECIAL_FLAGS = 0x8000 | 0x3000  # assume-unchanged, or in a conflict
 _EXTENDED = 0x4000
 
 
 class Indexed(NamedTuple):
-    """What the index says of a clean file."""
+    """A clean file in the index."""
 
     sha: str
     size: int
@@ -36,7 +36,7 @@ class Indexed(NamedTuple):
     ctime: tuple[int, int]
     inode: int
 
-    def is_it(self, status: os.stat_result) -> bool:
+    def matches(self, status: os.stat_result) -> bool:
         return (
             stat.S_ISREG(status.st_mode)
             and self.size == status.st_size
@@ -46,10 +46,10 @@ class Indexed(NamedTuple):
         )
 
 
-def index_of(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> dict[bytes, Indexed]:
-    """By paths from `root`; nothing where there is no repository, or where it stores files another way."""
-    said = _git(root, env, "rev-parse", "--show-object-format", "--git-path", "index", "--show-prefix")
-    lines = (said or b"").split(b"\n")
+def read_index(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> dict[bytes, Indexed]:
+    """Return the clean files by path relative to `root`; empty without a repository, or if it converts files."""
+    answer = _git(root, env, "rev-parse", "--show-object-format", "--git-path", "index", "--show-prefix")
+    lines = (answer or b"").split(b"\n")
     if len(lines) < 3 or lines[0] != b"sha1":
         return {}
     index = os.path.join(root, lines[1])
@@ -63,40 +63,40 @@ def index_of(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> dic
         return {}
     try:
         with open(index, "rb") as file:
-            return _parsed(file.read(), os.fstat(file.fileno()).st_mtime_ns, lines[2])
+            return _parse_index(file.read(), os.fstat(file.fileno()).st_mtime_ns, lines[2])
     except (OSError, struct.error, IndexError, ValueError):
         return {}
 
 
-def sha_of(data: bytes) -> str:
+def compute_sha(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()
 
 
-def objects(root: bytes, env: Mapping[str, str], shas: Iterable[str]) -> dict[str, bytes]:
-    """Those that are there."""
+def read_objects(root: bytes, env: Mapping[str, str], shas: Iterable[str]) -> dict[str, bytes]:
+    """Return the objects that exist, by name."""
     wanted = sorted(set(shas))
     if not wanted:
         return {}
-    said = _git(root, env, "cat-file", "--batch", stdin="".join(f"{sha}\n" for sha in wanted).encode()) or b""
+    output = _git(root, env, "cat-file", "--batch", stdin="".join(f"{sha}\n" for sha in wanted).encode()) or b""
     found: dict[str, bytes] = {}
     at = 0
-    while (end := said.find(b"\n", at)) >= 0:
-        words = said[at:end].split()
+    while (end := output.find(b"\n", at)) >= 0:
+        header = output[at:end].split()
         at = end + 1
-        if len(words) == 3 and words[1] == b"blob":
-            size = int(words[2])
-            data = said[at : at + size]
-            if sha_of(data) == words[0].decode():
-                found[words[0].decode()] = data
+        if len(header) == 3 and header[1] == b"blob":
+            size = int(header[2])
+            data = output[at : at + size]
+            if compute_sha(data) == header[0].decode():
+                found[header[0].decode()] = data
             at += size + 1
     return found
 
 
-def ignored(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> set[bytes]:
-    """Those that are tracked although the rules leave them out: they may have been there before git knew them."""
+def find_ignored(root: bytes, env: Mapping[str, str], paths: Iterable[bytes]) -> set[bytes]:
+    """Return the paths that match an ignore rule although they are tracked: they may be older than their tracking."""
     wanted = b"".join(path + b"\0" for path in paths)
-    said = _git(root, env, "check-ignore", "--no-index", "-z", "--stdin", stdin=wanted) if wanted else None
-    return set((said or b"").split(b"\0")) - {b""}
+    output = _git(root, env, "check-ignore", "--no-index", "-z", "--stdin", stdin=wanted) if wanted else None
+    return set((output or b"").split(b"\0")) - {b""}
 
 
 def _converts(path: bytes) -> bool:
@@ -110,7 +110,7 @@ def _converts(path: bytes) -> bool:
     return any(word in line for line in lines for word in _CONVERSIONS)
 
 
-def _parsed(data: bytes, written_ns: int, prefix: bytes) -> dict[bytes, Indexed]:
+def _parse_index(data: bytes, written_ns: int, prefix: bytes) -> dict[bytes, Indexed]:
     magic, version, count = struct.unpack_from(">4sII", data)
     if magic != b"DIRC" or version not in (2, 3, 4):
         return {}
@@ -130,7 +130,7 @@ def _parsed(data: bytes, written_ns: int, prefix: bytes) -> dict[bytes, Indexed]
             after = at + ((end - at) // 8 + 1) * 8
         at = after
         mtime = (fields[2], fields[3])
-        # One that was changed when the index was written may have changed again right after.
+        # A file as young as the index may have changed again in the same clock tick.
         is_old = mtime[0] * 1_000_000_000 + mtime[1] < written_ns
         if (
             is_old
@@ -154,14 +154,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at + 1
 
 
-def _git(root: bytes, env: Mapping[str, str], *words: str, stdin: bytes = b"") -> bytes | None:
+def _git(root: bytes, env: Mapping[str, str], *args: str, stdin: bytes = b"") -> bytes | None:
     clean = make_git_env(env, root)
     git = find_program("git", clean, root)
     if git is None:
         return None
     try:
         done = subprocess.run(
-            [git, *GIT_OPTIONS, *words],
+            [git, *GIT_OPTIONS, *args],
             cwd=root,
             env=clean,
             input=stdin,

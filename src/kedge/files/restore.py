@@ -54,7 +54,7 @@ def sort_steps(steps: Sequence[Step]) -> list[Step]:
 
 
 def restore(step: Step, read_blob: ReadBlob, mark: str, stop: bytes) -> None:
-    """Execute one step. Links are never followed, also those that replace a directory meanwhile."""
+    """Execute one step. Links are never followed, even if one replaces a directory during the step."""
     path, then = step.path, step.then
     name, temporary = os.path.basename(path), _temporary_name(path, mark)
     with open_parent(stop, path) as at:

@@ -1,7 +1,7 @@
-"""Opening resolved paths without following a link anywhere on the way.
+"""Functions that open resolved paths without following links.
 
-Between the moment in which a path is resolved and judged and the one in which it is opened, another process may put a
-link in the place of any part of it. So each directory is opened from the one above it, and a link raises `PathChanged`.
+After a path is resolved and checked, another process may replace any part of it by a link. So each directory is opened
+relative to the one above it, and a link raises `PathChanged`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import subprocess
 from collections.abc import Generator
 
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)  # what opening a link says (Linux, macOS)
+_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)  # the errors of opening a link on Linux and macOS
 
 StrPath = str | bytes | os.PathLike[str]
 
 
 class PathChanged(OSError):
-    """A link is where the resolved path had none."""
+    """A part of a resolved path was replaced by a link."""
 
     def __init__(self, path: bytes) -> None:
-        super().__init__(errno.ELOOP, "a link took its place meanwhile", os.fsdecode(path))
+        super().__init__(errno.ELOOP, "replaced by a link", os.fsdecode(path))
 
 
 @contextlib.contextmanager
 def open_directory(path: StrPath, *, top: bytes = b"/", create: bool = False) -> Generator[int]:
-    """The descriptor of a directory, which is closed at the end. Raises OSError.
+    """Yield a descriptor of a directory. Raises OSError.
 
-    Links are refused below `top`, which the path begins with. `makes`: directories that are missing are made.
+    Links are refused below `top`, a prefix of the path. With `create`, missing directories are created.
     """
     name = os.fsencode(path)
     at = os.open(top, _DIRECTORY & ~os.O_NOFOLLOW)
@@ -46,7 +46,7 @@ def open_directory(path: StrPath, *, top: bytes = b"/", create: bool = False) ->
 
 
 def open_file(path: StrPath, flags: int, mode: int = 0o666) -> int:
-    """As `os.open`, of a resolved path."""
+    """Like `os.open`, for a resolved path. Raises `PathChanged` for a link."""
     directory, name = os.path.split(os.fsencode(path))
     with open_directory(directory) as at:
         try:
@@ -58,7 +58,7 @@ def open_file(path: StrPath, flags: int, mode: int = 0o666) -> int:
 
 
 def stat_resolved(path: StrPath) -> os.stat_result | None:
-    """What is at a resolved path; None: nothing. Raises OSError, and `PathChanged` for a link."""
+    """Return the stat result of a resolved path, None if it does not exist. Raises `PathChanged` for a link."""
     directory, name = os.path.split(os.fsencode(path))
     try:
         with open_directory(directory) as at:
@@ -71,7 +71,7 @@ def stat_resolved(path: StrPath) -> os.stat_result | None:
 
 
 def is_directory(path: StrPath) -> bool:
-    """Whether a resolved path is a directory that can be reached; a link is none."""
+    """Return whether a resolved path is a reachable directory, and not a link."""
     try:
         status = stat_resolved(path)
     except OSError:
@@ -99,11 +99,11 @@ def _is_link(name: bytes, at: int) -> bool:
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     except OSError:
-        return True  # it changes right now
+        return True  # it is being changed
 
 
 def read_regular_file(path: StrPath, limit: int) -> bytes | None:
-    """The bytes of a regular file of at most `limit` bytes; None for anything else: a pipe would block its reader."""
+    """Return the content of a regular file of at most `limit` bytes, else None: a pipe would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -116,5 +116,5 @@ def read_regular_file(path: StrPath, limit: int) -> bytes | None:
 
 
 def remove_tree(path: StrPath) -> None:
-    """Remove a directory with all that is in it, however deep: Python's own remover calls itself for each level."""
+    """Remove a directory tree of any depth. `shutil.rmtree` is recursive and fails for deep ones."""
     subprocess.run(["/bin/rm", "-rf", "--", os.fspath(path)], stderr=subprocess.DEVNULL, check=False)

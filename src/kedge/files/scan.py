@@ -77,26 +77,26 @@ def scan_tree(tree: LastScan, listed: Listing, blobs: Blobs, env: Mapping[str, s
 def _scan_tree(tree: LastScan, listed: Listing, reader: _Reader, blobs: Blobs, env: Mapping[str, str]) -> ScanResult:
     root, known = tree.root, tree.entries
     is_new = len(listed.paths) - len(known) > git_objects.MIN_FILES
-    indexed = git_objects.index_of(root, env, listed.paths) if is_new and listed.has_links else {}
+    indexed = git_objects.read_index(root, env, listed.paths) if is_new and listed.has_links else {}
     now: Entries = {}
     renewed: list[bytes] = []
     for path, status in walk(root, listed):
         if status is None:
             now[path] = Entry(b"", DIRECTORY)
         else:
-            stamp, entry = _stamp_of(status), known.get(path)
+            stamp, entry = _make_stamp(status), known.get(path)
             if entry is not None and entry.stamp == stamp:
                 now[path] = entry
                 continue
             clean = indexed.get(path)
-            if clean is not None and clean.is_it(status) and path not in known and status.st_size <= MAX_STORED_BYTES:
+            if clean is not None and clean.matches(status) and path not in known and status.st_size <= MAX_STORED_BYTES:
                 state = State("file", git_objects.PREFIX + clean.sha, stat.S_IMODE(status.st_mode), status.st_size)
                 now[path] = Entry(None if reader.is_young(status) else stamp, state)
             else:
                 seen = reader.read(path)
                 if seen.state.kind == "special" or seen.status is None:
                     continue
-                now[path] = Entry(None if reader.is_young(seen.status) else _stamp_of(seen.status), seen.state)
+                now[path] = Entry(None if reader.is_young(seen.status) else _make_stamp(seen.status), seen.state)
         if now[path] != known.get(path):
             renewed.append(path)
     gone = {path: reader.read_below(path).state for path in known.keys() - now.keys()}
@@ -134,9 +134,9 @@ def _find_appeared(
     moved = {known[path].stamp for path, state in gone.items() if state != known[path].state} - {None}
     folded = {path.lower(): path for path in gone}
     old = {path for path in paths if now[path].state.kind != "directory" and _is_older(root, path, since_ns)}
-    directories = _directories_of(known) if old else set[bytes]()
+    directories = _list_directories(known) if old else set[bytes]()
     fresh = [path for path in paths if path not in old and now[path].state.kind != "directory"]
-    unknown_before = set(fresh) if has_new_rules else git_objects.ignored(root, env, fresh)
+    unknown_before = set(fresh) if has_new_rules else git_objects.find_ignored(root, env, fresh)
     for path in paths:
         twin = folded.get(path.lower())
         if twin is not None and _is_same(_join(root, path), _join(root, twin)):
@@ -148,7 +148,7 @@ def _find_appeared(
         yield path, UNREADABLE if path in unknown_before else ABSENT, now[path].state
 
 
-def _directories_of(known: Entries) -> set[bytes]:
+def _list_directories(known: Entries) -> set[bytes]:
     found = {path for path, entry in known.items() if entry.state.kind == "directory"}
     for path in known:
         while (path := path.rpartition(b"/")[0]) and path not in found:
@@ -188,7 +188,7 @@ def _store_git_contents(
         if (
             old.size == new.size
             and new.kind == "file"
-            and _sha(old) == git_objects.sha_of(blobs.get(new.digest) or b"")
+            and _sha(old) == git_objects.compute_sha(blobs.get(new.digest) or b"")
         ):
             own[old] = State("file", new.digest, old.mode, old.size)
     left = list({old for old, _ in changed if old not in own})
@@ -196,7 +196,7 @@ def _store_git_contents(
         some, size = [left.pop()], 0
         while left and (size := size + some[-1].size) < BATCH_BYTES:
             some.append(left.pop())
-        contents = git_objects.objects(root, env, map(_sha, some))
+        contents = git_objects.read_objects(root, env, map(_sha, some))
         blobs.put(contents.values())
         for state in some:
             data = contents.get(_sha(state))
@@ -215,7 +215,7 @@ def _sha(state: State) -> str:
 def make_entry(seen: Observation, scanned_at_ns: int) -> Entry:
     """Return the entry of a file that was read outside of a scan."""
     assert seen.status is not None
-    return Entry(None if _is_young(seen.status, scanned_at_ns) else _stamp_of(seen.status), seen.state)
+    return Entry(None if _is_young(seen.status, scanned_at_ns) else _make_stamp(seen.status), seen.state)
 
 
 class _Reader:
@@ -283,7 +283,7 @@ def _is_young(status: os.stat_result, scanned_at_ns: int) -> bool:
     return max(status.st_mtime_ns, status.st_ctime_ns) > scanned_at_ns - TICK_NS
 
 
-def _stamp_of(status: os.stat_result) -> bytes:
+def _make_stamp(status: os.stat_result) -> bytes:
     return _STAMP.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
 
 

@@ -21,6 +21,7 @@ from kedge.protocol.tools import ToolFacts
 
 if TYPE_CHECKING:
     from kedge.tools.process.jobs import Jobs
+    from kedge.tools.process.spawn import Process
     from kedge.tools.sandbox.sandbox import Sandbox
 
 AccessKind = Literal["read", "write", "execute", "fetch"]
@@ -79,18 +80,6 @@ class ToolScope(Protocol):
     # restart and drops what a summary left out. A result adds to it with metadata {"files": {path: digest}}.
     @property
     def known_files(self) -> MutableMapping[str, str]: ...
-
-
-class Process(Protocol):
-    """A recorded process group with all its descendants. It ends with its turn, or with the next server (P6, P13)."""
-
-    @property
-    def mark(self) -> str: ...  # value of `KEDGE_PROCESS` in the environment of every descendant
-    async def members(self) -> list[str]: ...  # living processes, by name and pid
-    def limit(self, *, processes: int, memory_bytes: int) -> None: ...  # for the group, where cgroups allow it
-    async def end(self) -> list[str]: ...  # SIGTERM, then SIGKILL; returns the survivors
-    async def keep(self) -> None: ...  # let it outlive the turn: it ends with its workspace or the server
-    async def forget(self) -> None: ...  # remove the record of an ended group; works after the turn, too
 
 
 class ToolContext(ToolScope, Protocol):

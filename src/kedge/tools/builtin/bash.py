@@ -49,10 +49,10 @@ Seconds = Annotated[
 
 
 class BashParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    command: Annotated[str, msgspec.Meta(description="what to run, as one would type it")]
-    description: Annotated[str, msgspec.Meta(description="what it does, in a few words, for the person")] = ""
+    command: Annotated[str, msgspec.Meta(description="the command to run")]
+    description: Annotated[str, msgspec.Meta(description="what it does, in a few words, for the user")] = ""
     timeout: Seconds | None = None
-    run_in_background: Annotated[bool, msgspec.Meta(description="do not wait for it: it becomes a job")] = False
+    run_in_background: Annotated[bool, msgspec.Meta(description="run it as a job without waiting")] = False
     working_dir: Annotated[str, msgspec.Meta(description="a directory of the workspace (default: its root)")] = ""
     unsandboxed: Annotated[
         bool, msgspec.Meta(description="run without the read-only sandbox of unapproved commands; the user is asked")

@@ -15,7 +15,7 @@ from kedge.tools.text.edit_plan import Change, list_edit_access, run_edit
 class EditParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: Annotated[str, msgspec.Meta(description="the file")]
     old_string: Annotated[str, msgspec.Meta(description="the text to replace, exactly as it is in the file")]
-    new_string: Annotated[str, msgspec.Meta(description="what takes its place")]
+    new_string: Annotated[str, msgspec.Meta(description="the new text")]
     replace_all: Annotated[bool, msgspec.Meta(description="replace every occurrence")] = False
 
 

@@ -97,11 +97,11 @@ async def _search(scope: ToolScope, start: Start, params: GrepParams) -> tuple[d
         async with aclosing(searching) as search:
             async for records in search:
                 for record in records:
-                    name, _, said = record.partition(b"\0")
+                    name, _, text = record.partition(b"\0")
                     path = os.fsdecode(name).removeprefix("./")
-                    if not said or (matches is not None and not matches(path)):
+                    if not text or (matches is not None and not matches(path)):
                         continue
-                    line = _line(said)
+                    line = _parse_line(text)
                     found.setdefault(path, []).append(line)
                     count += line.is_match
                 if count > MAX_FOUND:
@@ -121,10 +121,10 @@ def _options(start: Start, params: GrepParams) -> list[str]:
     return [*options, "-e", params.pattern, "--", start.below]
 
 
-def _line(said: bytes) -> Line:
+def _parse_line(text: bytes) -> Line:
     """`12:text` is a match, `12-text` is beside one."""
-    digits = len(said) - len(said.lstrip(b"0123456789"))
-    return Line(int(said[:digits] or 0), said[digits + 1 :], said[digits : digits + 1] == b":")
+    digits = len(text) - len(text.lstrip(b"0123456789"))
+    return Line(int(text[:digits] or 0), text[digits + 1 :], text[digits : digits + 1] == b":")
 
 
 def _text(line: bytes) -> str:

@@ -16,7 +16,7 @@ MAX_EDITS = 200
 
 class OneEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     old_string: Annotated[str, msgspec.Meta(description="the text to replace, exactly as it is in the file by then")]
-    new_string: Annotated[str, msgspec.Meta(description="what takes its place")]
+    new_string: Annotated[str, msgspec.Meta(description="the new text")]
     replace_all: Annotated[bool, msgspec.Meta(description="replace every occurrence")] = False
 
 

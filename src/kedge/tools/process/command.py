@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kedge.files.safe_open import remove_tree
-from kedge.tools.port import ToolContext
 from kedge.tools.process import spawn
 from kedge.tools.process.output import Cleaner, Excerpt, OutputFile
-from kedge.tools.process.spawn import PIECE, SpawnedCommand
+from kedge.tools.process.spawn import PIECE, CommandContext, SpawnedCommand
 from kedge.tools.sandbox.launch import reap_supervisor
 from kedge.tools.sandbox.limits import Limits
 from kedge.tools.sandbox.policy import LaunchSpec
@@ -67,7 +66,7 @@ class Command:
     @classmethod
     async def start(
         cls,
-        ctx: ToolContext,
+        ctx: CommandContext,
         command: str,
         directory: Path,
         env: Mapping[str, str],

@@ -14,14 +14,14 @@ from kedge.protocol import sessions as protocol
 from kedge.protocol.errors import NotFound
 from kedge.protocol.formats import shorten
 from kedge.tools.errors import ToolError
-from kedge.tools.port import ToolContext
 from kedge.tools.process.command import Command
+from kedge.tools.process.spawn import CommandContext
 
 MAX_JOBS = 50  # running in one workspace; as many ended ones are kept
 
 
 class Job:
-    def __init__(self, id: str, ctx: ToolContext, command: Command, command_line: str, description: str) -> None:
+    def __init__(self, id: str, ctx: CommandContext, command: Command, command_line: str, description: str) -> None:
         self.id = id
         self.command = command
         self.command_line = command_line
@@ -73,7 +73,7 @@ class Jobs:
         if sum(job.is_running for job in self._jobs.values()) >= MAX_JOBS:
             raise ToolError(f"There are {MAX_JOBS} running background jobs, which is the limit; end some: {self._ids}.")
 
-    async def add(self, ctx: ToolContext, command: Command, command_line: str, description: str) -> Job:
+    async def add(self, ctx: CommandContext, command: Command, command_line: str, description: str) -> Job:
         """Turn a running command into a job."""
         await command.keep()
         job = Job(self._free_id(), ctx, command, command_line, description)

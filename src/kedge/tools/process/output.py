@@ -103,7 +103,7 @@ class Excerpt:
                 self._tail_chars -= len(self._tail.popleft())
 
     def parts(self) -> tuple[str, str] | None:
-        """What is left on both sides of the cut; None if nothing was cut."""
+        """Return the text before and after the cut; None if nothing was cut."""
         if self.chars <= 2 * self._half:
             return None
         tail = "".join(self._tail)
@@ -111,7 +111,7 @@ class Excerpt:
         return _before(self._head, self._half), _behind(self._head[-1:] + tail if start < 0 else tail[start:], 1)
 
     def text(self, where: str = "") -> str:
-        """With a note in the place of what was cut, which ends with `where` the whole is."""
+        """Return the text with a note at the cut, which ends with `where` the whole text is."""
         parts = self.parts()
         if parts is None:
             return self._head + "".join(self._tail)

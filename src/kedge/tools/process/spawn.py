@@ -19,7 +19,6 @@ from kedge.files.environment import find_program, safe_path
 from kedge.files.safe_open import remove_tree
 from kedge.protocol.bounds import MAX_COMMAND_BYTES
 from kedge.tools.errors import ToolError
-from kedge.tools.port import Process, ToolContext
 from kedge.tools.sandbox.launch import launch
 from kedge.tools.sandbox.limits import Limits, set_limits
 from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES, LaunchSpec, SandboxUnavailable
@@ -31,6 +30,32 @@ _GATE = f'IFS= read -r {MARK} || exit 125; export {MARK}; exec "$@" </dev/null'
 _SH = "/bin/sh"
 BASHES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 PIECE = 64 * 1024  # bytes of output read at once
+
+
+class Process(Protocol):
+    """A recorded process group with all its descendants. It ends with its turn, or with the next server (P6, P13)."""
+
+    @property
+    def mark(self) -> str: ...  # value of `KEDGE_PROCESS` in the environment of every descendant
+    async def members(self) -> list[str]: ...  # living processes, by name and pid
+    def limit(self, *, processes: int, memory_bytes: int) -> None: ...  # for the group, where cgroups allow it
+    async def end(self) -> list[str]: ...  # SIGTERM, then SIGKILL; returns the survivors
+    async def keep(self) -> None: ...  # let it outlive the turn: it ends with its workspace or the server
+    async def forget(self) -> None: ...  # remove the record of an ended group; works after the turn, too
+
+
+class CommandContext(Protocol):
+    """The parts of a `ToolContext` that commands and jobs use."""
+
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def scratch(self) -> Path: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    async def process_started(self, pid: int) -> Process: ...
 
 
 class Child(Protocol):
@@ -48,7 +73,7 @@ class SpawnedCommand(NamedTuple):
 
 
 async def start(
-    ctx: ToolContext,
+    ctx: CommandContext,
     command: str,
     directory: Path,
     env: Mapping[str, str],
@@ -72,7 +97,7 @@ async def start(
 
 
 async def _start(
-    ctx: ToolContext,
+    ctx: CommandContext,
     command: str,
     directory: Path,
     env: Mapping[str, str],
@@ -106,7 +131,7 @@ async def _start(
 
 
 async def _start_waiting(
-    words: tuple[str, ...],
+    argv: tuple[str, ...],
     gate_r: int,
     output_w: int,
     directory: Path,
@@ -117,7 +142,7 @@ async def _start_waiting(
     if launch_spec is not None:
         inside = {name: value for name, value in waiting.items() if name not in OUTSIDE_VARIABLES}
         return await launch(
-            (_SH, "-c", _GATE, _SH, *launch_spec.prefix, *words),
+            (_SH, "-c", _GATE, _SH, *launch_spec.prefix, *argv),
             restrict=launch_spec.restrict,
             stdin=gate_r,
             output=output_w,
@@ -125,7 +150,7 @@ async def _start_waiting(
             env={**inside, **launch_spec.env},
         )
     return await asyncio.create_subprocess_exec(
-        *(_SH, "-c", _GATE, _SH, *words),
+        *(_SH, "-c", _GATE, _SH, *argv),
         stdin=gate_r,
         stdout=output_w,
         stderr=output_w,

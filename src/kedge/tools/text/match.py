@@ -55,13 +55,13 @@ def _find_all(text: str, old: str, shown: str) -> list[int]:
     at = text.find(old)
     while at >= 0:
         if len(places) == MAX_PLACES:
-            raise ToolError(_too_often(shown))
+            raise ToolError(_describe_too_many(shown))
         places.append(at)
         at = text.find(old, at + len(old))
     return places
 
 
-def _too_often(shown: str) -> str:
+def _describe_too_many(shown: str) -> str:
     return f"old_string occurs too often in {shown}. Use bash with sed or a script."
 
 
@@ -81,7 +81,7 @@ def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: s
         end = i + len(wanted) - 1
         checked_chars += starts[end] + len(lines[end]) - starts[i] + len(old)
         if checked_chars > MAX_CHECKED_CHARS:
-            raise ToolError(_too_often(shown))
+            raise ToolError(_describe_too_many(shown))
         if (shift := _find_shift(lines, i, wanted)) is not None:
             found.append((i, shift))
     if not found:
