@@ -1,4 +1,4 @@
-"""What the commands share: reading options, connecting to a server, and exit codes (section 5 of the contract)."""
+"""Shared by the commands: reading options, connecting to a server, and exit codes (section 5 of the contract)."""
 
 from __future__ import annotations
 

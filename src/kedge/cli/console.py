@@ -44,7 +44,7 @@ class CannotWrite(Exception):
 
 
 class Phase(enum.Enum):
-    """What a first signal and the deadline do. (A second signal always ends the process at once.)"""
+    """The effect of a first signal and of the deadline. (A second signal always ends the process at once.)"""
 
     STARTING = enum.auto()  # nothing was sent: both end the command
     SENDING = enum.auto()  # the deadline ends the command; a signal is remembered

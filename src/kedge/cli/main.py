@@ -83,11 +83,7 @@ def dispatch(args: list[str]) -> int:
             print(help_text(), end="")
             return EXIT_OK
         case [name, *rest] if name in COMMANDS:
-            from importlib import import_module
-
-            mark_terminal_output()
-            module, _ = COMMANDS[name]
-            return import_module(module).run(rest)
+            return run_module(COMMANDS[name][0], rest)
         case [name, *_] if not name.startswith("-"):
             print_error(f"Unknown command {name!r}. See 'kedge --help'.")
             return EXIT_USAGE
@@ -95,10 +91,14 @@ def dispatch(args: list[str]) -> int:
             print(f"{help_text()}\nkedge: {NO_TERMINAL}.", file=sys.stderr)
             return EXIT_USAGE
         case _:
-            from kedge.cli.tui import run
+            return run_module("kedge.cli.tui", args)
 
-            mark_terminal_output()
-            return run(args)
+
+def run_module(module: str, args: list[str]) -> int:
+    from importlib import import_module
+
+    mark_terminal_output()
+    return import_module(module).run(args)
 
 
 def mark_terminal_output() -> None:

@@ -1,4 +1,4 @@
-"""What `kedge run` reads: standard input, attachments, a system prompt, a JSON schema. Raises `UsageError`."""
+"""The input of `kedge run`: standard input, attachments, a system prompt, a JSON schema. Raises `UsageError`."""
 
 from __future__ import annotations
 

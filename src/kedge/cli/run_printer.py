@@ -147,7 +147,7 @@ def explain_end(end: dict[str, Any], denied: list[Denial], *, with_options: bool
 
 
 def explain_denials(denied: list[Denial], *, with_options: bool) -> str:
-    """How many actions were denied, what would have allowed the first, and its description last: it is foreign text."""
+    """Count the denied actions, and name options that allow the first. Its description is last: it is foreign text."""
     first = denied[0]
     count = len({(each.description, *each.rules) for each in denied})
     denials = f"{count} actions were denied" if count > 1 else "An action was denied"

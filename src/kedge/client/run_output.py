@@ -1,4 +1,4 @@
-"""What to print of a run, in order and without repetitions, whatever the order of arrival.
+"""The text to print for a run, in order and without repetitions, whatever the order of arrival.
 
 `LiveOutput` and `FinalOutput` are asked for `new_pieces` after each event, and to `finish` at the end. Both end with
 exactly the answer of `run_complete`.

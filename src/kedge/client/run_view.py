@@ -1,4 +1,4 @@
-"""State of one run as a client sees it: its text, what it waits for, its end. Events of other runs are ignored."""
+"""State of one run as a client sees it: its text, its open requests, its end. Events of other runs are ignored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """What the run is doing, in a few words."""
+        """The current activity of the run, in a few words."""
         waits_for = self.requests.waits_for
         return self._status if waits_for is None else f"waiting for an answer: {waits_for}"
 

@@ -60,7 +60,7 @@ class Transport:
     def back_off(self, policy: ReconnectPolicy, error: Exception) -> None:
         """Wait before the next attempt. Raises `Unreachable` when the policy gives up."""
         if isinstance(error, SpawnFailed) and self.server_version is None:
-            raise error  # what keeps a first server from starting will not go away by itself
+            raise error  # the reason will not go away by itself
         delay_s = policy.next_delay_s()
         if delay_s is None:
             raise make_unreachable(self.location, policy, error) from error

@@ -23,4 +23,4 @@ class Waiter:
             self.wait(None, left_s)
 
     def show_status(self, status: str) -> None:
-        """Show what is being waited for, where there is a place to show it."""
+        """Show the reason for waiting. Does nothing here."""
