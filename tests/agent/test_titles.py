@@ -41,7 +41,7 @@ async def named(driver: Driver, session_id: str, title: str) -> None:
 
 async def until_asked(driver: Driver, model_server: ModelServer, count: int = 1) -> None:
     await model_server.until(lambda _: len([c for c in model_server.title_calls if c.done]) >= count)
-    await asyncio.gather(*driver.agent._titles._tasks)
+    await asyncio.gather(*driver.agent.titles.tasks)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_titles_can_be_turned_off(driver: Driver, model_server: ModelServe
     driver.config = Config(agent=AgentConfig(titles=False))
     await driver.ask(LONG)
     assert not model_server.title_calls
-    assert not driver.agent._titles._tasks
+    assert not driver.agent.titles.tasks
 
 
 async def test_the_session_of_a_sub_agent_is_not_named(driver: Driver, model_server: ModelServer) -> None:
@@ -155,4 +155,4 @@ async def test_a_title_that_is_not_done_when_the_server_leaves_is_given_up(
     await model_server.until(lambda _: len(model_server.title_calls) == 1)
     async with asyncio.timeout(5):
         await driver.agent.close()
-    assert not driver.agent._titles._tasks
+    assert not driver.agent.titles.tasks

@@ -63,7 +63,7 @@ class Agent:
         self._listing = Listing(self._models, selector)
         self._tools = tools
         retry = retry or RetryPolicy()
-        self._titles = Titles(self._models)
+        self.titles = Titles(self._models)
         self._logins = Logins(selector.credentials, self._models, environ, self._configure)
         self.jobs = WorkspaceJobs()
         turn = AgentTurn(
@@ -79,7 +79,7 @@ class Agent:
                 retry=retry,
                 today=today,
                 git_states=GitStates(),
-                titles=self._titles,
+                titles=self.titles,
             )
         )
         self.turns: Mapping[RunKind, Turn] = {
@@ -131,7 +131,7 @@ class Agent:
         await asyncio.to_thread(remove_scratch, self._data_dir, session_id)
 
     async def close(self) -> None:
-        await self._titles.close()
+        await self.titles.close()
         await self.jobs.close()
         await self._models.close()
         await self._embedded.close()

@@ -40,7 +40,7 @@ class Titles:
     def __init__(self, models: ModelClient, *, timeout_s: float = TITLE_S) -> None:
         self._models = models
         self._timeout_s = timeout_s
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, ctx: TurnContext, history: Sequence[Message], select_small: SelectSmall) -> None:
         """Start naming the session of this turn, unless it has a title already."""
@@ -49,11 +49,11 @@ class Titles:
         prompts = (text_of(message.parts) for message in history if message.role == "user")
         prompt = next(filter(None, prompts), ctx.run.prompt)  # skips shell commands
         task = asyncio.get_running_loop().create_task(self._write_title(ctx, prompt, select_small))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
+        tasks = list(self.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
