@@ -60,7 +60,7 @@ def test_the_overlap_of_a_delta_is_dropped(messages: RunMessages) -> None:
     assert text(messages) == "abcde"
 
 
-def test_a_delta_above_what_we_have_is_a_drop(messages: RunMessages) -> None:
+def test_a_delta_beyond_the_known_text_raises_dropped(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "abc"))
     with pytest.raises(Dropped):
         messages.take_delta(delta(4, "e"))
@@ -71,7 +71,7 @@ def test_a_delta_above_what_we_have_is_a_drop(messages: RunMessages) -> None:
     assert text(messages) == "abc"
 
 
-def test_a_delta_of_a_message_whose_beginning_was_missed_is_a_drop(messages: RunMessages) -> None:
+def test_a_delta_of_an_unknown_message_raises_dropped(messages: RunMessages) -> None:
     with pytest.raises(Dropped):
         messages.take_delta(delta(0, "a", message_id="unheard"))
 
@@ -83,27 +83,27 @@ def test_offsets_count_code_points(messages: RunMessages) -> None:
     assert text(messages) == "😀ä\u2028e\u0301!"
 
 
-def test_a_snapshot_goes_on_with_deltas(messages: RunMessages) -> None:
+def test_deltas_continue_after_a_snapshot(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "ab"))
     assert messages.take_message(whole("abcd"), is_snapshot=True) == [(0, "text", 2, "cd")]
     messages.take_delta(delta(4, "e"))
     assert text(messages) == "abcde"
 
 
-def test_an_older_snapshot_takes_nothing_back(messages: RunMessages) -> None:
+def test_an_older_snapshot_removes_nothing(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "abcd"))
     assert messages.take_message(whole("ab"), is_snapshot=True) == []
     messages.take_message(whole("ab", reason="interrupted"), is_snapshot=False)
     assert text(messages) == "abcd"
 
 
-def test_other_runs_are_not_heard(messages: RunMessages) -> None:
+def test_messages_of_other_runs_are_ignored(messages: RunMessages) -> None:
     assert messages.take_message(whole("x", message_id="o", run_id="other"), is_snapshot=False) == []
     assert messages.take_delta(delta(7, "x", message_id="o", run_id="other")) == []
     assert messages.get("o") is None
 
 
-def test_summaries_users_and_tools_are_no_answers(messages: RunMessages) -> None:
+def test_summaries_prompts_and_results_are_not_answers(messages: RunMessages) -> None:
     messages.take_message(whole("s", message_id="s", summary=True), is_snapshot=False)
     messages.take_message(whole("u", message_id="u") | {"role": "user"}, is_snapshot=False)
     messages.take_message(whole("t", message_id="t") | {"role": "tool"}, is_snapshot=False)
@@ -111,7 +111,7 @@ def test_summaries_users_and_tools_are_no_answers(messages: RunMessages) -> None
     assert [message.id for message in messages.answers] == ["m"]
 
 
-def test_reasoning_and_calls_are_no_text_but_are_followed(messages: RunMessages) -> None:
+def test_reasoning_and_calls_grow_but_are_not_text(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "hm", kind="reasoning"))
     messages.take_delta(delta(0, "yes", part=1))
     messages.take_delta(delta(0, '{"a', part=2, kind="tool_input"))
@@ -126,13 +126,13 @@ def test_reasoning_and_calls_are_no_text_but_are_followed(messages: RunMessages)
     assert text(messages) == "yes"
 
 
-def test_a_tools_result_may_differ_from_what_it_printed(messages: RunMessages) -> None:
+def test_a_final_result_may_differ_from_the_streamed_output(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "a long output", kind="tool_output"))
     result = {"type": "tool_result", "tool_call_id": "c", "name": "ls", "content": "a l… (cut)", "is_error": False}
     assert messages.take_message(whole() | {"parts": [result]}, is_snapshot=False) == []
 
 
-def test_a_text_part_is_told_only_after_the_text_parts_before_it(messages: RunMessages) -> None:
+def test_a_text_part_waits_for_the_text_parts_before_it(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "on"))
     messages.take_delta(delta(0, "two", part=1))
     assert told(messages) == "on"
@@ -146,7 +146,7 @@ def test_a_text_part_is_told_only_after_the_text_parts_before_it(messages: RunMe
     assert told(messages) == "!"
 
 
-def test_text_is_told_once(messages: RunMessages) -> None:
+def test_text_is_returned_once(messages: RunMessages) -> None:
     messages.take_delta(delta(0, "ab"))
     assert (told(messages), told(messages)) == ("ab", "")
     messages.take_message(whole("abc", reason="end_turn"), is_snapshot=False)
@@ -157,7 +157,7 @@ def test_text_is_told_once(messages: RunMessages) -> None:
     final=st.text(min_size=1, max_size=60),
     hints=st.lists(st.tuples(st.sampled_from(["delta", "snapshot"]), st.integers(0, 60), st.integers(0, 60))),
 )
-def test_whatever_arrives_in_whatever_order_the_text_is_a_growing_prefix(
+def test_any_order_of_deltas_and_snapshots_gives_a_growing_prefix(
     final: str, hints: list[tuple[str, int, int]]
 ) -> None:
     messages = RunMessages(RUN)

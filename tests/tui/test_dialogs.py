@@ -1,4 +1,4 @@
-"""What dialogs show comes from files, providers and models: nothing in it moves a cursor, and nothing ends the app."""
+"""Dialogs show text of files, providers and models: none of it moves the cursor or crashes the app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request shows exactly what will happen: nothing in it is removed, reordered or pushed out of sight."""
+"""The permission dialog shows exactly what will happen: nothing is removed, reordered or pushed out of sight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to a person: every answer by its key, none by a key typed ahead, and what others answer."""
+"""Permission requests and questions: each answer by its key, none by keys typed ahead, and answers of other clients."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_deny(served: Home, tmp_path: Path, key: str) -> None:
         assert ui.told == [], "no word on what we did ourselves"
 
 
-async def test_later_and_again(served: Home, tmp_path: Path) -> None:
+async def test_postpone_and_reopen(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as ui:
         await ask(ui, bash(served, "later then", "touch later"))
         await ui.press("escape")
@@ -80,7 +80,9 @@ async def test_later_and_again(served: Home, tmp_path: Path) -> None:
         await ui.shows("THE-END")
 
 
-async def test_keys_typed_ahead_are_no_answer(served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_typed_ahead_do_not_answer_a_permission_request(
+    served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dialog, "QUIET_S", 1000.0)
     async with kedge(tmp_path) as ui:
         await ask(ui, bash(served, "in a hurry", "touch hasty"))
@@ -93,7 +95,7 @@ async def test_keys_typed_ahead_are_no_answer(served: Home, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("kind", ["yes_no", "text"])
-async def test_keys_typed_ahead_answer_no_question(
+async def test_keys_typed_ahead_do_not_answer_a_question(
     served: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(dialog, "QUIET_S", 1000.0)
@@ -115,7 +117,7 @@ async def test_keys_typed_ahead_answer_no_question(
         await ui.shows("THE-END")
 
 
-async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path: Path) -> None:
+async def test_a_request_answered_by_another_client_closes_with_a_notice(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as ui:
         await ask(ui, bash(served, "asked of two", "touch theirs"))
         (request,) = ui.app.workspace.requests
@@ -125,7 +127,7 @@ async def test_one_answered_elsewhere_closes_with_a_word(served: Home, tmp_path:
         assert ui.app.screen is ui.app.chat
 
 
-async def test_one_answered_elsewhere_behind_another_dialog_closes_too(served: Home, tmp_path: Path) -> None:
+async def test_a_request_answered_elsewhere_closes_behind_another_dialog(served: Home, tmp_path: Path) -> None:
     async with kedge(tmp_path) as ui, await AsyncClient.connect(str(tmp_path), name="colleague") as other:
         await ask(ui, bash(served, "asked behind", "touch behind"))
         (request_id,) = ui.app.workspace.requests
@@ -192,7 +194,7 @@ async def test_questions_of_each_kind(served: Home, tmp_path: Path) -> None:
         assert "b [y]" not in result.text.partition("Which ones?")[2].partition("In your")[0]
 
 
-async def test_a_question_that_nobody_wants_to_answer(served: Home, tmp_path: Path) -> None:
+async def test_questions_can_be_skipped(served: Home, tmp_path: Path) -> None:
     question = [{"question": "Tell me?", "kind": "text"}]
     served.models.on(
         {"tool_calls": json.dumps([{"name": "question", "input": {"questions": question}}])},
@@ -207,7 +209,7 @@ async def test_a_question_that_nobody_wants_to_answer(served: Home, tmp_path: Pa
         await ui.idle()
 
 
-async def test_who_has_no_other_key_can_cancel_the_run_that_asks_for_one(served: Home, tmp_path: Path) -> None:
+async def test_a_run_that_waits_for_a_key_can_be_cancelled(served: Home, tmp_path: Path) -> None:
     served.models.on({"status": 401, "error": "invalid_api_key", "times": 2, "text": "LET-IN"}, prompt="with a key")
     async with kedge(tmp_path) as ui:
         await ui.submit("with a key")

@@ -1,4 +1,4 @@
-"""What the tests of the transcript share: colours, blocks of every kind, and an application around the widget."""
+"""Helpers of the chat's tests: a palette, blocks of every kind, and an application around the widget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tool calls: one line says what and how it stands, the rest is below."""
+"""Tool calls: a header with subject and state, and the output below."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def seen(block: CallBlock, width: int = 60, *, is_unfolded: bool = False, is_spl
         ("unknown", "not json", ""),
     ],
 )
-def test_the_header_says_what_it_is_about(name: str, given_input: str, subject: str) -> None:
+def test_the_header_shows_the_subject(name: str, given_input: str, subject: str) -> None:
     header = seen(call(name, given_input, "waiting"))[0]
     assert header == f"○ {name} {subject}".rstrip()
 
@@ -59,7 +59,7 @@ def test_the_header_says_what_it_is_about(name: str, given_input: str, subject: 
         ("interrupted", "✗"),
     ],
 )
-def test_the_mark_says_how_it_stands(state: CallState, mark: str) -> None:
+def test_the_mark_shows_the_state(state: CallState, mark: str) -> None:
     assert seen(call("ls", state=state))[0].startswith(f"{mark} ls")
 
 
@@ -87,7 +87,7 @@ def test_an_edit_shows_its_diff_with_counts() -> None:
     assert lines[2] == f"   11 {MINUS}     return depth"
 
 
-def test_a_diff_is_side_by_side_where_there_is_room_unless_one_wants_it_otherwise() -> None:
+def test_a_diff_is_side_by_side_if_there_is_room_unless_the_user_chose_otherwise() -> None:
     assert " │ " in "".join(seen(EDIT, 130)).replace("│", " │ ")
     assert "│" not in "".join(seen(EDIT, 100))
     assert "│" not in "".join(seen(EDIT, 130, is_split=False))
@@ -105,13 +105,13 @@ def test_todos_are_a_checklist() -> None:
     assert seen(call("todos", TODOS))[1:] == ["  ☑ chart", "  ◐ sail"]
 
 
-def test_what_was_only_read_is_counted_and_shown_on_demand() -> None:
+def test_results_of_read_only_tools_are_counted_and_shown_when_unfolded() -> None:
     block = call("view", '{"path": "a"}', output="one\ntwo")
     assert seen(block) == ["✓ view a  2 lines"]
     assert seen(block, is_unfolded=True) == ["✓ view a", "  one", "  two"]
 
 
-def test_an_error_is_shown_without_asking() -> None:
+def test_an_error_is_shown_while_folded() -> None:
     assert seen(call("view", '{"path": "a"}', "failed", "No such file.")) == ["✗ view a", "  No such file."]
 
 
@@ -123,7 +123,7 @@ def test_an_error_is_broken_at_its_words() -> None:
     ]
 
 
-def test_a_sub_agent_shows_what_it_did_last_and_all_of_it_unfolded() -> None:
+def test_a_sub_agent_shows_its_last_calls_and_all_of_them_unfolded() -> None:
     child = (TextBlock(key="w", text="Hello."), *(call("ls", f'{{"path": "d{i}"}}', key=str(i)) for i in range(6)))
     running = call("agent", '{"title": "Look"}', "running", child=child)
     assert seen(running) == ["● agent Look", *(f"  │ ✓ ls d{i}  0 lines" for i in range(2, 6))]
@@ -132,13 +132,13 @@ def test_a_sub_agent_shows_what_it_did_last_and_all_of_it_unfolded() -> None:
     assert seen(done, is_unfolded=True)[1:3] == ["  │ Hello.", "  │ ✓ ls d0  0 lines"]
 
 
-def test_images_and_jobs_and_permissions_are_told() -> None:
+def test_the_header_names_images_jobs_and_pending_permissions() -> None:
     assert seen(call("view", '{"path": "a.png"}', images=2))[0].endswith("▣ 2 images")
     assert seen(call("bash", '{"command": "x"}', metadata={"job_id": "j7"}))[0] == "✓ bash x  job j7"
     assert seen(call("bash", '{"command": "x"}', "asking"))[0].startswith("● bash x  ")
     assert seen(call("write", '{"path": "a", "content": "' + "x" * 2000, "writing"))[0] == "○ write a  2.0 kB"
 
 
-def test_a_copy_has_the_command_and_what_came_of_it() -> None:
+def test_a_copy_has_the_command_and_its_output() -> None:
     assert get_call_text(call("bash", '{"command": "a\\nb"}', output="c")) == "bash a\nb\nc"
     assert get_call_text(EDIT).startswith("edit src/anchor.py\n--- src/anchor.py")

@@ -1,4 +1,4 @@
-"""Growing Markdown is cut by what it says, never by how it arrives, and what is cut off stays as it is."""
+"""Growing Markdown is split by its text, not by the pieces in which it arrives, and finished chunks never change."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_text_in_any_pieces_gives_the_same_chunks_as_at_once(lines: list[str], c
 
 
 @given(LINES)
-def test_no_word_is_lost(lines: list[str]) -> None:
+def test_no_text_is_lost(lines: list[str]) -> None:
     lines = [line for line in lines if not line.strip().startswith(("`", "~"))]  # what follows a fence is its language
     chunks = chunks_of("".join(lines))
     assert sum(chunk.text.count("word") for chunk in chunks) == sum(line.count("word") for line in lines)
 
 
-def test_each_item_of_a_list_is_cut_off_and_numbers_go_on() -> None:
+def test_each_list_item_is_a_chunk_and_numbers_continue() -> None:
     chunks = chunks_of("1. one\n1. two\n\n   more\n1. three\n")
     assert [chunk.ordinal for chunk in chunks] == [1, 2, 3]
     assert seen(chunks) == ["1. one", "2. two", "", "   more", "3. three"]
@@ -64,7 +64,7 @@ def test_a_setext_heading_stays_with_its_line() -> None:
     assert seen(chunks_of("Title\n=====\n\ntext")) == ["# Title", "", "text"]
 
 
-def test_an_empty_line_inside_a_fence_cuts_nothing() -> None:
+def test_an_empty_line_inside_a_fence_does_not_split_it() -> None:
     chunks = chunks_of("```\na\n\nb\n```\nafter")
     assert [(chunk.text, chunk.is_code) for chunk in chunks] == [("a\n\nb", True), ("after", False)]
 
@@ -74,7 +74,7 @@ def test_a_fence_inside_an_item_belongs_to_it() -> None:
     assert [chunk.is_code for chunk in chunks] == [False, False]
 
 
-def test_a_fence_that_is_half_closed_shows_no_half() -> None:
+def test_an_incomplete_closing_fence_is_not_drawn() -> None:
     assert seen(chunks_of("```\na\n``")) == [" a"]
 
 
@@ -89,20 +89,20 @@ def test_a_link_that_is_defined_later_is_a_link_from_then_on() -> None:
 @pytest.mark.parametrize(
     "text", ["x" * 50_000, "word " * 10_000, "- a\n" * 9_000, "> q\n" * 9_000, "```\n" + "x\n" * 9_000]
 )
-def test_chunks_are_small_whatever_the_text_is(text: str) -> None:
+def test_chunks_have_a_maximum_size(text: str) -> None:
     chunks = chunks_of(text)
     assert all(len(chunk.text) <= 2 * MAX_CHUNK_CHARS for chunk in chunks)
     assert all(chunk.text.count("\n") < MAX_CODE_LINES for chunk in chunks if chunk.is_code)
 
 
-def test_another_text_begins_again() -> None:
+def test_a_different_text_starts_again() -> None:
     splitter = Splitter()
     splitter.grow("one\n\ntwo\n\n")
     assert splitter.grow("else\n\nwhere\n\nnow\n") == 0
     assert [chunk.text.strip() for chunk in splitter.chunks] == ["else", "where"]
 
 
-def test_only_the_tail_is_different_when_a_word_comes() -> None:
+def test_only_the_tail_changes_when_text_is_added() -> None:
     splitter = Splitter()
     splitter.grow(MARKDOWN)
     before = list(splitter.chunks)

@@ -1,4 +1,4 @@
-"""Diffs as they are read: numbered, in one column or two, and nothing left out."""
+"""Diffs: line numbers, one column or two, and no line left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tui.chat.support import DIFF, PALETTE, texts
 FILES = st.lists(st.sampled_from(["a", "b", "--- x", "+++ y", "@@ -1 +1 @@", "", "def f():", "漢"]), max_size=12)
 
 
-def test_one_column_has_the_numbers_of_the_file_as_it_is_then() -> None:
+def test_one_column_has_the_line_numbers_of_the_new_file() -> None:
     assert texts(draw_diff(DIFF, 40, PALETTE)) == [
         " 10   def drop(depth):",
         f" 11 {MINUS}     return depth",
@@ -32,7 +32,7 @@ def test_one_column_has_the_numbers_of_the_file_as_it_is_then() -> None:
     ]
 
 
-def test_two_columns_put_side_by_side_what_took_the_others_place() -> None:
+def test_two_columns_put_replaced_lines_side_by_side() -> None:
     lines = texts(draw_diff(DIFF, 61, PALETTE, split=True))
     assert lines[1:3] == [
         f" 11 {MINUS}     return depth        │ 11 +     # seven times the de",
@@ -47,7 +47,7 @@ def test_heads_name_each_file_and_count() -> None:
     assert heads == [f"src/anchor.py  +3 {MINUS}2", f"b.txt  +1 {MINUS}1"]
 
 
-def test_what_is_no_diff_is_shown_as_it_is() -> None:
+def test_text_that_is_not_a_diff_is_shown_unchanged() -> None:
     assert texts(draw_diff("--- a\n+++ a\n(too many lines to compare)\n", 40, PALETTE)) == [
         "    (too many lines to compare)"
     ]

@@ -1,4 +1,4 @@
-"""Lines know where they are; guesses become heights without anybody who holds on to a line being moved."""
+"""The layout: positions of lines, and anchors that stay while estimated heights become real ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def blocks_of(given_blocks: list[tuple[int, str, str]]) -> list[Block]:
 
 @settings(max_examples=50)
 @given(st.lists(BLOCKS, min_size=1, max_size=4))
-def test_after_any_changes_it_is_as_if_shown_at_once(steps: list[list[tuple[int, str, str]]]) -> None:
+def test_any_sequence_of_changes_gives_the_same_lines_as_showing_the_result(
+    steps: list[list[tuple[int, str, str]]],
+) -> None:
     layout = make_layout([])
     for step in steps:
         blocks = blocks_of(step)
@@ -71,7 +73,7 @@ def test_after_any_changes_it_is_as_if_shown_at_once(steps: list[list[tuple[int,
 
 @settings(max_examples=40)
 @given(BLOCKS, st.integers(0, 200))
-def test_every_line_has_one_place(given_blocks: list[tuple[int, str, str]], y: int) -> None:
+def test_every_line_has_one_position(given_blocks: list[tuple[int, str, str]], y: int) -> None:
     layout = make_layout(blocks_of(given_blocks))
     position = layout.position_at(y)
     assert (position is None) == (y >= layout.height)
@@ -81,7 +83,7 @@ def test_every_line_has_one_place(given_blocks: list[tuple[int, str, str]], y: i
 
 @settings(max_examples=60)
 @given(BLOCKS, BLOCKS, st.integers(0, 100))
-def test_a_line_one_holds_on_to_is_found_again(
+def test_an_anchored_line_is_found_again(
     before: list[tuple[int, str, str]], after: list[tuple[int, str, str]], at: int
 ) -> None:
     old, new = blocks_of(before), blocks_of(after)
@@ -112,7 +114,7 @@ def test_a_line_one_holds_on_to_is_found_again(
 @given(
     st.lists(st.sampled_from(TEXTS), min_size=1, max_size=8), st.integers(8, 60), st.integers(8, 60), st.integers(0, 99)
 )
-def test_at_another_width_the_same_words_are_found(said: list[str], old: int, new: int, at: int) -> None:
+def test_an_anchor_finds_the_same_text_at_another_width(said: list[str], old: int, new: int, at: int) -> None:
     blocks: list[Block] = [TextBlock(key=str(i), text=text) for i, text in enumerate(said)]
     layout = make_layout(blocks, old)
     measure_all(layout)
@@ -132,13 +134,13 @@ def test_at_another_width_the_same_words_are_found(said: list[str], old: int, ne
         assert not words or first[0] in words or words[0] in said[int(found[0].block.key)]
 
 
-def test_only_what_is_looked_at_is_drawn() -> None:
+def test_only_visible_lines_are_drawn() -> None:
     layout = make_layout(paragraphs(2_000))
     layout.draw_end(50)
     assert sum(any(entry.is_drawn) for entry in layout.entries) <= 60
 
 
-def test_what_was_drawn_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_drawn_lines_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "MAX_CACHED_LINES", 50)
     layout = make_layout(paragraphs(100))
     assert len(measure_all(layout)) == 199
@@ -153,7 +155,7 @@ def test_showing_the_same_again_changes_nothing() -> None:
 
 @settings(max_examples=25)
 @given(st.integers(0, 39))
-def test_a_block_that_goes_leaves_the_reader_beside_it(gone: int) -> None:
+def test_an_anchor_in_a_removed_block_moves_to_its_neighbor(gone: int) -> None:
     blocks = paragraphs(40)
     layout = make_layout(blocks)
     at = layout.get_index(blocks[gone].key)

@@ -1,4 +1,4 @@
-"""Lines are broken at words, counted in cells, and made exactly as wide as asked."""
+"""Lines are wrapped at words, counted in cells, and padded to the exact width."""
 
 from __future__ import annotations
 
@@ -46,15 +46,13 @@ def test_code_keeps_its_spaces_where_it_is_cut() -> None:
     assert [plain(each) for each in chop(of("    if x:"), 4)] == ["    ", "if x", ":"]
 
 
-def test_what_does_not_fit_ends_with_an_ellipsis() -> None:
+def test_text_that_does_not_fit_ends_with_an_ellipsis() -> None:
     assert plain(truncate(of("a long subject"), 7)) == "a long…"
     assert plain(truncate(of("short"), 7)) == "short"
 
 
 @given(SEGMENTS, st.integers(1, 30))
-def test_whatever_the_text_each_line_fits_and_nothing_is_lost(
-    given_segments: list[tuple[str, Style]], width: int
-) -> None:
+def test_any_text_is_wrapped_without_loss_and_fits(given_segments: list[tuple[str, Style]], width: int) -> None:
     segments = [Segment(visible(text), style) for text, style in given_segments]
     lines = wrap(segments, width)
     assert "".join("".join(map(plain, lines)).split()) == "".join(plain(segments).split())

@@ -18,7 +18,7 @@ async def test_a_block_looks_as_it_did(kind: str, theme: str, width: int) -> Non
         snapshots.check(app, f"chat/{kind}-{theme.removeprefix('textual-')}-{width}")
 
 
-async def test_without_colours_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_colors_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = Chat([*KINDS["diff"], *KINDS["calls"][:4]])
     async with app.run_test(size=(80, 42)) as pilot:

@@ -69,7 +69,7 @@ def test_emphasis_code_and_links_have_their_styles() -> None:
     assert link.link == "https://x.y/"
 
 
-def test_an_address_that_is_no_web_page_is_no_link() -> None:
+def test_an_address_that_is_not_a_web_page_is_not_a_link() -> None:
     style = segment(lines_of("[f](javascript:alert)"), "[f](javascript:alert)").style
     assert style is not None
     assert style.link is None
@@ -81,22 +81,22 @@ def test_html_is_text() -> None:
     assert seen("<script>x</script> and <b>y</b>") == ["<script>x</script> and <b>y</b>"]
 
 
-def test_entities_smuggle_no_control_characters() -> None:
+def test_entities_cannot_insert_control_characters() -> None:
     assert all(each.isprintable() for each in seen("&#27;[31m &#x9b;5n &#8238;x `&#7;`"))
 
 
-def test_code_has_colours_and_an_unknown_language_has_none() -> None:
+def test_code_is_highlighted_unless_its_language_is_unknown() -> None:
     known = lines_of("```python\ndef f(): pass\n```")
     unknown = lines_of("```nosuch\ndef f(): pass\n```")
     assert texts(known) == texts(unknown) == [" def f(): pass"]
     assert len(known[0]) > len(unknown[0])
 
 
-def test_a_long_line_of_code_goes_on_below() -> None:
+def test_a_long_line_of_code_continues_below() -> None:
     assert seen("```\n" + "x" * 45 + "\n```", 22) == [" " + "x" * 20, " " + "x" * 20, " " + "x" * 5]
 
 
-def test_a_table_gives_way_and_then_becomes_a_list() -> None:
+def test_a_table_shrinks_and_then_becomes_a_list() -> None:
     table = "| name | what it is |\n|---|---|\n| kedge | a small anchor to pull by |\n"
     assert seen(table, 24) == [
         "name  │ what it is",
@@ -107,7 +107,7 @@ def test_a_table_gives_way_and_then_becomes_a_list() -> None:
     assert seen(table, 9)[0] == "name:"
 
 
-def test_code_of_a_long_fence_keeps_the_colours_of_what_came_before() -> None:
+def test_code_of_a_long_fence_is_highlighted_in_context() -> None:
     inside = "".join(f"line {i}\n" for i in range(60))
     splitter = Splitter()
     splitter.grow(f'```python\nx = """\n{inside}"""\ny = 1\n```\n')
@@ -125,6 +125,6 @@ def test_any_text_is_drawn_in_any_width(text: str, width: int) -> None:
         )
 
 
-def test_deep_nesting_ends_somewhere() -> None:
+def test_deep_nesting_is_bounded() -> None:
     assert draw_chunk(Chunk("> " * 200 + "x"), 40, PALETTE)
     assert draw_chunk(Chunk("".join("  " * i + "- x\n" for i in range(100))), 20, PALETTE)

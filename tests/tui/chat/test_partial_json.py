@@ -1,4 +1,4 @@
-"""JSON that is still written tells what it can."""
+"""Incomplete JSON is parsed as far as it goes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ VALUES = st.recursive(
         ("no json", {}),
     ],
 )
-def test_what_is_there_is_told(text: str, known: dict[str, object]) -> None:
+def test_incomplete_json_gives_the_members_so_far(text: str, known: dict[str, object]) -> None:
     assert parse_partial(text) == known
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=5), VALUES, max_size=4), st.booleans())
-def test_every_beginning_is_understood_and_the_whole_is_exact(value: dict[str, object], is_ascii: bool) -> None:
+def test_every_prefix_is_parsed_and_the_whole_is_exact(value: dict[str, object], is_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)
     assert parse_partial(text) == value
     members = 0
@@ -48,5 +48,5 @@ def test_every_beginning_is_understood_and_the_whole_is_exact(value: dict[str, o
 
 
 @given(st.text(max_size=80))
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_accepted(text: str) -> None:
     parse_partial(text)

@@ -1,4 +1,4 @@
-"""Every kind of block, with any text whatever, in any width."""
+"""Every kind of block, with any text, in any width."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_prompt_has_its_attachments_as_chips_and_is_folded_when_long() -> None
     assert not is_foldable(short)
 
 
-def test_thoughts_are_one_line_with_what_is_thought_now() -> None:
+def test_reasoning_is_one_line_with_its_latest_text() -> None:
     done, running, redacted = KINDS["thoughts"]
     assert seen(done) == ["∴ Thought  The wind is north."]
     assert seen(running) == ["∴ Thinking…  Then that"]
@@ -71,13 +71,13 @@ def test_a_shell_command_shows_its_output_and_exit_code() -> None:
     assert seen(failed) == ["! make  exit 2", "  broken"]
 
 
-def test_a_summary_is_unfolded_to_what_it_says() -> None:
+def test_a_summary_unfolds_to_its_text() -> None:
     summary = KINDS["others"][5]
     assert seen(summary) == ["≡ the conversation was summarized"]
     assert seen(summary, is_unfolded=True) == ["≡ the conversation was summarized", "", "# All of it"]
 
 
-def test_the_end_of_a_run_says_what_it_took() -> None:
+def test_the_end_of_a_run_shows_tokens_and_cost() -> None:
     assert seen(END) == ["m-1 · 12.3k in · 678 out · $0.0123"]
     small = EndBlock(key="small", reason="end_turn", model="m-1", usage=Usage(123_456, 5, cost=0.000012))
     assert seen(small) == ["m-1 · 123k in · 5 out · $0.000012"]
@@ -85,7 +85,7 @@ def test_the_end_of_a_run_says_what_it_took() -> None:
     assert seen(cut) == ["≈10 in · 20 out · stopped: max tokens"]
 
 
-def test_copies_are_what_was_written() -> None:
+def test_copies_are_the_source_text() -> None:
     assert get_copy_text(TextBlock(key="w", text="**x**")) == "**x**"
     assert get_copy_text(ShellBlock(key="s", command="ls", output="a\n", exit_code=0)) == "ls\na"
     assert get_copy_text(NoteBlock(key="n", kind="info", text="a", details="b")) == "a\nb"

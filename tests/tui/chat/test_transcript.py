@@ -1,4 +1,4 @@
-"""The transcript under a reader's ui: it follows, stays, folds, selects and copies."""
+"""The transcript follows the end, keeps its place, folds, selects and copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_folded(app: Chat) -> bool:
     return any("… 20 more lines" in line for line in app.seen)
 
 
-async def test_the_end_is_in_sight_and_stays_there_as_more_comes() -> None:
+async def test_the_end_stays_visible_as_lines_are_added() -> None:
     app = Chat(paragraphs(50))
     async with app.run_test(size=(40, 10)) as pilot:
         assert app.seen[-1] == "  w 49 word"
@@ -27,7 +27,7 @@ async def test_the_end_is_in_sight_and_stays_there_as_more_comes() -> None:
         assert app.seen[-1] == "  w 59 word"
 
 
-async def test_who_scrolled_up_stays_and_is_told_what_came() -> None:
+async def test_after_scrolling_up_the_view_stays_and_new_lines_are_counted() -> None:
     app = Chat(paragraphs(50))
     async with app.run_test(size=(40, 10)) as pilot:
         await pilot.press("pageup", "pageup")
@@ -45,7 +45,7 @@ async def test_who_scrolled_up_stays_and_is_told_what_came() -> None:
         assert app.seen[-1] == "  w 52 word"
 
 
-async def test_what_grows_above_moves_nothing_in_sight() -> None:
+async def test_growth_above_does_not_move_visible_lines() -> None:
     blocks = paragraphs(60)
     app = Chat(blocks)
     async with app.run_test(size=(40, 12)) as pilot:
@@ -60,7 +60,7 @@ async def test_what_grows_above_moves_nothing_in_sight() -> None:
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
-async def test_whatever_changes_out_of_sight_the_reader_sees_the_same(data: st.DataObject) -> None:
+async def test_changes_out_of_sight_do_not_move_visible_lines(data: st.DataObject) -> None:
     blocks = paragraphs(40)
     app = Chat(blocks)
     async with app.run_test(size=(40, 12)) as pilot:
@@ -83,7 +83,7 @@ async def test_whatever_changes_out_of_sight_the_reader_sees_the_same(data: st.D
         assert app.seen[:-1] == before[:-1]
 
 
-async def test_scrolling_into_what_was_never_drawn_does_not_jump() -> None:
+async def test_scrolling_into_undrawn_lines_does_not_jump() -> None:
     blocks: list[Block] = [TextBlock(key=str(i), text=f"head {i}\n\n- a\n- b\n- {i}\n") for i in range(80)]
     app = Chat(blocks)
     async with app.run_test(size=(40, 10)) as pilot:
@@ -94,7 +94,7 @@ async def test_scrolling_into_what_was_never_drawn_does_not_jump() -> None:
             assert app.seen[3:] == before[:-3]
 
 
-async def test_a_resize_keeps_the_first_words_in_sight() -> None:
+async def test_a_resize_keeps_the_first_visible_text() -> None:
     blocks: list[Block] = [TextBlock(key=str(i), text=f"{i} " + "many words " * 12) for i in range(40)]
     app = Chat(blocks)
     async with app.run_test(size=(60, 12)) as pilot:
@@ -118,7 +118,7 @@ async def test_a_resize_at_the_end_stays_at_the_end() -> None:
             assert app.seen[-1] == "▌ the last"
 
 
-async def test_a_call_is_unfolded_where_it_stands_and_folded_again() -> None:
+async def test_a_call_unfolds_in_place_and_folds_again() -> None:
     app = Chat([*paragraphs(3), LONG])
     async with app.run_test(size=(40, 20)) as pilot:
         assert is_folded(app)
@@ -133,7 +133,7 @@ async def test_a_call_is_unfolded_where_it_stands_and_folded_again() -> None:
         assert app.transcript.is_following
 
 
-async def test_all_of_a_kind_are_unfolded_also_those_that_come_later() -> None:
+async def test_all_blocks_of_a_kind_unfold_also_later_ones() -> None:
     blocks: list[Block] = [ReasoningBlock(key="1", text="a\n\nb"), ReasoningBlock(key="2", text="c\n\nd")]
     app = Chat(blocks)
     async with app.run_test(size=(40, 20)) as pilot:
@@ -166,7 +166,7 @@ async def test_keys_select_fold_copy_and_open() -> None:
         assert app.transcript.selected is EDIT
 
 
-async def test_the_selection_is_brought_into_sight() -> None:
+async def test_the_selection_is_scrolled_into_view() -> None:
     app = Chat(paragraphs(40))
     async with app.run_test(size=(40, 10)) as pilot:
         for _ in range(12):
@@ -203,7 +203,7 @@ async def test_a_click_on_the_hint_goes_to_the_end() -> None:
         assert app.transcript.is_following
 
 
-async def test_the_mouse_selects_text_as_it_is_seen() -> None:
+async def test_the_mouse_selects_text_as_drawn() -> None:
     app = Chat([TextBlock(key="a", text="first **words** here"), TextBlock(key="b", text="second ones")])
     async with app.run_test(size=(40, 10)) as pilot:
         await pilot.mouse_down(app.transcript, offset=Offset(8, 0))
@@ -216,7 +216,7 @@ async def test_the_mouse_selects_text_as_it_is_seen() -> None:
         assert "".join(text for text, style in styled if style.bgcolor != ground) == "words here"
 
 
-async def test_a_selection_keeps_its_words_when_what_is_above_is_measured() -> None:
+async def test_a_selection_keeps_its_text_when_heights_above_change() -> None:
     blocks: list[Block] = [TextBlock(key=str(i), text=f"head {i}\n\n- a\n- b\n") for i in range(80)]
     app = Chat(blocks)
     async with app.run_test(size=(40, 10)) as pilot:
@@ -242,7 +242,7 @@ async def test_everything_can_be_selected() -> None:
         assert text.count("word") == 100
 
 
-async def test_words_that_stream_in_look_like_words_at_once() -> None:
+async def test_streamed_text_looks_like_text_shown_at_once() -> None:
     text = "# Head\n\nSome *words*.\n\n- a\n- b\n\n```python\nx = 1\n```\nend"
     app, whole = Chat(), Chat([TextBlock(key="w", text=text)])
     async with app.run_test(size=(40, 20)) as pilot:
@@ -277,7 +277,7 @@ async def test_diffs_go_side_by_side_and_back() -> None:
         assert any("│" in line for line in app.seen)
 
 
-async def test_another_theme_draws_with_other_colours() -> None:
+async def test_another_theme_draws_with_other_colors() -> None:
     app = Chat(KINDS["prompt"])
     async with app.run_test(size=(40, 20)) as pilot:
         before = [segment.style for segment in app.transcript.render_line(0)]

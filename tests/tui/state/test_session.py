@@ -1,4 +1,4 @@
-"""A session from events: text that only grows, calls with their results, and what failed before it said a word."""
+"""A session's state from events and reads: growing text, calls with results, runs that fail without a message."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def texts(blocks: Iterable[Block]) -> list[str]:
     return [block.text for block in blocks if isinstance(block, TextBlock)]
 
 
-def test_words_grow_with_deltas_and_an_overlap_is_dropped(log: Log) -> None:
+def test_text_grows_with_deltas_and_an_overlap_is_dropped(log: Log) -> None:
     log.run("r", "running")
     log.message("m", "assistant", [])
     log.delta("m", 0, 0, "Hello")
@@ -107,7 +107,7 @@ def test_words_grow_with_deltas_and_an_overlap_is_dropped(log: Log) -> None:
         log.delta("m", 0, 50, "far")
 
 
-def test_the_whole_message_says_what_the_deltas_said(log: Log) -> None:
+def test_the_whole_message_completes_the_deltas(log: Log) -> None:
     log.run("r", "running")
     log.message("m", "assistant", [])
     log.delta("m", 0, 0, "Hel")
@@ -117,7 +117,7 @@ def test_the_whole_message_says_what_the_deltas_said(log: Log) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_arrives_twice_or_in_pieces_the_text_is_the_same(log: Log, seed: int) -> None:
+def test_repeated_and_split_deltas_give_the_same_text(log: Log, seed: int) -> None:
     rng = random.Random(seed)
     text = "".join(rng.choice("aé你😀 \n") for _ in range(200))
     log.run("r", "running")
@@ -220,14 +220,14 @@ def test_the_queue_is_in_the_order_of_acceptance_and_leaves_with_its_runs(log: L
     assert not log.workspace.runs
 
 
-def test_a_prompt_taken_out_of_the_queue_leaves_nothing(log: Log) -> None:
+def test_a_prompt_removed_from_the_queue_is_not_shown(log: Log) -> None:
     log.run("r", "queued")
     log.run("r", "cancelled")
     log.end("r", cancelled=True)
     assert log.blocks == []
 
 
-def test_thoughts_and_an_interrupted_attempt_are_told_apart_from_the_answer(log: Log) -> None:
+def test_reasoning_and_an_interrupted_attempt_differ_from_the_answer(log: Log) -> None:
     log.run("r", "running")
     log.message("m1", "assistant", [Text("half"), Finish("interrupted")])
     log.message("m2", "assistant", [Reasoning("hm"), Text("whole"), Finish("end_turn")])
@@ -241,7 +241,7 @@ def test_thoughts_and_an_interrupted_attempt_are_told_apart_from_the_answer(log:
     assert isinstance(end, EndBlock)
 
 
-def test_a_sub_agents_work_hangs_below_its_call(log: Log) -> None:
+def test_a_sub_agents_blocks_are_below_its_call(log: Log) -> None:
     log.run("r", "running")
     log.message("m", "assistant", [ToolCall("c", "agent", '{"prompt": "look"}', finished=True), Finish("tool_use")])
     log.tell("session", Session(id="child", title="", created_at=1, updated_at=1, parent_session_id="s"))
@@ -257,7 +257,7 @@ def test_a_sub_agents_work_hangs_below_its_call(log: Log) -> None:
     assert call.revision != before
 
 
-def test_what_was_read_is_not_overtaken_by_what_was_told_before_it(log: Log) -> None:
+def test_events_older_than_a_read_are_ignored(log: Log) -> None:
     whole = Message(
         id="m", session_id="s", run_id="r", role="assistant", parts=[Text("read"), Finish("end_turn")], created_at=1.0
     )
@@ -266,7 +266,7 @@ def test_what_was_read_is_not_overtaken_by_what_was_told_before_it(log: Log) -> 
     assert texts(log.blocks) == ["read"]
 
 
-def test_what_was_undone_is_gone_when_the_session_is_read_again(log: Log) -> None:
+def test_undone_messages_are_gone_after_the_next_read(log: Log) -> None:
     log.run("r", "completed")
     log.message("m", "assistant", [Text("undone"), Finish("end_turn")])
     log.session.read([], as_of=log.seq)
@@ -284,7 +284,7 @@ def test_a_deleted_message_is_gone(log: Log) -> None:
     assert texts(log.blocks) == []
 
 
-def test_a_command_shows_what_it_says_and_then_how_it_ended(log: Log) -> None:
+def test_a_shell_command_shows_its_output_and_then_its_exit_code(log: Log) -> None:
     def shell() -> ShellBlock:
         (block,) = [block for block in log.blocks if isinstance(block, ShellBlock)]
         return block
@@ -300,7 +300,7 @@ def test_a_command_shows_what_it_says_and_then_how_it_ended(log: Log) -> None:
     assert not [block for block in log.blocks if isinstance(block, EndBlock)], "no model was asked: nothing to count"
 
 
-def test_a_result_is_done_also_when_it_was_read_and_one_that_only_begins_is_not(log: Log) -> None:
+def test_a_result_that_was_read_is_done_unless_it_is_only_announced(log: Log) -> None:
     def calls() -> dict[str, str]:
         return {block.call_id: block.state for block in log.blocks if isinstance(block, CallBlock)}
 
@@ -339,7 +339,7 @@ def test_an_event_during_a_read_is_newer_than_the_read_and_older_than_the_next(l
     assert log.workspace.sessions["s"].title == SESSION.title
 
 
-def test_files_are_kept_of_sessions_that_are_looked_at(log: Log) -> None:
+def test_changed_files_are_kept_for_open_sessions_only(log: Log) -> None:
     for session_id in ("s", "elsewhere"):
         log.tell("file", FileChange(session_id, "r", "notes.txt", 1, 3, 2))
     assert [*log.session.files] == ["notes.txt"]
