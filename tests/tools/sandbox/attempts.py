@@ -1,4 +1,4 @@
-"""Tries to break out, one way after the other, and says of each whether it went. Runs alone, with nothing but Python.
+"""Attempts to escape from a sandbox, and whether each worked. Runs by itself, with nothing but Python.
 
 usage: attempts.py NAME ...
 
@@ -454,7 +454,7 @@ def read_a_private_file_of_another_user(_: Path) -> None:
     read_secret(os.environ["ANOTHERS"])
 
 
-# What everybody can do where nobody holds them.
+# Attempts that work for every user without a sandbox.
 ANYBODY: tuple[Attempt, ...] = (
     write_a_file,
     append_to_a_file,

@@ -1,4 +1,4 @@
-"""What is needed to try a sandbox: a world outside, with people in it, and a workspace to break out of."""
+"""A test bench for sandboxes: a world outside with files and other processes, and a workspace to escape from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.tools.port import Output
 from kedge.tools.sandbox import bubblewrap, landlock
-from kedge.tools.sandbox.policy import LaunchSpec, Policy
+from kedge.tools.sandbox.policy import LaunchSpec, SandboxPolicy
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.tools.hands import Hands
 from tests.tools.sandbox import attempts
@@ -58,9 +58,9 @@ class Shown(Sandbox, frozen=True, kw_only=True):
 
     world: Path
 
-    def make_policy(self) -> Policy:
+    def make_policy(self) -> SandboxPolicy:
         policy = super().make_policy()
-        return Policy(
+        return SandboxPolicy(
             temporary=policy.temporary,
             writable=policy.writable,
             protected=policy.protected,
@@ -75,13 +75,15 @@ class Unapproved(Sandbox, frozen=True, kw_only=True):
     """Runs every command as one that nobody approved, in the read-only sandbox of one backend."""
 
     backend: SandboxMode
-    judged: tuple[str, ...] = ()
+    approved: tuple[str, ...] = ()
 
     def prepare_read_only(self, readable: Sequence[str] = ()) -> LaunchSpec:
         del readable
-        made = super().prepare_read_only(self.judged)  # what it says
+        made = super().prepare_read_only(self.approved)
         module = landlock if self.backend == "landlock" else bubblewrap
-        return module.prepare_read_only(self.make_read_only_policy(self.judged))._replace(description=made.description)
+        return module.prepare_read_only(self.make_read_only_policy(self.approved))._replace(
+            description=made.description
+        )
 
 
 class Cell:
@@ -120,7 +122,7 @@ class Cell:
             world=self.root,
         )
 
-    def prepare_read_only(self, backend: SandboxMode, *judged: Path) -> None:
+    def prepare_read_only(self, backend: SandboxMode, *approved: Path) -> None:
         self.hands.sandbox = Unapproved(
             config=SandboxConfig(),
             directory=self.workspace,
@@ -128,7 +130,7 @@ class Cell:
             private=(self.data,),
             env=self.hands.env,
             backend=backend,
-            judged=tuple(map(str, judged)),
+            approved=tuple(map(str, approved)),
         )
         self.hands.run_as = "sandboxed"
 

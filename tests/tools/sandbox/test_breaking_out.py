@@ -1,4 +1,4 @@
-"""The table of ways out, each tried for real: without a sandbox it goes, in one it does not, and nothing changes."""
+"""Attempts to escape, all really made: each works without a sandbox, fails in one, and changes nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.tools.sandbox.cells import BACKENDS, Cell, needs_bubblewrap, needs_la
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox only on Linux")
 
-Told = dict[str, str]
+Results = dict[str, str]
 
-# Landlock has no words for these; docs/sandbox.md says so. In a run that only plans the filter of calls has.
+# Landlock cannot deny these (docs/sandbox.md); in mode plan the seccomp filter does.
 ATTRIBUTES = {
     "change_the_mode",
     "change_the_mode_of_what_is_open",
@@ -31,7 +31,7 @@ HAS_SCOPES = sys.platform == "linux" and kernel.landlock_abi() >= 6
 NOT_BY_LANDLOCK = ATTRIBUTES if HAS_SCOPES else ATTRIBUTES | {"signal_a_process"}
 
 
-def told_by(root: Path, mode: SandboxMode, *, is_unapproved: bool = False) -> tuple[Told, bool]:
+def attempt_all(root: Path, mode: SandboxMode, *, is_unapproved: bool = False) -> tuple[Results, bool]:
     """What became of all attempts, and whether the world outside is as it was."""
     cell = Cell(root, ALL)
     if is_unapproved:
@@ -44,23 +44,23 @@ def told_by(root: Path, mode: SandboxMode, *, is_unapproved: bool = False) -> tu
         cell.use_sandbox(SandboxConfig(mode=mode, network=False))
     with people(cell.root) as around:
         before = cell.fingerprint()
-        told = cell.attempt(names, around)
-        return told, cell.fingerprint() == before
+        results = cell.attempt(names, around)
+        return results, cell.fingerprint() == before
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return told_by(tmp_path_factory.mktemp("bare"), "off")[0]
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return attempt_all(tmp_path_factory.mktemp("bare"), "off")[0]
 
 
 @pytest.fixture(scope="module")
-def landlocked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, bool]:
-    return told_by(tmp_path_factory.mktemp("landlock"), "landlock")
+def landlocked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, bool]:
+    return attempt_all(tmp_path_factory.mktemp("landlock"), "landlock")
 
 
 @pytest.fixture(scope="module")
-def bubblewrapped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, bool]:
-    return told_by(tmp_path_factory.mktemp("bwrap"), "bubblewrap")
+def bubblewrapped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, bool]:
+    return attempt_all(tmp_path_factory.mktemp("bwrap"), "bubblewrap")
 
 
 _BY_ROOT = () if os.geteuid() else (*ROOT, *UNAPPROVED_ROOT)
@@ -68,39 +68,39 @@ SURE = [attempt.__name__ for attempt in (*ANYBODY, *UNAPPROVED, *_BY_ROOT)]
 
 
 @pytest.mark.parametrize("name", SURE)
-def test_where_nobody_holds_it_the_attempt_goes(bare: Told, name: str) -> None:
+def test_where_nobody_holds_it_the_attempt_goes(bare: Results, name: str) -> None:
     """Else it would prove nothing that it fails elsewhere."""
     assert bare[name] == "escaped"
 
 
 @needs_landlock
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_BY_LANDLOCK])
-def test_landlock_holds(landlocked: tuple[Told, bool], name: str) -> None:
+def test_landlock_holds(landlocked: tuple[Results, bool], name: str) -> None:
     assert landlocked[0][name].startswith("refused")
 
 
 @needs_bubblewrap
 @pytest.mark.parametrize("name", NAMES)
-def test_bubblewrap_holds(bubblewrapped: tuple[Told, bool], name: str) -> None:
+def test_bubblewrap_holds(bubblewrapped: tuple[Results, bool], name: str) -> None:
     assert bubblewrapped[0][name].startswith("refused")
 
 
 @needs_landlock
-def test_landlock_leaves_the_world_as_it_was(landlocked: tuple[Told, bool]) -> None:
+def test_landlock_leaves_the_world_as_it_was(landlocked: tuple[Results, bool]) -> None:
     assert landlocked[1]
 
 
 @needs_bubblewrap
-def test_bubblewrap_leaves_the_world_as_it_was(bubblewrapped: tuple[Told, bool]) -> None:
+def test_bubblewrap_leaves_the_world_as_it_was(bubblewrapped: tuple[Results, bool]) -> None:
     assert bubblewrapped[1]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_command_that_nobody_approved_gets_out_in_no_way_at_all(tmp_path: Path, backend: SandboxMode) -> None:
     """Not even by attributes, which Landlock does not know; and it reads neither the home nor what others run."""
-    told, is_as_it_was = told_by(tmp_path, backend, is_unapproved=True)
-    assert set(told) == set(ALL)
-    assert {name: word for name, word in told.items() if not word.startswith("refused")} == {}
+    results, is_as_it_was = attempt_all(tmp_path, backend, is_unapproved=True)
+    assert set(results) == set(ALL)
+    assert {name: word for name, word in results.items() if not word.startswith("refused")} == {}
     assert is_as_it_was
 
 
@@ -108,8 +108,8 @@ def test_a_command_that_nobody_approved_gets_out_in_no_way_at_all(tmp_path: Path
 @pytest.mark.parametrize("abi", [3, 5])
 def test_the_landlock_of_older_kernels_holds_as_well(tmp_path: Path, abi: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "landlock_abi", lambda: abi)
-    told, is_as_it_was = told_by(tmp_path, "landlock")
-    gone = {name for name, word in told.items() if not word.startswith("refused")}
+    results, is_as_it_was = attempt_all(tmp_path, "landlock")
+    gone = {name for name, word in results.items() if not word.startswith("refused")}
     assert gone <= {"signal_a_process"}  # that came with the sixth
     assert is_as_it_was
 
@@ -121,6 +121,6 @@ def test_the_read_only_sandbox_holds_on_older_kernels_as_well(
 ) -> None:
     """Also without Landlock's scopes: then signals are refused by the filter of calls."""
     monkeypatch.setattr(kernel, "landlock_abi", lambda: abi)
-    told, is_as_it_was = told_by(tmp_path, "landlock", is_unapproved=True)
-    assert {name: word for name, word in told.items() if not word.startswith("refused")} == {}
+    results, is_as_it_was = attempt_all(tmp_path, "landlock", is_unapproved=True)
+    assert {name: word for name, word in results.items() if not word.startswith("refused")} == {}
     assert is_as_it_was

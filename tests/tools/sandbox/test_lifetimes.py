@@ -1,4 +1,4 @@
-"""What is held is found, ended and kept like any other command: cancels, jobs, shutdowns, a killed server (P6, P13)."""
+"""Sandboxed commands are found and ended like any other: cancels, jobs, shutdowns, a killed server (P6, P13)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stubborn(token: str) -> str:
     return f"setsid bash -c 'trap \"\" TERM; echo up > told; exec -a {token} sleep 300' & exec -a {token} sleep 300"
 
 
-async def test_a_cancel_ends_all_of_it(kedge: Kedge) -> None:
+async def test_a_cancel_ends_all_processes(kedge: Kedge) -> None:
     token = uuid.uuid4().hex
     session_id = await kedge.session()
     await kedge.send(session_id, stubborn(token), "r")
@@ -77,7 +77,7 @@ async def test_a_job_outlives_its_run_and_is_ended_by_name(kedge: Kedge, jobs: W
     assert await kedge.store.left_processes() == []
 
 
-async def test_what_a_shell_leaves_behind_is_a_job_and_ends_with_the_server(kedge: Kedge) -> None:
+async def test_a_background_process_becomes_a_job_and_ends_with_the_server(kedge: Kedge) -> None:
     token = uuid.uuid4().hex
     session_id = await kedge.session()
     await kedge.send(session_id, f"(exec -a {token} sleep 300) & echo left", "r")
@@ -102,7 +102,7 @@ async def test_the_next_server_ends_it_after_a_kill(
     assert running(token) == []
 
 
-async def test_it_never_begins_before_it_is_on_record(
+async def test_a_command_never_starts_before_it_is_recorded(
     backend: SandboxMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_SANDBOX", backend)

@@ -1,4 +1,4 @@
-"""The read-only sandbox: what people look at with commands works in it, secrets do not, and it has limits."""
+"""The read-only sandbox: ordinary reading works, secrets are hidden, and there are limits."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ LOOKS = {
 }
 
 
-async def test_what_people_look_at_can_be_looked_at(cell: Cell, backend: SandboxMode) -> None:
+async def test_ordinary_reading_is_possible(cell: Cell, backend: SandboxMode) -> None:
     cell.hands.env = {**cell.hands.env, "HOME": str(Path("~").expanduser()), "LANG": "C.UTF-8"}
     cell.prepare_read_only(backend)
     (cell.workspace / "a file").write_text("text\n")
@@ -197,7 +197,7 @@ class TestGit:
         assert said["git status --short"] == " M known"
         assert "+two" in said["git diff"]
 
-    async def test_a_pointer_that_nobody_points_back_to_opens_nothing(self, cell: Cell) -> None:
+    async def test_a_git_pointer_without_a_pointer_back_opens_nothing(self, cell: Cell) -> None:
         """Else a repository could show any other one of the user's."""
         make_repository(cell.out / "private")
         (cell.workspace / ".git").write_text(f"gitdir: {cell.out}/private/.git\n")
@@ -205,21 +205,21 @@ class TestGit:
         assert "first" not in output
         assert "gitdir: " in output
 
-    async def test_a_repository_that_somebody_else_put_above_is_not_read(self, cell: Cell) -> None:
+    async def test_a_repository_of_another_user_above_is_not_readable(self, cell: Cell) -> None:
         make_repository(cell.root)
         if os.geteuid() == 0:
             os.chown(cell.root / ".git", 65534, 65534)
             assert "plain" not in (await cell.run("cat ../beside")).content
         os.chown(cell.root / ".git", os.geteuid(), os.getegid())
 
-    async def test_the_repository_of_the_home_is_not_read(self, cell: Cell, backend: SandboxMode) -> None:
+    async def test_the_repository_of_the_home_is_not_readable(self, cell: Cell, backend: SandboxMode) -> None:
         make_repository(cell.home)
         cell.hands.directory = cell.workspace = cell.home / "project"
         cell.workspace.mkdir()
         cell.prepare_read_only(backend)
         assert "first" not in (await cell.run("git log")).content
 
-    async def test_the_users_own_settings_count_and_credentials_stay_hidden(self, cell: Cell) -> None:
+    async def test_the_users_git_settings_apply_and_credentials_stay_hidden(self, cell: Cell) -> None:
         make_repository(cell.workspace)
         (cell.home / ".gitconfig").write_text(
             "[include]\n  path = .gitconfig-work\n[alias]\n  hello = log --format=%s\n"
@@ -243,24 +243,24 @@ class TestGit:
 
 
 class TestReading:
-    async def test_a_path_that_was_judged_can_be_read_and_not_written(self, cell: Cell, backend: SandboxMode) -> None:
+    async def test_an_approved_path_is_readable_but_not_writable(self, cell: Cell, backend: SandboxMode) -> None:
         assert "plain" not in (await cell.run("cat ~/notes")).content
         cell.prepare_read_only(backend, cell.home / "notes")
         assert (await cell.run("cat ~/notes")).content == "plain"
         assert "exit code" in (await cell.run("echo x > ~/notes")).content
         assert (cell.home / "notes").read_text() == "plain"
 
-    async def test_a_judged_home_does_not_show_its_secrets(self, cell: Cell, backend: SandboxMode) -> None:
+    async def test_an_approved_home_does_not_show_its_secrets(self, cell: Cell, backend: SandboxMode) -> None:
         cell.prepare_read_only(backend, cell.home)
         output = (await cell.run("cat ~/notes ~/.ssh/id")).content
         assert "plain" in output
         assert attempts.SECRET not in output
 
-    async def test_above_a_home_nothing_is_shown(self, cell: Cell, backend: SandboxMode) -> None:
+    async def test_directories_above_a_home_are_not_readable(self, cell: Cell, backend: SandboxMode) -> None:
         cell.prepare_read_only(backend, cell.root, Path("/"))
         assert "plain" not in (await cell.run("cat ~/notes")).content
 
-    async def test_what_kedge_keeps_is_hidden_in_the_workspace_too(self, cell: Cell, backend: SandboxMode) -> None:
+    async def test_kedges_own_files_are_hidden_in_the_workspace_too(self, cell: Cell, backend: SandboxMode) -> None:
         cell.data = cell.workspace / ".data"
         cell.data.mkdir()
         (cell.data / "kedge.db").write_text(attempts.SECRET)
@@ -320,7 +320,7 @@ class TestReading:
 
 
 class TestEnvironment:
-    async def test_credentials_and_programs_are_not_in_its_variables(self, cell: Cell) -> None:
+    async def test_variables_with_credentials_or_programs_are_removed(self, cell: Cell) -> None:
         (cell.workspace / "rc").write_text("echo sourced")
         cell.hands.env = {
             **cell.hands.env,
@@ -352,7 +352,7 @@ class TestTemporaryDirectory:
         assert {directory.parent for directory in directories} == {cell.hands.scratch / "unapproved-tmp"}
         assert list((cell.hands.scratch / "unapproved-tmp").iterdir()) == []
 
-    async def test_another_commands_cannot_be_written(self, cell: Cell) -> None:
+    async def test_the_directory_of_another_command_is_not_writable(self, cell: Cell) -> None:
         other = cell.hands.scratch / "unapproved-tmp" / "other"
         other.mkdir(parents=True)
         assert "exit code" in (await cell.run(f"echo x > {other}/x")).content
@@ -379,7 +379,7 @@ class TestLimits:
         command = await run(cell, "head -c 5000 /dev/zero > $TMPDIR/x; wc -c < $TMPDIR/x", Limits(file_bytes=1000))
         assert "1000" in command.take().split()
 
-    async def test_time_is_bounded_and_so_is_what_goes_on_in_the_background(self, cell: Cell) -> None:
+    async def test_time_is_bounded_also_for_background_processes(self, cell: Cell) -> None:
         command = await run(cell, "sleep 300 & setsid sleep 300 & echo left", Limits(default_timeout_s=0.5))
         assert command.timed_out
         assert command.survivors == []
@@ -411,14 +411,14 @@ def test_a_control_group_is_limited_as_far_as_its_controllers_go(
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"pids.max": "7ax\n"}
 
 
-class TestWhatIsSaid:
-    async def test_a_failure_says_that_there_is_a_sandbox_and_how_to_ask(self, cell: Cell) -> None:
+class TestDescription:
+    async def test_a_failure_mentions_the_sandbox_and_how_to_ask(self, cell: Cell) -> None:
         assert "sandbox" not in (await cell.run("true")).content
         failed = (await cell.run("touch x")).content
         assert "it ran in a read-only sandbox because nobody approved it" in failed
         assert "unsandboxed: true" in failed
 
-    def test_a_plan_has_no_other_way(self, tmp_path: Path) -> None:
+    def test_in_mode_plan_a_failure_does_not_suggest_running_unsandboxed(self, tmp_path: Path) -> None:
         sandbox = Sandbox(
             config=SandboxConfig(), directory=tmp_path, scratch=tmp_path / "s", is_planning=True, env=os.environ
         )
@@ -446,7 +446,7 @@ class TestBackends:
         assert self.sandbox(tmp_path).prepare_read_only().backend == "bubblewrap"
         assert can_sandbox_read_only()
 
-    def test_where_there_is_none_that_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_sandbox_is_reported(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(landlock, "find_problem", lambda: "no Landlock")
         monkeypatch.setattr(bubblewrap, "find_problem", lambda: "no bwrap")
         assert not can_sandbox_read_only()
@@ -454,7 +454,7 @@ class TestBackends:
             self.sandbox(tmp_path).prepare_read_only()
 
     @pytest.mark.parametrize("directory", ["/", "/proc/self", "/dev"])
-    def test_the_whole_machine_is_no_workspace(self, tmp_path: Path, directory: str) -> None:
+    def test_the_root_directory_is_rejected_as_a_workspace(self, tmp_path: Path, directory: str) -> None:
         sandbox = Sandbox(config=SandboxConfig(), directory=Path(directory), scratch=tmp_path, env=os.environ)
         with pytest.raises(SandboxUnavailable, match="root directory"):
             sandbox.prepare_read_only()

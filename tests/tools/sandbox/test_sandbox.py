@@ -1,4 +1,4 @@
-"""A command in a sandbox works as one would expect, and stays in it: whatever it inherits, however long it goes on."""
+"""A sandboxed command works as expected and stays sandboxed, also in the background."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def backend(request: pytest.FixtureRequest) -> SandboxMode:
 
 
 @pytest.fixture
-def held(cell: Cell, backend: SandboxMode) -> Cell:
+def sandboxed(cell: Cell, backend: SandboxMode) -> Cell:
     cell.use_sandbox(SandboxConfig(mode=backend))
     return cell
 
@@ -47,7 +47,7 @@ def git(directory: Path, *words: str) -> str:
     return done.stdout
 
 
-async def test_what_people_do_in_a_workspace_goes(held: Cell) -> None:
+async def test_ordinary_work_in_a_workspace_is_possible(sandboxed: Cell) -> None:
     script = f"""set -e
         mkdir -p a/b; echo one > a/x; mv a/x a/b/y; ln a/b/y hard; ln -s a link; chmod 700 a; touch -d yesterday a/b/y
         cat <<< text > /dev/null; cat <(echo sub); echo err >&2; head -c 8 /dev/urandom | wc -c
@@ -55,102 +55,102 @@ async def test_what_people_do_in_a_workspace_goes(held: Cell) -> None:
         cat ~/notes; echo; pwd; {PYTHON} -I -S -c 'import subprocess; subprocess.run(["echo", "child"], check=True)'
         git init -q .; git add a moved; git {AUTHOR} commit -q -m first; git log --format=%s
     """
-    output = await held.run(script)
-    assert output.content.split("\n") == ["sub", "err", "8", "plain", str(held.workspace), "child", "first"]
-    assert (held.workspace / "moved").read_text() == "two\n"
+    output = await sandboxed.run(script)
+    assert output.content.split("\n") == ["sub", "err", "8", "plain", str(sandboxed.workspace), "child", "first"]
+    assert (sandboxed.workspace / "moved").read_text() == "two\n"
 
 
-async def test_its_temporary_directory_is_its_sessions_own(held: Cell) -> None:
-    await held.run("echo kept > $TMPDIR/note")
-    assert (await held.run("cat $TMPDIR/note; echo $TMPDIR")).content.split() == [
+async def test_a_session_has_its_own_temporary_directory(sandboxed: Cell) -> None:
+    await sandboxed.run("echo kept > $TMPDIR/note")
+    assert (await sandboxed.run("cat $TMPDIR/note; echo $TMPDIR")).content.split() == [
         "kept",
-        str(held.hands.scratch / "tmp"),
+        str(sandboxed.hands.scratch / "tmp"),
     ]
-    assert (held.hands.scratch / "tmp" / "note").read_text() == "kept\n"
+    assert (sandboxed.hands.scratch / "tmp" / "note").read_text() == "kept\n"
 
 
-async def test_a_failure_says_that_there_is_a_sandbox(held: Cell) -> None:
-    assert "sandbox" not in (await held.run("true")).content
-    failed = await held.run(f"echo x > {held.out}/out/file; exit 7")
+async def test_a_failure_mentions_the_sandbox(sandboxed: Cell) -> None:
+    assert "sandbox" not in (await sandboxed.run("true")).content
+    failed = await sandboxed.run(f"echo x > {sandboxed.out}/out/file; exit 7")
     assert "exit code 7" in failed.content
-    assert f"it can write only below {held.workspace}, $TMPDIR, and the network can be used" in failed.content
+    assert f"it can write only below {sandboxed.workspace}, $TMPDIR, and the network can be used" in failed.content
 
 
-async def test_nothing_is_inherited_but_its_three_channels(held: Cell) -> None:
-    secret = os.open(held.home / ".ssh" / "id", os.O_RDONLY)
+async def test_only_the_standard_descriptors_are_inherited(sandboxed: Cell) -> None:
+    secret = os.open(sandboxed.home / ".ssh" / "id", os.O_RDONLY)
     os.set_inheritable(secret, True)
     try:
-        output = await held.run("ls /proc/$$/fd; true")
+        output = await sandboxed.run("ls /proc/$$/fd; true")
     finally:
         os.close(secret)
     assert output.content.split() == ["0", "1", "2"]
 
 
-async def test_no_right_is_gained_by_a_setuid_program(held: Cell) -> None:
-    assert (await held.run("grep NoNewPrivs /proc/self/status")).content.split() == ["NoNewPrivs:", "1"]
+async def test_setuid_programs_gain_no_rights(sandboxed: Cell) -> None:
+    assert (await sandboxed.run("grep NoNewPrivs /proc/self/status")).content.split() == ["NoNewPrivs:", "1"]
 
 
-async def test_the_server_is_not_held_by_what_holds_its_commands(held: Cell) -> None:
-    os.mkfifo(held.workspace / "go")
-    started = await held.run("read -r x < go", run_in_background=True)
+async def test_the_server_itself_is_not_restricted(sandboxed: Cell) -> None:
+    os.mkfifo(sandboxed.workspace / "go")
+    started = await sandboxed.run("read -r x < go", run_in_background=True)
     assert started.metadata is not None
-    await asyncio.to_thread((held.out / "out" / "file").write_text, "by the server")
+    await asyncio.to_thread((sandboxed.out / "out" / "file").write_text, "by the server")
     status = Path(f"/proc/self/task/{os.getpid()}/status").read_text()
     assert "NoNewPrivs:\t0" in status
     assert "Seccomp:\t0" in status
-    with people(held.root):
+    with people(sandboxed.root):
         pass  # sockets of every kind
-    (held.workspace / "go").write_text("on\n")
-    [job] = held.hands.jobs.list()
+    (sandboxed.workspace / "go").write_text("on\n")
+    [job] = sandboxed.hands.jobs.list()
     await asyncio.wait_for(job.command.over.wait(), 30)
-    assert (held.out / "out" / "file").read_text() == "by the server"
+    assert (sandboxed.out / "out" / "file").read_text() == "by the server"
 
 
 @pytest.mark.parametrize("is_left_behind", [True, False])
-async def test_a_job_is_held_for_as_long_as_it_lives(held: Cell, is_left_behind: bool) -> None:
-    os.mkfifo(held.workspace / "go")
-    deed = f"read -r x < go; echo evil > {held.out}/out/file; cat ~/.ssh/id; echo tried > done"
+async def test_a_job_stays_sandboxed(sandboxed: Cell, is_left_behind: bool) -> None:
+    os.mkfifo(sandboxed.workspace / "go")
+    deed = f"read -r x < go; echo evil > {sandboxed.out}/out/file; cat ~/.ssh/id; echo tried > done"
     if is_left_behind:
-        await held.run(f"({deed}) & echo gone")
+        await sandboxed.run(f"({deed}) & echo gone")
     else:
-        await held.run(deed, run_in_background=True)
-    [job] = held.hands.jobs.list()
+        await sandboxed.run(deed, run_in_background=True)
+    [job] = sandboxed.hands.jobs.list()
     assert job.is_running
-    await asyncio.to_thread((held.workspace / "go").write_text, "on\n")
+    await asyncio.to_thread((sandboxed.workspace / "go").write_text, "on\n")
     await asyncio.wait_for(job.command.over.wait(), 30)
-    assert (held.workspace / "done").exists()
-    assert (held.out / "out" / "file").read_text() == "as it was"
+    assert (sandboxed.workspace / "done").exists()
+    assert (sandboxed.out / "out" / "file").read_text() == "as it was"
     assert attempts.SECRET not in job.command.take()
 
 
-async def test_its_time_can_be_up(held: Cell) -> None:
-    output = await held.run("sleep 300", timeout=0.3)
+async def test_a_command_can_time_out(sandboxed: Cell) -> None:
+    output = await sandboxed.run("sleep 300", timeout=0.3)
     assert "timed out" in output.content
 
 
-async def test_with_a_network_others_are_reached(held: Cell) -> None:
-    with people(held.root) as around:
-        output = await held.run(f"exec 3<>/dev/tcp/127.0.0.1/{around['TCP']} && echo reached")
+async def test_the_network_can_be_used_if_enabled(sandboxed: Cell) -> None:
+    with people(sandboxed.root) as around:
+        output = await sandboxed.run(f"exec 3<>/dev/tcp/127.0.0.1/{around['TCP']} && echo reached")
     assert output.content == "reached"
 
 
-async def test_what_leads_to_programs_outside_is_not_in_its_variables(held: Cell) -> None:
-    held.hands.env = {**held.hands.env, "SSH_AUTH_SOCK": "/x", "DBUS_SESSION_BUS_ADDRESS": "unix:path=/y"}
-    assert (await held.run("echo $SSH_AUTH_SOCK$DBUS_SESSION_BUS_ADDRESS")).content == "(no output)"
+async def test_variables_of_outside_programs_are_removed(sandboxed: Cell) -> None:
+    sandboxed.hands.env = {**sandboxed.hands.env, "SSH_AUTH_SOCK": "/x", "DBUS_SESSION_BUS_ADDRESS": "unix:path=/y"}
+    assert (await sandboxed.run("echo $SSH_AUTH_SOCK$DBUS_SESSION_BUS_ADDRESS")).content == "(no output)"
 
 
-async def test_a_directory_that_is_configured_can_be_written(cell: Cell, backend: SandboxMode) -> None:
+async def test_a_configured_directory_is_writable(cell: Cell, backend: SandboxMode) -> None:
     (cell.home / ".cache").mkdir()
     cell.use_sandbox(SandboxConfig(mode=backend, writable=("~/.cache",)))
     assert (await cell.run("echo x > ~/.cache/y && cat ~/.cache/y")).content == "x"
 
 
-async def test_a_usual_secret_can_be_shown(cell: Cell, backend: SandboxMode) -> None:
+async def test_a_usual_secret_can_be_made_readable(cell: Cell, backend: SandboxMode) -> None:
     cell.use_sandbox(SandboxConfig(mode=backend, readable=("~/.ssh",)))
     assert (await cell.run("cat ~/.ssh/id")).content == attempts.SECRET
 
 
-async def test_what_is_hidden_may_appear_later(cell: Cell, backend: SandboxMode) -> None:
+async def test_a_hidden_path_may_appear_later(cell: Cell, backend: SandboxMode) -> None:
     """At the next command it is hidden, and with Landlock also from one that runs already."""
     cell.use_sandbox(SandboxConfig(mode=backend))
     os.mkfifo(cell.workspace / "go")
@@ -187,8 +187,8 @@ class TestGit:
         assert not (main / ".git" / "hooks" / "pre-commit").exists()
         assert not (main / "x").exists()
 
-    async def test_a_pointer_that_nobody_points_back_to_opens_nothing(self, cell: Cell, backend: SandboxMode) -> None:
-        """A held command could have written it."""
+    async def test_a_git_pointer_without_a_pointer_back_opens_nothing(self, cell: Cell, backend: SandboxMode) -> None:
+        """A sandboxed command could have written it."""
         victim = cell.out / "victim"
         for name in ("objects", "refs", "worktrees/evil"):
             (victim / name).mkdir(parents=True)
@@ -201,7 +201,7 @@ class TestGit:
         assert not (victim / "worktrees" / "evil" / "x").exists()
 
     @pytest.mark.parametrize("link", [".git", ".git/hooks"])
-    async def test_a_link_in_the_place_of_what_is_protected_leads_nowhere(
+    async def test_a_link_in_place_of_a_protected_path_is_not_followed(
         self, cell: Cell, backend: SandboxMode, link: str
     ) -> None:
         """To protect something it is mounted, and a mount follows links."""
@@ -218,7 +218,7 @@ class TestGit:
         assert "as it was" not in said.content
 
     @needs_bubblewrap
-    async def test_what_git_runs_is_not_changed_by_a_command(self, cell: Cell) -> None:
+    async def test_a_command_cannot_change_what_git_runs(self, cell: Cell) -> None:
         git(cell.workspace, "init", "-q")
         (cell.workspace / ".git" / "hooks").mkdir(exist_ok=True)
         config = (cell.workspace / ".git" / "config").read_text()
@@ -244,21 +244,21 @@ class TestUnixSockets:
         " c = socket.socket(socket.AF_UNIX); c.connect('own'); print('talked')"
     )
 
-    async def test_there_are_none_by_default(self, held: Cell) -> None:
-        assert "talked" not in (await held.run(f'{PYTHON} -I -S -c "{self.TALK}"')).content
+    async def test_unix_sockets_are_denied_by_default(self, sandboxed: Cell) -> None:
+        assert "talked" not in (await sandboxed.run(f'{PYTHON} -I -S -c "{self.TALK}"')).content
 
     @needs_bubblewrap
-    async def test_with_them_only_those_inside_are_reached(self, cell: Cell) -> None:
+    async def test_with_unix_sockets_only_those_inside_are_reached(self, cell: Cell) -> None:
         cell.use_sandbox(SandboxConfig(mode="bubblewrap", unix_sockets=True))
         assert (await cell.run(f'{PYTHON} -I -S -c "{self.TALK}"')).content == "talked"
         with people(cell.root) as around:
             names = ["speak_to_a_unix_socket", "send_to_a_unix_socket_from_one_end_of_a_pair"]
             names += ["speak_to_a_unix_socket_without_a_file"] if kernel.landlock_abi() >= 6 else []
-            told = await asyncio.to_thread(cell.attempt, names, around)
-        assert {name: word for name, word in told.items() if not word.startswith("refused")} == {}
+            results = await asyncio.to_thread(cell.attempt, names, around)
+        assert {name: word for name, word in results.items() if not word.startswith("refused")} == {}
 
     @needs_landlock
-    async def test_landlock_cannot_tell_them_apart(self, cell: Cell) -> None:
+    async def test_landlock_rejects_unix_sockets(self, cell: Cell) -> None:
         cell.use_sandbox(SandboxConfig(mode="landlock", unix_sockets=True))
         with pytest.raises(ToolError, match="unix_sockets needs bubblewrap"):
             await cell.run("true")
@@ -275,7 +275,7 @@ class TestHiddenInside:
         return cell
 
     @needs_bubblewrap
-    async def test_bubblewrap_hides_it_and_it_cannot_be_moved_away(self, cell: Cell) -> None:
+    async def test_bubblewrap_hides_a_path_in_the_workspace_that_cannot_be_renamed(self, cell: Cell) -> None:
         cell.use_sandbox(SandboxConfig(mode="bubblewrap", hidden=("deep/private", ".env")))
         for deed in (
             "cat deep/private/key .env",
@@ -288,19 +288,19 @@ class TestHiddenInside:
         assert (cell.workspace / "deep" / "private" / "key").exists()
 
     @needs_landlock
-    async def test_landlock_says_that_it_cannot(self, cell: Cell) -> None:
+    async def test_landlock_cannot_hide_a_path_in_the_workspace(self, cell: Cell) -> None:
         cell.use_sandbox(SandboxConfig(mode="landlock", hidden=(".env",)))
         with pytest.raises(SandboxUnavailable, match=r"cannot hide .*\.env"):
             cell.hands.sandbox.prepare()
 
-    async def test_it_is_hidden_from_a_run_that_plans(self, cell: Cell, backend: SandboxMode) -> None:
+    async def test_it_is_hidden_in_mode_plan(self, cell: Cell, backend: SandboxMode) -> None:
         cell.use_sandbox(SandboxConfig(mode=backend, hidden=("deep/private", ".env")), is_planning=True)
         output = await cell.run("cat attempts.py | head -1; cat .env; cat deep/private/key")
-        assert "Tries to break out" in output.content
+        assert "Attempts to escape" in output.content
         assert attempts.SECRET not in output.content
 
 
-async def test_a_secret_is_hidden_in_a_workspace_that_lies_among_secrets(cell: Cell) -> None:
+async def test_a_secret_is_hidden_in_a_workspace_inside_a_hidden_directory(cell: Cell) -> None:
     """What is hidden around it does not stand for what is hidden in it."""
     sandbox = Sandbox(
         config=SandboxConfig(mode="auto", hidden=(str(cell.root), ".env")),
@@ -310,13 +310,13 @@ async def test_a_secret_is_hidden_in_a_workspace_that_lies_among_secrets(cell: C
     assert {str(cell.root), str(cell.workspace / ".env")} <= set(sandbox.make_policy().hidden)
 
 
-async def test_the_whole_machine_is_no_workspace(tmp_path: Path) -> None:
+async def test_the_root_directory_is_rejected_as_a_workspace(tmp_path: Path) -> None:
     sandbox = Sandbox(config=SandboxConfig(mode="auto"), directory=Path("/"), scratch=tmp_path / "s")
     with pytest.raises(SandboxUnavailable, match="root directory"):
         sandbox.prepare()
 
 
-def test_a_directory_that_a_command_could_redirect_is_not_opened(tmp_path: Path) -> None:
+def test_a_directory_that_a_command_could_redirect_is_not_writable(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     (workspace / "cache").mkdir(parents=True)
     (tmp_path / "through").symlink_to(workspace / "cache")

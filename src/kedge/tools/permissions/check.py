@@ -53,7 +53,7 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
     """`directory`: where the command starts, resolved. `unsandboxed`: the model asked to run it without the sandbox."""
     if (rule := policy.find_whole_rule(policy.deny, "execute")) is not None:
         return deny_by(rule, "running commands")
-    line = read_line(text, policy.scope.home)
+    line = read_line(text, policy.roots.home)
     is_planning = policy.mode == "plan"
     if sum(len(command.words) for command in line.commands) > MAX_WORDS:
         rule = None if policy.deny or is_planning else policy.find_whole_rule(policy.allow, "execute")
@@ -77,7 +77,7 @@ def check_command(policy: Policy, text: str, directory: str, shell: Shell, *, un
         return Allow(why=_APPROVALS[by], by=by, run_as="approved" if is_approved else "unapproved")
     if not free and by is None and not is_planning and not unsandboxed:
         readable = _find_readable(line, context)
-        is_hidden = any(policy.scope.is_hidden_by_sandbox(path) for path in readable)
+        is_hidden = any(policy.roots.is_hidden_by_sandbox(path) for path in readable)
         if shell.has_sandbox and not is_hidden and not _only_shows_processes(line):
             return Allow(why=_SANDBOXED, run_as="sandboxed", readable=readable)
         return Allow(why="it only reads", run_as="unapproved")
@@ -103,7 +103,7 @@ def _only_shows_processes(line: Line) -> bool:
 
 def only_reads(policy: Policy, text: str, directory: str, shell: Shell) -> bool:
     """Whether a command line certainly changes nothing, however it was approved."""
-    line = read_line(text, policy.scope.home)
+    line = read_line(text, policy.roots.home)
     if sum(len(command.words) for command in line.commands) > MAX_WORDS:
         return False
     found = _check_free(line, Context.of(policy, shell, line, directory), unsandboxed=False)
@@ -185,7 +185,7 @@ def _check_redirect(redirect: Redirect, line: Line, context: Context) -> Verdict
 
 def _check_command_read(policy: Policy, path: str) -> Verdict:
     found = policy.check_read(path)
-    return [] if isinstance(found, list) and policy.scope.is_system(path) else found
+    return [] if isinstance(found, list) and policy.roots.is_system(path) else found
 
 
 def _is_approved(command: Command, context: Context) -> bool:
@@ -269,7 +269,7 @@ def _check_loose_command(command: Command, context: Context, depth: int) -> Iter
         for each in commands:
             yield from _check_loose_command(each, context, depth + 1)
         for code in codes:
-            yield from _check_loose(read_line(code, context.policy.scope.home), context, depth + 1)
+            yield from _check_loose(read_line(code, context.policy.roots.home), context, depth + 1)
     else:
         bare = (Word(strip_bin(name)), *command.words[1:])
         reads = find_loose_reads(bare) if command.words[0].text is not None else None
@@ -298,6 +298,6 @@ def _find_readable(line: Line, context: Context, *, is_approved: bool = False) -
     words += [redirect.target for redirect in line.redirects]
     policy = context.policy
     resolved = {
-        path for word in words for path in context.find_paths(word) or () if not policy.scope.is_free_to_read(path)
+        path for word in words for path in context.find_paths(word) or () if not policy.roots.is_free_to_read(path)
     }
     return tuple(sorted(path for path in resolved if is_approved or isinstance(policy.check_read(path), Allow)))

@@ -41,7 +41,7 @@ def find_denials(line: Line, text: str, context: Context, depth: int = 0) -> Den
             doubts += [_doubt(text, rule) for rule in rules]
         elif policy.deny:
             doubts += [
-                find_denials(read_line(code, policy.scope.home), code, context, depth + 1)
+                find_denials(read_line(code, policy.roots.home), code, context, depth + 1)
                 for code in find_possible_code(command.words)
             ]
         inner = unwrap(command) or ([], [])

@@ -16,7 +16,7 @@ from kedge.config.schema import PermissionsConfig
 from kedge.protocol.runs import Mode, Permissions, RunOptions
 from kedge.tools.permissions.check import check_command, only_reads
 from kedge.tools.permissions.context import Programs, Shell
-from kedge.tools.permissions.paths import Scope
+from kedge.tools.permissions.paths import Roots
 from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny, Policy, Verdict
 from kedge.tools.permissions.rules import Rule, parse_rule
 from kedge.tools.port import Access
@@ -52,7 +52,7 @@ class Judge:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.mode: Mode = effective_mode(config.mode, options.mode, permissions, is_skipped=is_skipped)
-        self._scope = Scope(os.path.realpath(directory), None if scratch is None else os.path.realpath(scratch), home)
+        self._roots = Roots(os.path.realpath(directory), None if scratch is None else os.path.realpath(scratch), home)
         self._deny = [self._parse(rule) for rule in (*config.deny, *options.deny)]
         self._allow = [self._parse(rule) for rule in (*config.allow, *options.allow)]
         self._grants: list[Rule] = []
@@ -74,7 +74,7 @@ class Judge:
         """A function that says of a resolved path whether a rule denies reading it; None where no rule denies any."""
         if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self._deny):
             return None
-        policy = Policy(self._scope, "view", self.mode, self._deny, (), ())
+        policy = Policy(self._roots, "view", self.mode, self._deny, (), ())
         return lambda path: isinstance(policy.check_read(path), Deny)
 
     def judge(self, tool: str, access: Access) -> Decision:
@@ -100,13 +100,13 @@ class Judge:
         """Whether a call is a command that certainly only reads, whichever rule or mode allows it."""
         if tool != "bash" or not all(access.kind == "execute" for access in accesses):
             return False
-        policy = Policy(self._scope, tool, "ask", (), (), ())
+        policy = Policy(self._roots, tool, "ask", (), (), ())
         return all(only_reads(policy, access.subject, self._start(access), self._shell(access)) for access in accesses)
 
     def _decide(self, tool: str, access: Access) -> Decision:
         if self.mode == "yolo":
             return Allow(why="the mode is yolo", by="yolo")
-        policy = Policy(self._scope, tool, self.mode, self._deny, self._allow, self._grants)
+        policy = Policy(self._roots, tool, self.mode, self._deny, self._allow, self._grants)
         if access.kind == "execute" and tool == "bash":
             decision = check_command(
                 policy, access.subject, self._start(access), self._shell(access), unsandboxed=access.unsandboxed
@@ -127,20 +127,20 @@ class Judge:
 
     @functools.cached_property
     def _programs(self) -> Programs:
-        return Programs(self._env.get("PATH") or os.defpath, self._scope.directory, self._scope.scratch)
+        return Programs(self._env.get("PATH") or os.defpath, self._roots.directory, self._roots.scratch)
 
     @functools.cached_property
     def _has_bash(self) -> bool:
-        scratch = None if self._scope.scratch is None else Path(self._scope.scratch)
-        return Path(find_shell(self._env, Path(self._scope.directory), scratch)).name == "bash"
+        scratch = None if self._roots.scratch is None else Path(self._roots.scratch)
+        return Path(find_shell(self._env, Path(self._roots.directory), scratch)).name == "bash"
 
     def _start(self, access: Access) -> str:
         """The directory in which a command starts."""
         given: object = access.params.get("working_dir")
-        return os.path.realpath(Path(self._scope.directory, given if isinstance(given, str) else "."))
+        return os.path.realpath(Path(self._roots.directory, given if isinstance(given, str) else "."))
 
     def _parse(self, text: str) -> Rule:
-        return parse_rule(text, self._scope.directory, self._scope.home)
+        return parse_rule(text, self._roots.directory, self._roots.home)
 
 
 def _check(policy: Policy, access: Access) -> Verdict:

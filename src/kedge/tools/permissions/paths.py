@@ -28,7 +28,7 @@ _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/store/
 Directories = frozenset[str] | None  # in which a command may run; None: unknown
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Roots(msgspec.Struct, frozen=True):
     """The directories of a run, resolved; the paths given to its methods must be resolved, too."""
 
     directory: str

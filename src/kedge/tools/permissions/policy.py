@@ -10,7 +10,7 @@ import msgspec
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions import suggestions
-from kedge.tools.permissions.paths import Scope, is_secret
+from kedge.tools.permissions.paths import Roots, is_secret
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.port import AccessKind, RunAs
 
@@ -71,7 +71,7 @@ Verdict = Allow | Deny | list[Reason]  # about one part of a call
 
 
 class Policy(msgspec.Struct, frozen=True):
-    scope: Scope
+    roots: Roots
     tool_name: str
     mode: Mode
     deny: Sequence[Rule]
@@ -83,17 +83,17 @@ class Policy(msgspec.Struct, frozen=True):
             return deny_by(rule, f"reading {path}")
         if (allowed := self._find_approval("read", lambda rule: rule.matches_path(path))) is not None:
             return allowed
-        if self.scope.is_free_to_read(path):
+        if self.roots.is_free_to_read(path):
             return Allow(why="it is in the workspace")
         kind = "which may contain secrets" if is_secret(path) else "outside the workspace"
-        return [Reason(f"reads {path}, {kind}", suggestions.rule_for_read(path, self.scope), is_read=True)]
+        return [Reason(f"reads {path}, {kind}", suggestions.rule_for_read(path, self.roots), is_read=True)]
 
     def check_write(self, path: str) -> Verdict:
         if (rule := self.find_denial("write", path)) is not None:
             return deny_by(rule, f"changing {path}")
         if self.mode == "plan":
             return Deny(why=f"{PLANNING}; describe the change in your plan instead.")
-        is_free = self.scope.is_free_to_edit(path)
+        is_free = self.roots.is_free_to_edit(path)
         # A grant for the whole workspace leaves out the files that other programs obey: those are asked one by one.
         grants = [rule for rule in self.grants if is_free or rule.text != "edit(**)"]
         if (allowed := self._find_approval("write", lambda rule: rule.matches_path(path), grants)) is not None:
@@ -101,11 +101,11 @@ class Policy(msgspec.Struct, frozen=True):
         if self.mode == "auto-edit" and is_free:
             return Allow(why="the mode is auto-edit", by="mode")
         note = f"changes {path}"
-        if self.scope.is_protected(path):
+        if self.roots.is_protected(path):
             note += ", which controls what other programs run"
         elif not is_free:
             note += ", outside the workspace"
-        return [Reason(note, suggestions.rule_for_write(path, self.scope))]
+        return [Reason(note, suggestions.rule_for_write(path, self.roots))]
 
     def check_fetch(self, url: str) -> Verdict:
         for rule in self._about(self.deny, "fetch"):

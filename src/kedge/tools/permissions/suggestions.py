@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kedge.tools.permissions.paths import Scope, is_secret
+from kedge.tools.permissions.paths import Roots, is_secret
 from kedge.tools.permissions.rules import host_of, quote_path, quote_word
 from kedge.tools.permissions.shell.parse import Command, names
 
@@ -55,17 +55,17 @@ def rule_for_command(command: Command) -> str | None:
     return f"bash({' '.join(quote_word(word.text or '') for word in words)})"
 
 
-def rule_for_read(path: str, scope: Scope) -> str:
+def rule_for_read(path: str, roots: Roots) -> str:
     is_directory = os.path.isdir(path)
-    is_wide = path == "/" or any(Path(each).is_relative_to(path) for each in (scope.directory, scope.home) if each)
+    is_wide = path == "/" or any(Path(each).is_relative_to(path) for each in (roots.directory, roots.home) if each)
     if is_directory and not is_wide and not is_secret(path):
         return f"view({quote_path(path)}/**)"
     return f"view({quote_path(path)})"
 
 
-def rule_for_write(path: str, scope: Scope) -> str:
+def rule_for_write(path: str, roots: Roots) -> str:
     """A rule for the whole workspace; for a protected file, or one outside, a rule for that file."""
-    return "edit(**)" if scope.is_free_to_edit(path) and scope.is_in_workspace(path) else f"edit({quote_path(path)})"
+    return "edit(**)" if roots.is_free_to_edit(path) and roots.is_in_workspace(path) else f"edit({quote_path(path)})"
 
 
 def rule_for_fetch(url: str) -> str | None:

@@ -20,7 +20,7 @@ from kedge.tools.sandbox.launch import run_in_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
 from kedge.tools.sandbox.policy import (
     LaunchSpec,
-    Policy,
+    SandboxPolicy,
     SandboxUnavailable,
     describe_policy,
     is_below,
@@ -87,7 +87,7 @@ def describe() -> str:
     return f"bubblewrap ({find_bwrap()})"
 
 
-def prepare(policy: Policy) -> LaunchSpec:
+def prepare(policy: SandboxPolicy) -> LaunchSpec:
     """Raises SandboxUnavailable."""
     if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
@@ -176,7 +176,7 @@ def _system_mounts() -> list[str]:
     return words
 
 
-def _file_mounts(policy: Policy) -> list[str]:
+def _file_mounts(policy: SandboxPolicy) -> list[str]:
     """Outer mounts first, so that deeper ones apply."""
     temporary = policy.temporary
     mounts: dict[str, list[str]] = {"/tmp": ["--bind", temporary, "/tmp"]}
@@ -204,7 +204,7 @@ def _file_mounts(policy: Policy) -> list[str]:
     ]
 
 
-def _pin_parents(path: str, policy: Policy) -> dict[str, list[str]]:
+def _pin_parents(path: str, policy: SandboxPolicy) -> dict[str, list[str]]:
     """Mount the directories between a writable one and a path in it, so that they cannot be renamed."""
     found: dict[str, list[str]] = {}
     for root in policy.writable:
@@ -223,7 +223,7 @@ def _is_directory(path: str) -> bool:
     return Path(path).is_dir() and not Path(path).is_symlink()
 
 
-def _find_sockets(policy: Policy) -> tuple[str, ...]:
+def _find_sockets(policy: SandboxPolicy) -> tuple[str, ...]:
     """The Unix sockets with a path that belong to programs outside, including this server's own."""
     try:
         lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
@@ -235,7 +235,7 @@ def _find_sockets(policy: Policy) -> tuple[str, ...]:
     return tuple(path for path in paths if _is_visible(path, policy) and not any(is_below(path, each) for each in own))
 
 
-def _is_visible(path: str, policy: Policy) -> bool:
+def _is_visible(path: str, policy: SandboxPolicy) -> bool:
     """Whether it is visible in the sandbox, which has its own /run and /tmp."""
     is_replaced = any(is_below(path, each) for each in ("/run", "/tmp", "/var/tmp"))
     return not is_replaced or any(is_below(path, each) for each in policy.readable)

@@ -22,7 +22,7 @@ from kedge.tools.sandbox.launch import run_in_thread
 from kedge.tools.sandbox.limits import UNAPPROVED
 from kedge.tools.sandbox.policy import (
     LaunchSpec,
-    Policy,
+    SandboxPolicy,
     SandboxUnavailable,
     describe_policy,
     is_below,
@@ -83,7 +83,7 @@ def describe() -> str:
     return f"Landlock, ABI {abi}{gaps}"
 
 
-def prepare(policy: Policy) -> LaunchSpec:
+def prepare(policy: SandboxPolicy) -> LaunchSpec:
     """Raises SandboxUnavailable if Landlock cannot express the policy."""
     if (why := find_problem()) is not None:
         raise SandboxUnavailable(why)
@@ -98,7 +98,7 @@ def prepare(policy: Policy) -> LaunchSpec:
     )
 
 
-def restrict(policy: Policy) -> None:
+def restrict(policy: SandboxPolicy) -> None:
     """Restrict the calling thread to a policy, permanently."""
     abi = kernel.landlock_abi()
     rights = _ALL | (_IOCTL_DEV if abi >= 5 else 0)
@@ -245,7 +245,7 @@ def _stamp(path: str, has_listing: bool) -> tuple[int, ...]:
 _rulesets = _Rulesets()
 
 
-def _make_rules(policy: Policy) -> Iterator[tuple[str, int]]:
+def _make_rules(policy: SandboxPolicy) -> Iterator[tuple[str, int]]:
     # Names can be listed everywhere: otherwise not even the path to the workspace could be resolved.
     yield "/", _READ_DIR
     hidden = _HiddenPaths((_DEVICES_IN, *policy.hidden))

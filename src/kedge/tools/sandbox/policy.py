@@ -20,7 +20,7 @@ class SandboxUnavailable(Exception):
         self.why = why
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Paths are absolute and resolved. Where two of them conflict, the deeper one applies."""
 
     temporary: str  # a writable directory of its own
@@ -60,7 +60,7 @@ def temporary_variables(temporary: str) -> dict[str, str]:
     return dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
 
 
-def describe_policy(policy: Policy) -> str:
+def describe_policy(policy: SandboxPolicy) -> str:
     """For the model, when a command failed."""
     writable = [*policy.writable, "$TMPDIR"]
     network = "the network can be used" if policy.network else "there is no network"

@@ -14,7 +14,7 @@ from kedge.config.schema import SandboxConfig
 from kedge.tools.sandbox import bubblewrap, git, kernel, landlock, read_only
 from kedge.tools.sandbox.policy import (
     LaunchSpec,
-    Policy,
+    SandboxPolicy,
     SandboxUnavailable,
     expand_path,
     is_below,
@@ -25,7 +25,7 @@ from kedge.tools.sandbox.read_only import ReadOnlyPolicy
 from kedge.tools.sandbox.secrets import SECRETS
 
 P = TypeVar("P")
-Backend = Callable[[Policy], LaunchSpec]
+Backend = Callable[[SandboxPolicy], LaunchSpec]
 _BACKENDS: dict[str, tuple[Backend, ...]] = {
     "off": (),
     "landlock": (landlock.prepare,),
@@ -92,12 +92,12 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as error:  # the workspace is gone
             raise SandboxUnavailable(f"the workspace cannot be read ({error.strerror})") from error
 
-    def make_policy(self) -> Policy:
+    def make_policy(self) -> SandboxPolicy:
         directory = os.path.realpath(self.directory)
         scratch = os.path.realpath(self.scratch)
         temporary = Path(scratch, "tmp")
         temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Policy(
+        return SandboxPolicy(
             temporary=str(temporary),
             writable=self._find_writable(directory),
             protected=tuple(map(str, git.find_protected(Path(directory)))),
