@@ -34,7 +34,7 @@ class Case(NamedTuple):
 CASES = {
     "answered": Case(0, [asking()], "FAKE-ANSWER-OK\n"),
     "failed": Case(1, [asking(status=400)], err="127.0.0.1"),
-    "failed on the way": Case(1, [asking(chunks=3, malformed="error", error="invalid_api_key")], err="the pro"),
+    "failed on the way": Case(1, [asking(chunks=3, malformed="error", error="invalid_api_key")], err="provider"),
     "wrong usage": Case(2, ["x", "--frob"], err="'--frob'"),
     "unknown session": Case(2, ["x", "-s", "nowhere"], err="'nowhere'"),
     "no such model": Case(2, ["x", "-m", "nobody/knows"], err="'nobody'"),
