@@ -286,6 +286,7 @@ class Commands:
 
 def write_markdown(messages: Iterable[Message], title: str, name: str, directory: str) -> Path:
     """Write a conversation to a new file. Raises OSError (the file exists) or RuntimeError (unknown home directory)."""
+
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "session"
     path = Path(directory, Path(name or f"{slug}.md").expanduser())
     texts = [render_markdown(msgspec.to_builtins(message)) for message in messages]

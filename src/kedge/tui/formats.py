@@ -33,6 +33,6 @@ def format_duration(seconds: float) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """The first words of a text, in so many cells."""
+    """Return the start of a text on one line, cut to `width` cells."""
     line = " ".join(visible_line(text[: width * 4]).split())
     return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 1)).rstrip() + "…"
