@@ -16,33 +16,36 @@ from kedge.tui.dialogs.help import HelpDialog
 from kedge.tui.dialogs.models import FirstStart, KeyDialog, ModelDialog
 from kedge.tui.dialogs.requests import PermissionDialog, QuestionDialog
 from kedge.tui.dialogs.sessions import SessionDialog
-from tests.tui import snapshots, still
+from tests.tui import offline_app, snapshots
 from tests.tui.chat.support import DIFF
-from tests.tui.still import Still
+from tests.tui.offline_app import OfflineApp
 
 SIZES = [(80, 24), (140, 40)]
 
 
-def no_dialog(app: Still) -> None:
+def no_dialog(app: OfflineApp) -> None:
     _ = app.session
 
 
-def nothing_yet(_: Still) -> None:
+def nothing_yet(_: OfflineApp) -> None:
     pass
 
 
-def busy(app: Still) -> None:
+def busy(app: OfflineApp) -> None:
     session = app.session
-    for each in (still.run("1", "Why?", "running"), still.run("2", "And then write a test for it, with a long rope")):
+    for each in (
+        offline_app.run("1", "Why?", "running"),
+        offline_app.run("2", "And then write a test for it, with a long rope"),
+    ):
         session.runs[each.run_id] = each
 
 
-def lost(app: Still) -> None:
+def lost(app: OfflineApp) -> None:
     _ = app.session
     app.sync.state, app.sync.error = "lost", "no server answers"
 
 
-def told(app: Still) -> None:
+def told(app: OfflineApp) -> None:
     _ = app.session
     app.notify("Answered by another-client: allowed")
     app.chat.hint(
@@ -50,17 +53,17 @@ def told(app: Still) -> None:
     )
 
 
-def agent(app: Still) -> None:
+def agent(app: OfflineApp) -> None:
     _ = app.session
-    app.workspace.sessions[still.SESSION] = still.stored_session()
-    app.workspace.sessions["s2"] = still.Session(
-        id="s2", title="Sound the bay", created_at=0.0, updated_at=0.0, parent_session_id=still.SESSION
+    app.workspace.sessions[offline_app.SESSION] = offline_app.stored_session()
+    app.workspace.sessions["s2"] = offline_app.Session(
+        id="s2", title="Sound the bay", created_at=0.0, updated_at=0.0, parent_session_id=offline_app.SESSION
     )
-    app.workspace.open_session("s2").blocks = list(still.CHAT[:3])
+    app.workspace.open_session("s2").blocks = list(offline_app.CHAT[:3])
     app.chat.session_id = "s2"
 
 
-SCREENS: dict[str, Callable[[Still], None]] = {
+SCREENS: dict[str, Callable[[OfflineApp], None]] = {
     "welcome": nothing_yet,
     "chat": no_dialog,
     "busy": busy,
@@ -70,44 +73,44 @@ SCREENS: dict[str, Callable[[Still], None]] = {
 }
 
 
-def sessions(app: Still) -> SessionDialog:
+def sessions(app: OfflineApp) -> SessionDialog:
     _ = app.session
     for number, title in enumerate(("Ropes and knots", "日本語のとても長い題名" * 6, "")):
-        app.workspace.sessions[f"o{number}"] = still.stored_session(f"o{number}", title)
-    return SessionDialog(app.api, app.workspace, still.SESSION)
+        app.workspace.sessions[f"o{number}"] = offline_app.stored_session(f"o{number}", title)
+    return SessionDialog(app.api, app.workspace, offline_app.SESSION)
 
 
-def palette(app: Still) -> Palette:
+def palette(app: OfflineApp) -> Palette:
     key = app.chat.key
     return Palette(
         [(each.name, each.help, key(each.key) if each.key else "") for each in app.chat.commands.all.values()]
     )
 
 
-def undo(_: Still) -> ConfirmDialog:
+def undo(_: OfflineApp) -> ConfirmDialog:
     text = (
         "“Why does the anchor drag?”\n\n· src/anchor.py changes\n⚠ notes.txt goes (was changed by somebody else since)"
     )
     return ConfirmDialog(text, [("force", "Undo, and overwrite those"), ("stay", "Leave it as it is")], title="Undo?")
 
 
-DIALOGS: dict[str, Callable[[Still], ModalScreen[Any]]] = {
-    "permission-edit": lambda _: PermissionDialog(still.EDITING),
-    "permission-bash": lambda _: PermissionDialog(still.RUNNING),
-    "question": lambda _: QuestionDialog(still.QUESTIONS),
+DIALOGS: dict[str, Callable[[OfflineApp], ModalScreen[Any]]] = {
+    "permission-edit": lambda _: PermissionDialog(offline_app.EDITING),
+    "permission-bash": lambda _: PermissionDialog(offline_app.RUNNING),
+    "question": lambda _: QuestionDialog(offline_app.QUESTIONS),
     "sessions": sessions,
-    "models": lambda _: ModelDialog(still.OFFERED, "harbour/large"),
+    "models": lambda _: ModelDialog(offline_app.OFFERED, "harbour/large"),
     "palette": palette,
     "help": lambda app: HelpDialog(
         app.settings.keys, [("/help", "keys and commands"), ("/model [NAME]", "choose a model")]
     ),
-    "first": lambda _: FirstStart(still.OFFERED),
-    "key": lambda app: KeyDialog(app.api, still.PROVIDER),
-    "queue": lambda _: QueueDialog([still.run("1", "Write a test " * 12), still.run("2", "Then rest")]),
+    "first": lambda _: FirstStart(offline_app.OFFERED),
+    "key": lambda app: KeyDialog(app.api, offline_app.PROVIDER),
+    "queue": lambda _: QueueDialog([offline_app.run("1", "Write a test " * 12), offline_app.run("2", "Then rest")]),
     "confirm": undo,
-    "changes": lambda app: ChangesDialog(still.StillDesk(app.sync.ready), still.SESSION),
+    "changes": lambda app: ChangesDialog(offline_app.OfflineApi(app.sync.ready), offline_app.SESSION),
     "diff": lambda _: DiffDialog("src/anchor.py", DIFF),
-    "jobs": lambda app: JobsDialog(still.StillDesk(app.sync.ready)),
+    "jobs": lambda app: JobsDialog(offline_app.OfflineApi(app.sync.ready)),
 }
 
 
@@ -116,15 +119,15 @@ DIALOGS: dict[str, Callable[[Still], ModalScreen[Any]]] = {
 async def test_it_looks_as_it_did(
     name: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with still.still(tmp_path, monkeypatch, size) as (app, pilot):
+    async with offline_app.open_app(tmp_path, monkeypatch, size) as (app, pilot):
         SCREENS.get(name, no_dialog)(app)
-        await still.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
+        await offline_app.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
         snapshots.check(app, f"{name}-{size[0]}")
 
 
 @pytest.mark.parametrize("name", ["welcome", "chat", "permission-edit"])
 async def test_it_looks_as_it_did_in_the_light(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with still.still(tmp_path, monkeypatch, (140, 40), "textual-light") as (app, pilot):
+    async with offline_app.open_app(tmp_path, monkeypatch, (140, 40), "textual-light") as (app, pilot):
         SCREENS.get(name, no_dialog)(app)
-        await still.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
+        await offline_app.show(app, pilot, DIALOGS[name](app) if name in DIALOGS else None)
         snapshots.check(app, f"{name}-light-140")

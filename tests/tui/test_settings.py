@@ -12,7 +12,7 @@ from kedge.client import AsyncClient
 from kedge.tui.settings import Launch
 from kedge.tui.terminal import TerminalInfo
 from tests.e2e.home import Home, asking
-from tests.tui.still import Still
+from tests.tui.offline_app import OfflineApp
 from tests.tui.ui_driver import UiDriver, kedge
 
 
@@ -64,7 +64,9 @@ async def test_a_theme_that_is_none_is_told(own: Home, tmp_path: Path) -> None:
 
 
 async def test_what_was_typed_before_the_first_picture_is_in_the_editor_as_text(tmp_path: Path) -> None:
-    app = Still(Launch(directory=str(tmp_path), data_dir=str(tmp_path)), TerminalInfo(None, b"\x1b[Afirst\x07 words"))
+    app = OfflineApp(
+        Launch(directory=str(tmp_path), data_dir=str(tmp_path)), TerminalInfo(None, b"\x1b[Afirst\x07 words")
+    )
     async with app.run_test() as pilot:
         ui = UiDriver(app, pilot)
         await ui.until(lambda: app.chat.editor.text == "first words", "it is there")

@@ -1,4 +1,4 @@
-"""The interface without a server, and things to show in it that are always the same: for pictures."""
+"""The interface without a server, with fixed content: for snapshots."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ FILES = SessionFiles(
 )
 
 
-class StillDesk(Api):
+class OfflineApi(Api):
     """Answers what pictures show."""
 
     async def call(self, method: str, path: str, body: object = None, *, type: type[Any]) -> Any:
@@ -163,7 +163,7 @@ def _job(job_id: str, command: str, exit_code: int | None) -> Job:
     )  # fmt: skip
 
 
-class Still(KedgeApp):
+class OfflineApp(KedgeApp):
     CSS_PATH = Path(app_module.__file__).with_name("kedge.tcss")
 
     async def _connect(self) -> AsyncClient:
@@ -187,15 +187,15 @@ def _twelve(_: float) -> str:
 
 
 @contextlib.asynccontextmanager
-async def still(
+async def open_app(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], theme: str = "textual-dark"
-) -> AsyncGenerator[tuple[Still, Pilot[int]]]:
+) -> AsyncGenerator[tuple[OfflineApp, Pilot[int]]]:
     monkeypatch.setattr(formats, "format_duration", _twelve)
     monkeypatch.setattr(panels, "_SPINNER", "⠹")
     monkeypatch.setattr(panels, "VERSION", "1.0")
     monkeypatch.setattr(SessionState, "todos", TODOS)
     monkeypatch.setattr(SessionState, "context_tokens", 61_000)
-    app = Still(Launch(directory="/srv/harbour", data_dir=str(tmp_path)))
+    app = OfflineApp(Launch(directory="/srv/harbour", data_dir=str(tmp_path)))
     async with app.run_test(size=size, notifications=True) as pilot:
         app.theme = theme
         app.chat.model, app.chat.window = "harbour/large", 200_000
@@ -205,7 +205,7 @@ async def still(
         yield app, pilot
 
 
-async def show(app: Still, pilot: Pilot[int], dialog: ModalScreen[Any] | None) -> None:
+async def show(app: OfflineApp, pilot: Pilot[int], dialog: ModalScreen[Any] | None) -> None:
     """Drawn, with a dialog in front, and nothing that blinks."""
     app.chat.draw()
     await pilot.pause()
