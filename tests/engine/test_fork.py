@@ -12,7 +12,7 @@ from kedge.protocol.errors import Conflict
 from kedge.protocol.files import FilesConflict
 from kedge.protocol.messages import Message, ToolCall, text_of
 from kedge.protocol.runs import Usage
-from tests.engine.undoing import do
+from tests.engine.undo_helpers import do
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
 

@@ -16,7 +16,7 @@ from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Conflict, NotFound, SessionBusy
 from kedge.protocol.files import FilesConflict
 from kedge.protocol.messages import text_of
-from tests.engine.undoing import do, said
+from tests.engine.undo_helpers import do, said
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
 

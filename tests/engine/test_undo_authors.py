@@ -10,7 +10,7 @@ from random import Random, SystemRandom
 
 import pytest
 
-from tests.engine.authors import World
+from tests.engine.change_histories import World
 from tests.support.harness import Kedge
 from tests.support.stores import STORES
 

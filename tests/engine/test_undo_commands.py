@@ -19,7 +19,7 @@ from kedge.files.scan import Difference
 from kedge.protocol.events import FileChange
 from kedge.protocol.files import FilesConflict
 from kedge.store.files_port import NewWork
-from tests.engine.undoing import do
+from tests.engine.undo_helpers import do
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
 

@@ -12,7 +12,7 @@ import pytest
 from kedge import failpoints
 from kedge.engine.turn import TurnContext
 from kedge.protocol.errors import Conflict, NotFound
-from tests.engine.undoing import do
+from tests.engine.undo_helpers import do
 from tests.support.file_turn import FileTurn
 from tests.support.harness import Kedge
 

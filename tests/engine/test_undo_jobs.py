@@ -14,7 +14,7 @@ from kedge.files.restore_plan import Change
 from kedge.files.states import State
 from kedge.protocol.files import FilesConflict, Rewound
 from kedge.store.port import ProcessRecord
-from tests.engine.undoing import do
+from tests.engine.undo_helpers import do
 from tests.support.file_turn import FileTurn
 from tests.support.harness import Kedge
 

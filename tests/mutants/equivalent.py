@@ -21,7 +21,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "a history of exactly that size is read again instead of remembered, with the same result",
     (
         "client/server_process.py",
-        "writing = -1",
-        "writing = -2",
+        "ready_w = -1",
+        "ready_w = -2",
     ): "any number below zero says that the descriptor is closed",
 }

@@ -18,8 +18,8 @@ from kedge.protocol.messages import Message, MessageOf, Text
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest, RequestResolution
 from kedge.protocol.runs import Receipt, Run, RunEnd, RunOptions, Submission
 from kedge.protocol.sessions import Session
-from tests.sim.rewinds import Rewinds
 from tests.sim.turns import expected_text, said
+from tests.sim.undos import Rewinds
 from tests.support.invariants import is_finished, state_of
 
 NEVER = 1 << 60

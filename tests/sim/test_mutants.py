@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim import mutants_of_runs, mutants_of_the_story, mutants_of_undo
+from tests.sim import mutants_of_events, mutants_of_runs, mutants_of_undo
 from tests.sim.explore import explore
 
 MUTANTS = {
     mutant.__name__: mutant
-    for mutants in (mutants_of_runs, mutants_of_the_story, mutants_of_undo)
+    for mutants in (mutants_of_runs, mutants_of_events, mutants_of_undo)
     for mutant in mutants.MUTANTS
 }
 MAX_EPISODES = 100  # most are found in the first ten

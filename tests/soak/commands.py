@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from kedge.protocol.runs import OnBusy, Permissions
 from tests.soak import plans
-from tests.soak.desk import Desk
-from tests.soak.house import House
+from tests.soak.api import WorkspaceApi
 from tests.soak.plans import Deed, Deeds, Maker
 from tests.soak.record import Asked, Body, Cancel, Command, Sent
+from tests.soak.server import SoakServer
 
 AT_ONCE = 2  # processes at a time: each costs more than the run that it sends
 HANGS = 1000  # stands for an exit code that never came
@@ -57,8 +57,8 @@ class Commands:
     """Whatever they are, a few at a time. A dead server is waited for, and the soak starts the next one; or one of them
     does it, as it would for its user."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, server: SoakServer) -> None:
+        self._server = server
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._ids = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,12 +68,12 @@ class Commands:
     def is_done(self) -> bool:
         return not self._tasks
 
-    def begin(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> asyncio.Task[None]:
-        return self._task(self._in_turn(desk, deeds, rng, session_id))
+    def begin(self, api: WorkspaceApi, deeds: Deeds, rng: Random, session_id: str | None) -> asyncio.Task[None]:
+        return self._task(self._in_turn(api, deeds, rng, session_id))
 
-    def begin_with_server(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str) -> None:
+    def begin_with_server(self, api: WorkspaceApi, deeds: Deeds, rng: Random, session_id: str) -> None:
         """One that finds no server, and starts it."""
-        self._task(self._run(Case(plans.answered), desk, deeds.make(plans.answered, rng), session_id, ()))
+        self._task(self._run(Case(plans.answered), api, deeds.make(plans.answered, rng), session_id, ()))
 
     def stop(self) -> None:
         """None begins any more."""
@@ -91,33 +91,33 @@ class Commands:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _in_turn(self, desk: Desk, deeds: Deeds, rng: Random, session_id: str | None) -> None:
+    async def _in_turn(self, api: WorkspaceApi, deeds: Deeds, rng: Random, session_id: str | None) -> None:
         async with self._turn:
             if self._is_over:
                 return
             case = rng.choice(CASES)
-            session_id = session_id or await desk.new_session("for a command")
-            host = ("--host", self._house.host, "--connect-timeout", str(CONNECT_S))
-            await self._run(case, desk, deeds.make(case.make, rng), session_id, host)
+            session_id = session_id or await api.new_session("for a command")
+            host = ("--host", self._server.host, "--connect-timeout", str(CONNECT_S))
+            await self._run(case, api, deeds.make(case.make, rng), session_id, host)
 
-    async def _run(self, case: Case, desk: Desk, deed: Deed, session_id: str, host: tuple[str, ...]) -> None:
-        run_id = f"{desk.record.name}-c{next(self._ids)}"
+    async def _run(self, case: Case, api: WorkspaceApi, deed: Deed, session_id: str, host: tuple[str, ...]) -> None:
+        run_id = f"{api.record.name}-c{next(self._ids)}"
         permissions: Permissions = "allow" if "-y" in case.args else "deny"
-        desk.expect(run_id, _expected(deed, case))
+        api.expect(run_id, _expected(deed, case))
         args = ("run", *case.args, "-q", *host, "--run-id", run_id, "-s", session_id, deed.prompt)
         body = Body(session_id, deed.prompt, on_busy=case.on_busy, permissions=permissions)
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kedge", *args),
-            cwd=desk.record.path,
-            env=self._house.home.env,
+            cwd=api.record.path,
+            env=self._server.home.env,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         talking = asyncio.ensure_future(process.communicate())
         if case.signum is not None:
-            await desk.known(run_id, KNOWN_S)
+            await api.known(run_id, KNOWN_S)
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 process.send_signal(case.signum)
         is_hanging = False
@@ -128,12 +128,12 @@ class Commands:
             out, err = await talking
             is_hanging = True
         asked = Asked(began, time.monotonic(), None)
-        desk.record.sent.append(Sent(run_id, body, asked, by_command=True))
+        api.record.sent.append(Sent(run_id, body, asked, by_command=True))
         if case.signum in (signal.SIGINT, signal.SIGTERM) or case.timeout_s is not None:
-            desk.record.cancels.append(Cancel("command", run_id, asked))
+            api.record.cancels.append(Cancel("command", run_id, asked))
         code = HANGS if is_hanging else process.returncode
         assert code is not None
-        desk.record.commands.append(
+        api.record.commands.append(
             Command(
                 *(run_id, session_id, args, code, out.decode(), err.decode()),
                 signum=case.signum,

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from kedge.protocol.runs import OnBusy
+from tests.soak.api import WorkspaceApi
 from tests.soak.commands import Commands
-from tests.soak.desk import Desk
 from tests.soak.plans import Deed, Deeds
 from tests.soak.record import Body
 from tests.support.model_control import ModelControl
@@ -31,10 +31,17 @@ class Tally:
 
 class Driver:
     def __init__(
-        self, name: str, desk: Desk, deeds: Deeds, rng: Random, models: ModelControl, commands: Commands, tally: Tally
+        self,
+        name: str,
+        api: WorkspaceApi,
+        deeds: Deeds,
+        rng: Random,
+        models: ModelControl,
+        commands: Commands,
+        tally: Tally,
     ) -> None:
         self.name = name
-        self._desk = desk
+        self._api = api
         self._deeds = deeds
         self._rng = rng
         self._models = models
@@ -67,11 +74,11 @@ class Driver:
     async def work(self, actions: int, is_over: asyncio.Event) -> None:
         """So many actions, or until it is over; then all that it sent comes to an end."""
         self._is_over = is_over
-        self._session_id = await self._desk.new_session(self.name)
+        self._session_id = await self._api.new_session(self.name)
         for _ in range(actions):
             if is_over.is_set():
                 break
-            await self._desk.house.up.wait()
+            await self._api.server.up.wait()
             (act,) = self._rng.choices([act for act, _ in self._actions], [weight for _, weight in self._actions])
             self._tally.done[act.__name__.replace("_", " ")] += 1
             await act()
@@ -98,12 +105,12 @@ class Driver:
         if self._last is None:
             return
         run_id, body = self._last
-        await asyncio.gather(*(self._desk.send(run_id, body) for _ in range(self._rng.choice((1, 1, 3)))))
+        await asyncio.gather(*(self._api.send(run_id, body) for _ in range(self._rng.choice((1, 1, 3)))))
 
     async def other_body(self) -> None:
         if self._last is not None and self._last[1].prompt:
             run_id, body = self._last
-            await self._desk.send(run_id, dataclasses.replace(body, prompt=body.prompt + " else"))
+            await self._api.send(run_id, dataclasses.replace(body, prompt=body.prompt + " else"))
 
     async def shell(self) -> None:
         deed = self._deeds.shell(self._rng)
@@ -113,10 +120,10 @@ class Driver:
         await self._submit(Deed("summarize", "", ending="any"), Body(self._session_id, "", "summarize"))
 
     async def _submit(self, deed: Deed, body: Body) -> None:
-        run_id = self._desk.new_run_id(deed)
+        run_id = self._api.new_run_id(deed)
         if self._rng.random() < 0.1:  # two at once: one of them is told that it came again
-            await asyncio.gather(self._desk.send(run_id, body), self._desk.send(run_id, body))
-        sent = await self._desk.send_until_answered(run_id, body)
+            await asyncio.gather(self._api.send(run_id, body), self._api.send(run_id, body))
+        sent = await self._api.send_until_answered(run_id, body)
         self._last = (run_id, body)
         if sent.asked.status == 202:
             self._open.append((run_id, deed))
@@ -125,71 +132,71 @@ class Driver:
 
     async def cancel_session(self) -> None:
         """Then, at once, a prompt that it must not touch (P6)."""
-        await self._desk.cancel_session(self._session_id)
+        await self._api.cancel_session(self._session_id)
         if self._rng.random() < 0.5:
             await self.prompt()
 
     async def cancel_run(self) -> None:
         if self._open:
             run_id, _ = self._rng.choice(self._open)
-            await self._desk.cancel_run(run_id)
+            await self._api.cancel_run(run_id)
 
     async def clear_queue(self) -> None:
-        await self._desk.clear_queue(self._session_id)
+        await self._api.clear_queue(self._session_id)
 
     async def cancel_idle(self) -> None:
         while self._open:
             await self._wait_for_oldest()
-        await self._desk.cancel_session(self._session_id)
+        await self._api.cancel_session(self._session_id)
         await self.prompt()
 
     # the conversation
 
     async def undo(self) -> None:
-        where = f"{self._desk.path}/sessions/{self._session_id}"
-        await self._desk.other("undo", "POST", f"{where}/undo", {})
+        where = f"{self._api.path}/sessions/{self._session_id}"
+        await self._api.other("undo", "POST", f"{where}/undo", {})
         if self._rng.random() < 0.5:
-            await self._desk.other("redo", "POST", f"{where}/redo", {})
+            await self._api.other("redo", "POST", f"{where}/redo", {})
 
     async def fork(self) -> None:
         """And sometimes goes on in the fork."""
-        where = f"{self._desk.path}/sessions/{self._session_id}/fork"
-        answer = await self._desk.other("fork", "POST", where, {})
+        where = f"{self._api.path}/sessions/{self._session_id}/fork"
+        answer = await self._api.other("fork", "POST", where, {})
         if answer.status == 200 and self._rng.random() < 0.5:
             await self._leave_session(is_deleted=False)
             self._session_id = answer.body["id"]
 
     async def look(self) -> None:
-        page = await self._desk.page(self._session_id)
+        page = await self._api.page(self._session_id)
         if page is not None:
-            self._desk.record.pages.append(page)
-        await self._desk.other("status", "GET", f"{self._desk.path}/agent/sessions/{self._session_id}")
+            self._api.record.pages.append(page)
+        await self._api.other("status", "GET", f"{self._api.path}/agent/sessions/{self._session_id}")
 
     async def nonsense(self) -> None:
         """What is wrong is told so, and changes nothing."""
-        where = self._desk.path
-        await self._desk.send("nonsense", Body(self._session_id, "  "))
-        await self._desk.send("nonsense", Body("nowhere", "hello"))
-        await self._desk.cancel_run("nonsense")
-        await self._desk.reply("permission", "nonsense", "allow", "a desk")
-        await self._desk.other("unknown session", "GET", f"{where}/sessions/nowhere")
+        where = self._api.path
+        await self._api.send("nonsense", Body(self._session_id, "  "))
+        await self._api.send("nonsense", Body("nowhere", "hello"))
+        await self._api.cancel_run("nonsense")
+        await self._api.reply("permission", "nonsense", "allow", "a api")
+        await self._api.other("unknown session", "GET", f"{where}/sessions/nowhere")
 
     async def new_session(self) -> None:
         await self._leave_session(is_deleted=self._rng.random() < 0.6)
         self._sessions += 1
-        self._session_id = await self._desk.new_session(f"{self.name}.{self._sessions}")
+        self._session_id = await self._api.new_session(f"{self.name}.{self._sessions}")
 
     async def command(self) -> None:
         """`kedge run`, in this session or in one of its own; its driver goes on meanwhile."""
         if self._commanding is None or self._commanding.done():
             rng = Random(self._rng.random())
             session_id = self._session_id if rng.random() < 0.5 else None
-            self._commanding = self._commands.begin(self._desk, self._deeds, rng, session_id)
+            self._commanding = self._commands.begin(self._api, self._deeds, rng, session_id)
 
     # open runs
 
     async def _make_room(self) -> None:
-        while self._open and self._desk.has_ended(self._open[0][0]):
+        while self._open and self._api.has_ended(self._open[0][0]):
             self._open.popleft()
         while len(self._open) > self._rng.randint(0, MAX_OPEN):
             await self._wait_for_oldest()
@@ -199,10 +206,10 @@ class Driver:
         the rest is left to end by itself."""
         run_id, deed = self._open[0]
         patience_s = HURRY_S if deed.is_long or deed.gate else PATIENCE_S
-        while not await self._desk.ended(run_id, HURRY_S) and patience_s > HURRY_S and not self._is_over.is_set():
+        while not await self._api.ended(run_id, HURRY_S) and patience_s > HURRY_S and not self._is_over.is_set():
             patience_s -= HURRY_S
         is_waiting = deed.is_long or deed.gate
-        if not self._desk.has_ended(run_id) and (is_waiting or not self._is_over.is_set()):
+        if not self._api.has_ended(run_id) and (is_waiting or not self._is_over.is_set()):
             if deed.gate and self._rng.random() < 0.6:
                 await asyncio.to_thread(self._models.release, deed.gate)
                 self._open[0] = (run_id, deed._replace(gate=""))
@@ -212,7 +219,7 @@ class Driver:
 
     async def _leave_session(self, *, is_deleted: bool) -> None:
         if is_deleted:
-            await self._desk.delete_session(self._session_id)
+            await self._api.delete_session(self._session_id)
         for run_id, deed in self._open:
             if not is_deleted and (deed.gate or deed.is_long):
                 await self._end(run_id)
@@ -222,12 +229,12 @@ class Driver:
     async def _end(self, run_id: str) -> None:
         """Cancelled for sure: asked until there is an answer."""
         while True:
-            await self._desk.house.up.wait()
-            answer = await self._desk.cancel_run(run_id)
+            await self._api.server.up.wait()
+            answer = await self._api.cancel_run(run_id)
             if answer.status in (200, 404):
                 break
             await asyncio.sleep(0.1)
-        deed = self._desk.record.works[run_id]
-        if deed.process and await self._desk.ended(run_id, PATIENCE_S):
-            left = await self._desk.house.gone({deed.process})
-            self._desk.record.left_after_cancel.extend(left)
+        deed = self._api.record.works[run_id]
+        if deed.process and await self._api.ended(run_id, PATIENCE_S):
+            left = await self._api.server.gone({deed.process})
+            self._api.record.left_after_cancel.extend(left)

@@ -7,7 +7,7 @@ from random import Random
 
 from kedge.protocol.events import Event
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
-from tests.soak.desk import Desk
+from tests.soak.api import WorkspaceApi
 from tests.soak.record import Reply
 
 YES_AND_NO = {"permission": ("allow", "deny"), "question": ("answer", "cancel")}
@@ -16,8 +16,8 @@ YES_AND_NO = {"permission": ("allow", "deny"), "question": ("answer", "cancel")}
 class People:
     """They hear of requests from a reader that stays, also of those that a restarted server sends again."""
 
-    def __init__(self, desk: Desk, rng: Random) -> None:
-        self._desk = desk
+    def __init__(self, api: WorkspaceApi, rng: Random) -> None:
+        self._api = api
         self._rng = rng
         self._seen: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -49,25 +49,25 @@ class People:
         await asyncio.sleep(self._rng.choice((0, 0.1, 1)))
         match way:
             case "yes":
-                await self._say(kind, request_id, yes, "a desk")
+                await self._say(kind, request_id, yes, "a api")
             case "for good":
-                await self._say(kind, request_id, "allow_session" if kind == "permission" else yes, "a desk")
+                await self._say(kind, request_id, "allow_session" if kind == "permission" else yes, "a api")
             case "no":
                 await self._say(kind, request_id, no, "a phone")
             case "race":
                 await asyncio.gather(
-                    self._say(kind, request_id, yes, "a desk"), self._say(kind, request_id, no, "a phone")
+                    self._say(kind, request_id, yes, "a api"), self._say(kind, request_id, no, "a phone")
                 )
             case "twice":
-                await self._say(kind, request_id, yes, "a desk")
+                await self._say(kind, request_id, yes, "a api")
                 await self._say(kind, request_id, no, "a phone")
             case _:
                 self.left += 1  # its run waits until somebody cancels it, or the soak ends
 
     async def _say(self, kind: str, request_id: str, action: str, client: str) -> Reply:
         while True:
-            await self._desk.house.up.wait()
-            reply = await self._desk.reply(kind, request_id, action, client)
+            await self._api.server.up.wait()
+            reply = await self._api.reply(kind, request_id, action, client)
             if reply.asked.status not in (None, 503):
                 return reply
             await asyncio.sleep(0.1)

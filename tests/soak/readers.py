@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 from kedge.protocol.events import CaughtUp, Connected, Event, Heartbeat, StreamReset
 from kedge.protocol.messages import Delta, Message, MessageOf, ShellCommand, ToolResult, finish_of, text_in
-from tests.soak.house import House
 from tests.soak.record import Reading, Segment, digest_of
+from tests.soak.server import SoakServer
 from tests.support.invariants import is_finished
 from tests.support.reader import Frame, cut_frames
 
@@ -23,7 +23,7 @@ class Subscriber:
 
     def __init__(
         self,
-        house: House,
+        server: SoakServer,
         workspace: str,
         reading: Reading,
         rng: Random,
@@ -32,7 +32,7 @@ class Subscriber:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.reading = reading
-        self._house = house
+        self._server = server
         self._workspace = workspace
         self._rng = rng
         self._restlessness = restlessness
@@ -49,7 +49,7 @@ class Subscriber:
 
     async def follow(self) -> None:
         while True:
-            await self._house.up.wait()
+            await self._server.up.wait()
             await self._connection()
             await asyncio.sleep(self._rng.choice((0, 0.05, 0.5)) if self._restlessness else 0.02)
 
@@ -66,16 +66,16 @@ class Subscriber:
     async def _connection(self) -> None:
         after, log_id, headers = self._ask()
         segment = Segment(after, log_id)
-        if self._house.life != self._last_life:
+        if self._server.life != self._last_life:
             self._texts.doubt()
-            self._last_life = self._house.life
+            self._last_life = self._server.life
         query = {"after": after, "log_id": log_id, "session_id": self.reading.session_id}
         if headers:
             del query["after"]
         wanted = urlencode({name: value for name, value in query.items() if value is not None})
         allowed = self._rng.expovariate(1 / 40_000) if self._rng.random() < self._restlessness else None
         half = b""
-        stream = self._house.wire.stream(f"{self._workspace}/events?{wanted}", headers)
+        stream = self._server.wire.stream(f"{self._workspace}/events?{wanted}", headers)
         try:
             async with contextlib.aclosing(stream):
                 async for piece in stream:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.soak.budgets import BUDGETS, MIB
 from tests.soak.checks import Verdict
-from tests.soak.checks_of_the_story import CHECKS
+from tests.soak.event_checks import CHECKS
 from tests.soak.facts import Facts
 from tests.soak.plans import FAULTS
 from tests.soak.soak import Outcome

@@ -15,16 +15,16 @@ from random import Random
 from kedge.protocol.events import Event
 from tests.e2e.home import Home
 from tests.e2e.project import FILES
-from tests.soak import gathering, plans
+from tests.soak import collection, plans
+from tests.soak.api import WorkspaceApi
 from tests.soak.commands import Commands
-from tests.soak.desk import Desk
 from tests.soak.driver import Driver, Tally
 from tests.soak.forms import SESSIONS, Form
-from tests.soak.house import STDERR, House, long_processes
 from tests.soak.people import People
 from tests.soak.plans import Deeds
 from tests.soak.readers import Subscriber
 from tests.soak.record import Machine, Reading, Record
+from tests.soak.server import STDERR, SoakServer, long_processes
 from tests.support.model_control import ModelControl, model_process
 from tests.support.wires import access
 
@@ -57,28 +57,28 @@ class Outcome:
 class Place:
     """One workspace with its readers and people."""
 
-    def __init__(self, house: House, record: Record, rng: Random) -> None:
+    def __init__(self, server: SoakServer, record: Record, rng: Random) -> None:
         self.record = record
-        self.desk = Desk(house, record)
-        self.people = People(self.desk, Random(rng.random()))
-        self.keeper = self._subscriber(house, Reading("keeper", is_faithful=True), rng, 0.0)
+        self.api = WorkspaceApi(server, record)
+        self.people = People(self.api, Random(rng.random()))
+        self.keeper = self._subscriber(server, Reading("keeper", is_faithful=True), rng, 0.0)
         self.restless = [
-            self._subscriber(house, Reading(f"reader {i}", is_faithful=i < 3), rng, RESTLESS[i % 3]) for i in range(6)
+            self._subscriber(server, Reading(f"reader {i}", is_faithful=i < 3), rng, RESTLESS[i % 3]) for i in range(6)
         ]
-        self._house = house
+        self._server = server
         self._rng = Random(rng.random())
 
-    def _subscriber(self, house: House, reading: Reading, rng: Random, restlessness: float) -> Subscriber:
+    def _subscriber(self, server: SoakServer, reading: Reading, rng: Random, restlessness: float) -> Subscriber:
         self.record.readings.append(reading)
         is_keeper = reading.name == "keeper"
         return Subscriber(
-            *(house, self.desk.path, reading, Random(rng.random())),
+            *(server, self.api.path, reading, Random(rng.random())),
             restlessness=restlessness,
             on_event=self._saw if is_keeper else None,
         )
 
     def _saw(self, event: Event) -> None:
-        self.desk.saw(event)
+        self.api.saw(event)
         self.people.saw(event)
 
     async def passers_by(self) -> None:
@@ -88,7 +88,7 @@ class Place:
             session_id = self._rng.choice(sessions) if sessions and self._rng.random() < 0.7 else None
             reading = Reading(f"passer-by {number}", session_id)
             self.record.readings.append(reading)
-            reader = Subscriber(self._house, self.desk.path, reading, Random(self._rng.random()), restlessness=0.3)
+            reader = Subscriber(self._server, self.api.path, reading, Random(self._rng.random()), restlessness=0.3)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._rng.uniform(0.1, CHANGING_S)):
                     await reader.follow()
@@ -111,44 +111,44 @@ async def _soak(
     home: SoakHome, models: ModelControl, form: Form, seed: int, progress: Callable[[str], None]
 ) -> Outcome:
     rng, machine, tally = Random(seed), Machine(), Tally()
-    house = House(home, machine)
-    await house.start()
+    server = SoakServer(home, machine)
+    await server.start()
     try:
-        places = [Place(house, await _workspace(house, i), rng) for i in range(form.workspaces)]
-        commands = Commands(house)
-        async with _beside(house.watch, *_readers(places)):
+        places = [Place(server, await _workspace(server, i), rng) for i in range(form.workspaces)]
+        commands = Commands(server)
+        async with _beside(server.watch, *_readers(places)):
             async with _beside(*(place.passers_by for place in places)):
-                await _load(house, places, models, commands, form, rng, tally, progress)
+                await _load(server, places, models, commands, form, rng, tally, progress)
             progress("settling")
             await _settle(places, models, commands)
-            machine.at_rest = house.look()
-            await house.leave()
+            machine.at_rest = server.look()
+            await server.leave()
             progress("reading the logs")
-            await house.start()  # nobody ever asked this one for anything: what it tells is the log and nothing else
-            await _read(house, places)
-        await house.leave()
+            await server.start()  # nobody ever asked this one for anything: what it tells is the log and nothing else
+            await _read(server, places)
+        await server.leave()
     except BaseException:
-        house.clean_up()
+        server.clean_up()
         raise
-    machine.orphans = sorted(long_processes(house.mark))
+    machine.orphans = sorted(long_processes(server.mark))
     for place in places:
         place.record.lives = machine.lives
-        await gathering.from_database(home.data_dir, place.record)
-        gathering.marks(place.record, plans.MARKS)
-    gathering.disk(home.data_dir, machine, [place.record for place in places])
-    machine.crashes = gathering.crashes(home.directory / STDERR)
+        await collection.from_database(home.data_dir, place.record)
+        collection.marks(place.record, plans.MARKS)
+    collection.disk(home.data_dir, machine, [place.record for place in places])
+    machine.crashes = collection.crashes(home.directory / STDERR)
     return Outcome(seed, [place.record for place in places], machine, tally, 0.0, sum(p.people.left for p in places))
 
 
-async def _workspace(house: House, number: int) -> Record:
-    directory = house.home.directory / f"w{number}"
+async def _workspace(server: SoakServer, number: int) -> Record:
+    directory = server.home.directory / f"w{number}"
     for name, text in {**FILES, ".gitignore": "__pycache__/\nmarks/\n", "marks/all": ""}.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     git = await asyncio.create_subprocess_exec("git", "init", "-q", cwd=directory)
     assert await git.wait() == 0
-    answer = await house.wire.ask("POST", "/v1/workspaces", {"path": str(directory)})
+    answer = await server.wire.ask("POST", "/v1/workspaces", {"path": str(directory)})
     assert answer.status == 200, answer
     return Record(f"w{number}", answer.body["id"], str(directory))
 
@@ -172,7 +172,7 @@ async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _load(
-    house: House,
+    server: SoakServer,
     places: list[Place],
     models: ModelControl,
     commands: Commands,
@@ -182,29 +182,29 @@ async def _load(
     progress: Callable[[str], None],
 ) -> None:
     is_over = asyncio.Event()
-    deeds = [Deeds(place.record.name, f"{house.mark}{i}") for i, place in enumerate(places)]
+    deeds = [Deeds(place.record.name, f"{server.mark}{i}") for i, place in enumerate(places)]
 
     async def start_next(rng: Random) -> None:
         """By hand, or by the first command that finds no server."""
         if rng.random() < BY_COMMAND:
             place = rng.randrange(len(places))
             session_id = sessions[place]
-            commands.begin_with_server(places[place].desk, deeds[place], Random(rng.random()), session_id)
-            await house.started_by_command()
+            commands.begin_with_server(places[place].api, deeds[place], Random(rng.random()), session_id)
+            await server.started_by_command()
         else:
-            await house.start()
+            await server.start()
 
-    sessions = [await place.desk.new_session("of commands") for place in places]
+    sessions = [await place.api.new_session("of commands") for place in places]
     drivers = [
         Driver(
-            *(f"s{i}", places[i % len(places)].desk, deeds[i % len(places)], Random(rng.random())),
+            *(f"s{i}", places[i % len(places)].api, deeds[i % len(places)], Random(rng.random())),
             *(models, commands, tally),
         )
         for i in range(SESSIONS)
     ]
     async with asyncio.TaskGroup() as group:
         ending = group.create_task(_end_after(form.load_s, is_over))
-        killing = group.create_task(_kill(house, start_next, form, Random(rng.random()), tally, progress))
+        killing = group.create_task(_kill(server, start_next, form, Random(rng.random()), tally, progress))
         working = [group.create_task(driver.work(form.actions, is_over)) for driver in drivers]
         await asyncio.wait(working)
         ending.cancel()
@@ -217,7 +217,7 @@ async def _end_after(seconds: float, is_over: asyncio.Event) -> None:
 
 
 async def _kill(
-    house: House,
+    server: SoakServer,
     start_next: Callable[[Random], Awaitable[None]],
     form: Form,
     rng: Random,
@@ -231,9 +231,9 @@ async def _kill(
     began = time.monotonic()
     for way, moment in zip(ways, moments, strict=True):
         await asyncio.sleep(max(rng.uniform(0, 1), began + moment - time.monotonic()))
-        progress(f"server {house.life}: {way}")
+        progress(f"server {server.life}: {way}")
         tally.done[f"server: {way}"] += 1
-        await (house.kill() if way == "kill" else house.leave())
+        await (server.kill() if way == "kill" else server.leave())
         await asyncio.sleep(rng.choice((0, 0, 0.5)))
         await start_next(rng)
 
@@ -245,21 +245,21 @@ async def _settle(places: list[Place], models: ModelControl, commands: Commands)
         await place.people.close()
         for reader in place.restless:
             reader.calm_down()
-        for gate in place.desk.gates:
+        for gate in place.api.gates:
             await asyncio.to_thread(models.release, gate)
     until = time.monotonic() + SETTLE_S
     while True:
-        are_quiet = [await gathering.is_quiet(place.desk) for place in places]
+        are_quiet = [await collection.is_quiet(place.api) for place in places]
         if (all(are_quiet) and commands.is_done) or time.monotonic() > until:
             break
         await asyncio.sleep(0.2)
     await commands.close()
 
 
-async def _read(house: House, places: list[Place]) -> None:
+async def _read(server: SoakServer, places: list[Place]) -> None:
     """By every way there is; and the readers that stayed are given time to hear the end."""
     for place in places:
-        await gathering.by_wire(house, place.desk)
+        await collection.by_wire(server, place.api)
         head = len(place.record.log)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):

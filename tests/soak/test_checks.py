@@ -14,10 +14,10 @@ from kedge.protocol.messages import MessageOf
 from kedge.protocol.requests import RequestResolution
 from kedge.protocol.runs import Run, RunEnd
 from tests.soak.budgets import BUDGETS, JUDGED_AFTER_S, MIB
-from tests.soak.checks_of_the_story import CHECKS
+from tests.soak.event_checks import CHECKS
 from tests.soak.facts import Facts
 from tests.soak.record import Asked, Body, Cancel, Command, Machine, Record, Sample, Sent
-from tests.soak.stories import CUT, machine, record_of, renumbered, told
+from tests.soak.recorded_events import CUT, machine, record_of, renumbered, told
 
 Planted = Callable[[], Record]
 

@@ -135,7 +135,7 @@ def told() -> list[Event]:
     asked: dict[str, Any] = {"id": "q1", "session_id": "s1", "run_id": "r2", "tool_call_id": "c1"}
     request = PermissionRequest(**asked, tool="bash", action="execute", description="run it", params={})
     teller.tell("permission_request", request, "created")
-    teller.tell("permission_notification", RequestResolution(**asked, action="allow", by="a desk"))
+    teller.tell("permission_notification", RequestResolution(**asked, action="allow", by="a api"))
     teller.message("r2-result", teller.runs["r2"], "tool", [ToolResult("c1", "bash", "done", False)])
     teller.say("r2", "second")
     teller.end("r2")
@@ -186,9 +186,9 @@ def record_of(log: list[Event]) -> Record:
     record.cancels = [Cancel("session", "s1", Asked(cancelled_at, cancelled_at + 0.1, 200), ("r3",))]
     record.ends_seen = {"r3": cancelled_at + 1}
     record.replies = [
-        Reply("q1", "a desk", "allow", Asked(5, 6, 200), True, "a desk", "allow"),
-        Reply("q1", "a phone", "deny", Asked(5, 6, 200), False, "a desk", "allow"),
-        Reply("nonsense", "a desk", "allow", Asked(5, 6, 404, "request_not_found")),
+        Reply("q1", "a api", "allow", Asked(5, 6, 200), True, "a api", "allow"),
+        Reply("q1", "a phone", "deny", Asked(5, 6, 200), False, "a api", "allow"),
+        Reply("nonsense", "a api", "allow", Asked(5, 6, 404, "request_not_found")),
     ]
     record.commands = [
         Command("k1", "s2", ("run",), 0, "printed\n", ""),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kedge import failpoints
-from tests.engine.undoing import do, said
+from tests.engine.undo_helpers import do, said
 from tests.support.file_turn import FileTurn
 from tests.support.harness import Kedge
 from tests.support.holding import LIMIT_S, hold_at

@@ -15,50 +15,50 @@ from kedge.protocol.api import LogAnswer
 from kedge.protocol.events import Connected, Event
 from kedge.protocol.messages import text_in
 from kedge.store.sqlite.store import SqliteStore
-from tests.soak.desk import Desk
-from tests.soak.house import House
+from tests.soak.api import WorkspaceApi
 from tests.soak.readers import envelope_of
 from tests.soak.record import Machine, Record, digest_of
+from tests.soak.server import SoakServer
 from tests.support.invariants import final_messages
 from tests.support.reader import cut_frames
 
 PAGE = 1000
 
 
-async def is_quiet(desk: Desk) -> bool:
+async def is_quiet(api: WorkspaceApi) -> bool:
     """Whether nothing is open any more. Requests that were left are refused on the way."""
     for kind, no in (("permission", "deny"), ("question", "cancel")):
-        answer = await desk.other(f"list {kind}s", "GET", f"{desk.path}/{kind}s")
+        answer = await api.other(f"list {kind}s", "GET", f"{api.path}/{kind}s")
         for request in answer.body[f"{kind}s"] if answer.status == 200 else ():
-            await desk.reply(kind, request["id"], no, "the last one")
-    answer = await desk.other("agent", "GET", f"{desk.path}/agent")
+            await api.reply(kind, request["id"], no, "the last one")
+    answer = await api.other("agent", "GET", f"{api.path}/agent")
     return answer.status == 200 and not answer.body["is_busy"]
 
 
-async def by_wire(house: House, desk: Desk) -> None:
-    record, path = desk.record, desk.path
-    record.log = await _streamed(house, record, path)
-    await _paged(desk)
-    answer = await desk.other("sessions", "GET", f"{path}/sessions?limit={PAGE}")
+async def by_wire(server: SoakServer, api: WorkspaceApi) -> None:
+    record, path = api.record, api.path
+    record.log = await _streamed(server, record, path)
+    await _paged(api)
+    answer = await api.other("sessions", "GET", f"{path}/sessions?limit={PAGE}")
     final = record.final
     final.sessions = [session["id"] for session in answer.body["sessions"]]
     for session_id in final.sessions:
-        status = await desk.other("status", "GET", f"{path}/agent/sessions/{session_id}")
+        status = await api.other("status", "GET", f"{path}/agent/sessions/{session_id}")
         if status.body["is_busy"]:
             final.busy.append(session_id)
-        if page := await desk.page(session_id):
+        if page := await api.page(session_id):
             final.pages.append(page)
     for kind in ("permissions", "questions"):
-        answer = await desk.other(kind, "GET", f"{path}/{kind}")
+        answer = await api.other(kind, "GET", f"{path}/{kind}")
         final.pending += [request["id"] for request in answer.body[kind]]
-    answer = await desk.other("runs", "GET", f"{path}/runs?limit={PAGE}")
+    answer = await api.other("runs", "GET", f"{path}/runs?limit={PAGE}")
     final.runs = {run["run_id"]: run["state"] for run in answer.body["runs"]}
 
 
-async def _streamed(house: House, record: Record, path: str) -> list[Event]:
+async def _streamed(server: SoakServer, record: Record, path: str) -> list[Event]:
     log: list[Event] = []
     half = b""
-    stream = house.wire.stream(f"{path}/events?{urlencode({'after': 0})}")
+    stream = server.wire.stream(f"{path}/events?{urlencode({'after': 0})}")
     async with contextlib.aclosing(stream):
         async for piece in stream:
             frames, half = cut_frames(half + piece)
@@ -73,12 +73,12 @@ async def _streamed(house: House, record: Record, path: str) -> list[Event]:
     raise AssertionError("the stream ended before it had caught up")
 
 
-async def _paged(desk: Desk) -> None:
+async def _paged(api: WorkspaceApi) -> None:
     after = 0
     while True:
-        raw = await desk.house.wire.raw(f"{desk.path}/log?after={after}&limit={PAGE}")
+        raw = await api.server.wire.raw(f"{api.path}/log?after={after}&limit={PAGE}")
         answer = msgspec.json.decode(raw, type=LogAnswer)
-        desk.record.paged.extend(digest_of(bytes(event)) for event in answer.events)
+        api.record.paged.extend(digest_of(bytes(event)) for event in answer.events)
         after += len(answer.events)
         if not answer.events or after >= answer.head:
             return

@@ -13,16 +13,16 @@ import msgspec
 from kedge.protocol.events import Event, encode
 from kedge.protocol.messages import Message
 from kedge.protocol.runs import Run, RunEnd, RunState
-from tests.soak.house import House
+from tests.soak.http import Answer
 from tests.soak.plans import Deed
 from tests.soak.record import Body, Cancel, Page, Record, Reply, Sent, Work, digest_of
-from tests.soak.wire import Answer
+from tests.soak.server import SoakServer
 from tests.support.invariants import is_finished
 
 
-class Desk:
-    def __init__(self, house: House, record: Record) -> None:
-        self.house = house
+class WorkspaceApi:
+    def __init__(self, server: SoakServer, record: Record) -> None:
+        self.server = server
         self.record = record
         self.path = f"/v1/workspaces/{record.workspace_id}"
         self.states: dict[str, RunState] = {}  # of every run, as the newest event told
@@ -105,7 +105,7 @@ class Desk:
 
     async def send_until_answered(self, run_id: str, body: Body) -> Sent:
         while True:
-            await self.house.up.wait()
+            await self.server.up.wait()
             sent = await self.send(run_id, body)
             if sent.asked.status not in (None, 503):
                 return sent
@@ -133,7 +133,7 @@ class Desk:
     async def delete_session(self, session_id: str) -> bool:
         """Until it is gone."""
         while True:
-            await self.house.up.wait()
+            await self.server.up.wait()
             answer = await self._ask("DELETE", f"{self.path}/sessions/{session_id}")
             self.record.cancels.append(Cancel("delete", session_id, answer.asked))
             if answer.status in (200, 404):
@@ -165,7 +165,7 @@ class Desk:
 
     async def new_session(self, title: str) -> str:
         while True:
-            await self.house.up.wait()
+            await self.server.up.wait()
             answer = await self.other("create session", "POST", f"{self.path}/sessions", {"title": title})
             if answer.status == 200:
                 return answer.body["id"]
@@ -188,7 +188,7 @@ class Desk:
     async def _ask(
         self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        answer = await self.house.wire.ask(method, target, body, headers)
+        answer = await self.server.wire.ask(method, target, body, headers)
         if answer.status == 503:
             self.record.refused.append(answer.asked)
         return answer

@@ -15,9 +15,9 @@ from typing import Literal
 
 from tests.e2e.home import Home
 from tests.server.process import ROOT, Server
+from tests.soak.http import Wire
 from tests.soak.plans import LONG_S
 from tests.soak.record import Life, Machine, Sample
-from tests.soak.wire import Wire
 from tests.support.processes import is_alive
 
 LEAVES_S = 120.0  # until a server that was told to leave is gone: 5 s for its runs (P15), the rest is a busy machine
@@ -32,7 +32,7 @@ class ServerDied(AssertionError):
     """Nobody killed it: there is no story to go on with."""
 
 
-class House:
+class SoakServer:
     """`up` is set while a server is there; `life` counts them."""
 
     def __init__(self, home: Home, machine: Machine) -> None:
