@@ -40,8 +40,8 @@ async def run(hands: Hands, words: str, make_spec: MakeSpec) -> None:
     launch_spec = await asyncio.to_thread(make_spec)
     env = command_environment(hands.env, hands.directory)
     command = await Command.start(hands, words, hands.directory, env, lambda _: None, None, launch_spec)
-    await command.exited.wait()
-    assert command.exit_code == 0, command.take()
+    await command.shell_exited.wait()
+    assert command.exit_code == 0, command.take_output()
 
 
 async def compare(hands: Hands, words: str, rows: Sequence[tuple[str, MakeSpec]]) -> None:

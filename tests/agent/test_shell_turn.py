@@ -127,7 +127,7 @@ async def test_what_it_leaves_in_the_background_becomes_a_job(driver: Driver) ->
     assert job.is_running
     await job.command.end()
     async with asyncio.timeout(LIMIT_S):
-        await job.command.over.wait()
+        await job.command.finished.wait()
 
 
 async def test_a_long_output_is_cut_in_the_middle_and_kept_in_a_file(driver: Driver) -> None:

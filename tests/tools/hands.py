@@ -128,6 +128,6 @@ class Hands:
         await process_groups.end_groups([*self.of_turn, *self.kept], term_s=0.2)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(30):
-                await asyncio.gather(*(job.command.over.wait() for job in self.jobs.list()))
+                await asyncio.gather(*(job.command.finished.wait() for job in self.jobs.list()))
         await self.jobs.close()
         await reaped()

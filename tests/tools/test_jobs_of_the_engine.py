@@ -85,7 +85,7 @@ async def test_a_job_ends_with_its_workspace(kedge: Kedge, jobs: WorkspaceJobs) 
     await kedge.engine.delete_workspace(kedge.workspace_id)
     assert not is_alive(pid)
     async with asyncio.timeout(LIMIT_S):
-        await job.command.over.wait()
+        await job.command.finished.wait()
     kedge.workspace_id = (await kedge.engine.open_workspace(kedge.data.parent / "workspace")).id
 
 

@@ -51,7 +51,7 @@ async def run(cell: Cell, words: str, limits: Limits = UNAPPROVED, timeout_s: fl
     spec, env = cell.hands.sandbox.prepare_read_only()._replace(limits=limits), cell.hands.env
     command = await Command.start(cell.hands, words, cell.workspace, env, lambda _: None, timeout_s, spec)
     async with asyncio.timeout(LIMIT_S):
-        await command.over.wait()
+        await command.finished.wait()
     return command
 
 
@@ -347,7 +347,7 @@ class TestTemporaryDirectory:
     async def test_each_command_has_its_own_and_it_is_removed(self, cell: Cell) -> None:
         first = await run(cell, "echo x > $TMPDIR/x; echo $TMPDIR")
         second = await run(cell, "ls $TMPDIR; echo $TMPDIR")
-        directories = [Path(command.take().strip()) for command in (first, second)]
+        directories = [Path(command.take_output().strip()) for command in (first, second)]
         assert directories[0] != directories[1]
         assert {directory.parent for directory in directories} == {cell.hands.scratch / "unapproved-tmp"}
         assert list((cell.hands.scratch / "unapproved-tmp").iterdir()) == []
@@ -373,17 +373,17 @@ class TestLimits:
         limits = Limits(data_bytes=64 * 1024 * 1024, default_timeout_s=LIMIT_S)
         command = await run(cell, "x=aaaaaaaa; while :; do x=$x$x; done", limits)
         assert not command.timed_out
-        assert "cannot allocate" in command.take()
+        assert "cannot allocate" in command.take_output()
 
     async def test_files_are_bounded(self, cell: Cell) -> None:
         command = await run(cell, "head -c 5000 /dev/zero > $TMPDIR/x; wc -c < $TMPDIR/x", Limits(file_bytes=1000))
-        assert "1000" in command.take().split()
+        assert "1000" in command.take_output().split()
 
     async def test_time_is_bounded_also_for_background_processes(self, cell: Cell) -> None:
         command = await run(cell, "sleep 300 & setsid sleep 300 & echo left", Limits(default_timeout_s=0.5))
         assert command.timed_out
         assert command.survivors == []
-        assert command.how_it_ended == "timed out (0 s without approval)"
+        assert command.outcome == "timed out (0 s without approval)"
 
     async def test_a_longer_time_cannot_be_asked_for(self, cell: Cell) -> None:
         command = await run(cell, "sleep 300", Limits(max_timeout_s=0.5), timeout_s=3600)

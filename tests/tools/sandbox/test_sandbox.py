@@ -102,7 +102,7 @@ async def test_the_server_itself_is_not_restricted(sandboxed: Cell) -> None:
         pass  # sockets of every kind
     (sandboxed.workspace / "go").write_text("on\n")
     [job] = sandboxed.hands.jobs.list()
-    await asyncio.wait_for(job.command.over.wait(), 30)
+    await asyncio.wait_for(job.command.finished.wait(), 30)
     assert (sandboxed.out / "out" / "file").read_text() == "by the server"
 
 
@@ -117,10 +117,10 @@ async def test_a_job_stays_sandboxed(sandboxed: Cell, is_left_behind: bool) -> N
     [job] = sandboxed.hands.jobs.list()
     assert job.is_running
     await asyncio.to_thread((sandboxed.workspace / "go").write_text, "on\n")
-    await asyncio.wait_for(job.command.over.wait(), 30)
+    await asyncio.wait_for(job.command.finished.wait(), 30)
     assert (sandboxed.workspace / "done").exists()
     assert (sandboxed.out / "out" / "file").read_text() == "as it was"
-    assert attempts.SECRET not in job.command.take()
+    assert attempts.SECRET not in job.command.take_output()
 
 
 async def test_a_command_can_time_out(sandboxed: Cell) -> None:
@@ -163,8 +163,8 @@ async def test_a_hidden_path_may_appear_later(cell: Cell, backend: SandboxMode) 
     if backend == "landlock":
         await asyncio.to_thread((cell.workspace / "go").write_text, "on\n")
         [job] = cell.hands.jobs.list()
-        await asyncio.wait_for(job.command.over.wait(), 30)
-        assert attempts.SECRET not in job.command.take()
+        await asyncio.wait_for(job.command.finished.wait(), 30)
+        assert attempts.SECRET not in job.command.take_output()
 
 
 class TestGit:

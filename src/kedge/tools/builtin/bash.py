@@ -101,7 +101,7 @@ async def run(ctx: ToolContext, params: BashParams) -> Output:
     async with _abandon_on_error(command):
         if not params.run_in_background and not await _wait_for_exit(command):
             ctx.jobs.check_room()
-        if command.over.is_set() or (command.exited.is_set() and not command.left):
+        if command.finished.is_set() or (command.shell_exited.is_set() and not command.left_running):
             return _report_end(command, launch_spec)
         return _report_job(await ctx.jobs.add(ctx, command, params.command, params.description), params)
 
@@ -111,15 +111,15 @@ async def run_user_command(ctx: ToolContext, command_line: str) -> tuple[str, in
     live = _Live(ctx.write)
     command = await Command.start(ctx, command_line, ctx.directory, user_environment(ctx.env), live.write, None)
     async with _abandon_on_error(command):
-        await command.exited.wait()
+        await command.shell_exited.wait()
         code = 0 if command.exit_code is None else command.exit_code
         code = code if code >= 0 else 128 - code
-        if command.over.is_set() or not command.left:
-            return command.take().rstrip("\n"), code
+        if command.finished.is_set() or not command.left_running:
+            return command.take_output().rstrip("\n"), code
         ctx.jobs.check_room()
         job = await ctx.jobs.add(ctx, command, command_line, "")
-        note = f"still running in the background: {', '.join(command.left)}; it is job {job.id}"
-        return _with_notes(command.take(), [note]), code
+        note = f"still running in the background: {', '.join(command.left_running)}; it is job {job.id}"
+        return _with_notes(command.take_output(), [note]), code
 
 
 @contextlib.asynccontextmanager
@@ -202,18 +202,18 @@ async def _wait_for_exit(command: Command) -> bool:
     """Wait for the shell's end; return whether it ended within `BACKGROUND_AFTER_S`."""
     try:
         async with asyncio.timeout(BACKGROUND_AFTER_S):
-            await command.exited.wait()
+            await command.shell_exited.wait()
     except TimeoutError:
         return False
     return True
 
 
 def _report_end(command: Command, launch_spec: LaunchSpec | None) -> Output:
-    text = command.take()
+    text = command.take_output()
     notes: list[str] = []
-    if command.exit_code != 0 or command.timed_out or command.took_s >= _SHOW_DURATION_S:
+    if command.exit_code != 0 or command.timed_out or command.duration_s >= _SHOW_DURATION_S:
         notes.append(
-            command.how_it_ended + (f" after {command.took_s:.0f} s" if command.took_s >= _SHOW_DURATION_S else "")
+            command.outcome + (f" after {command.duration_s:.0f} s" if command.duration_s >= _SHOW_DURATION_S else "")
         )
     if command.survivors:
         notes.append(f"could not be ended: {', '.join(command.survivors)}")
@@ -224,13 +224,15 @@ def _report_end(command: Command, launch_spec: LaunchSpec | None) -> Output:
 
 def _report_job(job: Job, params: BashParams) -> Output:
     command = job.command
-    text = command.take()
-    if command.exited.is_set():
-        why = f"{command.how_it_ended}; still running in the background: {', '.join(command.left)}. It is job {job.id}"
+    text = command.take_output()
+    if command.shell_exited.is_set():
+        why = (
+            f"{command.outcome}; still running in the background: {', '.join(command.left_running)}. It is job {job.id}"
+        )
     elif params.run_in_background:
         why = f"running in the background as job {job.id}"
     else:
-        why = f"still running after {command.took_s:.0f} s; it continues in the background as job {job.id}"
+        why = f"still running after {command.duration_s:.0f} s; it continues in the background as job {job.id}"
     note = f"{why}: job_output shows its output and waits for it, job_kill ends it"
     return Output(content=_with_notes(text, [note]), metadata={**_metadata(command), "job_id": job.id})
 
@@ -238,7 +240,7 @@ def _report_job(job: Job, params: BashParams) -> Output:
 def _metadata(command: Command) -> dict[str, object]:
     return {
         "exit_code": command.exit_code,
-        "duration_s": round(command.took_s, 3),
+        "duration_s": round(command.duration_s, 3),
         **({"timed_out": True} if command.timed_out else {}),
     }
 

@@ -21,7 +21,7 @@ async def run(ctx: ToolContext, params: JobKillParams) -> Output:
         await ctx.jobs.kill(job.id)
         if job.command.survivors:
             raise ToolError(f"Job {job.id} cannot be ended: {', '.join(job.command.survivors)} outlived SIGKILL.")
-    text = job.command.take().rstrip("\n")
+    text = job.command.take_output().rstrip("\n")
     content = f"{text}\n[{job.status}]" if text else f"[{job.status}]"
     return Output(content=content, metadata={"job_id": job.id, "exit_code": job.command.exit_code})
 

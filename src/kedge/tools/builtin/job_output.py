@@ -29,13 +29,13 @@ async def run(ctx: ToolContext, params: JobOutputParams) -> Output:
     command = job.command
     # Before the output: what arrives in between is for the next call.
     status = job.status
-    text = command.take().rstrip("\n")
+    text = command.take_output().rstrip("\n")
     content = f"{text}\n[{status}]" if text else f"(no new output)\n[{status}]"
     return Output(content=content, metadata={"job_id": job.id, "exit_code": command.exit_code})
 
 
 async def _wait(job: Job, params: JobOutputParams) -> None:
-    awaited = job.command.over if params.until == "end" else job.command.news
+    awaited = job.command.finished if params.until == "end" else job.command.new_output
     try:
         async with asyncio.timeout(params.wait):
             await awaited.wait()

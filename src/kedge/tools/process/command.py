@@ -26,7 +26,7 @@ _MIN_CHECK_S, _MAX_CHECK_S = 0.1, 5.0
 
 
 class Command:
-    """`exited` is set when the shell has ended and its output is read; `over` when all its processes have ended."""
+    """`shell_exited` is set when the shell ended and its output is read; `finished` when all processes ended."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class Command:
         limits: Limits | None = None,
     ) -> None:
         self.exit_code: int | None = None
-        self.left: list[str] = []  # processes still running when the shell ended
+        self.left_running: list[str] = []  # processes still running when the shell ended
         self.timed_out = False
         self.survivors: list[str] = []  # processes that could not be killed
-        self.exited = asyncio.Event()
-        self.over = asyncio.Event()
-        self.news = asyncio.Event()  # there is output since the last `take`
+        self.shell_exited = asyncio.Event()
+        self.finished = asyncio.Event()
+        self.new_output = asyncio.Event()  # there is output since the last `take_output`
         self.saved = saved
         self._on_text = on_text
         self._excerpt = Excerpt()
@@ -57,9 +57,9 @@ class Command:
         self._ending = asyncio.Lock()  # held while processes are ended, so that dying ones do not count as left
         self._tasks = [asyncio.create_task(self._work())]
         if self._limit_s is not None:  # also ends background processes of an unapproved command
-            self._tasks.append(asyncio.create_task(self._end_after(self._limit_s, self.over)))
+            self._tasks.append(asyncio.create_task(self._end_after(self._limit_s, self.finished)))
         elif timeout_s is not None:
-            self._tasks.append(asyncio.create_task(self._end_after(timeout_s, self.exited)))
+            self._tasks.append(asyncio.create_task(self._end_after(timeout_s, self.shell_exited)))
         for task in self._tasks:
             task.add_done_callback(_log_failure)
 
@@ -82,11 +82,11 @@ class Command:
         return cls(started, OutputFile(ctx.scratch), on_text, timeout_s, supervisor, limits)
 
     @property
-    def took_s(self) -> float:
+    def duration_s(self) -> float:
         return (self._ended or time.monotonic()) - self._began
 
     @property
-    def how_it_ended(self) -> str:
+    def outcome(self) -> str:
         """How the shell ended, in a few words."""
         code = self.exit_code
         if self.timed_out:
@@ -96,12 +96,12 @@ class Command:
             return "running"
         return f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
 
-    def take(self) -> str:
+    def take_output(self) -> str:
         """Return the output since the last call, shortened in the middle."""
         excerpt, self._excerpt = self._excerpt, Excerpt(lines_before=self._lines + self._excerpt.newlines)
         self._lines += excerpt.newlines
-        if not self.over.is_set():  # after the end, `news` stays set: no more output comes
-            self.news.clear()
+        if not self.finished.is_set():  # stays set after the end: no more output comes
+            self.new_output.clear()
         return excerpt.text(self.saved.where)
 
     async def keep(self) -> None:
@@ -128,9 +128,9 @@ class Command:
             self.exit_code = await self._child.wait()
             await asyncio.wait({pump}, timeout=DRAIN_S)
             async with self._ending:
-                self.left = await self._list_left(is_silent=pump.done())
+                self.left_running = await self._list_left(is_silent=pump.done())
             self._ended = time.monotonic()
-            self.exited.set()
+            self.shell_exited.set()
             await self._wait_for_background(pump)
             await self._record.forget()
         finally:
@@ -138,11 +138,11 @@ class Command:
             await asyncio.gather(pump, return_exceptions=True)
             self._pipe.close()
             self.saved.close()
-            self.exited.set()
+            self.shell_exited.set()
             if self._temporary is not None:
                 await asyncio.to_thread(remove_tree, self._temporary)
-            self.over.set()
-            self.news.set()
+            self.finished.set()
+            self.new_output.set()
 
     async def _list_left(self, *, is_silent: bool) -> list[str]:
         """Without a supervisor: that one has the output open for as long as there are others."""
@@ -155,7 +155,7 @@ class Command:
 
     async def _wait_for_background(self, pump: asyncio.Task[None]) -> None:
         pause_s = _MIN_CHECK_S
-        left = self.left
+        left = self.left_running
         while left:
             # The end of the output is a good moment to check again; after it, only time passes.
             if pump.done():
@@ -175,7 +175,7 @@ class Command:
             return
         self._excerpt.add(text)
         self.saved.write(text)
-        self.news.set()
+        self.new_output.set()
         self._on_text(text)
 
     async def _end_after(self, timeout_s: float, last: asyncio.Event) -> None:
@@ -185,7 +185,7 @@ class Command:
         except TimeoutError:
             self.timed_out = True
             if await self.end():
-                self.exited.set()  # do not wait for processes that cannot be killed
+                self.shell_exited.set()  # do not wait for processes that cannot be killed
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -28,21 +28,21 @@ class Job:
         self._description = description
         self._session_id = ctx.session_id
         self._run_id = ctx.run_id
-        self._started_at = time.time() - command.took_s
+        self._started_at = time.time() - command.duration_s
 
     @property
     def is_running(self) -> bool:
-        return not self.command.over.is_set()
+        return not self.command.finished.is_set()
 
     @property
     def status(self) -> str:
         """One line for the model."""
         command = self.command
         if not self.is_running:
-            return f"Job {self.id} has ended ({command.how_it_ended}): {self._short}"
+            return f"Job {self.id} has ended ({command.outcome}): {self._short}"
         if command.exit_code is None:
-            return f"Job {self.id} is running, for {command.took_s:.0f} s so far: {self._short}"
-        return f"Job {self.id} is running; its shell has ended ({command.how_it_ended}): {self._short}"
+            return f"Job {self.id} is running, for {command.duration_s:.0f} s so far: {self._short}"
+        return f"Job {self.id} is running; its shell has ended ({command.outcome}): {self._short}"
 
     def info(self) -> protocol.Job:
         return protocol.Job(
@@ -100,7 +100,7 @@ class Jobs:
             raise NotFound("job", id)
         job = self._jobs[id]
         if not await job.command.end():
-            await job.command.over.wait()
+            await job.command.finished.wait()
         return job
 
     async def close(self) -> None:
