@@ -110,13 +110,13 @@ def test_a_fork_has_the_conversation_and_goes_its_own_way(project: Project) -> N
 def test_an_undo_names_what_it_takes_back_also_when_no_file_changes(project: Project) -> None:
     project.run(project.prompt(text="Hello."), "-y", "Greet me.")
     dry = session(project, "undo", "--dry-run")
-    assert dry.out.startswith("no file changes; it takes back: "), dry
+    assert dry.out.startswith("no file changes; "), dry
     assert "Greet me." in dry.out, dry
     found = done(project.client.get(f"{project.workspace}/sessions"))["sessions"][0]
     shell = f"{project.workspace}/agent/sessions/{found['id']}/shell"
     run = done(project.client.post(shell, {"command": "echo hello"}), 202)
     assert done(project.client.get(f"{project.workspace}/runs/{run['run_id']}?wait=30"))["state"] == "completed"
-    assert session(project, "undo", "--dry-run").out == "no file changes; it takes back: !echo hello\n"
+    assert session(project, "undo", "--dry-run").out.endswith(": !echo hello\n")
 
 
 def test_a_run_that_was_undone_is_listed_as_such(project: Project) -> None:
@@ -139,7 +139,7 @@ def test_an_undo_whose_server_dies_when_it_is_done_takes_back_nothing_more(home:
     undone = kedge("session", "undo")
     assert server.left() == -signal.SIGKILL
     assert undone.code == 3, undone
-    assert "look before you try it again" in undone.err
+    assert "may or may not" in undone.err
     session_id = json.loads(kedge("session", "list", "--json").out.splitlines()[0])["id"]
     shown = kedge("session", "show", session_id).out
     assert asking(text="first") in shown
