@@ -46,7 +46,7 @@ async def test_what_is_being_written_when_the_server_stops_is_acknowledged(
     kedge: Kedge, env: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error answer means that there is no run (P1)."""
-    monkeypatch.setattr(engine, "LEAVE_S", LIMIT_S)
+    monkeypatch.setattr(engine, "CLOSE_S", LIMIT_S)
     session_id = await kedge.session()
     written, go = hold_at("accept.done")
     sending = asyncio.create_task(kedge.send(session_id, "say hello", "r", env=env))
@@ -67,7 +67,7 @@ async def test_what_a_slow_disk_still_writes_when_the_server_stops_is_not_refuse
     kedge: Kedge, env: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is written whoever waits: until then nobody knows what came of it (P1)."""
-    monkeypatch.setattr(engine, "LEAVE_S", 0.0)
+    monkeypatch.setattr(engine, "CLOSE_S", 0.0)
     session_id = await kedge.session()
     written, go = hold_at("accept.done")
     sending = asyncio.create_task(kedge.send(session_id, "say hello", "r", env=env))
