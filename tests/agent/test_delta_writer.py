@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.delta_writer import DeltaWriter
+from kedge.agent.step import DeltaWriter
 from kedge.models.values import BlockEnd, Delta, ReasoningDelta, StepEnd, TextDelta, ToolCallDelta, UsageReport
 from kedge.protocol.messages import Finish, Part, Reasoning, Text, ToolCall
 from kedge.protocol.runs import Usage

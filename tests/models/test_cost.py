@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kedge.config.schema import ProviderConfig
 from kedge.models import catalog
-from kedge.models.cost import compute_cost, compute_usage, estimate_tokens
-from kedge.models.values import ModelInfo, UsageReport
+from kedge.models.values import ModelInfo, UsageReport, compute_cost, compute_usage, estimate_tokens
 from kedge.protocol.runs import Usage
 
 PRICES = ModelInfo(input_price=3.0, output_price=15.0, cache_read_price=0.3, cache_write_price=3.75)

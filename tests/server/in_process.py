@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar
 from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.server.app import Application
-from kedge.server.context import Context
-from kedge.server.http import Route
+from kedge.server.http import Context, Route
 from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
 from kedge.server.routes import ROUTES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.shell_turn import ShellTurn
+from kedge.agent.agent import ShellTurn
 from tests.server.client import Client, done
 from tests.server.conftest import short_dir
 from tests.server.in_process import Inside, serving

@@ -11,15 +11,16 @@ from pathlib import Path
 from kedge.agent.deps import AgentDeps, Configure
 from kedge.agent.logins import Logins
 from kedge.agent.retry import RetryPolicy
-from kedge.agent.shell_turn import ShellTurn
 from kedge.agent.summary import SummarizeTurn
 from kedge.agent.system_prompt import GitStates
 from kedge.agent.titles import Titles
-from kedge.agent.tool_context import remove_old_scratch, remove_scratch
+from kedge.agent.tool_context import CallContext, TurnScope, remove_old_scratch, remove_scratch
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn import AgentTurn
 from kedge.config.schema import Config
-from kedge.engine.turn import Turn
+from kedge.engine.errors import TurnFailed
+from kedge.engine.turn import Turn, TurnContext
+from kedge.files.environment import drop_invalid_variables
 from kedge.models.client import ModelClient
 from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.errors import ConfigError
@@ -33,6 +34,8 @@ from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.errors import Invalid, KedgeError
 from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
+from kedge.tools.builtin import bash
+from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
 from kedge.tools.process.jobs import WorkspaceJobs
 from kedge.tools.registry import TOOLS
@@ -146,3 +149,37 @@ def _default_configure() -> Configure:
         return loader.load(directory, env).config
 
     return configure
+
+
+_NOT_STARTED = 126  # the exit code of shells for a command that they cannot run
+
+
+class ShellTurn:
+    """The turn of a run of kind `shell`. It lasts until the command exits or is cancelled."""
+
+    def __init__(self, data_dir: Path, jobs: WorkspaceJobs, environ: Mapping[str, str]) -> None:
+        self._data_dir = data_dir
+        self._jobs = jobs
+        self._environ = environ
+
+    async def __call__(self, ctx: TurnContext) -> None:
+        writer = ctx.begin_command()
+        if writer is None:
+            raise TurnFailed(
+                "The server stopped while this command was running. It may have had effects and was not run again.",
+                "interrupted",
+            )
+        scope = TurnScope(
+            ctx,
+            env=drop_invalid_variables(self._environ if ctx.env is None else ctx.env),
+            config=Config(),  # the user's own command is not restricted by the configuration
+            data_dir=self._data_dir,
+            jobs=self._jobs.of(ctx.workspace_id),
+            sees_images=False,
+        )
+        try:
+            async with ctx.watch_files(scope.env, scope.config.files.max_bytes):
+                output, code = await bash.run_user_command(CallContext(ctx, scope, "", writer, None), ctx.run.prompt)
+        except ToolError as error:
+            output, code = error.text, _NOT_STARTED
+        await writer.finish(output, code)

@@ -12,17 +12,26 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kedge.agent.delta_writer import DeltaWriter
 from kedge.agent.history_size import count_chars, count_request_chars, cut_text, shrink_history
 from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
+from kedge.agent.step import DeltaWriter
 from kedge.agent.system_prompt import load_prompt
 from kedge.config.schema import AgentConfig
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
-from kedge.models.cost import CHARS_PER_TOKEN, compute_usage, estimate_tokens
 from kedge.models.errors import ModelError
-from kedge.models.values import Delta, Endpoint, ModelInfo, StepRequest, TextDelta, ToolCallDelta
+from kedge.models.values import (
+    CHARS_PER_TOKEN,
+    Delta,
+    Endpoint,
+    ModelInfo,
+    StepRequest,
+    TextDelta,
+    ToolCallDelta,
+    compute_usage,
+    estimate_tokens,
+)
 from kedge.models.wires.history import is_summary
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Message, Text, ToolResult, finish_of

@@ -8,12 +8,11 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from kedge.agent.delta_writer import merge_usage
+from kedge.agent.step import merge_usage
 from kedge.agent.system_prompt import load_prompt
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
-from kedge.models.cost import compute_usage
-from kedge.models.values import Endpoint, StepRequest, TextDelta, UsageReport
+from kedge.models.values import Endpoint, StepRequest, TextDelta, UsageReport, compute_usage
 from kedge.protocol.formats import provisional_title
 from kedge.protocol.messages import Message, Text, text_of
 from kedge.protocol.text_safety import inside_escape

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.agent.api_keys import TurnApiKeys
 from kedge.agent.deps import AgentDeps
 from kedge.agent.output_schema import OutputSchema
 from kedge.agent.step import ContextFull, RunLimits, StepRunner
@@ -20,7 +19,7 @@ from kedge.agent.tool_calls import Denied, ToolRunner
 from kedge.agent.tool_context import TurnScope
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.tool_results import find_known_files
-from kedge.agent.turn_models import TurnModels, choose_effort
+from kedge.agent.turn_models import TurnApiKeys, TurnModels, choose_effort
 from kedge.agent.turn_state import (
     STOP_AT_REPEATS,
     Step,

@@ -15,7 +15,6 @@ import msgspec
 from kedge.protocol.bounds import MAX_BODY_BYTES
 from kedge.protocol.errors import ErrorBody, Invalid, KedgeError, ShuttingDown
 from kedge.protocol.events import encode
-from kedge.server.context import Context
 from kedge.server.errors import (
     AgentProcess,
     BadRequest,
@@ -24,7 +23,7 @@ from kedge.server.errors import (
     headers_of,
     status_of,
 )
-from kedge.server.http import Request, Response, Route, Router, StreamResponse
+from kedge.server.http import Context, Request, Response, Route, Router, StreamResponse
 from kedge.version import VERSION
 
 log = logging.getLogger(__name__)

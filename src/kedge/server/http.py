@@ -9,13 +9,24 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from kedge.config.configs import Configs
+from kedge.engine.engine import Engine
+from kedge.engine.turn import Turn
 from kedge.protocol.errors import ShuttingDown
-from kedge.server.context import Context
+from kedge.protocol.models import Offered
+from kedge.protocol.runs import RunKind
 from kedge.server.errors import NoRoute, NotAllowed
+from kedge.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from kedge.agent.logins import Logins
+    from kedge.tools.process.jobs import WorkspaceJobs
+    from kedge.tools.search.file_index import FileIndex
+
 
 S = TypeVar("S")
 
@@ -161,3 +172,30 @@ def _match(segments: list[str], given: list[str]) -> dict[str, str] | None:
         elif segment != value:
             return None
     return parameters
+
+
+class Agent(Protocol):
+    """The agent that executes runs. Implemented by `kedge.agent.agent.Agent`, and by scripted agents in tests."""
+
+    @property
+    def turns(self) -> Mapping[RunKind, Turn]: ...
+    @property
+    def jobs(self) -> WorkspaceJobs: ...
+    async def default_model(self, directory: Path, env: Mapping[str, str] | None = None) -> str | None: ...
+    async def models(self, directory: Path, env: Mapping[str, str] | None = None) -> Offered: ...
+    async def check_model(self, model: str, directory: Path) -> None: ...
+    async def logins(self) -> Logins: ...
+    async def session_deleted(self, session_id: str) -> None: ...
+    async def warm_up(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Context(NamedTuple):
+    engine: Engine
+    agent: Agent
+    metrics: Metrics
+    openapi: Callable[[], bytes]
+    stop: Callable[[], None]
+    configs: Configs
+    names: FileIndex
+    stopped: asyncio.Future[None]  # done when no run makes progress any more, so that no request waits for one

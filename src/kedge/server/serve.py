@@ -22,7 +22,7 @@ from kedge.protocol.address import Address, TcpAddress, UnixAddress, default_add
 from kedge.server.app import App, Application, Receive, Scope, Send
 from kedge.server.auth import AuthMiddleware, check_token, make_token
 from kedge.server.connections import raise_descriptor_limit
-from kedge.server.context import Agent, Context
+from kedge.server.http import Agent, Context
 from kedge.server.listener import Listener, bind
 from kedge.server.metrics import Metrics
 from kedge.server.openapi import document

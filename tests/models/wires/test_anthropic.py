@@ -23,8 +23,7 @@ from kedge.models.values import (
     ToolSpec,
     UsageReport,
 )
-from kedge.models.wires.anthropic import prepare_listing, prepare_request
-from kedge.models.wires.anthropic_stream import AnthropicStream
+from kedge.models.wires.anthropic import AnthropicStream, prepare_listing, prepare_request
 from kedge.models.wires.decoding import SseEvent
 from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.protocol.messages import (

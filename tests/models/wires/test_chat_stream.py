@@ -21,8 +21,7 @@ from kedge.models.values import (
     ToolSpec,
     UsageReport,
 )
-from kedge.models.wires.chat import prepare_request
-from kedge.models.wires.chat_stream import ChatStream
+from kedge.models.wires.chat import ChatStream, prepare_request
 from kedge.models.wires.decoding import SseEvent
 from kedge.protocol.messages import (
     FinishReason,

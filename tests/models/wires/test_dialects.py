@@ -22,8 +22,7 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires import anthropic
-from kedge.models.wires.chat import BETWEEN, DIALECTS, PLAIN, find_dialect, prepare_request
-from kedge.models.wires.chat_stream import ChatStream
+from kedge.models.wires.chat import BETWEEN, DIALECTS, PLAIN, ChatStream, find_dialect, prepare_request
 from kedge.models.wires.decoding import SseEvent
 from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.protocol.messages import Image, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult

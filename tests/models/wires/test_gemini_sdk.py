@@ -37,7 +37,7 @@ from kedge.models.values import (
 )
 from kedge.models.wires import gemini
 from kedge.models.wires.decoding import SseReader
-from kedge.models.wires.gemini_stream import GeminiStream
+from kedge.models.wires.gemini import GeminiStream
 from kedge.models.wires.history import Abilities, EncodingState
 from kedge.protocol.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall
 from tests.models.wires.conversations import histories

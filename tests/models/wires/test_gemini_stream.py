@@ -21,7 +21,7 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.gemini_stream import GeminiStream
+from kedge.models.wires.gemini import GeminiStream
 from kedge.protocol.messages import FinishReason, Message, Text, ToolCall
 
 ENDPOINT = Endpoint(provider="gemini", model="gemini-3.8-flash", base_url="http://models.test", wire="gemini")

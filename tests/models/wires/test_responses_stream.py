@@ -23,8 +23,7 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.responses import Mark
-from kedge.models.wires.responses_stream import ResponsesStream
+from kedge.models.wires.responses import Mark, ResponsesStream
 from kedge.protocol.messages import FinishReason, Message, ToolCall
 
 ENDPOINT = Endpoint(provider="openai", model="gpt-5", base_url="https://models.test/v1", wire="responses")

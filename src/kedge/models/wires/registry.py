@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 from kedge.config.schema import WireName
 from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest
 from kedge.models.wires import anthropic, chat, gemini, responses
-from kedge.models.wires.anthropic_stream import AnthropicStream
-from kedge.models.wires.chat_stream import ChatStream
+from kedge.models.wires.anthropic import AnthropicStream
+from kedge.models.wires.chat import ChatStream
 from kedge.models.wires.decoding import SseEvent
 from kedge.models.wires.encoded_cache import Encode, EncodedCache
-from kedge.models.wires.gemini_stream import GeminiStream
+from kedge.models.wires.gemini import GeminiStream
 from kedge.models.wires.requests import no_next_page, parse_listing
-from kedge.models.wires.responses_stream import ResponsesStream
+from kedge.models.wires.responses import ResponsesStream
 
 
 class Stream(Protocol):

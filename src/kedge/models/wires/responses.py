@@ -1,4 +1,4 @@
-"""Requests of OpenAI's Responses API.
+"""Requests and streams of OpenAI's Responses API. Unknown events and items are ignored.
 
 Nothing is stored at the provider (`store: false`): items that it needs again are sent with each request, unchanged.
 """
@@ -7,15 +7,32 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from kedge.models.values import Endpoint, HttpRequest, StepRequest, ToolSpec
+from kedge.models.errors import ModelError, Refused
+from kedge.models.values import (
+    BlockEnd,
+    Delta,
+    Endpoint,
+    HttpRequest,
+    ReasoningDelta,
+    StepEnd,
+    StepRequest,
+    StreamEnd,
+    TextDelta,
+    ToolCallDelta,
+    ToolSpec,
+    UsageReport,
+)
 from kedge.models.wires import requests
+from kedge.models.wires.call_ids import StepIds
+from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
 from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.history import Abilities, EncodingState, valid_history
-from kedge.protocol.messages import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from kedge.models.wires.provider_errors import error_from_event
+from kedge.protocol.messages import File, FinishReason, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 LEAST_OUTPUT = 16  # tokens; a smaller limit is rejected
 
@@ -171,3 +188,260 @@ def _blocks(parts: Iterable[Part]) -> Iterable[dict[str, Any]]:
 
 def _data_url(mime_type: str, data: bytes) -> str:
     return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
+
+
+T = TypeVar("T")
+
+_INCOMPLETE_REASONS: dict[str, FinishReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+
+
+class _ItemPart(msgspec.Struct):
+    """A part of a message or reasoning item."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def content(self) -> str:
+        return self.text or self.refusal or ""
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    phase: str | None = None
+    content: list[_ItemPart] | None = None
+    summary: list[_ItemPart] | None = None
+    encrypted_content: str | None = None
+
+
+class _Details(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status: str | None = None
+    incomplete_details: _Details | None = None
+    error: Any = None
+    usage: Any = None
+    output: Any = None
+
+
+class _Event(msgspec.Struct):
+    """Unknown events use the same names for other things, so nested fields are decoded only for known types."""
+
+    type: str = ""
+    output_index: int | None = None
+    item_id: str | None = None
+    content_index: int = 0
+    summary_index: int = 0
+    delta: Any = None
+    item: Any = None
+    response: Any = None
+    error: Any = None
+    code: Any = None
+    message: Any = None
+
+
+_ITEM_TYPES = frozenset({"message", "reasoning", "function_call"})
+_decode = make_json_decoder(_Event)
+
+
+class _OpenItem:
+    """An item that is still arriving."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.parts: dict[str, bool] = {}  # by block: whether it has content
+        self.is_call = False
+        self.has_phase = False
+
+    def add_part(self, kind: str, index: int = 0) -> str:
+        block = f"{self.key}.{kind}{index}" if kind else self.key
+        self.parts.setdefault(block, False)
+        return block
+
+
+class ResponsesStream:
+    """Decodes the events of one answer."""
+
+    def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
+        self._endpoint = endpoint
+        self._ids = StepIds(request.history)
+        self._open: dict[str, _OpenItem] = {}
+        self._ended: set[str] = set()
+        self._calls = 0
+
+    def parse_event(self, event: SseEvent) -> list[Delta]:
+        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
+        data = event.data.strip()
+        if data == b"[DONE]":  # sent by servers that support Chat Completions, too
+            return [StreamEnd()]
+        decoded = _decode(data)
+        match decoded.type or event.name:
+            case "response.output_text.delta" | "response.refusal.delta":
+                return self._text(decoded)
+            case "response.function_call_arguments.delta":
+                return self._input(decoded)
+            case "response.reasoning_summary_text.delta":
+                return self._reasoning(decoded, "s", decoded.summary_index)
+            case "response.reasoning_text.delta":
+                return self._reasoning(decoded, "t", decoded.content_index)
+            case "response.output_item.added":
+                return self._begin_item(decoded)
+            case "response.output_item.done":
+                return self._end_item(_item_key(decoded), _convert_item(decoded.item))
+            case "response.completed" | "response.incomplete":
+                return self._finish(_convert(decoded.response, _Response))
+            case "response.failed":
+                raise self._make_error(_convert(decoded.response, _Response).error)
+            case "error":
+                raise self._make_error(decoded.error or {"code": decoded.code, "message": decoded.message})
+            case "" if decoded.error is not None:  # from a gateway
+                raise self._make_error(decoded.error)
+            case _:
+                return []
+
+    def _text(self, event: _Event) -> list[Delta]:
+        item = self._find_item(event)
+        return self._piece(item, TextDelta(_convert_text(event.delta), item.add_part("c", event.content_index)))
+
+    def _reasoning(self, event: _Event, kind: str, index: int) -> list[Delta]:
+        item = self._find_item(event)
+        return self._piece(item, ReasoningDelta(_convert_text(event.delta), item.add_part(kind, index)))
+
+    def _input(self, event: _Event) -> list[Delta]:
+        item = self._find_item(event)
+        arguments = _convert_text(event.delta)
+        return self._piece(item, ToolCallDelta(item.add_part(""), input=arguments)) if item.is_call else []
+
+    def _piece(self, item: _OpenItem, piece: TextDelta | ReasoningDelta | ToolCallDelta) -> list[Delta]:
+        is_empty = not (piece.input if isinstance(piece, ToolCallDelta) else piece.text)
+        if is_empty or item.key in self._ended:
+            return []
+        item.parts[piece.block] = True
+        return [piece]
+
+    def _begin_item(self, event: _Event) -> list[Delta]:
+        item = _convert_item(event.item)
+        return [] if item is None else self._open_item(self._find_item(event), item)
+
+    def _open_item(self, open_item: _OpenItem, item: _Item) -> list[Delta]:
+        match item.type:
+            case "function_call" if not open_item.is_call:
+                open_item.is_call = True
+                call_id = self._ids.make_unique(item.call_id or item.id or "", self._calls)
+                self._calls += 1
+                return [ToolCallDelta(open_item.add_part(""), call_id, item.name or "")]
+            case "message" if item.phase and not open_item.has_phase:
+                open_item.has_phase = True
+                block = f"{open_item.key}.phase"
+                return [ReasoningDelta("", block, Mark(phase=item.phase).signature), BlockEnd(block)]
+            case _:
+                return []
+
+    def _end_item(self, key: str, item: _Item | None) -> list[Delta]:
+        """End an item. Parts whose content did not arrive in deltas are taken from the complete item."""
+        if item is None or key in self._ended:
+            return []
+        open_item = self._open.setdefault(key, _OpenItem(key))
+        deltas = [] if open_item.parts else self._open_item(open_item, item)
+        match item.type:
+            case "function_call":
+                block = open_item.add_part("")
+                if not open_item.parts[block]:
+                    deltas.append(ToolCallDelta(block, input=item.arguments or "{}"))
+            case "message":
+                for i, part in enumerate(item.content or ()):
+                    if part.content and not open_item.parts[open_item.add_part("c", i)]:
+                        deltas.append(TextDelta(part.content, open_item.add_part("c", i)))
+            case _:
+                deltas += _reasoning_deltas(open_item, item)
+        self._ended.add(key)
+        del self._open[key]
+        return [*deltas, *(BlockEnd(block) for block in open_item.parts)]
+
+    def _finish(self, response: _Response) -> list[Delta]:
+        deltas: list[Delta] = []
+        output: object = response.output
+        if not self._ended and not self._open and isinstance(output, list):  # the whole answer came in this event
+            for i, value in enumerate(cast("list[Any]", output)):
+                deltas += self._end_item(str(i), _convert_item(value))
+        for item in self._open.values():  # it has no input
+            if item.is_call and not item.parts[item.add_part("")]:
+                deltas.append(ToolCallDelta(item.add_part(""), input="{}"))
+        if (usage := _usage(response.usage)) is not None:
+            deltas.append(usage)
+        return [*deltas, StepEnd(self._finish_reason(response)), StreamEnd()]
+
+    def _finish_reason(self, response: _Response) -> FinishReason:
+        if response.incomplete_details is not None and response.incomplete_details.reason:
+            return _INCOMPLETE_REASONS.get(response.incomplete_details.reason, "unknown")
+        if response.status == "incomplete":
+            return "unknown"
+        return "tool_use" if self._calls else "end_turn"
+
+    def _make_error(self, error: Any) -> ModelError:
+        return error_from_event(msgspec.json.encode({"error": error}), self._endpoint)
+
+    def _find_item(self, event: _Event) -> _OpenItem:
+        key = _item_key(event)
+        return self._open.setdefault(key, _OpenItem(key)) if key not in self._ended else _OpenItem(key)
+
+
+def _item_key(event: _Event) -> str:
+    return str(event.output_index) if event.output_index is not None else event.item_id or "0"
+
+
+def _reasoning_deltas(open_item: _OpenItem, item: _Item) -> list[Delta]:
+    """Return the text that did not arrive in deltas, and the signatures."""
+    raw = [(open_item.add_part("t", i), part.content) for i, part in enumerate(item.content or ()) if part.content]
+    summaries = [
+        (open_item.add_part("s", i), part.content) for i, part in enumerate(item.summary or ()) if part.content
+    ]
+    deltas: list[Delta] = [
+        ReasoningDelta(text, block) for block, text in [*summaries, *raw] if not open_item.parts[block]
+    ]
+    if not item.id:
+        return deltas
+    blocks = list(open_item.parts) or [open_item.add_part("s")]
+    for block in blocks:
+        encrypted = item.encrypted_content or "" if block == blocks[-1] else ""
+        is_raw = block.startswith(f"{open_item.key}.t")
+        deltas.append(ReasoningDelta("", block, Mark(id=item.id, encrypted_content=encrypted, is_raw=is_raw).signature))
+    return deltas
+
+
+def _convert_item(value: Any) -> _Item | None:
+    return _convert(value, _Item) if as_object(value).get("type") in _ITEM_TYPES else None
+
+
+def _convert(value: Any, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise Refused("bad_response", f"The model's answer is malformed: {error}") from error
+
+
+def _convert_text(value: Any) -> str:
+    return _convert(value, str)
+
+
+def _usage(report: Any) -> UsageReport | None:
+    fields = as_object(report)
+    details = as_object(fields.get("input_tokens_details"))
+    prompt, output = count(fields.get("input_tokens")), count(fields.get("output_tokens"))
+    if not prompt and not output:
+        return None
+    cached, stored = count(details.get("cached_tokens")), count(details.get("cache_write_tokens"))
+    # The provider counts cached tokens as input, too; we count each token once. Reasoning is output.
+    return UsageReport(
+        input_tokens=max(0, prompt - cached - stored),
+        output_tokens=output,
+        cache_read_tokens=cached,
+        cache_write_tokens=stored or None,
+    )
