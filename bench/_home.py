@@ -22,9 +22,9 @@ from typing import NamedTuple
 from measure import Samples, cpu_s_of, print_table, rss_of
 
 from kedge.client.errors import Dropped
+from kedge.client.reconnect import Waiter
 from kedge.client.server_location import ServerLocation
 from kedge.client.transport import Transport
-from kedge.client.waiter import Waiter
 from kedge.protocol.address import TcpAddress, UnixAddress
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,9 +13,9 @@ import pytest
 
 from kedge.client.async_transport import AsyncTransport
 from kedge.client.errors import NotAllowed
+from kedge.client.reconnect import Waiter
 from kedge.client.server_location import ServerLocation, find_server
 from kedge.client.transport import NoServer, Transport, open_connection
-from kedge.client.waiter import Waiter
 from kedge.protocol.address import UnixAddress, default_address
 from tests.client.command import LIMIT_S, Kedge
 from tests.server.process import Place, Server

@@ -15,9 +15,9 @@ import pytest
 
 from kedge.client import Client, server_process
 from kedge.client.errors import SpawnFailed, Unreachable
+from kedge.client.reconnect import Waiter
 from kedge.client.server_location import find_server
 from kedge.client.sync_client import is_older
-from kedge.client.waiter import Waiter
 from kedge.protocol.address import OWNER_FILE
 from kedge.version import VERSION
 from tests.client.command import LIMIT_S, Kedge, finish

@@ -16,11 +16,10 @@ from kedge.client.async_transport import AsyncTransport
 from kedge.client.errors import Dropped, InDoubt, NotAllowed, NotUnderstood, Refused, Unreachable
 from kedge.client.event_cursor import EventCursor
 from kedge.client.event_follower import EventFollower, follow
-from kedge.client.reconnect import ReconnectPolicy
+from kedge.client.reconnect import ReconnectPolicy, Waiter
 from kedge.client.server_location import find_server
 from kedge.client.sync_client import Client
 from kedge.client.transport import Transport
-from kedge.client.waiter import Waiter
 from kedge.protocol.sessions import Workspace
 from tests.client.byteserver import Act, ByteServer, chunked, json_answer, stream_head
 from tests.client.timeline import Timeline

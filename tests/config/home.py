@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from kedge.config.files import ConfigPaths
 from kedge.config.load import Loaded, Loader
-from kedge.config.paths import ConfigPaths
 
 
 class Home:

@@ -12,8 +12,7 @@ import pytest
 
 from kedge.config.environment import list_variables
 from kedge.config.errors import BadConfig
-from kedge.config.files import MAX_BYTES
-from kedge.config.paths import ConfigPaths, workspace_files
+from kedge.config.files import MAX_BYTES, ConfigPaths, workspace_files
 from kedge.config.schema import Config
 from kedge.config.schema_tree import iter_leaves
 from tests.config.home import Home

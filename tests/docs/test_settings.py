@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kedge.config.files import ConfigPaths
 from kedge.config.load import Loaded, Loader
-from kedge.config.paths import ConfigPaths
 from kedge.tools.permissions.rules import parse_rule
 from kedge.tools.registry import TOOLS
 from tests.docs.pages import all_pages, read

@@ -16,9 +16,9 @@ from kedge.protocol.runs import Submission
 from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Committed
 from kedge.store.sqlite import database
-from kedge.store.sqlite.checkpoints import Checkpoints
 from kedge.store.sqlite.store import SqliteStore
 from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Checkpoints
 from tests.store.stores import Place, opened, place_in
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from pathlib import Path
 
 from kedge.agent.tool_results import MAX_SHOWN_CHARS
-from kedge.config.paths import ConfigPaths
+from kedge.config.files import ConfigPaths
 from kedge.config.schema import Config
 from kedge.engine.errors import NotRecorded
 from kedge.engine.message_writer import ShellWriter, ToolWriter

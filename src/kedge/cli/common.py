@@ -13,8 +13,8 @@ from kedge.protocol.address import AddressError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kedge.client.reconnect import Waiter
     from kedge.client.sync_client import Client
-    from kedge.client.waiter import Waiter
 
 EXIT_OK = 0
 EXIT_FAILED = 1

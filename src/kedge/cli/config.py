@@ -141,7 +141,7 @@ def _path(words: list[str], options: Options) -> None:
 
 def _trust(words: list[str], options: Options) -> None:
     from kedge.config.change import trust
-    from kedge.config.paths import ConfigPaths
+    from kedge.config.files import ConfigPaths
 
     directory = _choose_directory(words, options)
     is_new = trust(ConfigPaths.from_env().user, directory)
@@ -152,7 +152,7 @@ def _untrust(words: list[str], options: Options) -> None:
     from pathlib import Path
 
     from kedge.config.change import untrust
-    from kedge.config.paths import ConfigPaths
+    from kedge.config.files import ConfigPaths
 
     directory = _choose_directory(words, options)
     if not untrust(ConfigPaths.from_env().user, directory, Path.home()):
@@ -174,7 +174,7 @@ def _choose_directory(words: list[str], options: Options) -> Path:
 
 def _choose_file(options: Options) -> Path:
     from kedge.config.change import file_for_scope
-    from kedge.config.paths import ConfigPaths
+    from kedge.config.files import ConfigPaths
 
     scope = "workspace" if options.has("workspace") else "global"
     return file_for_scope(scope, ConfigPaths.from_env(), _find_workspace(options))

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from kedge.client.waiter import Waiter
+from kedge.client.reconnect import Waiter
 from kedge.protocol.text_safety import for_terminal, one_line
 
 TYPE_CHECKING = False

@@ -126,7 +126,7 @@ def _ask_key(provider_id: str) -> str:
 
 
 def _read_piped_key(*, insists: bool) -> str:
-    from kedge.client.waiter import Waiter
+    from kedge.client.reconnect import Waiter
 
     waiter, data = Waiter(), b""
     while len(data) <= MAX_KEY_BYTES:

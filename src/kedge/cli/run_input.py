@@ -9,7 +9,7 @@ import stat
 import time
 
 from kedge.cli.options import UsageError
-from kedge.client.waiter import Waiter
+from kedge.client.reconnect import Waiter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -139,10 +139,10 @@ def _stop(options: Options, directory: str) -> int:
     """Stop the server of this data directory and wait until it has ended. No client starts another meanwhile."""
     from kedge.client import server_process
     from kedge.client.errors import ClientError, Dropped, NotAllowed
+    from kedge.client.reconnect import Waiter
     from kedge.client.server_location import ServerLocation
     from kedge.client.server_process import OwnerProcess
     from kedge.client.transport import NoServer, Transport
-    from kedge.client.waiter import Waiter
 
     host = options.get("host") or os.environ.get("KEDGE_HOST")
     given = parse(host) if host else None

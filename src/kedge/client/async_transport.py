@@ -13,7 +13,7 @@ import msgspec
 from kedge.client import server_process
 from kedge.client.challenge import Challenge
 from kedge.client.errors import Dropped, NotAllowed, SpawnFailed
-from kedge.client.reconnect import SILENCE_S, ReconnectPolicy
+from kedge.client.reconnect import SILENCE_S, ReconnectPolicy, Waiter
 from kedge.client.server_location import ServerLocation
 from kedge.client.transport import (
     CONNECT_S,
@@ -25,7 +25,6 @@ from kedge.client.transport import (
     make_unreachable,
     open_connection,
 )
-from kedge.client.waiter import Waiter
 from kedge.protocol.address import AddressError, UnixAddress
 from kedge.protocol.peer import check_peer, check_socket
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Generator
 from socket import socket
 
 from kedge.client.errors import Dropped, SpawnFailed, SpawnRefused
+from kedge.client.reconnect import Waiter
 from kedge.client.server_location import ServerLocation
-from kedge.client.waiter import Waiter
 from kedge.protocol.address import OWNER_FILE
 
 LOCK_FILE = "spawn.lock"

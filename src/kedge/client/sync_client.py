@@ -9,13 +9,12 @@ from kedge.client.errors import Dropped, InDoubt, Refused
 from kedge.client.event_cursor import EventCursor
 from kedge.client.event_follower import EventFollower, follow
 from kedge.client.http1 import build_query, escape
-from kedge.client.reconnect import GIVE_UP_S, ReconnectPolicy
+from kedge.client.reconnect import GIVE_UP_S, ReconnectPolicy, Waiter
 from kedge.client.run_follower import RunFollower, RunTracker, read_messages
 from kedge.client.run_output import AnswerText, LiveOutput
 from kedge.client.server_location import find_server
 from kedge.client.submission import make_submission
 from kedge.client.transport import Transport, open_connection
-from kedge.client.waiter import Waiter
 from kedge.version import VERSION
 
 TYPE_CHECKING = False

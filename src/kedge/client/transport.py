@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from kedge.client import http1
 from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, SpawnFailed, Unreachable
-from kedge.client.reconnect import SILENCE_S, ReconnectPolicy
+from kedge.client.reconnect import SILENCE_S, ReconnectPolicy, Waiter
 from kedge.client.server_location import ServerLocation
-from kedge.client.waiter import Waiter
 from kedge.protocol.address import AddressError, TcpAddress, UnixAddress
 from kedge.protocol.peer import check_peer, check_socket
 

@@ -14,9 +14,8 @@ from typing import Any, Literal, cast
 
 from kedge.config.environment import referenced_names
 from kedge.config.errors import BadConfig, CannotSet
-from kedge.config.files import find_deep_key, parse_document, read_config_file
+from kedge.config.files import WORKSPACE_NAME, ConfigPaths, find_deep_key, parse_document, read_config_file
 from kedge.config.keys import InvalidKey, format_key, parse_key
-from kedge.config.paths import WORKSPACE_NAME, ConfigPaths
 from kedge.config.schema_tree import Leaf, OpenTable, Table, explain_unknown, find_node, find_problems
 from kedge.config.toml_edit import remove_key, set_key
 

@@ -149,8 +149,8 @@ class Configs:
     def _get_loader(self) -> Loader:
         """Created on first use, in a thread, to keep it out of the server's start."""
         if self._loader is None:
+            from kedge.config.files import ConfigPaths
             from kedge.config.load import Loader
-            from kedge.config.paths import ConfigPaths
 
             self._loader = Loader(ConfigPaths.from_env(self._environ))
         return self._loader

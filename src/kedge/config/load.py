@@ -18,9 +18,8 @@ import msgspec
 
 from kedge.config.environment import expand_references, has_references, read_variables
 from kedge.config.errors import BadConfig, Problem
-from kedge.config.files import Document, FileCache
+from kedge.config.files import ConfigPaths, Document, FileCache, Layer, workspace_files
 from kedge.config.keys import Key, format_key
-from kedge.config.paths import ConfigPaths, Layer, workspace_files
 from kedge.config.schema import Config
 from kedge.config.schema_tree import find_problems
 from kedge.config.trust import NOT_TRUSTED, REFERS, Ignored, is_trusted, why_ignored

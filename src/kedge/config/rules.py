@@ -6,11 +6,11 @@ Matching is in `kedge/tools/permissions`; both use this parser, so that every ac
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from kedge.config.wildcards import join_wildcards
 from kedge.protocol.tools import BUILT_IN_TOOLS
 
 Kind = Literal["read", "write", "execute", "fetch"]
@@ -147,3 +147,17 @@ def split_words(rule: str, pattern: str) -> tuple[tuple[WordPattern, ...], bool]
     end()
     is_open = bool(words) and words[-1].is_any
     return tuple(words[:-1] if is_open else words), is_open
+
+
+def join_wildcards(pieces: Sequence[str], character: str) -> str:
+    """Join regular expressions with "any number of `character`" between them. Each piece must match a fixed length.
+
+    Each middle piece is an atomic group that matches at its first possible position. That is never worse for the pieces
+    behind it, and avoids backtracking: a plain expression needs exponential time for `*a*a*a*a*b`.
+    """
+    first, *rest = pieces
+    if not rest:
+        return first
+    *middle, last = rest
+    found = "".join(f"(?>{character}*?{piece})" for piece in middle if piece)
+    return f"{first}{found}{character}*{last}"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kedge.config.files import ConfigPaths
 from kedge.config.load import Loader
-from kedge.config.paths import ConfigPaths
 from kedge.models.client import ModelClient
 from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.providers import BUILT_IN

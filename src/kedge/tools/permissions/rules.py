@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kedge.config.rules import KINDS, BadRule, WordPattern, first_wildcard, read_rule
-from kedge.config.wildcards import join_wildcards
+from kedge.config.rules import KINDS, BadRule, WordPattern, first_wildcard, join_wildcards, read_rule
 from kedge.tools.permissions.shell.parse import Word
 from kedge.tools.port import AccessKind
 

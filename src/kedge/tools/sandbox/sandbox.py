@@ -21,8 +21,7 @@ from kedge.tools.sandbox.policy import (
     outermost,
     resolve_outside,
 )
-from kedge.tools.sandbox.read_only import ReadOnlyPolicy
-from kedge.tools.sandbox.secrets import SECRETS
+from kedge.tools.sandbox.read_only import SECRETS, ReadOnlyPolicy
 
 P = TypeVar("P")
 Backend = Callable[[SandboxPolicy], LaunchSpec]

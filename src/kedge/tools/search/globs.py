@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kedge.config.wildcards import join_wildcards
+from kedge.config.rules import join_wildcards
 from kedge.tools.errors import ToolError
 
 MAX_PATTERN_CHARS = 1_000
