@@ -98,7 +98,7 @@ class Server:
     def cpu_s(self) -> float:
         return cpu_s_of(self.pid)
 
-    def wire(self) -> Transport:
+    def transport(self) -> Transport:
         """A client with a connection of its own, which is kept open."""
         return Transport(
             ServerLocation(self.address, "", None, is_managed=False), Waiter(), client="bench", timeout_s=LIMIT_S

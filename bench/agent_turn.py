@@ -34,11 +34,11 @@ class Desk:
     """One client with a session: a kept connection for requests, another for the story."""
 
     def __init__(self, home: Home, server: Server) -> None:
-        self._wire = server.wire()
+        self._wire = server.transport()
         self._path = server.join(home.workspace)
         self._session_id: str = self._wire.request("POST", f"{self._path}/sessions", {"title": "named"})["id"]
         self._heard = b""
-        self._pieces: Iterator[bytes] = server.wire().stream(f"{self._path}/events?session_id={self._session_id}")
+        self._pieces: Iterator[bytes] = server.transport().stream(f"{self._path}/events?session_id={self._session_id}")
         self._hear(b'"caught_up"')
 
     def ask(self, prompt: str) -> float:

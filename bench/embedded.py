@@ -55,11 +55,11 @@ class Desk:
     """One session of a client that listens."""
 
     def __init__(self, place: Place, server: Server) -> None:
-        self._wire = server.wire()
+        self._wire = server.transport()
         self._path = server.join(place.directory / "workspace")
         self._session_id: str = self._wire.request("POST", f"{self._path}/sessions", {})["id"]
         self._heard = b""
-        self._pieces = server.wire().stream(f"{self._path}/events?session_id={self._session_id}")
+        self._pieces = server.transport().stream(f"{self._path}/events?session_id={self._session_id}")
         self.hear(b'"caught_up"')
 
     def ask(self, prompt: str) -> None:

@@ -58,7 +58,7 @@ class Stage:
 
     def __init__(self, home: Home, server: Server) -> None:
         self.server = server
-        self.wire = server.wire()
+        self.wire = server.transport()
         self.path = server.join(home.workspace)
 
     def listeners(self, count: int) -> list[Listener]:

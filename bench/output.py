@@ -67,7 +67,7 @@ def run(home: Home, server: Server, command: str) -> None:
     home.model().request(
         "POST", "/_fake/on", {"plans": [{"text": "", "tool_calls": [call]}, {"text": "Done."}], "prompt": prompt}
     )
-    wire, path = server.wire(), server.join(home.workspace)
+    wire, path = server.transport(), server.join(home.workspace)
     session_id = wire.request("POST", f"{path}/sessions", {"title": "named"})["id"]
     body = {"session_id": session_id, "prompt": prompt, "permissions": "allow"}
     run_id = wire.request("POST", f"{path}/agent", body)["run_id"]
@@ -83,7 +83,7 @@ def asked_meanwhile(server: Server, samples: Samples) -> Generator[None]:
     is_over = threading.Event()
 
     def ask() -> None:
-        wire = server.wire()
+        wire = server.transport()
         while not is_over.wait(0.02):
             with samples.timed():
                 wire.request("GET", "/v1/health")

@@ -32,11 +32,11 @@ class Desk:
     """One client with a session: a kept connection for requests, another for the story."""
 
     def __init__(self, home: Home, server: Server) -> None:
-        self.wire = server.wire()
+        self.wire = server.transport()
         self._path = server.join(home.workspace)
         self._session_id: str = self.wire.request("POST", f"{self._path}/sessions", {})["id"]
         self._heard = b""
-        self._pieces: Iterator[bytes] = server.wire().stream(f"{self._path}/events?session_id={self._session_id}")
+        self._pieces: Iterator[bytes] = server.transport().stream(f"{self._path}/events?session_id={self._session_id}")
         self.hear(b'"caught_up"')
 
     def submit(self, prompt: str) -> None:

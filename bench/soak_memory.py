@@ -69,7 +69,7 @@ def sizes_of_sessions(count: int) -> Iterator[int]:
 
 
 def talk(server: Server, path: str, prompts: int) -> None:
-    wire = server.wire()
+    wire = server.transport()
     session_id = wire.request("POST", f"{path}/sessions", {})["id"]
     for _ in range(prompts):
         body = {"session_id": session_id, "prompt": "Hello.", "permissions": "allow"}

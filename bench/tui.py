@@ -183,7 +183,7 @@ def long_session(home: Home, server: Server, messages: int) -> None:
 
 def _fill(home: Home, server: Server, messages: int) -> None:
     """Prompts and answers, two messages a run: a screenful of Markdown each."""
-    wire, path = server.wire(), server.join(home.workspace)
+    wire, path = server.transport(), server.join(home.workspace)
     session_id = wire.request("POST", f"{path}/sessions", {"title": "long"})["id"]
     answer = (
         "# A heading\n\nSome *words* with `code` in them. "

@@ -44,11 +44,10 @@ from kedge.store.sqlite import (
     runs,
     sessions,
 )
-from kedge.store.sqlite.checkpoints import Checkpoints
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
 from kedge.store.sqlite.reader_pool import ReaderPool
-from kedge.store.sqlite.writer import Executor, Writer, explain
+from kedge.store.sqlite.writer import Checkpoints, Executor, Writer, explain
 
 logger = logging.getLogger(__name__)
 
