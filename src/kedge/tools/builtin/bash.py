@@ -25,7 +25,6 @@ from kedge.tools.sandbox.limits import UNAPPROVED, Limits
 from kedge.tools.sandbox.policy import LaunchSpec, SandboxUnavailable
 
 BACKGROUND_AFTER_S = 60.0
-MAX_DESCRIPTION_CHARS = 200
 MAX_TIMEOUT_S = 24 * 3600
 MAX_LIVE_CHARS = 100_000  # streamed to clients; the file has the rest
 # A person who is asked could not see what such a command does.
