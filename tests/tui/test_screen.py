@@ -47,7 +47,7 @@ async def test_a_prompt_that_no_server_took_runs_once_when_there_is_one(
     server = await asyncio.to_thread(home.serve)
     async with kedge(tmp_path, host=f"unix://{home.socket_path}") as ui:
         await ui.submit(asking(text="FIRST"))
-        await ui.shows("FIRST")
+        await ui.until(lambda: ui.text.count("FIRST") > 1, "the prompt and its answer")
         await ui.idle()
         await asyncio.to_thread(server.kill)
         await ui.shows("reach the server", "Nothing is lost")
