@@ -66,14 +66,21 @@ def test_a_delta_beyond_the_known_text_raises_dropped(messages: RunMessages) -> 
         messages.take_delta(delta(4, "e"))
     with pytest.raises(Dropped):
         messages.take_delta(delta(1, "x", part=1))
-    with pytest.raises(Dropped):
-        messages.take_delta(delta(0, "x", part=3))
     assert text(messages) == "abc"
 
 
 def test_a_delta_of_an_unknown_message_raises_dropped(messages: RunMessages) -> None:
     with pytest.raises(Dropped):
         messages.take_delta(delta(0, "a", message_id="unheard"))
+
+
+def test_a_part_before_that_has_no_text_yet_is_no_gap(messages: RunMessages) -> None:
+    """The server announces no part without text: redacted reasoning, or a call whose input has not begun."""
+    messages.take_delta(delta(0, "answer", part=1))
+    assert text(messages) == "answer"
+    redacted = {"type": "reasoning", "text": "", "redacted": True}
+    messages.take_message({**whole(), "parts": [redacted, {"type": "text", "text": "answer"}]}, is_snapshot=False)
+    assert text(messages) == "answer"
 
 
 def test_offsets_count_code_points(messages: RunMessages) -> None:

@@ -2,7 +2,7 @@
 
     [[fake chunks=2000 delay_ms=1]]
 
-in the last prompt changes the server's own plan for that call. ConfigPaths are counted in deltas that were sent before
+in the last prompt changes the server's own plan for that call. Positions are counted in deltas that were sent before
 them: `AT_ONCE` is before the first byte of the answer, 0 after its head, `NEVER` nowhere.
 
     [[fake tool_calls='[{"name": "bash", "input": {"command": "ls"}}]' text=done]]

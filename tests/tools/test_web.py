@@ -30,8 +30,8 @@ from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
 from kedge.tools.text import encodings
 from kedge.tools.text.encodings import web_encoding
+from kedge.tools.web.addresses import is_public
 from kedge.tools.web.html import html_to_markdown
-from kedge.tools.web.http import is_public
 from tests.tools.hands import Hands
 
 CHARSET = "punycode"

@@ -63,7 +63,7 @@ def _run(options: Options) -> int:
         return _serve(options, directory, report)
     except (AddressError, UsageError, OSError, _store_open_error()) as error:
         logging.getLogger(__name__).info("not started: %s", error)
-        report.fail(str(error))
+        report.fail(str(error) or type(error).__name__)
         return EXIT_USAGE
 
 

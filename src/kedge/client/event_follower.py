@@ -72,7 +72,7 @@ async def follow_async(
     """As `follow`, on an event loop. `back_off` replaces the transport's pause after a lost connection."""
     back_off = back_off or transport.back_off
     while True:
-        chunks = transport.stream(follower.begin_connection())
+        chunks, lost = transport.stream(follower.begin_connection()), None
         try:
             async for chunk in chunks:
                 follower.feed(chunk)
@@ -80,6 +80,8 @@ async def follow_async(
                 if follower.needs_connection:
                     break
         except (Dropped, SpawnFailed) as error:
-            await back_off(follower.policy, error)
+            lost = error
         finally:
             await chunks.aclose()
+        if lost is not None:
+            await back_off(follower.policy, lost)

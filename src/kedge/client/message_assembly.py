@@ -135,11 +135,12 @@ class AssembledMessage:
                 return
 
     def _part(self, index: int, part_type: str) -> AssembledPart:
-        if index > len(self.parts):
-            raise Dropped(f"part {index} of a message follows {len(self.parts)}: something was missed")
-        if index == len(self.parts):
-            self.parts.append(AssembledPart(part_type))
-        return self.parts[index]
+        """Return the part at `index`. A part before it that has no text yet was not announced: it gets no type yet."""
+        while len(self.parts) <= index:
+            self.parts.append(AssembledPart(""))
+        part = self.parts[index]
+        part.type = part.type or part_type
+        return part
 
 
 class RunMessage(AssembledMessage):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual import events, on, work
 from textual.app import App
 from textual.binding import BindingType
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
@@ -123,6 +124,9 @@ class KedgeApp(App[int]):
                 from kedge.tui.pickers import first_start
 
                 await first_start(self)
+        except NoMatches:
+            if not self._exit:  # otherwise the user quit meanwhile, and the widgets are gone
+                raise
         except ClientError as error:
             self.notify(str(error), severity="error")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kedge.engine.concurrency import retry_store
-from kedge.files.diffs import count_lines
 from kedge.files.scan import Difference
 from kedge.files.states import Observation, encode_state, observe_resolved
 from kedge.files.versions import Versions
@@ -129,6 +128,8 @@ class ChangeLog:
         return changes
 
     def _count_lines(self, difference: Difference) -> tuple[int, int]:
+        from kedge.files.diffs import count_lines  # imports difflib, which would slow the server's start
+
         try:
             return count_lines(difference.before, difference.after, self._versions.blobs)
         except sqlite3.Error:

@@ -20,7 +20,7 @@ from kedge.tools.paths import display_path, resolve_path
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.text.atomic_write import publish
 from kedge.tools.text.edit_plan import run_uninterrupted
-from kedge.tools.web.http import parse_url
+from kedge.tools.web.addresses import parse_url
 
 MAX_BYTES = 200 * 1024 * 1024
 _REPORT_EVERY = 1024 * 1024

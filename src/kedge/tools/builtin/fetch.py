@@ -14,8 +14,8 @@ from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
 from kedge.tools.process.output import Excerpt, OutputFile
 from kedge.tools.text.encodings import web_encoding
+from kedge.tools.web.addresses import parse_url
 from kedge.tools.web.html import html_to_markdown
-from kedge.tools.web.http import parse_url
 
 MAX_BYTES = 5 * 1024 * 1024  # more text than any model reads
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/javascript", "application/x-yaml")

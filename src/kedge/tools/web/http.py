@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
-import socket
 from collections.abc import AsyncGenerator, Mapping
-from typing import NamedTuple
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import urljoin
 
 import httpx2
 
 from kedge.tools.errors import ToolError
+from kedge.tools.web.addresses import Target, parse_url, resolve_target
 from kedge.version import VERSION
 
 MAX_REDIRECTS = 5
@@ -98,93 +96,3 @@ def _request(client: httpx2.AsyncClient, target: Target, ip: str, headers: dict[
 def _client(timeout_s: float) -> httpx2.AsyncClient:
     """Blocks: loads the certificates."""
     return httpx2.AsyncClient(timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S), follow_redirects=False)
-
-
-MAX_URL_CHARS = 8_000
-_RESOLVE_S = 10.0
-# Special-purpose blocks of IANA that some version of `ipaddress` calls global. The few reachable addresses in them
-# (anycast of PCP and TURN, AMT, AS112, ORCHID) have no web pages.
-_NOT_PUBLIC = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            "100.64.0.0/10",  # shared by carriers' customers (RFC 6598)
-            "192.0.0.0/24",  # protocol assignments; clouds have their metadata there
-            "192.88.99.0/24",  # relays of 6to4, given up
-            "2001::/23",  # protocol assignments
-            "2001:db8::/32",  # documentation
-            "3fff::/20",  # documentation (RFC 9637)
-        ),
-    )
-)
-# Other IPv6 addresses are local, or embed an IPv4 address.
-_UNICAST = ipaddress.ip_network("2000::/3")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-class Target(NamedTuple):
-    """A checked URL. Connect to one of `ips`: the name may resolve to another address a moment later."""
-
-    url: str
-    parts: SplitResult
-    ips: list[str]
-
-
-def parse_url(url: str) -> SplitResult:
-    """Raises ToolError for anything but http and https URLs without credentials."""
-    try:
-        parts = urlsplit(url.strip())
-        _ = parts.port  # raises ValueError if invalid
-    except ValueError as error:
-        raise ToolError(f"{url[:200]!r} is not a URL: {error}.") from error
-    if len(url) > MAX_URL_CHARS:
-        raise ToolError(f"The address is over {MAX_URL_CHARS} characters long.")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ToolError(f"{url[:200]!r} cannot be fetched; only http:// and https:// can.")
-    if parts.username or parts.password:
-        raise ToolError("Addresses with a user name or a password in them are not fetched.")
-    return parts
-
-
-async def resolve_target(url: str, *, allow_private: bool) -> Target:
-    """Resolve the host name. Raises ToolError unless all its addresses are public (or `allow_private`)."""
-    parts = parse_url(url)
-    assert parts.hostname is not None
-    found = await _look_up(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
-    if not allow_private and (private := [ip for ip in found if not is_public(ip)]):
-        raise ToolError(
-            f"{parts.hostname} is {private[0]}, an address of this machine or its network, which is not fetched."
-            " The user can allow it with `fetch.allow_private = true` in the configuration."
-        )
-    return Target(url.strip(), parts, [str(ip) for ip in found])
-
-
-def is_public(ip: Address) -> bool:
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return is_public(ip.ipv4_mapped)
-        if ip.sixtofour is not None:
-            return is_public(ip.sixtofour)
-        if ip.teredo is not None:
-            return False
-        if ip in _NAT64:
-            return is_public(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
-        if ip not in _UNICAST:
-            return False
-    return (
-        ip.is_global and not ip.is_multicast and not any(ip in net for net in _NOT_PUBLIC if net.version == ip.version)
-    )
-
-
-async def _look_up(host: str, port: int) -> list[Address]:
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(_RESOLVE_S):
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except TimeoutError:
-        raise ToolError(f"{host} could not be looked up in {_RESOLVE_S:.0f} s.") from None
-    except (OSError, UnicodeError) as error:
-        raise ToolError(f"{host} could not be looked up: {error}.") from error
-    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
