@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+import kedge
 from kedge.agent.context_files import (
     LEADS_OUT,
     MAX_ALL_BYTES,
@@ -265,3 +267,14 @@ class TestPrompt:
         model_server.plan = Plan(text="please")
         assert (await driver.ask("go")).error is None
         assert "please." in model_server.calls[0].body["messages"][0]["content"]
+
+
+def test_no_text_for_the_model_contains_a_name_of_our_code() -> None:
+    """A rename across the project must not reach the prose that the model reads."""
+    root = Path(kedge.__file__).parent
+    texts = [*root.glob("agent/prompts/*.md"), *root.glob("tools/builtin/*.md")]
+    assert len(texts) > 20
+    for text in texts:
+        prose = re.sub(r"`[^`]*`", "", text.read_text())
+        names = re.findall(r"\b(?:[a-z]+_[a-z_]+|[A-Z][a-z]+[A-Z]\w*)\b", prose)
+        assert set(names) <= {"MiB", "WebP"}, text.name

@@ -1,1 +1,1 @@
-"""The story: events encoded once into a ring of bytes, and clients that are positions in it."""
+"""The newest events of each workspace in memory, encoded once, and the positions of their readers."""

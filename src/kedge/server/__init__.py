@@ -1,1 +1,1 @@
-"""The server: the engine on the wire. Thin: decode, call the engine, encode."""
+"""The engine over HTTP: decode a request, call the engine, encode the answer."""

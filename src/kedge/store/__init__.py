@@ -1,1 +1,1 @@
-"""The truth: runs, sessions, messages, requests and the log, changed only by named transactions."""
+"""Durable state: runs, sessions, messages, requests and the log, changed only by named transactions."""

@@ -125,7 +125,7 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         path,
         "journal_mode = WAL",
         f"synchronous = {synchronous}",
-        "wal_autocheckpoint = 0",  # see checkpoints.py
+        "wal_autocheckpoint = 0",  # see writer.py
         f"journal_size_limit = {WAL_BYTES}",
     )
 

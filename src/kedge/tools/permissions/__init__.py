@@ -1,4 +1,4 @@
-"""Who may do what: rules, modes, grants, and a judge who reads a command as the shell would.
+"""Whether a tool call may run: rules, modes, grants, and the judge that applies them.
 
-Nothing is let through because it was not understood: what cannot be read for certain is asked.
+A command line that cannot be parsed exactly never runs unsandboxed without approval.
 """
