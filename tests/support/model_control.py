@@ -59,8 +59,8 @@ class ModelControl:
         """From here on nobody else is let in."""
         self._ask("POST", "door", {"accepted": keys})
 
-    def release(self, gate: str) -> None:
-        self._ask("POST", "release", {"gate": gate})
+    def release(self, *gates: str) -> None:
+        self._ask("POST", "release", {"gates": gates})
 
     def reset(self) -> None:
         self._ask("POST", "reset")

@@ -9,7 +9,7 @@ It plays plans (see `model_plan`; `model_script` says which) and remembers its c
     POST /_fake/on        {plans, system, prompt, body}  plans by the conversation, see `model_script.Rule`
     POST /_fake/titles    {field: value}       change the plan for calls that are to name a session
     POST /_fake/door      {field: value}       whose keys are taken, see `model_door.Door`
-    POST /_fake/release   {"gate": name}       let calls pass
+    POST /_fake/release   {"gates": [name, …]} let calls pass
     POST /_fake/reset                          forget everything
 
 `python -m tests.support.model_server --port 0` prints its port, and ends with its parent or after its lifetime.
@@ -188,7 +188,8 @@ class ModelServer(Script):
             case "titles":
                 self.titles = self.titles.changed(body)
             case "release":
-                self.release(body["gate"])
+                for gate in body["gates"]:
+                    self.release(gate)
             case "reset":
                 self.reset()
             case "wait":
