@@ -95,9 +95,11 @@ def plain(text: str) -> Line | None:
 
 
 def without_time(words: list[str]) -> list[str]:
-    """`time` is a word to the reader, and may be a keyword to the shell."""
+    """`time` is a word to the reader, and may be a keyword to the shell, as is a `!` after it."""
     while words[:1] == ["time"]:
         words = words[2:] if words[1:2] == ["-p"] else words[1:]
+        while words[:1] == ["!"]:
+            words = words[1:]
     return words
 
 
