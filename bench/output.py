@@ -20,7 +20,7 @@ ROUNDS = 5
 KINDS = {
     "short lines": "yes 'INFO a line as build tools print them, of about sixty characters'",
     "one endless line": "tr '\\0' x < /dev/zero",
-    "colours and umlauts": r"yes $'\e[32mgrün\e[0m ✓ tests/test_straße.py::test_größe'",
+    "colors and umlauts": r"yes $'\e[32mgrün\e[0m ✓ tests/test_straße.py::test_größe'",
 }
 
 

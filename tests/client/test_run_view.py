@@ -72,7 +72,7 @@ def test_a_run_that_waits_for_a_person_says_for_what() -> None:
     [
         (event("run", state="queued"), "waiting in the queue"),
         (event("run", state="running"), "thinking"),
-        (event("run", state="running", cancel_requested=True), "cancelling"),
+        (event("run", state="running", cancel_requested=True), "canceling"),
         (event("agent_event", type="retry", error="429"), "retrying: 429"),
         (event("agent_event", type="re_authenticate", provider_id="openai"), "waiting for a login to openai"),
         (event("agent_event", type="summarize"), "summarizing"),

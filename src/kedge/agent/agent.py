@@ -155,7 +155,7 @@ _NOT_STARTED = 126  # the exit code of shells for a command that they cannot run
 
 
 class ShellTurn:
-    """The turn of a run of kind `shell`. It lasts until the command exits or is cancelled."""
+    """The turn of a run of kind `shell`. It lasts until the command exits or is canceled."""
 
     def __init__(self, data_dir: Path, jobs: WorkspaceJobs, environ: Mapping[str, str]) -> None:
         self._data_dir = data_dir

@@ -266,4 +266,4 @@ async def _run_in_parallel(works: Sequence[Coroutine[None, None, None]]) -> None
             for work in works:
                 group.create_task(work)
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None  # the first error cancelled the others
+        raise errors.exceptions[0] from None  # the first error canceled the others

@@ -18,7 +18,7 @@ of this workspace.
   -q, --quiet             print nothing
 """
 FLAGS = named("-q --quiet")
-END_S = 10  # the end of a cancelled run is written within 5 s (P6)
+END_S = 10  # the end of a canceled run is written within 5 s (P6)
 
 
 def run(argv: list[str]) -> int:
@@ -34,7 +34,7 @@ def _cancel(options: Options) -> int:
         for run_id in cancelled:
             client.call("GET", f"/runs/{escape(run_id)}?wait={END_S}")
             if not options.has("quiet"):
-                print(f"cancelled {run_id}")
+                print(f"canceled {run_id}")
     if not cancelled and not options.has("quiet"):
         print_error("Nothing to cancel: no run is open", EXIT_OK)
     return EXIT_OK

@@ -48,7 +48,7 @@ class Phase(enum.Enum):
 
     STARTING = enum.auto()  # nothing was sent: both end the command
     SENDING = enum.auto()  # the deadline ends the command; a signal is remembered
-    FOLLOWING = enum.auto()  # both are remembered: the run has to be cancelled
+    FOLLOWING = enum.auto()  # both are remembered: the run has to be canceled
     CANCELLING = enum.auto()  # the cancel was sent: neither does anything
     TIMING_OUT = enum.auto()  # as CANCELLING, but the extended deadline ends the command
     FINISHING = enum.auto()  # the run has ended, its output is written: a signal ends the command
@@ -77,7 +77,7 @@ class Console(Waiter):
 
     @property
     def has_pending_signal(self) -> bool:
-        """Whether the run has to be cancelled for a signal."""
+        """Whether the run has to be canceled for a signal."""
         return self.signum is not None and self.phase in (Phase.SENDING, Phase.FOLLOWING)
 
     def extend_deadline(self, seconds: float) -> None:
@@ -127,7 +127,7 @@ class Console(Waiter):
         self._is_mid_line = not data.endswith(b"\n")
 
     def flush(self) -> None:
-        """Write the queued output. Returns early, with the rest still queued, if the run has to be cancelled."""
+        """Write the queued output. Returns early, with the rest still queued, if the run has to be canceled."""
         if not self._pending:
             return
         self.hide_spinner()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EXIT_TIME_UP = 124
 EXIT_PIPE_CLOSED = 141  # as if by SIGPIPE
 
-CANCEL_S = 10.0  # the end of a cancelled run is written within 5 s (P6)
+CANCEL_S = 10.0  # the end of a canceled run is written within 5 s (P6)
 
 
 def run(argv: list[str]) -> int:
@@ -171,7 +171,7 @@ class RunCommand:
             self._note(line)
         if end.get("cancelled") and follower.cancelled_by == "deadline":
             code = EXIT_TIME_UP
-            self._note(f"Timed out after {self._options.get('timeout')} s. The run was cancelled.")
+            self._note(f"Timed out after {self._options.get('timeout')} s. The run was canceled.")
         elif end.get("cancelled") and self._console.signum is not None:
             code = 128 + self._console.signum
         if not self._is_quiet and (line := summarize_usage(self._console.elapsed_s, end.get("usage", {}))):
@@ -214,7 +214,7 @@ class InterruptibleFollower(RunFollower):
                 self.cancel(self._client.new_policy())
             except Refused as error:
                 run_id = self.tracker.view.run_id
-                raise NotCancelled(f"The run could not be cancelled ({error}). Run {run_id} continues.") from error
+                raise NotCancelled(f"The run could not be canceled ({error}). Run {run_id} continues.") from error
         elif self._console.is_time_up:
             self.cancelled_by = "deadline"
             self._cancel_at_deadline()

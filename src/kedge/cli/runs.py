@@ -50,4 +50,4 @@ def _list(options: Options) -> int:
 
 
 def _describe_state(state: str, is_cancelling: bool) -> str:
-    return "cancelling" if is_cancelling and state == "running" else state
+    return "stopping" if is_cancelling and state == "running" else state

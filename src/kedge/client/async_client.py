@@ -152,7 +152,7 @@ class AsyncClient:
                 envelopes.clear()
 
     async def cancel(self, *, run_id: str | None = None, session_id: str | None = None) -> list[str]:
-        """Cancel one run, or all that a session has accepted so far (P6); returns the ids of the cancelled runs."""
+        """Cancel one run, or all that a session has accepted so far (P6); returns the ids of the canceled runs."""
         if run_id is not None:
             run = await self.call("POST", f"/runs/{escape(run_id)}/cancel", type=Run)
             return [run_id] if run.cancel_requested else []

@@ -51,7 +51,7 @@ class RunView:
             case "run":
                 self._status = "waiting in the queue" if payload["state"] == "queued" else "thinking"
                 if payload.get("cancel_requested"):
-                    self._status = "cancelling"
+                    self._status = "canceling"
             case "agent_event":
                 self._take_agent_event(payload)
             case "permission_request" | "permission_notification" | "question_request" | "question_notification":

@@ -138,7 +138,7 @@ class Client:
             events.clear()
 
     def cancel(self, *, run_id: str | None = None, session_id: str | None = None) -> list[str]:
-        """Cancel one run, or all that a session has accepted so far (P6); returns the ids of the cancelled runs."""
+        """Cancel one run, or all that a session has accepted so far (P6); returns the ids of the canceled runs."""
         if run_id is not None:
             run = self.call("POST", f"/runs/{escape(run_id)}/cancel")
             return [run_id] if run["cancel_requested"] else []

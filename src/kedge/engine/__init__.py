@@ -1,1 +1,1 @@
-"""Runs: accepted, scheduled, cancelled, ended, recovered. Knows no HTTP and no model."""
+"""Runs: accepted, scheduled, canceled, ended, recovered. Knows no HTTP and no model."""

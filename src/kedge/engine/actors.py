@@ -133,7 +133,7 @@ class SessionActor:
             self._may_have_runs = False
             async with self._actors.slots.take(is_counted=not self.is_child) as slot:
                 while self._may_start and await self._run_turn(slot):
-                    await slot.acquire()  # a turn that was cancelled while it lent its slot returns without it
+                    await slot.acquire()  # a turn that was canceled while it lent its slot returns without it
 
     @property
     def _may_start(self) -> bool:
@@ -236,7 +236,7 @@ async def _call_turn(turn: Turn | None, ctx: TurnContext) -> Outcome:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return _failed("the turn was cancelled from inside", "internal")
+        return _failed("the turn was canceled from inside", "internal")
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # also SystemExit and groups with one: a session must never stay busy

@@ -102,7 +102,7 @@ class TurnSlot:
 
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[None]:
-        """Free the slot inside the block. A turn that is cancelled in there does not queue for it again."""
+        """Free the slot inside the block. A turn that is canceled in there does not queue for it again."""
         self.release()
         yield
         await self.acquire()

@@ -157,7 +157,7 @@ class Engine:
         return await self.store.change_session(workspace_id, session_id, change)
 
     async def delete_session(self, workspace_id: str, session_id: str) -> None:
-        """Cancel the session's open runs, wait for their ends, and delete it. Continues if the caller is cancelled."""
+        """Cancel the session's open runs, wait for their ends, and delete it. Continues if the caller is canceled."""
         await asyncio.shield(self.tasks.start(self._delete_session(workspace_id, session_id)))
 
     # runs

@@ -141,7 +141,7 @@ class MessageWriter:
 
     async def _commit(self, parts: list[Part], usage: Usage | None) -> None:
         first = self._committed
-        self._committed += len(parts)  # before the await: the commit happens even if this call is cancelled
+        self._committed += len(parts)  # before the await: the commit happens even if this call is canceled
         await retry_store(
             lambda: self._turn_writer.store.finish_parts(self._turn_writer.claim, self.id, first, parts, usage)
         )

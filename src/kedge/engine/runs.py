@@ -44,7 +44,7 @@ class Runs:
         check_env(env)
         if env is None:
             return await self._store.accept(workspace_id, run_id, submission)
-        # Continues if the caller is cancelled: the variables of a run that is refused or over must be dropped.
+        # Continues if the caller is canceled: the variables of a run that is refused or over must be dropped.
         return await asyncio.shield(self._accepting.start(self._accept_with_env(workspace_id, run_id, submission, env)))
 
     async def finish_accepting(self, timeout_s: float) -> None:

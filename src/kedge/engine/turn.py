@@ -1,6 +1,6 @@
 """The engine's view of an agent (`Turn`), and the agent's view of the engine (`TurnContext`).
 
-A turn returns when its run is completed and raises when it failed. It should stop when it is cancelled; whether it does
+A turn returns when its run is completed and raises when it failed. It should stop when it is canceled; whether it does
 or not, from then on its writes raise `ClaimLost`, and the engine completes the record.
 """
 
@@ -218,7 +218,7 @@ class TurnContext:
             await retry_store(lambda: self._deps.runs.accept(workspace_id, submission, run_id=run_id, env=self.env))
             return await self._deps.runs.wait_end(workspace_id, run_id)
         except BaseException:
-            # The tool call timed out or was cancelled, maybe before the run was accepted: nothing waits for its end.
+            # The tool call timed out or was canceled, maybe before the run was accepted: nothing waits for its end.
             self._deps.runs.cancel_soon(workspace_id, run_id)
             raise
 

@@ -4,7 +4,7 @@ StoreOpenError          the store cannot be opened; nothing in the directory was
 ├── StoreInUse          another process owns the directory
 ├── StoreDamaged        the file is not a sound database
 └── StoreTooNew         a newer Kedge wrote it
-ClaimLost               a turn that was cancelled, ended or replaced tried to write
+ClaimLost               a turn that was canceled, ended or replaced tried to write
 """
 
 from __future__ import annotations

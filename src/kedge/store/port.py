@@ -27,7 +27,7 @@ from kedge.store.files_port import FileRecords
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The right of one turn to write: checked in each of its transactions, lost when the run is cancelled or ends."""
+    """The right of one turn to write: checked in each of its transactions, lost when the run is canceled or ends."""
 
     workspace_id: str
     session_id: str

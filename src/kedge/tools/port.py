@@ -83,7 +83,7 @@ class ToolScope(Protocol):
 
 
 class ToolContext(ToolScope, Protocol):
-    """The context of one running call. The call is cancelled by asyncio; its recorded processes are ended for it."""
+    """The context of one running call. The call is canceled by asyncio; its recorded processes are ended for it."""
 
     @property
     def call_id(self) -> str: ...

@@ -55,7 +55,7 @@ class Sync:
         self._retry.set()
 
     async def run(self) -> None:
-        """Run until cancelled. Raises `SpawnRefused` if the first server cannot be started."""
+        """Run until canceled. Raises `SpawnRefused` if the first server cannot be started."""
         policy = ReconnectPolicy(give_up_s=FOREVER_S)
         is_first = True
         try:

@@ -120,7 +120,7 @@ class Reader:
         if run["state"] != "running":
             return f"{run['run_id']} {before} → {run['state']}"
         if run["cancel_requested"]:
-            return f"{run['run_id']} running, to be cancelled"
+            return f"{run['run_id']} running, to be canceled"
         if "merged_into" in run:
             return f"{run['run_id']} {before} → running, joined to {run['merged_into']}"
         if before == "running":

@@ -82,7 +82,7 @@ class Scenario:
     def _cancel_run(self) -> None:
         script, anna = self._script, self._anna
         self._begin_section(
-            f"In {script.sessions[0]}, r5 is cancelled in the middle of a tool",
+            f"In {script.sessions[0]}, r5 is canceled in the middle of a tool",
             "The cancel is committed first; then the turn is stopped, and its messages are completed.",
         )
         self._server.call("pause", after=1 + script.cancel_after)
@@ -92,7 +92,7 @@ class Scenario:
         end = anna.read_until_end("r5")
         results = [part for f in anna.find("message", run_id="r5", role="tool") for part in f.payload["parts"]]
         self._check(
-            "r5 ended cancelled, its tool call has a result, and no client got an error for it (P6, P7)",
+            "r5 ended canceled, its tool call has a result, and no client got an error for it (P6, P7)",
             end.get("cancelled") is True and results[-1]["is_error"] and not anna.find("agent_event", run_id="r5"),
         )
 

@@ -42,7 +42,7 @@ from kedge.store.port import Store
 
 log = logging.getLogger(__name__)
 
-RELEASE_S = 1.0  # for the scan after a cancelled command; a large tree is scanned after the run's end (P6)
+RELEASE_S = 1.0  # for the scan after a canceled command; a large tree is scanned after the run's end (P6)
 
 
 class FileRecorder:

@@ -50,7 +50,7 @@ class _Options(NamedTuple):
 
 
 class UndoManager:
-    """An undo, redo or fork that has started continues if its caller is cancelled."""
+    """An undo, redo or fork that has started continues if its caller is canceled."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Work on files that was begun and not recorded: of a cancelled turn, or of a server that died."""
+"""Work on files that was begun and not recorded: of a canceled turn, or of a server that died."""
 
 from __future__ import annotations
 

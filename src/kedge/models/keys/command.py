@@ -93,7 +93,7 @@ async def _run(command: str, env: Mapping[str, str], limit_s: float) -> tuple[in
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # If asyncio were cancelled during the start, it would kill the shell but not its children.
+        # If asyncio were canceled during the start, it would kill the shell but not its children.
         with contextlib.suppress(OSError):
             await _kill(await starting)
         raise

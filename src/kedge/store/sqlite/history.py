@@ -51,7 +51,7 @@ def read(
     """Return the messages that the model may see, and the part of them to cache.
 
     Left out: messages before a summary, interrupted ones with the results of their calls, those of runs that were
-    cancelled before their start, undone ones, and unfinished summaries.
+    canceled before their start, undone ones, and unfinished summaries.
     """
     start, rewritten = _last_summary(db, session_id), _rewritten(db, session_id)
     if (start, rewritten) != (known.start, known.rewritten):

@@ -83,7 +83,7 @@ def add(
 
 
 def append_drafts(tx: Transaction, claim: Claim, drafts: Sequence[Draft]) -> None:
-    """Store text in flight. A cancelled turn may still do this, so that text that clients have seen is kept."""
+    """Store text in flight. A canceled turn may still do this, so that text that clients have seen is kept."""
     claimed_run(tx, claim, even_cancelled=True)
     for draft in drafts:
         stored = tx.one("SELECT count(*) AS parts FROM parts WHERE message_id = ?", draft.message_id)

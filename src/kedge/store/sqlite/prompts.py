@@ -1,4 +1,4 @@
-"""User messages: a prompt becomes one, once, when its run starts, joins, or is cancelled before (P7)."""
+"""User messages: a prompt becomes one, once, when its run starts, joins, or is canceled before (P7)."""
 
 from __future__ import annotations
 

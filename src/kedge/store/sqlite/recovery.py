@@ -33,7 +33,7 @@ def suspend(tx: Transaction, workspace_id: str, run_id: str, epoch: int) -> None
 
 
 def recover(tx: Transaction) -> None:
-    """Decide the runs of a dead server: end the cancelled, fail those without attempts left, prepare the others."""
+    """Decide the runs of a dead server: end the canceled, fail those without attempts left, prepare the others."""
     for row in tx.all(
         # The redundant `IN` makes SQLite use the partial index.
         "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"

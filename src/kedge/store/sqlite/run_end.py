@@ -41,7 +41,7 @@ def end_turn(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> None:
 
 
 def end_unstarted(tx: Transaction, row: sqlite3.Row, *, keeps_messages: bool) -> None:
-    """End a queued run as cancelled. The model never sees its messages; people do."""
+    """End a queued run as canceled. The model never sees its messages; people do."""
     message_id = None
     if keeps_messages:
         prompts.write_user_message(tx, row, hidden=True)

@@ -1,4 +1,4 @@
-"""Runs before their end: accepted, started, joined, cancelled. Their ends are in run_end.py."""
+"""Runs before their end: accepted, started, joined, canceled. Their ends are in run_end.py."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def cancel_run(tx: Transaction, workspace_id: str, run_id: str) -> Run:
 
 
 def drop_queued(tx: Transaction, workspace_id: str, session_id: str, run_id: str | None) -> list[str]:
-    """Remove one run, or all, from the queue: they end as cancelled, without messages (P7)."""
+    """Remove one run, or all, from the queue: they end as canceled, without messages (P7)."""
     get_session(tx.db, workspace_id, session_id)
     rows = [row for row in open_runs(tx.db, session_id) if row["state"] == "queued"]
     if run_id is not None:
@@ -180,7 +180,7 @@ def finish(tx: Transaction, claim: Claim, outcome: Outcome) -> Run:
 
 
 def request_cancel(tx: Transaction, host: sqlite3.Row) -> None:
-    """Mark a run, those joined to it and its sub-agents as cancelled; from then on their turns cannot write.
+    """Mark a run, those joined to it and its sub-agents as canceled; from then on their turns cannot write.
 
     A run that waits to be resumed after a restart has no turn to stop: it ends here.
     """

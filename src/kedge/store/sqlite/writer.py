@@ -64,7 +64,7 @@ class Writer:
     def write(
         self, name: str, fn: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Run `fn(tx, …)` in the next group. The transaction happens even if the returned future is cancelled."""
+        """Run `fn(tx, …)` in the next group. The transaction happens even if the returned future is canceled."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
 

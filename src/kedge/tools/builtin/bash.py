@@ -123,7 +123,7 @@ async def run_user_command(ctx: ToolContext, command_line: str) -> tuple[str, in
 
 @contextlib.asynccontextmanager
 async def _abandon_on_error(command: Command) -> AsyncGenerator[None]:
-    """End a command that cannot become a job: nobody could find it again. The engine ends a cancelled one."""
+    """End a command that cannot become a job: nobody could find it again. The engine ends a canceled one."""
     try:
         yield
     except ToolError:

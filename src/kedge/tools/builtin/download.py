@@ -48,7 +48,7 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
     partial = f".{path.name[:100]}.{secrets.token_hex(6)}.part"
     try:
         with ExitStack() as opened:
-            # Runs to its end even if cancelled, so that the partial file is removed.
+            # Runs to its end even if canceled, so that the partial file is removed.
             at, file = await run_uninterrupted(_create, opened, path.parent, partial)
             with file:
                 size = await _fill(ctx, params, file)

@@ -43,7 +43,7 @@ async def run(ctx: ToolContext, params: ViewParams) -> Output:
     try:
         return await asyncio.to_thread(_view, ctx, params, stop)
     finally:
-        stop.set()  # a thread cannot be cancelled, and a file may have any size
+        stop.set()  # a thread cannot be canceled, and a file may have any size
 
 
 def _view(scope: ToolScope, params: ViewParams, stop: threading.Event) -> Output:

@@ -71,7 +71,7 @@ async def launch(
 
 
 async def _wait_until_started(started: asyncio.Future[int]) -> None:
-    """Wait although cancelled: the thread uses descriptors that the caller is about to close. Takes milliseconds."""
+    """Wait although canceled: the thread uses descriptors that the caller is about to close. Takes milliseconds."""
     while not started.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait({started})

@@ -96,7 +96,7 @@ def make_access(planned: EditPlan) -> Access:
 
 
 async def run_uninterrupted(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function in a thread and wait for its end even if cancelled: the change must be recorded."""
+    """Run a function in a thread and wait for its end even if canceled: the change must be recorded."""
     task = asyncio.ensure_future(asyncio.to_thread(write, *args, **kwargs))
     try:
         return await asyncio.shield(task)

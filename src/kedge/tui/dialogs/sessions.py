@@ -140,7 +140,7 @@ class SessionDialog(Dialog[str]):
             if choice == "delete":
                 self._send(self._api.delete(session.id))
 
-        text = f"Delete “{visible(session.title) or 'New session'}”? Its runs are cancelled; files stay as they are."
+        text = f"Delete “{visible(session.title) or 'New session'}”? Its runs are canceled; files stay as they are."
         self.app.push_screen(ConfirmDialog(text, [("delete", "Delete"), ("keep", "Cancel")]), confirm)
 
     def _send(self, request: Awaitable[None]) -> None:

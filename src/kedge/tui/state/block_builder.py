@@ -221,7 +221,7 @@ def _build_end(session: SessionState, run_id: str) -> Iterator[Block]:
     if end is None:
         return
     if end.cancelled:
-        yield NoteBlock(key=f"end:{run_id}", kind="cancelled", text="Cancelled")
+        yield NoteBlock(key=f"end:{run_id}", kind="cancelled", text="Canceled")
     elif end.error is not None:
         if not any(note is not None and note.kind == "error" for note in notes):
             yield NoteBlock(key=f"end:{run_id}", kind="error", text=end.error)
