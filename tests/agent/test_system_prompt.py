@@ -18,8 +18,16 @@ from kedge.agent.context_files import (
     read_context_files,
     user_config_directory,
 )
-from kedge.agent.repository import MAX_CHANGES, describe_repository
-from kedge.agent.system_prompt import GitStates, Role, Surroundings, build_system_prompt, load_prompt, read_surroundings
+from kedge.agent.system_prompt import (
+    MAX_CHANGES,
+    GitStates,
+    Role,
+    Surroundings,
+    build_system_prompt,
+    describe_repository,
+    load_prompt,
+    read_surroundings,
+)
 from kedge.config.schema import AgentConfig, Config
 from tests.agent.driver import Driver
 from tests.support.harness import Kedge

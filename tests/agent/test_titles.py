@@ -9,8 +9,8 @@ import pytest
 
 from kedge.agent.titles import MAX_TITLE_CHARS, clean_title
 from kedge.config.schema import AgentConfig, Config
-from kedge.protocol.formats import PROVISIONAL_CHARS, provisional_title
 from kedge.protocol.sessions import Session, SessionChange
+from kedge.protocol.text_safety import PROVISIONAL_CHARS, provisional_title
 from tests.agent.driver import Driver
 from tests.agent.fake_tools import FakeTools
 from tests.support.harness import Kedge

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from kedge.agent.tool_results import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
+from kedge.agent.tool_context import MAX_CHARS, MAX_IMAGES, MAX_SHOWN_CHARS
 from kedge.protocol.events import Event
 from kedge.protocol.messages import Delta, Image, Message, MessageOf, ToolCall, ToolResult
 from kedge.protocol.requests import Answer, PermissionRequest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.agent.user_commands import MAX_BYTES, MAX_COMMANDS, list_user_commands
+from kedge.agent.context_files import MAX_BYTES, MAX_COMMANDS, list_user_commands
 
 
 @pytest.fixture

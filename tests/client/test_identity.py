@@ -199,7 +199,7 @@ def test_a_server_of_root_may_be_used_by_a_user(tmp_path: Path) -> None:
     code = """
 import os, socket, sys
 from kedge.protocol.address import UnixAddress
-from kedge.protocol.peer import check_peer
+from kedge.protocol.address import check_peer
 theirs, ours = socket.socketpair()
 os.setuid(int(sys.argv[1]))
 check_peer(ours, UnixAddress("/x"))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kedge.engine import turn_writer
+from kedge.engine import message_writer
 from kedge.engine.turn import Turn, TurnContext
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Delta, Finish, MessageOf, Reasoning, Text, ToolCall, finish_of, text_of
@@ -215,7 +215,7 @@ async def test_reader_that_reconnects_anywhere_gets_identical_text(kedge: Kedge)
 async def test_no_row_for_each_delta_and_at_most_4_times_the_content_is_stored(
     kedge: Kedge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn_writer, "DRAFT_S", 0.01)
+    monkeypatch.setattr(message_writer, "DRAFT_S", 0.01)
 
     async def verbose(ctx: TurnContext) -> None:
         message = await ctx.begin_message()

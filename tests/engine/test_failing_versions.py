@@ -15,7 +15,7 @@ from kedge.engine import engine
 from kedge.engine.files import change_log
 from kedge.files.blobs import Blobs
 from kedge.files.states import ABSENT, UNREADABLE, Observation, decode_state, encode_state
-from kedge.store.files_port import NewWork
+from kedge.store.port import NewWork
 from tests.engine.undo_helpers import do
 from tests.support.file_turn import FileTurn
 from tests.support.harness import Kedge

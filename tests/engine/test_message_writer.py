@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.engine.message_writer import PartWriter
-from kedge.engine.turn_writer import TurnWriter
+from kedge.engine.message_writer import PartWriter, TurnWriter
 from kedge.feed.feed import Feed
 from kedge.feed.open_items import split_chunks
 from kedge.protocol.errors import StoreUnavailable

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine.files import recorder, scanner
+from kedge.engine.files import change_log, recorder
 from kedge.engine.files.changed_files import list_changed_files
 from kedge.engine.turn import TurnContext
 from kedge.files.scan import Difference
 from kedge.protocol.events import FileChange
 from kedge.protocol.files import FilesConflict
-from kedge.store.files_port import NewWork
+from kedge.store.port import NewWork
 from tests.engine.undo_helpers import do
 from tests.support.file_turn import FileTurn, tree_of
 from tests.support.harness import Kedge
@@ -280,7 +280,7 @@ async def test_what_a_command_did_is_undone_also_if_its_run_is_cancelled_during_
 async def test_a_tree_that_hangs_is_given_up_and_holds_up_nobody(
     kedge: Kedge, turn: FileTurn, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scanner, "SCAN_S", 0.05)
+    monkeypatch.setattr(change_log, "SCAN_S", 0.05)
     slow = SlowLooks(kedge, monkeypatch)
     turn.by_command("work", lambda: None)
     turn.by_tool("edit", root / "a", b"a")

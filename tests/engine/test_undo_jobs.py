@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kedge.engine.files.changed_files import list_changed_files
-from kedge.files import restore_plan
-from kedge.files.restore_plan import Change
+from kedge.files import restore
+from kedge.files.restore import Change
 from kedge.files.states import State
 from kedge.protocol.files import FilesConflict, Rewound
 from kedge.store.port import ProcessRecord
@@ -240,7 +240,7 @@ JOB = "background_job"
 def test_a_chain_of_changes_goes_back_to_before_our_first_one(
     chain: list[Change], then: State, expected: State, verdict: str
 ) -> None:
-    (target,) = restore_plan.find_targets(chain)
+    (target,) = restore.find_targets(chain)
     assert (target.then, target.expected) == (then, expected)
     found = "unsure" if target.unsure else "ours" if target.is_ours else "changed"
     assert found == verdict

@@ -17,7 +17,7 @@ from kedge.protocol.messages import Delta, MessageOf, ToolResult, finish_of, tex
 from kedge.protocol.requests import AnswerReceipt, PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run
 from kedge.store.port import ProcessRecord
-from kedge.store.sqlite.recovery import INTERRUPTED_NOTE
+from kedge.store.sqlite.runs import INTERRUPTED_NOTE
 from tests.faults.child import GATES
 from tests.faults.processes import Died
 from tests.support.harness import Kedge

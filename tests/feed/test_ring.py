@@ -12,7 +12,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kedge.feed.ring import Ring
+from kedge.feed.feed import Ring
 
 MAX_BYTES = 40
 SESSIONS = ["a", "b"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.feed import stream as stream_module
+from kedge.feed import feeds as stream_module
 from kedge.protocol.events import CaughtUp, Connected, Heartbeat, ResetReason, StreamReset
 from kedge.protocol.messages import Delta, Finish, MessageOf, Text
 from kedge.protocol.requests import PermissionRequest

@@ -15,7 +15,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'if not message.get("more_body", True):',
     ): "the HTTP server says `more_body` with every piece",
     (
-        "store/sqlite/history.py",
+        "store/sqlite/messages.py",
         "if known.size_bytes > self._max_bytes:",
         "if (known.size_bytes >= self._max_bytes):",
     ): "a history of exactly that size is read again instead of remembered, with the same result",

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kedge.protocol.api import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.errors import ErrorBody
 from kedge.protocol.events import (
     AgentEvent,
@@ -36,7 +37,6 @@ from kedge.protocol.messages import (
     ToolCall,
     ToolResult,
 )
-from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.requests import (
     Answer,
     AnswerReceipt,

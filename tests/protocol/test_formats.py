@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.protocol.formats import dollars
+from kedge.protocol.text_safety import dollars
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_every_struct_of_the_protocol_has_an_example() -> None:
         if issubclass(cls, msgspec.Struct) and cls.__module__ == module.__name__ and not cls.__name__.startswith("_")
     }
     decoded_only = {"Event", "Envelope"}  # never sent themselves
-    assert {cls.__name__ for cls in structs} == {type(value).__name__ for value, _ in EXAMPLES} | decoded_only
+    assert {cls.__name__ for cls in structs} - {type(value).__name__ for value, _ in EXAMPLES} == decoded_only
 
 
 @pytest.mark.parametrize(("value", "literal"), EXAMPLES, ids=IDS)

@@ -14,7 +14,7 @@ from unittest import mock
 from kedge.cli.main import main
 from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
-from kedge.protocol.models import Offered
+from kedge.protocol.api import Offered
 from kedge.protocol.runs import RunKind
 from kedge.tools.process.jobs import WorkspaceJobs
 

@@ -9,21 +9,18 @@ from unittest.mock import patch
 
 import msgspec
 
-from kedge.engine import turn_writer
-from kedge.engine.turn_writer import TurnWriter
-from kedge.feed.feed import Feed
-from kedge.feed.feeds import Feeds
+from kedge.engine import message_writer
+from kedge.engine.message_writer import TurnWriter
+from kedge.feed.feed import Feed, Ring
+from kedge.feed.feeds import FeedReader, Feeds
 from kedge.feed.open_items import OpenItems
-from kedge.feed.ring import Ring
-from kedge.feed.stream import FeedReader
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Delta
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Claim, Committed, Draft
 from kedge.store.sqlite import messages, rows
 from kedge.store.sqlite.store import SqliteStore
-from kedge.store.sqlite.transaction import Transaction
-from kedge.store.sqlite.writer import Job, Writer
+from kedge.store.sqlite.writer import Job, Transaction, Writer
 from tests.sim.mutants_of_runs import nothing
 
 # P1, P9: durable, then shown
@@ -200,7 +197,7 @@ def request_is_forgotten_at_a_restart() -> Generator[None]:
 
 @contextmanager
 def drafts_are_not_saved_while_a_part_grows() -> Generator[None]:
-    with patch.object(turn_writer, "DRAFT_S", 1e9):
+    with patch.object(message_writer, "DRAFT_S", 1e9):
         yield
 
 

@@ -17,8 +17,8 @@ from kedge.engine.concurrency import TurnSlot
 from kedge.protocol.requests import Answer, AnswerReceipt, RequestKind
 from kedge.protocol.runs import Receipt, Submission
 from kedge.store.port import Outcome, Started
-from kedge.store.sqlite import prompts, recovery, requests, rows, run_end, runs
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite import messages, requests, rows, run_end, runs
+from kedge.store.sqlite.writer import Transaction
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def end_of_one_run_stops_the_next() -> Generator[None]:
 
 @contextmanager
 def cancelled_run_is_resumed_after_a_crash() -> Generator[None]:
-    with rewritten(recovery, "prepare_next_attempt", 'if row["cancel_requested"]:', "if False:"):
+    with rewritten(runs, "prepare_next_attempt", 'if row["cancel_requested"]:', "if False:"):
         yield
 
 
@@ -177,7 +177,7 @@ def steer_joins_whatever_runs_also_after_its_cancel() -> Generator[None]:
                         *(row["run_id"], run_id),
                     )
                     runs.append_run_event(tx, workspace_id, run_id, "updated")
-                    prompts.write_user_message(tx, rows.get_run(tx.db, workspace_id, run_id))
+                    messages.write_user_message(tx, rows.get_run(tx.db, workspace_id, run_id))
         return receipt
 
     with patch.object(runs, "accept", accept_and_join):
@@ -195,25 +195,25 @@ def another_prompt_under_the_same_name_is_a_replay() -> Generator[None]:
 
 @contextmanager
 def attempt_is_not_counted() -> Generator[None]:
-    recover = recovery.recover
+    recover = runs.recover
 
     def recover_for_free(tx: Transaction) -> None:
         tx.execute("UPDATE runs SET suspended = 1 WHERE state = 'running'")
         recover(tx)
 
-    with patch.object(recovery, "recover", recover_for_free):
+    with patch.object(runs, "recover", recover_for_free):
         yield
 
 
 @contextmanager
 def orderly_stop_counts_as_an_attempt() -> Generator[None]:
-    suspend = recovery.suspend
+    suspend = runs.suspend
 
     def suspend_and_count(tx: Transaction, workspace_id: str, run_id: str, epoch: int) -> None:
         suspend(tx, workspace_id, run_id, epoch)
         tx.execute("UPDATE runs SET suspended = 0 WHERE run_id = ?", run_id)
 
-    with patch.object(recovery, "suspend", suspend_and_count):
+    with patch.object(runs, "suspend", suspend_and_count):
         yield
 
 

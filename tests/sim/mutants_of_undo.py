@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from kedge.engine.files.undo import UndoManager
-from kedge.store.sqlite import forks, history, undos
+from kedge.store.sqlite import messages, undos
 from tests.sim.mutants_of_runs import nothing, rewritten
 
 
@@ -51,13 +51,13 @@ def history_is_remembered_with_what_was_undone() -> Generator[None]:
     def never(*_: object) -> int:
         return 0
 
-    with patch.object(history, "_rewritten", never):
+    with patch.object(messages, "_rewritten", never):
         yield
 
 
 @contextmanager
 def fork_lacks_its_last_message() -> Generator[None]:
-    with rewritten(forks, "fork", "seq <= ? AND reason", "seq < ? AND reason"):
+    with rewritten(undos, "fork", "seq <= ? AND reason", "seq < ? AND reason"):
         yield
 
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from kedge.engine.engine import Engine
 from kedge.engine.turn import Turn
-from kedge.feed import stream
+from kedge.feed import feeds
 from kedge.protocol.errors import NotFound, StoreUnavailable
 from kedge.protocol.events import decode_event
 from kedge.protocol.messages import Message, Part, finish_of
@@ -302,8 +302,8 @@ class World:
     def _small_bounds(self) -> Generator[None]:
         """Everything that has a bound meets it soon."""
         with (
-            patch.object(stream, "CHUNK_BYTES", self.rng.choice((200, 2_000))),
-            patch.object(stream, "PAGE_EVENTS", self.rng.choice((1, 3, 50))),
+            patch.object(feeds, "CHUNK_BYTES", self.rng.choice((200, 2_000))),
+            patch.object(feeds, "PAGE_EVENTS", self.rng.choice((1, 3, 50))),
             patch.object(log, "PAGE_BYTES", self.rng.choice((200, 5_000))),
             patch.object(runs, "MAX_OPEN_RUNS", MAX_OPEN_RUNS),
         ):

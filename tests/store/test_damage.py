@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.store.errors import StoreDamaged
-from kedge.store.files_port import NewChange, NewWork
+from kedge.store.port import NewChange, NewWork
 from kedge.store.sqlite import database
 from kedge.store.sqlite.store import SqliteStore
 from tests.store.stores import look_at, make_store, opened

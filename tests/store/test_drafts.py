@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.engine import turn_writer
+from kedge.engine import message_writer
 from kedge.engine.turn import TurnContext
 from kedge.protocol.messages import Finish, Reasoning, Text, ToolCall, ToolResult
 from kedge.store.port import Claim, Draft, Outcome
@@ -105,7 +105,7 @@ async def test_output_of_a_tool_in_flight_is_kept_before_the_note(place: Place) 
 async def test_an_answer_of_10000_deltas_is_stored_in_at_most_4_times_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn_writer, "DRAFT_S", 0.005)  # many more drafts than a real answer makes
+    monkeypatch.setattr(message_writer, "DRAFT_S", 0.005)  # many more drafts than a real answer makes
     words = [f"word {number:05} of a long answer, and on it goes. " for number in range(10_000)]
 
     async def answer(ctx: TurnContext) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kedge.protocol.events import FileChange
-from kedge.store.files_port import NewChange, NewWork
+from kedge.store.port import NewChange, NewWork
 from tests.support.harness import Kedge
 
 

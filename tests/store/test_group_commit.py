@@ -17,8 +17,7 @@ from kedge.protocol.sessions import SessionChange
 from kedge.store.port import Committed
 from kedge.store.sqlite import database
 from kedge.store.sqlite.store import SqliteStore
-from kedge.store.sqlite.transaction import Transaction
-from kedge.store.sqlite.writer import Checkpoints
+from kedge.store.sqlite.writer import Checkpoints, Transaction
 from tests.store.stores import Place, opened, place_in
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import pytest
 
 from kedge.protocol.messages import Finish, FinishReason, Message, Text, text_of
 from kedge.store.port import Claim, Outcome
-from kedge.store.sqlite.history import CachedHistory, HistoryCache, read
+from kedge.store.sqlite.messages import CachedHistory, HistoryCache, read_history
 from tests.store.stores import Place, opened
 
 
@@ -27,7 +27,7 @@ async def say(place: Place, claim: Claim, text: str) -> None:
 async def seen(place: Place, claim: Claim) -> list[str]:
     """The texts of the history, which must be what an empty memory would read."""
     found = await place.store.history(claim.workspace_id, claim.session_id)
-    afresh: list[Message] = read(place.store._db, claim.workspace_id, claim.session_id, CachedHistory())[0]
+    afresh: list[Message] = read_history(place.store._db, claim.workspace_id, claim.session_id, CachedHistory())[0]
     assert found == afresh
     return [text_of(message.parts) for message in found]
 
@@ -58,7 +58,7 @@ async def test_finished_messages_are_read_once(place: Place) -> None:
     await seen(place, claim)
     known = place.store._histories.get(claim.session_id)
     assert len(known.messages) == 21
-    assert read(place.store._db, claim.workspace_id, claim.session_id, known) == (list(known.messages), known)
+    assert read_history(place.store._db, claim.workspace_id, claim.session_id, known) == (list(known.messages), known)
     await place.store.finish(claim, Outcome("completed"))
 
 

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from kedge.engine.message_writer import MessageWriter, ToolWriter
-from kedge.engine.turn_writer import TurnWriter
-from kedge.feed.feed import Feed
+from kedge.engine.message_writer import MessageWriter, ToolWriter, TurnWriter
+from kedge.feed.feed import RING_BYTES, Feed
 from kedge.feed.feeds import ALL_RINGS_BYTES, Feeds
-from kedge.feed.ring import RING_BYTES
 from kedge.protocol.errors import StoreUnavailable
 from kedge.protocol.messages import Message, Part, ToolResult
 from kedge.protocol.runs import Submission, Usage

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kedge.agent.context_files import read_context_files
-from kedge.agent.tool_results import read_file_digests
+from kedge.agent.tool_context import read_file_digests
 from kedge.config.schema import Config, FetchConfig, PermissionsConfig
 from kedge.files.states import compute_digest, observe_resolved
 from kedge.protocol.runs import RunOptions

@@ -14,10 +14,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kedge.client import AsyncClient
-from kedge.protocol.api import LoginProvider
+from kedge.protocol.api import LoginProvider, Offered, OfferedModel, OfferedProvider
 from kedge.protocol.events import FileChange
 from kedge.protocol.files import SessionFile, SessionFiles
-from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run, Usage
 from kedge.protocol.sessions import Job, Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import App
 from textual.widgets import OptionList
 
-from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
+from kedge.protocol.api import Offered, OfferedModel, OfferedProvider
 from kedge.tui.dialogs.choices import ConfirmDialog, Palette
 from kedge.tui.dialogs.models import ModelDialog
 from tests.tui.ui_driver import screen_text

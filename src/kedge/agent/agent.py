@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
-from kedge.agent.deps import AgentDeps, Configure
 from kedge.agent.logins import Logins
 from kedge.agent.retry import RetryPolicy
 from kedge.agent.summary import SummarizeTurn
@@ -17,7 +16,8 @@ from kedge.agent.titles import Titles
 from kedge.agent.tool_context import CallContext, TurnScope, remove_old_scratch, remove_scratch
 from kedge.agent.tool_params import describe_tool
 from kedge.agent.turn import AgentTurn
-from kedge.config.schema import Config
+from kedge.agent.turn_models import AgentDeps
+from kedge.config.schema import Config, Configure
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import Turn, TurnContext
 from kedge.files.environment import drop_invalid_variables
@@ -31,8 +31,8 @@ from kedge.models.selection.listing import Listing
 from kedge.models.selection.local_servers import LocalServers
 from kedge.models.selection.selector import ModelSelector
 from kedge.protocol.address import data_dir as default_data_dir
+from kedge.protocol.api import Offered
 from kedge.protocol.errors import Invalid, KedgeError
-from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kedge.engine.turn import Turn, TurnContext
-from kedge.protocol.models import Offered
+from kedge.protocol.api import Offered
 from kedge.protocol.runs import RunKind
 
 if TYPE_CHECKING:

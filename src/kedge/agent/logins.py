@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.agent.deps import Configure
-from kedge.config.schema import Config
+from kedge.config.schema import Config, Configure
 from kedge.models import extensions
 from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, ModelError, Transient

@@ -28,9 +28,9 @@ from kedge.models.values import (
     UsageReport,
     compute_usage,
 )
-from kedge.protocol.formats import dollars
 from kedge.protocol.messages import FinishReason, Part, Reasoning, Text, ToolCall
 from kedge.protocol.runs import Usage
+from kedge.protocol.text_safety import dollars
 
 _FINISH_NOTES: dict[FinishReason, str] = {
     "max_tokens": "the answer was cut off at the model's output limit",

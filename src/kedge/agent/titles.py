@@ -13,9 +13,8 @@ from kedge.agent.system_prompt import load_prompt
 from kedge.engine.turn import TurnContext
 from kedge.models.client import ModelClient
 from kedge.models.values import Endpoint, StepRequest, TextDelta, UsageReport, compute_usage
-from kedge.protocol.formats import provisional_title
 from kedge.protocol.messages import Message, Text, text_of
-from kedge.protocol.text_safety import inside_escape
+from kedge.protocol.text_safety import inside_escape, provisional_title
 from kedge.store.errors import ClaimLost
 
 log = logging.getLogger(__name__)

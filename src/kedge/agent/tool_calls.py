@@ -14,9 +14,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from kedge.agent.tool_context import CallContext, TurnScope
+from kedge.agent.tool_context import CallContext, TurnScope, clean, limit_output, read_file_digests
 from kedge.agent.tool_params import decode_params, explain_unknown_tool
-from kedge.agent.tool_results import clean, limit_output, read_file_digests
 from kedge.agent.turn_state import DENIED, REPEAT_WARNING, WARN_AT_REPEATS, PastCall, count_repeats
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import ToolWriter

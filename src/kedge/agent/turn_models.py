@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kedge.agent.deps import AgentDeps
-from kedge.agent.retry import ApiKeys, Attempts
-from kedge.config.schema import Config, Effort
+from kedge.agent.retry import ApiKeys, Attempts, RetryPolicy
+from kedge.agent.system_prompt import GitStates
+from kedge.agent.titles import Titles
+from kedge.config.schema import Config, Configure, Effort
 from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
+from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, ModelError
 from kedge.models.keys.credentials import Credentials
 from kedge.models.provider_registry import find_provider
 from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent
+from kedge.tools.port import Tool
+from kedge.tools.process.jobs import WorkspaceJobs
+
+
+class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):
+    """The services that all turns of an agent share."""
+
+    models: ModelClient
+    selector: ModelSelector
+    credentials: Credentials
+    environ: Mapping[str, str]  # for runs that were sent without an environment
+    configure: Configure
+    data_dir: Path
+    tools: Sequence[Tool]
+    jobs: WorkspaceJobs
+    retry: RetryPolicy
+    today: Callable[[], date]
+    git_states: GitStates
+    titles: Titles
 
 
 class TurnModels:

@@ -79,7 +79,7 @@ def _check_unreachable(location: ServerLocation, socket: str) -> Iterator[Findin
     crashed = " (the last one ended unexpectedly; the next one recovers)" if os.path.exists(socket) else ""
     yield True, f"no server is running at {location.address}; one is started when needed{crashed}"
     yield from read_findings(
-        "kedge.store.sqlite.diagnosis", location.data_dir, timeout_s=DATABASE_TIMEOUT_S, subject="the database"
+        "kedge.store.sqlite.database", location.data_dir, timeout_s=DATABASE_TIMEOUT_S, subject="the database"
     )
 
 

@@ -24,7 +24,7 @@ from kedge.client.run_follower import RunFollower, RunTracker
 from kedge.client.submission import caller_environment, make_submission
 from kedge.client.sync_client import Client
 from kedge.protocol.address import AddressError
-from kedge.protocol.formats import provisional_title
+from kedge.protocol.text_safety import provisional_title
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def _read_pieces(fd: int) -> Iterator[bytes]:
 
 
 def _find_mime_type(path: str, data: bytes) -> str:
-    from kedge.protocol.images import detect_image_type
+    from kedge.protocol.bounds import detect_image_type
 
     if image := detect_image_type(data):
         if len(data) > MAX_IMAGE_BYTES:

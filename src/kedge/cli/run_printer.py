@@ -10,8 +10,7 @@ from kedge.cli.options import Options
 from kedge.cli.output import note_line
 from kedge.client.run_output import Activity, FinalOutput, LiveOutput
 from kedge.client.run_view import RunView
-from kedge.protocol.formats import dollars
-from kedge.protocol.text_safety import json_for_terminal, one_line
+from kedge.protocol.text_safety import dollars, json_for_terminal, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from kedge.client.run_output import AnswerText, LiveOutput
 from kedge.client.submission import make_submission
 from kedge.client.sync_client import RECENT, Client
 from kedge.client.typed_events import KNOWN_TYPES, decode_to_envelope
+from kedge.protocol.api import Offered
 from kedge.protocol.environment import HEADER, encode_environment
 from kedge.protocol.events import Envelope, Event, to_event
 from kedge.protocol.messages import Message
-from kedge.protocol.models import Offered
 from kedge.protocol.runs import Receipt, Run, RunEnd
 from kedge.protocol.sessions import Session, Workspace
 

@@ -25,8 +25,7 @@ from kedge.client.transport import (
     make_unreachable,
     open_connection,
 )
-from kedge.protocol.address import AddressError, UnixAddress
-from kedge.protocol.peer import check_peer, check_socket
+from kedge.protocol.address import AddressError, UnixAddress, check_peer, check_socket
 
 SocketOptions = Iterable[httpcore2.SOCKET_OPTION]
 

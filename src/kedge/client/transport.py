@@ -15,8 +15,7 @@ from kedge.client import http1
 from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, SpawnFailed, Unreachable
 from kedge.client.reconnect import SILENCE_S, ReconnectPolicy, Waiter
 from kedge.client.server_location import ServerLocation
-from kedge.protocol.address import AddressError, TcpAddress, UnixAddress
-from kedge.protocol.peer import check_peer, check_socket
+from kedge.protocol.address import AddressError, TcpAddress, UnixAddress, check_peer, check_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ Everything has a default, so `Config()` works. Each key states whether an untrus
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -223,3 +225,7 @@ def _without_null(schema: Any) -> Any:
             return [_without_null(each) for each in cast("list[Any]", schema)]
         case _:
             return schema
+
+
+Configure = Callable[[Path, Mapping[str, str]], Config]
+"""Loads the configuration of a directory for a caller with these environment variables; may read files."""

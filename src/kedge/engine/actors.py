@@ -14,9 +14,9 @@ from typing import Literal
 from kedge import failpoints
 from kedge.engine.concurrency import TurnSlot, TurnSlots, retry_store, wait_or_cancel
 from kedge.engine.errors import TurnFailed
+from kedge.engine.message_writer import TurnWriter
 from kedge.engine.processes import process_groups
 from kedge.engine.turn import Turn, TurnContext, TurnDeps
-from kedge.engine.turn_writer import TurnWriter
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.runs import RunKind
 from kedge.store.errors import ClaimLost

@@ -17,14 +17,12 @@ from kedge.engine.actors import Actors
 from kedge.engine.concurrency import Tasks, Waiters, retry_store
 from kedge.engine.files.recorder import FileRecorder
 from kedge.engine.files.undo import UndoManager
-from kedge.engine.processes import lineage, process_groups
+from kedge.engine.processes import process_groups, reaper
 from kedge.engine.processes.registry import ProcessRegistry
-from kedge.engine.runs import Runs
+from kedge.engine.runs import Runs, check_change, check_title, resolve_directory
 from kedge.engine.turn import Turn, TurnDeps
-from kedge.engine.validation import check_change, check_title, resolve_directory
-from kedge.feed.feed import Feed
+from kedge.feed.feed import RING_BYTES, Feed
 from kedge.feed.feeds import Feeds
-from kedge.feed.ring import RING_BYTES
 from kedge.files.versions import Versions
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.requests import Answer, AnswerReceipt, PermissionAction, RequestKind, RequestResolution
@@ -135,7 +133,7 @@ class Engine:
 
     def is_agents_process(self, pid: int, pidfd: int | None) -> bool:
         """Whether a process was started by the agent, and not by a person; if unknown, True."""
-        return lineage.is_agents(pid, pidfd, {group.pgid for group in self.processes.user_groups})
+        return reaper.is_agents(pid, pidfd, {group.pgid for group in self.processes.user_groups})
 
     # workspaces and sessions
 

@@ -17,12 +17,10 @@ import msgspec
 from kedge.engine.concurrency import Tasks, TurnSlot, Waiters, retry_store
 from kedge.engine.files.change_log import Author
 from kedge.engine.files.recorder import FileRecorder
-from kedge.engine.message_writer import MessageWriter, ShellWriter, ToolWriter
+from kedge.engine.message_writer import MessageWriter, ShellWriter, ToolWriter, TurnWriter
 from kedge.engine.processes import process_groups
 from kedge.engine.processes.registry import ProcessGroup, ProcessRegistry
-from kedge.engine.runs import Runs
-from kedge.engine.turn_writer import TurnWriter
-from kedge.engine.validation import check_title
+from kedge.engine.runs import Runs, check_title
 from kedge.feed.feeds import Feeds
 from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates

@@ -1,4 +1,4 @@
-"""Limits (P17) and patterns. `validation` checks them."""
+"""Limits (P17), patterns and image types; `validation` checks them. Imports nothing."""
 
 from __future__ import annotations
 
@@ -37,3 +37,19 @@ MODEL = r"[^/\x00-\x20\x7f]+/[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,250}"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
 MIME_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,63}/[A-Za-z0-9!#$&^_.+-]{1,63}(?:;[\x20-\x7e]{0,128})?"
 TEXT_IMAGES = ("image/svg+xml",)
+
+
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def detect_image_type(head: bytes) -> str | None:
+    """Return the media type of a file that starts with `head`; None if it is not one of `IMAGE_TYPES`."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "image/webp"
+    return None

@@ -11,13 +11,13 @@ emoji, stay.
     json_for_terminal      the same for JSON, which stays valid and keeps its meaning
     inside_escape          a title or a notification, sent inside an escape sequence
     pasted_text            text pasted into the editor: escape sequences and control characters are removed
+
+Also: short lines, provisional titles and amounts of money. Standard library only: every `kedge run` imports this.
 """
 
 from __future__ import annotations
 
 import re
-
-from kedge.protocol.formats import shorten
 
 TAB = 4
 OUTPUT_TAB = 8  # as terminals have it
@@ -142,3 +142,27 @@ def _mark_one(match: re.Match[str]) -> str:
 def _escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+PROVISIONAL_CHARS = 60  # fits a column of a list
+
+
+def shorten(text: str, max_chars: int) -> str:
+    """Return a text on one line, cut to `max_chars` with an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
+
+
+def provisional_title(prompt: str) -> str:
+    """The start of the first prompt, on one line: a session's title until it gets another."""
+    return shorten(prompt, PROVISIONAL_CHARS)
+
+
+def dollars(amount: float) -> str:
+    """An amount to a hundredth of a cent; smaller ones with two significant digits."""
+    if amount >= 0.01 or amount <= 0:
+        return f"${amount:.4f}".rstrip("0").rstrip(".") if amount != int(amount) else f"${amount:.0f}"
+    text = f"{amount:.12f}"
+    digits = text.removeprefix("0.")
+    decimals = len(digits) - len(digits.lstrip("0")) + 2
+    return f"${amount:.{min(decimals, len(digits))}f}".rstrip("0").rstrip(".")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kedge.protocol.bounds import (
+    IMAGE_TYPES,
     MAX_ATTACHMENTS,
     MAX_COMMAND_BYTES,
     MAX_DEPTH,
@@ -22,9 +23,9 @@ from kedge.protocol.bounds import (
     MODEL,
     RUN_ID,
     TEXT_IMAGES,
+    detect_image_type,
 )
 from kedge.protocol.errors import Invalid, TooLarge
-from kedge.protocol.images import IMAGE_TYPES, detect_image_type
 from kedge.protocol.runs import Attachment, RunOptions
 
 

@@ -16,8 +16,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from kedge.protocol.address import peer_pid, peer_uid
 from kedge.protocol.events import encode
-from kedge.protocol.peer import peer_pid, peer_uid
 from kedge.server.app import READ_ONLY
 from kedge.server.errors import BadRequest
 

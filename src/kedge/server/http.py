@@ -16,8 +16,8 @@ import msgspec
 from kedge.config.configs import Configs
 from kedge.engine.engine import Engine
 from kedge.engine.turn import Turn
+from kedge.protocol.api import Offered
 from kedge.protocol.errors import ShuttingDown
-from kedge.protocol.models import Offered
 from kedge.protocol.runs import RunKind
 from kedge.server.errors import NoRoute, NotAllowed
 from kedge.server.metrics import Metrics

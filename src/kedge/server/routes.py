@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kedge.protocol import api
+from kedge.protocol.api import Offered
 from kedge.protocol.files import ForkBody, RedoBody, Rewound, SessionFiles, SessionFilesQuery, UndoBody
-from kedge.protocol.models import Offered
 from kedge.protocol.requests import AnswerReceipt, Skip
 from kedge.protocol.runs import Receipt, Run, RunStatus
 from kedge.protocol.sessions import Job, JobList, Session, SessionChange, SessionDetails, SessionStatus, Workspace
-from kedge.server.handlers import config, requests, runs, server, sessions, workspaces
+from kedge.server.handlers import runs, server, sessions, workspaces
 from kedge.server.http import Route
 
 W = "/v1/workspaces/{workspace_id}"
@@ -44,7 +44,7 @@ ROUTES = (
         "GET",
         "/v1/credentials",
         "Sources of API keys, with their last four characters",
-        config.list_credentials,
+        workspaces.list_credentials,
         api.CredentialList,
         query=api.CredentialsQuery,
         errors=(404,),
@@ -53,7 +53,7 @@ ROUTES = (
         "POST",
         "/v1/credentials",
         "Check and store a provider's API key",
-        config.log_in,
+        workspaces.log_in,
         api.StoredCredential,
         body=api.LoginBody,
         errors=(404,),
@@ -62,7 +62,7 @@ ROUTES = (
         "DELETE",
         "/v1/credentials/{provider_id}",
         "Delete a stored API key",
-        config.log_out,
+        workspaces.log_out,
         api.Deleted,
         errors=(422,),
     ),
@@ -195,7 +195,7 @@ ROUTES = (
         "GET",
         W + "/config",
         "Get the configuration and the source of each value",
-        config.get_config,
+        workspaces.get_config,
         api.ConfigAnswer,
         errors=(422,),
     ),
@@ -203,7 +203,7 @@ ROUTES = (
         "POST",
         W + "/config/set",
         "Set a config key in the user's or the workspace's file",
-        config.set_config,
+        workspaces.set_config,
         api.ConfigAnswer,
         body=api.ConfigSetBody,
     ),
@@ -211,7 +211,7 @@ ROUTES = (
         "POST",
         W + "/config/remove",
         "Remove a config key",
-        config.remove_config,
+        workspaces.remove_config,
         api.ConfigAnswer,
         body=api.ConfigRemoveBody,
     ),
@@ -219,7 +219,7 @@ ROUTES = (
         "POST",
         W + "/config/model",
         "Set the default model",
-        config.set_model,
+        workspaces.set_model,
         api.ConfigAnswer,
         body=api.ConfigModelBody,
     ),
@@ -227,20 +227,18 @@ ROUTES = (
         "GET",
         W + "/models",
         "List models that can be used, and why others cannot",
-        config.list_models,
+        workspaces.list_models,
         Offered,
         errors=(422,),
     ),
     Route("GET", W + "/jobs", "List background jobs, newest first", runs.list_jobs, JobList),
     Route("POST", W + "/jobs/{job_id}/kill", "Kill a background job", runs.kill_job, Job),
-    Route(
-        "GET", W + "/permissions", "List pending permission requests", requests.list_permissions, api.PendingPermissions
-    ),
+    Route("GET", W + "/permissions", "List pending permission requests", runs.list_permissions, api.PendingPermissions),
     Route(
         "POST",
         W + "/permissions/grant",
         "Answer a permission request; the first answer wins",
-        requests.grant_permission,
+        runs.grant_permission,
         AnswerReceipt,
         body=api.GrantBody,
     ),
@@ -248,23 +246,23 @@ ROUTES = (
         "GET",
         W + "/permissions/skip",
         "Whether permission requests are skipped in this workspace",
-        requests.get_skip,
+        runs.get_skip,
         Skip,
     ),
     Route(
         "POST",
         W + "/permissions/skip",
         "Skip permission requests in this workspace (yolo mode), or stop skipping",
-        requests.set_skip,
+        runs.set_skip,
         Skip,
         body=Skip,
     ),
-    Route("GET", W + "/questions", "List pending questions", requests.list_questions, api.PendingQuestions),
+    Route("GET", W + "/questions", "List pending questions", runs.list_questions, api.PendingQuestions),
     Route(
         "POST",
         W + "/questions/answer",
         "Answer a question; the first answer wins",
-        requests.answer_question,
+        runs.answer_question,
         AnswerReceipt,
         body=api.AnswerBody,
     ),
@@ -272,7 +270,7 @@ ROUTES = (
         "POST",
         W + "/questions/cancel",
         "Decline a question",
-        requests.cancel_question,
+        runs.cancel_question,
         AnswerReceipt,
         body=api.RequestBody,
     ),

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kedge.client import AsyncClient
-    from kedge.protocol.api import ConfigAnswer, CredentialList, StoredCredential, UserCommand
+    from kedge.protocol.api import ConfigAnswer, CredentialList, Offered, StoredCredential, UserCommand
     from kedge.protocol.messages import Message
-    from kedge.protocol.models import Offered
     from kedge.protocol.requests import AnswerReceipt, PermissionAction
     from kedge.protocol.runs import Attachment, Mode, OnBusy, Receipt
     from kedge.protocol.sessions import Job, Session

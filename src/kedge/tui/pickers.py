@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kedge.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from kedge.protocol.models import Offered, OfferedModel
+    from kedge.protocol.api import Offered, OfferedModel
     from kedge.tui.port import Interface
 
 

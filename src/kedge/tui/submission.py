@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kedge.client.errors import ClientError, Refused
-from kedge.protocol.formats import provisional_title
+from kedge.protocol.text_safety import provisional_title
 
 if TYPE_CHECKING:
     from kedge.tui.editor.draft import Draft

@@ -18,8 +18,8 @@ from kedge.models.providers import BUILT_IN
 from kedge.models.selection.listing import Listing
 from kedge.models.selection.local_servers import LocalServer, LocalServers
 from kedge.models.selection.selector import ModelSelector
+from kedge.protocol.api import Offered, OfferedProvider
 from kedge.protocol.environment import WITHHELD
-from kedge.protocol.models import Offered, OfferedProvider
 from tests.support.model_server import ModelServer
 
 LIMIT_S = 30.0

@@ -6,15 +6,14 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from kedge.files import restore_plan
+from kedge.files import restore
 from kedge.files.blobs import Blobs
 from kedge.files.diffs import MAX_COUNTED_BYTES, count_lines, diff
 from kedge.files.states import State, decode_state
 from kedge.files.versions import Versions
 from kedge.protocol.files import SessionFile, SessionFiles
 from kedge.protocol.messages import replace_surrogates
-from kedge.store.files_port import RecordedChange
-from kedge.store.port import Store
+from kedge.store.port import RecordedChange, Store
 
 MAX_FILES = 1_000  # in one answer; more are counted in a note
 MAX_DIFF_CHARS = 1_000_000  # of all diffs in one answer
@@ -42,14 +41,14 @@ def _compare(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, wit
     times: dict[bytes, int] = {}
     for change in changes:
         times[change.path] = times.get(change.path, 0) + 1
-    targets = restore_plan.find_targets(
-        restore_plan.Change(each.path, decode_state(each.before), decode_state(each.after)) for each in changes
+    targets = restore.find_targets(
+        restore.Change(each.path, decode_state(each.before), decode_state(each.after)) for each in changes
     )
     files: list[SessionFile] = []
     left = MAX_DIFF_CHARS
     for target in sorted(targets):
         before, after = target.then, target.expected
-        if before == after or restore_plan.is_empty_directory_change(before, after):
+        if before == after or restore.is_empty_directory_change(before, after):
             continue
         name = replace_surrogates(os.fsdecode(target.path.removeprefix(prefix)))
         added, removed = count_lines(before, after, blobs)
@@ -60,7 +59,7 @@ def _compare(changes: Sequence[RecordedChange], blobs: Blobs, prefix: bytes, wit
         files.append(
             SessionFile(
                 path=name,
-                status=restore_plan.get_status(before, after),
+                status=restore.get_status(before, after),
                 versions=times[target.path],
                 added=added,
                 removed=removed,

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from kedge.engine.concurrency import Tasks
-from kedge.files.restore_plan import decode_steps
+from kedge.files.restore import decode_steps
 from kedge.files.states import decode_state
 from kedge.files.versions import DEFAULT_MAX_BYTES, Versions
 from kedge.store.port import Store

@@ -18,16 +18,14 @@ from typing import Any, NamedTuple
 from kedge import failpoints
 from kedge.engine.concurrency import Tasks, retry_store
 from kedge.engine.files.recorder import FileRecorder
-from kedge.files import restore, restore_plan
-from kedge.files.restore import ChangedMeanwhile, Step
-from kedge.files.restore_plan import Change, Plan, Target, reverse_steps
+from kedge.files import restore
+from kedge.files.restore import Change, ChangedMeanwhile, Plan, Step, Target, reverse_steps
 from kedge.files.states import decode_state, observe_below
 from kedge.protocol.errors import KedgeError, NotFound, SessionBusy, Unavailable
 from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
 from kedge.protocol.messages import replace_surrogates
 from kedge.protocol.sessions import Session
-from kedge.store.files_port import Cut, RecordedChange, Undo
-from kedge.store.port import Store
+from kedge.store.port import Cut, RecordedChange, Store, Undo
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +127,7 @@ class UndoManager:
                 await self._recover(undo)
 
     async def _recover(self, undo: Undo) -> None:
-        steps = restore_plan.decode_steps(undo.plan)
+        steps = restore.decode_steps(undo.plan)
         forward = reverse_steps(steps) if undo.state == "redoing" else steps
         stop, mark = os.fsencode(self._root_of(undo.workspace_id)), _mark(undo.id)
         try:
@@ -169,7 +167,7 @@ class UndoManager:
             undo = await self._store.files.last_undo(workspace_id, session_id)
             if undo is None:
                 raise NothingToRedo
-            targets = [Target(step.path, step.then, step.now) for step in restore_plan.decode_steps(undo.plan)]
+            targets = [Target(step.path, step.then, step.now) for step in restore.decode_steps(undo.plan)]
             plan = await self._plan(workspace_id, targets, stores_current=False)
             file_steps = self._describe(workspace_id, plan)
             if dry_run:
@@ -186,7 +184,7 @@ class UndoManager:
         files = self._store.files
         await self._recorder.record_job_changes(workspace_id)
         changes = map(_decode_change, await files.changes(workspace_id, session_id, cut.seq, with_unsure=True))
-        targets = restore_plan.find_targets(changes, include_unsure=options.include_unsure)
+        targets = restore.find_targets(changes, include_unsure=options.include_unsure)
         plan = await self._plan(workspace_id, targets, stores_current=not options.is_dry)
         file_steps = self._describe(workspace_id, plan)
         notes = [
@@ -202,7 +200,7 @@ class UndoManager:
                 file_steps,
             )
         steps = plan.list_steps()
-        encoded = restore_plan.encode_steps(steps)
+        encoded = restore.encode_steps(steps)
         undo_id = await retry_store(lambda: files.begin_undo(workspace_id, session_id, cut, encoded, fork_after))
         session = await self._carry_out(workspace_id, undo_id, steps, encoded)
         return _make_result(session, cut.prompt, file_steps, notes)
@@ -249,7 +247,7 @@ class UndoManager:
     async def _plan(self, workspace_id: str, targets: Sequence[Target], *, stores_current: bool) -> Plan:
         root, blobs = os.fsencode(self._root_of(workspace_id)), self._recorder.versions.blobs
         try:
-            return await asyncio.to_thread(restore_plan.make_plan, targets, blobs, root, stores_current=stores_current)
+            return await asyncio.to_thread(restore.make_plan, targets, blobs, root, stores_current=stores_current)
         except (OSError, sqlite3.Error) as error:
             raise Unavailable("files_unavailable", f"the files cannot be read ({error}); nothing changed") from error
 
@@ -264,11 +262,11 @@ class UndoManager:
         return [
             FileStep(
                 path=replace_surrogates(os.fsdecode(step.path.removeprefix(prefix))),
-                status=restore_plan.get_status(step.now, step.then),
+                status=restore.get_status(step.now, step.then),
                 obstacle=obstacle,
             )
             for step, obstacle in sorted(plan.steps, key=lambda each: each.step.path)
-            if restore_plan.blocks_restore(obstacle) or not restore_plan.is_empty_directory_change(step.now, step.then)
+            if restore.blocks_restore(obstacle) or not restore.is_empty_directory_change(step.now, step.then)
         ]
 
 
@@ -288,7 +286,7 @@ def _mark(undo_id: int) -> str:
 
 
 def _describe_conflict(files: Sequence[FileStep], advice: str) -> str:
-    blocked = [file for file in files if restore_plan.blocks_restore(file.obstacle)]
+    blocked = [file for file in files if restore.blocks_restore(file.obstacle)]
     named = ", ".join(f"{file.path} ({_OBSTACLES[file.obstacle]})" for file in blocked[:_MAX_NAMED] if file.obstacle)
     rest = f" and {len(blocked) - _MAX_NAMED} more" if len(blocked) > _MAX_NAMED else ""
     return f"nothing was touched, because of {named}{rest}; {advice}"

@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from kedge.engine.concurrency import retry_store
+from kedge.engine.message_writer import TurnWriter
 from kedge.engine.processes import cgroups, process_groups
-from kedge.engine.turn_writer import TurnWriter
 from kedge.store.port import ProcessRecord, Store
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from kedge.models.providers import LOCAL, Provider, find_env_key, read_variable,
 from kedge.models.selection.selector import ModelSelector, Selection, find_small, make_endpoint
 from kedge.models.values import ModelInfo
 from kedge.models.wires.requests import exclude_embeddings
+from kedge.protocol.api import Offered, OfferedModel, OfferedProvider, Role, Source
 from kedge.protocol.environment import WITHHELD
-from kedge.protocol.models import Offered, OfferedModel, OfferedProvider, Role, Source
 
 TIMEOUT_S = 2.0  # of a server that is asked for its models
 _TINY = ModelInfo(input_price=0.0, output_price=0.0, images=False, tools=False, is_tiny=True)

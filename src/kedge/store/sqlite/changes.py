@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from kedge.protocol.events import FileChange, encode
-from kedge.store.files_port import NewChange, NewWork, OpenWork, RecordedChange
+from kedge.store.port import NewChange, NewWork, OpenWork, RecordedChange
 from kedge.store.sqlite.rows import find_run, get_run, get_session
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 # A session and the sub-agents in it.
 FAMILY = (

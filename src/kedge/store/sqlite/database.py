@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -278,3 +280,25 @@ def _has_lost_power(db: sqlite3.Connection) -> bool:
     if meta.get("closed_cleanly", "yes") == "yes" or meta.get("synchronous") == "FULL":
         return False
     return not meta.get("boot") or meta["boot"] != boot_id()
+
+
+def diagnose(directory: Path) -> tuple[bool, str] | None:
+    """Return whether the database is fine and a sentence about it, or None if there is nothing to say.
+
+    `python -m kedge.store.sqlite.database DATA_DIR` prints it as one line of JSON, for `kedge doctor`.
+    """
+    path = directory / DATABASE
+    schema = load_migrations()
+    try:
+        applied = inspect(path, schema)
+    except StoreOpenError as error:
+        return False, str(error)
+    due = [migration.name for migration in schema if migration.name not in applied]
+    if not applied or not due:
+        return None
+    copy = f"{path.name}.before-{due[0]}"
+    return True, f"{path} was written by an older Kedge: the next server upgrades it and keeps a copy ({copy})"
+
+
+if __name__ == "__main__" and (found := diagnose(Path(sys.argv[1]))) is not None:
+    sys.stdout.write(f"{json.dumps(found)}\n")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kedge.protocol.sessions import Session
-from kedge.store.files_port import Cut, NewChange, NewWork, OpenWork, RecordedChange, Undo
+from kedge.store.port import Cut, NewChange, NewWork, OpenWork, RecordedChange, Undo
 from kedge.store.sqlite import changes as recording
-from kedge.store.sqlite import forks, undos
+from kedge.store.sqlite import undos
 from kedge.store.sqlite.reader_pool import ReaderPool
 from kedge.store.sqlite.writer import Writer
 
@@ -76,4 +76,4 @@ class SqliteFileRecords:
         return await self._readers.read(undos.unfinished)
 
     async def fork(self, workspace_id: str, session_id: str, message_id: str) -> Session:
-        return await self._writer.write("fork", forks.fork, workspace_id, session_id, message_id)
+        return await self._writer.write("fork", undos.fork, workspace_id, session_id, message_id)

@@ -1,29 +1,36 @@
-"""Messages: created, extended part by part, finished. Each finished part is stored once and never changes."""
+"""Messages: created, extended part by part, finished, and read. Each finished part is stored once and never changes."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import msgspec
+
+from kedge.protocol.bounds import IMAGE_TYPES
 from kedge.protocol.errors import NotFound
 from kedge.protocol.events import AgentEvent, encode
 from kedge.protocol.messages import (
+    File,
     Finish,
     FinishReason,
+    Image,
     Message,
     Part,
     RawMessage,
     Role,
     ShellCommand,
+    Text,
     ToolCall,
     ToolResult,
     with_text,
 )
-from kedge.protocol.runs import Usage
+from kedge.protocol.runs import Attachment, Usage
 from kedge.store.port import Claim, Draft, MessagePage
 from kedge.store.sqlite.log import all_parts_of, decode_parts, message_of, parts_of, raw_message_of
 from kedge.store.sqlite.rows import add_usage, claimed_run, get_session, prompt_of
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 
 def create(
@@ -265,3 +272,155 @@ def _fold_drafts(tx: Transaction, message_id: str) -> list[Part]:
             heads[row["part"]] = decode_parts([row["head"]])[0]
         texts.setdefault(row["part"], []).append(row["text"].decode())
     return [with_text(heads[part], "".join(texts[part])) for part in sorted(texts)]
+
+
+# For all sessions, as stored bytes; a larger session is read_history again for each turn.
+CACHE_BYTES = 4 * 1024 * 1024
+MESSAGE_BYTES = 500  # of a cached message beside its text
+
+
+class CachedHistory(NamedTuple):
+    """The finished messages of a session from `start`, its last summary, up to `seq`."""
+
+    seq: int = 0
+    size_bytes: int = 0
+    messages: tuple[Message, ...] = ()
+    start: int = 0  # seq of the summary; 0: there is none
+    rewritten: int = 0  # how often messages were undone or redone by then
+
+
+class HistoryCache:
+    """A least recently used cache by session. Without it each turn would read its whole session again."""
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._known: dict[str, CachedHistory] = {}
+
+    def get(self, session_id: str) -> CachedHistory:
+        return self._known.get(session_id, CachedHistory())
+
+    def put(self, session_id: str, known: CachedHistory) -> None:
+        self._known.pop(session_id, None)
+        if known.size_bytes > self._max_bytes:
+            return
+        self._known[session_id] = known
+        while sum(each.size_bytes for each in self._known.values()) > self._max_bytes:
+            del self._known[next(iter(self._known))]
+
+
+def read_history(
+    db: sqlite3.Connection, workspace_id: str, session_id: str, known: CachedHistory
+) -> tuple[list[Message], CachedHistory]:
+    """Return the messages that the model may see, and the part of them to cache.
+
+    Left out: messages before a summary, interrupted ones with the results of their calls, those of runs that were
+    canceled before their start, undone ones, and unfinished summaries.
+    """
+    start, rewritten = _last_summary(db, session_id), _rewritten(db, session_id)
+    if (start, rewritten) != (known.start, known.rewritten):
+        known = CachedHistory(seq=start - 1, start=start, rewritten=rewritten)
+    rows = db.execute(
+        "SELECT * FROM messages WHERE session_id = ? AND workspace_id = ? AND seq > ? AND hidden = 0 AND undone = 0"
+        " AND NOT (role = 'assistant' AND reason IS 'interrupted')"
+        " AND (summary = 0 OR seq = ?)"
+        " AND NOT EXISTS (SELECT 1 FROM messages c WHERE c.id = messages.call_message_id AND c.reason IS 'interrupted')"
+        " ORDER BY seq",
+        (session_id, workspace_id, known.seq, start),
+    ).fetchall()
+    parts = all_parts_of(db, [row["id"] for row in rows])
+    messages = [message_of(row, decode_parts(parts.get(row["id"], []))) for row in rows]
+    finished = next((i for i, row in enumerate(rows) if row["reason"] is None), len(rows))
+    if finished:
+        size = sum(len(part) for row in rows[:finished] for part in parts.get(row["id"], []))
+        known = CachedHistory(
+            rows[finished - 1]["seq"],
+            known.size_bytes + size + finished * MESSAGE_BYTES,
+            (*known.messages, *messages[:finished]),
+            start,
+            rewritten,
+        )
+        return [*known.messages, *messages[finished:]], known
+    return [*known.messages, *messages], known
+
+
+def _last_summary(db: sqlite3.Connection, session_id: str) -> int:
+    row = db.execute(
+        "SELECT seq FROM messages WHERE session_id = ? AND summary = 1 AND undone = 0 AND reason IS NOT NULL"
+        " AND reason NOT IN ('interrupted', 'canceled', 'error') ORDER BY seq DESC LIMIT 1",
+        (session_id,),
+    ).fetchone()
+    return 0 if row is None else row["seq"]
+
+
+def _rewritten(db: sqlite3.Connection, session_id: str) -> int:
+    row = db.execute("SELECT rewritten FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    return 0 if row is None else row["rewritten"]
+
+
+NEVER_BEGAN = "[Cancelled before it began.]"
+
+_decode_attachments = msgspec.msgpack.Decoder(tuple[Attachment, ...]).decode
+
+
+def write_user_message(tx: Transaction, row: sqlite3.Row, *, hidden: bool = False) -> None:
+    """Add the run's prompt as a message, unless it has one: when the run starts, joins, or is canceled before (P7).
+
+    `hidden`: the model never sees it.
+    """
+    if row["user_message_id"] is not None:
+        return
+    key = (row["workspace_id"], row["run_id"])
+    given = tx.one("SELECT prompt, attachments FROM prompts WHERE workspace_id = ? AND run_id = ?", *key)
+    assert given is not None, f"run {row['run_id']} has no prompt"
+    if row["kind"] == "shell":
+        _write_command(tx, row, given["prompt"], hidden=hidden)
+        return
+    parts: list[Part] = [Text(given["prompt"])] if given["prompt"] else []
+    if given["attachments"]:
+        parts += [_make_part(attachment) for attachment in _decode_attachments(given["attachments"])]
+        drop_attachments(tx, row)
+    if parts:
+        _add_user_message(tx, row, parts, hidden=hidden)
+
+
+def _write_command(tx: Transaction, row: sqlite3.Row, command: str, *, hidden: bool) -> None:
+    """Add an open message until the command has ended; if it never started (`hidden`), a finished one."""
+    if hidden:
+        _add_user_message(tx, row, [ShellCommand(command, NEVER_BEGAN, None)], hidden=True)
+    else:
+        _add_user_message(tx, row, [], command=command)
+
+
+def _add_user_message(
+    tx: Transaction, row: sqlite3.Row, parts: Sequence[Part], *, hidden: bool = False, command: str | None = None
+) -> None:
+    ids = (row["workspace_id"], row["session_id"], row["run_id"])
+    message = add(tx, *ids, "user", parts, hidden=hidden, command=command)
+    tx.execute(
+        "UPDATE runs SET user_message_id = ? WHERE workspace_id = ? AND run_id = ?",
+        *(message.id, row["workspace_id"], row["run_id"]),
+    )
+
+
+def open_command(tx: Transaction, run: sqlite3.Row) -> RawMessage | None:
+    """Return the open message of a shell run, or None after a restart, since the command may have run (P13)."""
+    found = tx.one(
+        "SELECT messages.*, prompts.prompt FROM runs JOIN messages ON messages.id = runs.user_message_id"
+        " JOIN prompts USING (workspace_id, run_id)"
+        " WHERE runs.workspace_id = ? AND runs.run_id = ? AND kind = 'shell' AND reason IS NULL",
+        *(run["workspace_id"], run["run_id"]),
+    )
+    return None if found is None else raw_message_of(found, [encode(ShellCommand(found["prompt"], "", None))])
+
+
+def drop_attachments(tx: Transaction, row: sqlite3.Row) -> None:
+    tx.execute(
+        "UPDATE prompts SET attachments = NULL WHERE workspace_id = ? AND run_id = ? AND attachments IS NOT NULL",
+        *(row["workspace_id"], row["run_id"]),
+    )
+
+
+def _make_part(attachment: Attachment) -> Part:
+    if attachment.mime_type in IMAGE_TYPES:
+        return Image(attachment.mime_type, attachment.content)
+    return File(attachment.file_name, attachment.mime_type, attachment.content)

@@ -19,7 +19,7 @@ from kedge.protocol.requests import (
 )
 from kedge.store.port import Claim
 from kedge.store.sqlite.rows import claimed_run, get_run
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 Request = PermissionRequest | QuestionRequest
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kedge.protocol.events import encode
 from kedge.store.port import Retention
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 # Events removed in one transaction: some milliseconds.
 BATCH_EVENTS = 5_000

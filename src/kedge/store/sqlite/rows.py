@@ -13,7 +13,7 @@ from kedge.protocol.sessions import Session, SessionDetails
 from kedge.store.errors import ClaimLost
 from kedge.store.port import Claim
 from kedge.store.sqlite.log import RUN_STATUSES, RUNS, RunChange, run_of, status_of, usage_of
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 
 def find_run(db: sqlite3.Connection, workspace_id: str, run_id: str) -> sqlite3.Row | None:

@@ -12,10 +12,10 @@ from kedge.protocol.events import AgentEvent, encode
 from kedge.protocol.messages import Finish, ShellCommand, answer_of
 from kedge.protocol.runs import RunEnd, Usage
 from kedge.store.port import Outcome
-from kedge.store.sqlite import messages, prompts, requests
+from kedge.store.sqlite import messages, requests
 from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
 from kedge.store.sqlite.rows import add_usage, append_run_event, find_run, get_run, joined_runs, open_children
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 CANCELLED_NOTE = "Cancelled before it finished."
 FAILED_NOTE = "Not finished: the turn failed."
@@ -44,13 +44,13 @@ def end_unstarted(tx: Transaction, row: sqlite3.Row, *, keeps_messages: bool) ->
     """End a queued run as canceled. The model never sees its messages; people do."""
     message_id = None
     if keeps_messages:
-        prompts.write_user_message(tx, row, hidden=True)
+        messages.write_user_message(tx, row, hidden=True)
         closing = messages.add(
             tx, row["workspace_id"], row["session_id"], row["run_id"], "assistant", [Finish("canceled")], hidden=True
         )
         message_id = closing.id
     else:
-        prompts.drop_attachments(tx, row)
+        messages.drop_attachments(tx, row)
     _end(tx, row, Outcome("cancelled"), message_id, "", Usage())
 
 

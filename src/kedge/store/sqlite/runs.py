@@ -1,4 +1,7 @@
-"""Runs before their end: accepted, started, joined, canceled. Their ends are in run_end.py."""
+"""Runs before their end: accepted, started, joined, canceled, suspended and recovered (P13), and their processes.
+
+Their ends are in run_end.py.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from kedge.protocol.errors import Conflict, NotFound, SessionBusy, TooMany
 from kedge.protocol.runs import Receipt, Run, RunOptions, RunState, RunStatus, Submission
 from kedge.protocol.sessions import SessionStatus
 from kedge.store.errors import ClaimLost
-from kedge.store.port import Claim, Outcome, Started
-from kedge.store.sqlite import prompts, recovery, run_end, undos
+from kedge.store.port import Claim, Outcome, ProcessRecord, Started
+from kedge.store.sqlite import messages, run_end, undos
 from kedge.store.sqlite.log import RUN_STATUSES, status_of
 from kedge.store.sqlite.rows import (
     append_run_event,
@@ -26,7 +29,7 @@ from kedge.store.sqlite.rows import (
     open_runs,
     run_now,
 )
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 _encode_body = msgspec.msgpack.Encoder().encode
 # Equal options are equal bytes, whatever the order of their keys. (JSON also has numbers of any size.)
@@ -84,7 +87,7 @@ def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None
     row = next((row for row in rows if row["state"] == "running"), rows[0] if rows else None)
     if row is None:
         return None
-    if row["is_claimed"] and not recovery.prepare_next_attempt(tx, row):  # its actor failed: like a crash
+    if row["is_claimed"] and not prepare_next_attempt(tx, row):  # its actor failed: like a crash
         return start(tx, workspace_id, session_id)
     tx.execute(
         "UPDATE runs SET state = 'running', attempt = attempt + 1 - suspended, suspended = 0, epoch = epoch + 1,"
@@ -92,14 +95,14 @@ def start(tx: Transaction, workspace_id: str, session_id: str) -> Started | None
         *(workspace_id, row["run_id"]),
     )
     run = append_run_event(tx, workspace_id, row["run_id"], "updated")
-    prompts.write_user_message(tx, row)
+    messages.write_user_message(tx, row)
     claim = Claim(workspace_id, session_id, run.run_id, row["epoch"] + 1)
     joined = [run_now(tx.db, workspace_id, joined["run_id"]) for joined in joined_runs(tx, row)]
     encoded = _read_options(tx, row)
     options = _decode_options(encoded) if encoded else RunOptions()
     session = tx.one("SELECT model, effort FROM sessions WHERE id = ?", session_id)
     model, effort = (None, None) if session is None else (session["model"], session["effort"])
-    command = prompts.open_command(tx, row)
+    command = messages.open_command(tx, row)
     return Started(claim, run, joined, options, run.model or model, options.effort or effort, command)
 
 
@@ -123,7 +126,7 @@ def join(tx: Transaction, claim: Claim) -> list[Run]:
             *(claim.run_id, claim.workspace_id, row["run_id"]),
         )
         joined.append(append_run_event(tx, claim.workspace_id, row["run_id"], "updated"))
-        prompts.write_user_message(tx, row)
+        messages.write_user_message(tx, row)
     return joined
 
 
@@ -247,3 +250,81 @@ def _require_working_parent(tx: Transaction, workspace_id: str, parent_run_id: s
     parent = get_run(tx.db, workspace_id, parent_run_id)
     if parent["state"] != "running" or parent["cancel_requested"]:
         raise ClaimLost(parent_run_id)
+
+
+MAX_ATTEMPTS = 3  # a run that crashed the server three times would do so again (P13)
+
+INTERRUPTED_NOTE = (
+    "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated."
+)
+
+
+def suspend(tx: Transaction, workspace_id: str, run_id: str, epoch: int) -> None:
+    """Leave a run to the next server at an orderly stop; that does not count as an attempt (P15)."""
+    row = get_run(tx.db, workspace_id, run_id)
+    if row["state"] != "running" or row["epoch"] != epoch:
+        return
+    if row["cancel_requested"]:
+        run_end.end_turn(tx, row, Outcome("cancelled"))
+        return
+    interrupt_turn(tx, row)
+    tx.execute(
+        "UPDATE runs SET suspended = 1, is_claimed = 0, epoch = epoch + 1 WHERE workspace_id = ? AND run_id = ?",
+        *(workspace_id, run_id),
+    )
+
+
+def recover(tx: Transaction) -> None:
+    """Decide the runs of a dead server: end the canceled, fail those without attempts left, prepare the others."""
+    for row in tx.all(
+        # The redundant `IN` makes SQLite use the partial index.
+        "SELECT * FROM runs WHERE state IN ('queued', 'running') AND state = 'running' AND merged_into IS NULL"
+        " AND parent_run_id IS NULL ORDER BY seq"
+    ):
+        if prepare_next_attempt(tx, row):
+            tx.execute(
+                "UPDATE runs SET is_claimed = 0 WHERE workspace_id = ? AND run_id = ?",
+                *(row["workspace_id"], row["run_id"]),
+            )
+    tx.execute("DELETE FROM processes")
+
+
+def prepare_next_attempt(tx: Transaction, row: sqlite3.Row) -> bool:
+    """Prepare a run whose turn is gone for its next attempt; returns False if it has ended instead."""
+    if row["cancel_requested"]:
+        run_end.end_turn(tx, row, Outcome("cancelled"))
+        return False
+    interrupt_turn(tx, row)
+    if row["attempt"] >= MAX_ATTEMPTS and not row["suspended"]:
+        error = f"the server stopped {row['attempt']} times while this run was working; it is not tried again"
+        run_end.end_turn(tx, row, Outcome("failed", error, "interrupted"))
+        return False
+    return True
+
+
+def interrupt_turn(tx: Transaction, host: sqlite3.Row) -> None:
+    """Finish open messages as interrupted, because the server stops or died; pending requests stay (P13)."""
+    run_end.end_children(tx, host)  # their parents' tool calls are interrupted
+    messages.close_open(tx, host["workspace_id"], host["run_id"], "interrupted", None, INTERRUPTED_NOTE)
+
+
+def record_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> None:
+    claimed_run(tx, claim)
+    tx.execute(
+        "INSERT OR REPLACE INTO processes (workspace_id, run_id, pgid, started) VALUES (?, ?, ?, ?)",
+        *(claim.workspace_id, claim.run_id, process.pgid, process.started),
+    )
+
+
+def keep_process(tx: Transaction, claim: Claim, process: ProcessRecord) -> None:
+    """Detach the group from its run: from now on it belongs to the workspace."""
+    claimed_run(tx, claim)
+    tx.execute("UPDATE processes SET run_id = '' WHERE pgid = ? AND started = ?", process.pgid, process.started)
+
+
+def forget_process(tx: Transaction, process: ProcessRecord) -> None:
+    tx.execute("DELETE FROM processes WHERE pgid = ? AND started = ?", process.pgid, process.started)
+
+
+def left_processes(db: sqlite3.Connection) -> list[ProcessRecord]:
+    return [ProcessRecord(row["pgid"], row["started"]) for row in db.execute("SELECT pgid, started FROM processes")]

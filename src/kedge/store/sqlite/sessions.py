@@ -12,7 +12,7 @@ from kedge.protocol.sessions import Session, SessionChange, Workspace
 from kedge.store.port import WorkspaceState
 from kedge.store.sqlite import requests, runs, undos
 from kedge.store.sqlite.rows import append_session_event, get_session, session_of
-from kedge.store.sqlite.transaction import Transaction
+from kedge.store.sqlite.writer import Transaction
 
 
 def open_workspace(tx: Transaction, path: str) -> WorkspaceState:

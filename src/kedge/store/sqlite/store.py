@@ -31,19 +31,7 @@ from kedge.store.port import (
     Started,
     WorkspaceState,
 )
-from kedge.store.sqlite import (
-    database,
-    history,
-    log,
-    messages,
-    recovery,
-    requests,
-    retention,
-    rows,
-    run_end,
-    runs,
-    sessions,
-)
+from kedge.store.sqlite import database, log, messages, requests, retention, rows, run_end, runs, sessions
 from kedge.store.sqlite.database import random_id
 from kedge.store.sqlite.file_records import SqliteFileRecords
 from kedge.store.sqlite.reader_pool import ReaderPool
@@ -76,7 +64,7 @@ class SqliteStore:
         self._readers = ReaderPool(path, read_executor)
         self._checkpoints = Checkpoints(path, db, write_executor, read_executor)
         self._is_closing = False
-        self._histories = history.HistoryCache()
+        self._histories = messages.HistoryCache()
         self._listener: OnCommit = lambda _: None
         self._writer = Writer(db, write_executor, self._publish, now, new_id)
         self.files = SqliteFileRecords(self._writer, self._readers)
@@ -182,10 +170,10 @@ class SqliteStore:
         return await self._writer.write("finish", runs.finish, claim, outcome)
 
     async def suspend(self, claim: Claim) -> None:
-        await self._writer.write("suspend", recovery.suspend, claim.workspace_id, claim.run_id, claim.epoch)
+        await self._writer.write("suspend", runs.suspend, claim.workspace_id, claim.run_id, claim.epoch)
 
     async def recover(self) -> None:
-        await self._writer.write("recover", recovery.recover)
+        await self._writer.write("recover", runs.recover)
 
     async def open_sessions(self) -> list[tuple[str, str]]:
         return await self._readers.read(runs.open_sessions)
@@ -228,7 +216,9 @@ class SqliteStore:
         return await self._readers.read(messages.page, workspace_id, session_id, after, limit)
 
     async def history(self, workspace_id: str, session_id: str) -> list[Message]:
-        found, known = await self._readers.read(history.read, workspace_id, session_id, self._histories.get(session_id))
+        found, known = await self._readers.read(
+            messages.read_history, workspace_id, session_id, self._histories.get(session_id)
+        )
         self._histories.put(session_id, known)
         return found
 
@@ -265,16 +255,16 @@ class SqliteStore:
     # processes of tools
 
     async def record_process(self, claim: Claim, process: ProcessRecord) -> None:
-        await self._writer.write("record_process", recovery.record_process, claim, process)
+        await self._writer.write("record_process", runs.record_process, claim, process)
 
     async def keep_process(self, claim: Claim, process: ProcessRecord) -> None:
-        await self._writer.write("keep_process", recovery.keep_process, claim, process)
+        await self._writer.write("keep_process", runs.keep_process, claim, process)
 
     async def forget_process(self, process: ProcessRecord) -> None:
-        await self._writer.write("forget_process", recovery.forget_process, process)
+        await self._writer.write("forget_process", runs.forget_process, process)
 
     async def left_processes(self) -> list[ProcessRecord]:
-        return await self._readers.read(recovery.left_processes)
+        return await self._readers.read(runs.left_processes)
 
     # the log
 

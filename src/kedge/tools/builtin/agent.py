@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from kedge.protocol.formats import provisional_title
+from kedge.protocol.text_safety import provisional_title
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Output, Tool, ToolContext
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.protocol.formats import shorten
+from kedge.protocol.text_safety import shorten
 from kedge.tools.paths import is_inside
 from kedge.tools.permissions.paths import MAX_DIRECTORIES, Directories, change_directory, resolve_all
 from kedge.tools.permissions.policy import Deny, Policy, Reason, Verdict

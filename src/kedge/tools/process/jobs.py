@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from kedge.protocol import sessions as protocol
 from kedge.protocol.errors import NotFound
-from kedge.protocol.formats import shorten
+from kedge.protocol.text_safety import shorten
 from kedge.tools.errors import ToolError
 from kedge.tools.process.command import Command
 from kedge.tools.process.spawn import CommandContext

@@ -16,7 +16,7 @@ import msgspec
 
 from kedge.files.safe_open import open_file
 from kedge.files.states import compute_digest
-from kedge.protocol.images import detect_image_type
+from kedge.protocol.bounds import detect_image_type
 from kedge.tools.text import encodings
 
 MAX_LINES = 2_000

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from rich.segment import Segment
 from rich.style import Style
 
-from kedge.protocol.formats import dollars
-from kedge.protocol.text_safety import visible, visible_line
+from kedge.protocol.text_safety import dollars, visible, visible_line
 from kedge.tui import formats
 from kedge.tui.chat import markdown
 from kedge.tui.chat.calls import (

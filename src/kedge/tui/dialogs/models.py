@@ -11,8 +11,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
-from kedge.protocol.api import LoginProvider
-from kedge.protocol.models import Offered, OfferedModel, OfferedProvider
+from kedge.protocol.api import LoginProvider, Offered, OfferedModel, OfferedProvider
 from kedge.protocol.text_safety import visible
 from kedge.tui import formats
 from kedge.tui.api import Api

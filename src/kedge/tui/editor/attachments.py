@@ -7,9 +7,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from kedge.protocol.bounds import MAX_ATTACHMENTS, MAX_PROMPT_BYTES
+from kedge.protocol.bounds import MAX_ATTACHMENTS, MAX_PROMPT_BYTES, detect_image_type
 from kedge.protocol.errors import KedgeError
-from kedge.protocol.images import detect_image_type
 from kedge.protocol.runs import Attachment
 from kedge.protocol.validation import check_attachments
 
