@@ -3,8 +3,8 @@
 
 usage: python3 dev.py COMMAND [ARGUMENT ...]
 
-  test          the checks, then all tests; this is what CI runs
-  quick [...]   ruff, import-linter and the fast tests of the core, in 90 seconds; arguments go to pytest
+  test [...]    the checks and all tests; this is what CI runs; arguments go to pytest
+  quick [...]   ruff, import-linter and the fast tests of the core, in about a minute; arguments go to pytest
   check         ruff, pyright, import-linter, vulture and deptry, in parallel
   tests [...]   pytest only; arguments go to it (tests/cli -k version -n0)
   fix           format and fix with ruff
@@ -25,7 +25,9 @@ import subprocess
 import sys
 import time
 import venv
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -41,8 +43,10 @@ CHECKS = {
 }
 
 QUICK_CHECKS = ("ruff check", "ruff format", "import-linter")
-# The fast tests that cover the most of the core. Not in it: real processes, terminals, wheels, pages.
+# The fast tests that cover the most of the core. Not in it: real processes, terminals, wheels, pages, slow tests.
 QUICK_TESTS = [
+    "-m",
+    "not slow and not long",
     "tests/test_layout.py",
     *(f"tests/{name}" for name in ("protocol", "config", "files", "feed", "store", "engine", "contract", "agent")),
     "tests/tools/permissions",
@@ -52,6 +56,8 @@ QUICK_TESTS = [
 
 # Two workers for each core, because many tests wait for other processes. An idle worker takes tests from the others.
 PARALLEL = ["-n", str(2 * (os.cpu_count() or 1)), "--dist", "worksteal"]
+
+Check = Future[tuple[str, int, str, float]]  # name, exit code, output, seconds
 
 QUIET = ["--quiet", "--quiet"]  # pip's errors, without its warnings
 
@@ -70,12 +76,14 @@ def main(argv: list[str]) -> int:
 
     tools = Tools.install()
     if command in ("test", "quick"):
-        failed = tools.check(QUICK_CHECKS if command == "quick" else tuple(CHECKS))
-        if failed:
-            print(f"\nFailed: {', '.join(failed)}. The tests run anyway, but the exit code will be 1.\n", flush=True)
-        return tools.pytest([*QUICK_TESTS, *args] if command == "quick" else args) or int(bool(failed))
+        is_quick = command == "quick"
+        with tools.start_checks(QUICK_CHECKS if is_quick else tuple(CHECKS)) as checks:
+            code = tools.pytest([*QUICK_TESTS, *args] if is_quick else args)
+            failed = report_checks(checks)
+            return code or failed
     if command == "check":
-        return int(bool(tools.check(tuple(CHECKS))))
+        with tools.start_checks(tuple(CHECKS)) as checks:
+            return report_checks(checks)
     if command == "tests":
         return tools.pytest(args)
     if command == "fix":
@@ -120,17 +128,11 @@ class Tools:
     def run(self, program: str, *args: str) -> int:
         return subprocess.run([self.bin / program, *args], env=self.env, check=False).returncode
 
-    def check(self, names: tuple[str, ...]) -> list[str]:
-        """Run checks in parallel, print a line for each, and return the names of those that failed."""
-        failed: list[str] = []
+    @contextmanager
+    def start_checks(self, names: tuple[str, ...]) -> Generator[list[Check]]:
+        """Run checks in the background."""
         with ThreadPoolExecutor(len(names)) as pool:
-            for done in as_completed([pool.submit(self.check_one, name) for name in names]):
-                name, code, output, took_s = done.result()
-                print(f"{'FAILED' if code else 'ok':6}  {name:13}  {took_s:5.1f} s", flush=True)
-                if code:
-                    failed.append(name)
-                    print(output, flush=True)
-        return failed
+            yield [pool.submit(self.check_one, name) for name in names]
 
     def check_one(self, name: str) -> tuple[str, int, str, float]:
         program, *args = CHECKS[name]
@@ -156,6 +158,18 @@ class Tools:
         if unknown:
             return refuse(f"unknown benchmark {unknown[0]!r}; choose from {', '.join([*known, 'peers'])}")
         return max([self.run("python", str(known[name])) for name in names or known], default=0)
+
+
+def report_checks(checks: list[Check]) -> int:
+    """Wait for checks, print a line for each and the output of those that failed, and return an exit code."""
+    code = 0
+    for done in as_completed(checks):
+        name, failed, output, took_s = done.result()
+        print(f"{'FAILED' if failed else 'ok':6}  {name:13}  {took_s:5.1f} s", flush=True)
+        if failed:
+            code = 1
+            print(output, flush=True)
+    return code
 
 
 def make_venv(where: Path) -> None:

@@ -20,10 +20,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if not (mark.kwargs.get("reason") or (mark.name == "skip" and mark.args)):
                 raise pytest.UsageError(f"{item.nodeid} is skipped without a reason")
     if not config.option.markexpr:
-        leave_out_long(config, items)
-
-
-def leave_out_long(config: pytest.Config, items: list[pytest.Item]) -> None:
-    long = [item for item in items if item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    # A slow test that started last would run alone, while the other workers have nothing to do.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

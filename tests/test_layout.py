@@ -48,6 +48,13 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_every_long_exploration_is_listed_in_contributing() -> None:
+    marked = {path for path in project_files() if path.suffix == ".py" and "\n@pytest.mark.long\n" in path.read_text()}
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| exploration |")[2]
+    listed = re.findall(r"^\| `(tests/\S+\.py)` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted(str(path.relative_to(ROOT)) for path in marked)
+
+
 def project_files() -> Iterator[Path]:
     yield from (path for path in ROOT.iterdir() if path.suffix in {".md", ".py", ".toml"})
     for folder in (".ci", ".github", "src", "tests", "docs", "bench"):

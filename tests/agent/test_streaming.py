@@ -89,6 +89,7 @@ async def test_half_a_surrogate_pair_becomes_a_replacement_character(driver: Dri
     assert (await driver.ask("go")).text == "a\ufffd b\ufffd c\ufffd"
 
 
+@pytest.mark.slow
 async def test_a_large_answer_arrives_whole(driver: Driver, model_server: ModelServer) -> None:
     model_server.plan = Plan(text="0123456789 äöü\n", size=10_000_000, piece=100_000)
     end = await driver.ask("go")

@@ -354,6 +354,7 @@ async def test_a_summary_on_the_other_wire_is_the_same(kedge: Kedge, model_serve
     assert [message["role"] for message in last["messages"]] == ["user"]
 
 
+@pytest.mark.slow
 async def test_a_session_of_five_hundred_messages_and_ten_summaries_stays_valid(
     driver: Driver, model_server: ModelServer
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_key_is_read_back_as_it_was_spelled(path: tuple[str, ...]) -> None:
     assert parse_key(format_key(path)) == path
 
 
+@pytest.mark.slow
 @given(documents(), PATHS, JSON)
 def test_setting_a_key_changes_that_key_and_no_other_line(made: Written, path: tuple[str, ...], value: Any) -> None:
     before = tomllib.loads(made.text)
@@ -68,6 +69,7 @@ def test_removing_a_key_takes_it_and_nothing_else(made: Written, path: tuple[str
         assert '"""' in made.text or set(comments) <= set(after.splitlines())
 
 
+@pytest.mark.slow
 @given(documents(), PATHS, JSON)
 def test_what_was_set_can_be_removed_again(made: Written, path: tuple[str, ...], value: Any) -> None:
     if not is_open(tomllib.loads(made.text), path) or at(tomllib.loads(made.text), path) is not None:
@@ -76,6 +78,7 @@ def test_what_was_set_can_be_removed_again(made: Written, path: tuple[str, ...],
     assert full(tomllib.loads(removed)) == full(tomllib.loads(made.text))
 
 
+@pytest.mark.slow
 @example("")
 @example("# only a comment\n")
 @example("\n[agent]\n")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tomllib
 
+import pytest
 from hypothesis import given
 
 from kedge.config.toml_layout import TomlLayout
 from tests.config.documents import Written, documents, paths_of
+
+pytestmark = pytest.mark.slow
 
 
 @given(documents())

@@ -192,6 +192,7 @@ class TestResets:
 class TestSlowReaders:
     """P11: a subscriber is a cursor, not a queue."""
 
+    @pytest.mark.slow
     async def test_reader_that_stops_delays_nobody_and_catches_up(self, kedge: Kedge) -> None:
         async def chatty(ctx: TurnContext) -> None:
             message = await ctx.begin_message()

@@ -14,6 +14,8 @@ from tests.engine.change_histories import World
 from tests.support.harness import Kedge
 from tests.support.stores import STORES
 
+pytestmark = pytest.mark.slow
+
 SHM = Path("/dev/shm")
 STEPS = 25
 KNOWN = 12  # episodes of a fixed seed; as many are new ones

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from kedge.protocol.files import FilesConflict
 from tests.support.file_turn import FileTurn, Tree, tree_of
 from tests.support.harness import Kedge
 from tests.support.stores import STORES
+
+pytestmark = pytest.mark.slow
 
 PATHS = ("a", "b", "d/a", "d/b", "d/e/a", "f/a", "f", "g/h")
 CONTENTS = (b"", b"one\n", b"two\n", b"three\r\n\xff\x00")

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -110,6 +111,7 @@ class RingMachine(RuleBasedStateMachine):
         return max([self.first_head, *(pushed.seq or 0 for pushed in self.pushed[:position])])
 
 
+@pytest.mark.slow
 def test_the_ring_is_a_list_that_forgets_its_oldest() -> None:
     run_state_machine_as_test(RingMachine)
 

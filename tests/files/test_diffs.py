@@ -48,6 +48,7 @@ def test_a_diff_that_would_take_too_long_is_a_whole_block_and_as_true(
     check_that_git_applies_it(tmp_path, before, after)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 def test_texts_that_are_made_to_be_slow_are_compared_in_seconds() -> None:
     lines = random.Random(1)

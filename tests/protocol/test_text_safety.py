@@ -111,6 +111,7 @@ def test_nothing_is_left_that_drives_a_terminal_and_nothing_is_lost(text: str) -
     assert len(visible(text)) >= len(text)
 
 
+@pytest.mark.slow
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_for_a_terminal_means_the_same(value: object) -> None:
     shown = json_for_terminal(json.dumps(value, ensure_ascii=False))

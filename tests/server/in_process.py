@@ -20,6 +20,7 @@ from kedge.store.sqlite.store import SqliteStore
 from kedge.tools.search.file_index import FileIndex
 from tests.server.client import LIMIT_S, Client, unix
 from tests.server.scripted import ScriptedAgent
+from tests.support.stores import write_empty_database
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class Inside(NamedTuple):
 async def serving(directory: Path, *routes: Route) -> AsyncGenerator[Inside]:
     loop = asyncio.get_running_loop()
     agent, metrics = ScriptedAgent(), Metrics(loop.time)
+    write_empty_database(directory / "data")
     store = SqliteStore.open(directory / "data")
     engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
     await engine.start()

@@ -109,6 +109,7 @@ async def test_summary_that_was_not_finished_is_ignored(place: Place, reason: Fi
     assert await seen(place, claim) == ["all of it"]
 
 
+@pytest.mark.slow
 async def test_long_session_with_many_summaries_is_read_from_the_last_one_only(place: Place) -> None:
     claim = (await place.start("run-1")).claim
     for number in range(500):

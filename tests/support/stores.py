@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 from kedge.store.port import Committed, Store
+from kedge.store.sqlite.database import DATABASE, load_migrations, open_database
 from kedge.store.sqlite.store import SqliteStore
 
 
@@ -31,6 +34,7 @@ class Sqlite:
     name = "sqlite"
 
     def open(self, directory: Path, now: Callable[[], float]) -> Store:
+        write_empty_database(directory)
         return SqliteStore.open(directory, now=now)
 
     def crash(self, store: Store) -> None:
@@ -45,6 +49,21 @@ class Sqlite:
         assert isinstance(store, SqliteStore)
         await store.checkpoint()
         return await store.size_bytes()
+
+
+def write_empty_database(directory: Path) -> None:
+    """Put a migrated database into a new data directory. The migrations take longer than most tests."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / DATABASE
+    if not path.exists():
+        path.write_bytes(_migrated_database())
+
+
+@functools.cache
+def _migrated_database() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        open_database(Path(directory), load_migrations(), "NORMAL", lambda: "").close()
+        return (Path(directory) / DATABASE).read_bytes()
 
 
 def _tell_nobody(events: Sequence[Committed]) -> None:

@@ -11,15 +11,12 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
-import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from openai.types.responses import Response, ResponseOutputItem
 
 from kedge.config.schema import WireName
 from kedge.models.errors import ModelError
@@ -42,6 +39,11 @@ from tests.support.model_anthropic import AnthropicWire
 from tests.support.model_chat import ChatWire
 from tests.support.model_plan import Plan, PlannedCall
 from tests.support.model_responses import ResponsesWire
+
+if TYPE_CHECKING:
+    from openai.types.responses import Response, ResponseOutputItem
+
+pytestmark = pytest.mark.slow
 
 SERVERS = {"chat": ChatWire(), "responses": ResponsesWire(), "anthropic": AnthropicWire()}
 wires = pytest.mark.parametrize("wire", list(SERVERS))
@@ -109,6 +111,8 @@ def heard(wire: WireName, chunks: Iterable[bytes]) -> Heard:
 
 
 def told_by_openai(chunks: list[bytes]) -> Heard:
+    import openai  # imported by the worker that runs this: it takes a second
+
     reasons: dict[str, FinishReason] = {
         "stop": "end_turn",
         "length": "max_tokens",
@@ -139,6 +143,8 @@ def told_by_openai(chunks: list[bytes]) -> Heard:
 
 
 def told_by_openai_of_responses(chunks: list[bytes]) -> Heard:
+    import openai
+
     client = openai.OpenAI(api_key="k", base_url="http://models.test/v1", max_retries=0, http_client=_http(chunks))
     found = Heard()
     output: list[ResponseOutputItem] = []  # of an answer that broke off
@@ -183,6 +189,8 @@ def told_by_openai_of_responses(chunks: list[bytes]) -> Heard:
 
 
 def told_by_anthropic(chunks: list[bytes]) -> Heard:
+    import anthropic
+
     reasons: dict[str, FinishReason] = {
         "end_turn": "end_turn",
         "max_tokens": "max_tokens",

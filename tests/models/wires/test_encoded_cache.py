@@ -142,6 +142,7 @@ def test_no_more_is_remembered_than_allowed(wire: Wire) -> None:
 PLAIN = [ask(0), answer(0), answer(1), *step(0), *step(1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(WIRES))
 @given(history=histories(24) | st.lists(st.sampled_from(PLAIN), max_size=12), data=st.data())
 @settings(max_examples=100)

@@ -11,12 +11,10 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from google import genai
-from google.genai import errors, types
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +42,12 @@ from tests.models.wires.conversations import histories
 from tests.models.wires.gemini_streams import Json, cut, cuts, streams
 from tests.support.model_gemini import GeminiWire
 from tests.support.model_plan import Plan, PlannedCall
+
+if TYPE_CHECKING:
+    from google import genai
+    from google.genai import types
+
+pytestmark = pytest.mark.slow
 
 MODEL = "gemini-3.8-flash"
 ENDPOINT = Endpoint(
@@ -152,7 +156,10 @@ def piece_of(part: Json) -> Piece | None:
 
 @cache
 def _sdk() -> tuple[genai.Client, list[httpx2.Request], list[Any]]:
-    """A client, what it sent, and the answers that it will get."""
+    """Return a client, the requests that it sends, and the answers that it will get."""
+    from google import genai  # imported by the worker that runs this: it takes a second
+    from google.genai import types
+
     sent: list[httpx2.Request] = []
     answers: list[Any] = []
 
@@ -169,6 +176,8 @@ def _sdk() -> tuple[genai.Client, list[httpx2.Request], list[Any]]:
 
 
 def told_by_google(chunks: list[bytes]) -> Heard:
+    from google.genai import errors
+
     client, _, answers = _sdk()
     answers[:] = [chunks]
     found, counts, pieces = Heard(), dict[str, int](), list[Piece]()
@@ -291,7 +300,9 @@ def our_request(history: list[Message]) -> HttpRequest:
 
 
 def parsed(body: Json) -> Json:
-    """A body, by the SDK's own types, which take nothing that they do not know."""
+    """Return a body with the SDK's own types, which refuse unknown fields."""
+    from google.genai import types
+
     return {
         **body,
         "contents": [types.Content.model_validate(content) for content in body["contents"]],
@@ -304,6 +315,8 @@ def parsed(body: Json) -> Json:
 @given(history=histories())
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 def test_a_request_is_the_one_that_the_vendor_sends_for_the_same(history: list[Message]) -> None:
+    from google.genai import types
+
     ours = our_request(history)
     body = json.loads(ours.body)
     assume(len(ours.body) < 1_000_000)

@@ -81,6 +81,7 @@ def sent(wire: WireName, history: list[Message], *, images: bool = True, tools: 
     return json.loads(msgspec.json.encode(encoded))
 
 
+@pytest.mark.slow
 @wires
 @given(history=histories(), images=st.booleans(), tools=st.booleans(), own=st.booleans())
 @settings(max_examples=150)
@@ -91,6 +92,7 @@ def test_any_history_is_accepted(wire: WireName, history: list[Message], images:
         assert not is_long or own or wire == "anthropic", "an id that only its giver takes"
 
 
+@pytest.mark.slow
 @wires
 @given(before=histories(), after=histories())
 @settings(max_examples=100)

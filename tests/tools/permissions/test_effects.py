@@ -49,6 +49,7 @@ def check(runner: Runner, command: str, *, has_sandbox: bool = True) -> None:
         assert "hush" not in output, command
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(command=hostile(), has_sandbox=st.booleans())
 def test_a_hostile_shape_changes_nothing_without_approval(runner: Runner, command: str, has_sandbox: bool) -> None:
@@ -66,6 +67,7 @@ def test_many_hostile_shapes_change_nothing_without_approval(runner: Runner, com
 SLOW = ("watch", "sleep", "select")
 
 
+@pytest.mark.slow
 def test_no_case_of_the_table_changes_anything(runner: Runner) -> None:
     """All of them in a few shells: what one of them left behind would be seen."""
     for command, expected in cases.ALL:

@@ -150,6 +150,7 @@ def test_a_judge_is_not_made_of_a_bad_rule(bench: Bench) -> None:
         bench.judge(allow=["shell(git)"])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(words=st.lists(st.text(max_size=8), min_size=1, max_size=4), other=st.text(max_size=8))
 def test_a_word_written_into_a_rule_is_read_back_letter_for_letter(words: list[str], other: str) -> None:

@@ -145,6 +145,7 @@ def test_quotes_are_removed_as_bash_removes_them(bench: Bench, words: list[tuple
     assert run_in_bash(bench, text) == [["one", *(meant for meant, _ in words)]]
 
 
+@pytest.mark.slow
 @FIXED
 @given(script=scripts(NAMES))
 def test_whatever_bash_runs_is_found(bench: Bench, script: str) -> None:
@@ -159,6 +160,7 @@ def test_scripts_of_reading_commands_run_without_a_question(bench: Bench, script
     assert bench.outcome(bench.judge(), script) == "allow", script
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(script=hidden_in(harmless_scripts(), "rm -rf src"))
 def test_a_deny_rule_finds_a_command_wherever_it_stands(bench: Bench, script: str) -> None:
@@ -173,6 +175,7 @@ def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
     assert isinstance(read_line(raw.decode("utf-8", "surrogateescape")), Line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "token",
     [
@@ -202,6 +205,7 @@ def test_no_text_takes_long_to_read(token: str) -> None:
     assert time.process_time() - started < 5  # a tenth of it on a quiet machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
