@@ -217,7 +217,7 @@ def check_calls_are_not_repeated(root: Path, left: AtRest, log: list[Event]) -> 
             (result,) = messages[message_id].parts
             assert isinstance(result, ToolResult)
             assert result.is_error
-            assert result.content.endswith(INTERRUPTED_NOTE), f"run {run_id}: {result}"
+            assert result.content.endswith(INTERRUPTED_NOTE.text), f"run {run_id}: {result}"
 
 
 def check_nothing_is_said_twice(log: list[Event], runs: Mapping[str, Run]) -> None:

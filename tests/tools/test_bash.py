@@ -173,29 +173,29 @@ async def test_a_command_that_takes_too_long_goes_on_as_a_job(hands: Hands, monk
     result = await hands.call("bash", command="echo begun; read -r x < gate; echo ended; exit 3")
     assert result.metadata is not None
     job_id = result.metadata["job_id"]
-    said, note = result.content.split("[")  # a slow shell may not have begun yet
+    said, note = result.text.split("[")  # a slow shell may not have begun yet
     assert re.match(rf"still running after \d+ s; .* job {job_id}\b", note)
     assert (hands.of_turn, len(hands.kept)) == ([], 1)
     await asyncio.to_thread((hands.directory / "gate").write_text, "go\n")
     seen = await hands.call("job_output", job_id=job_id, wait=LIMIT_S)
-    assert f"{said}{seen.content}".startswith(f"begun\nended\n[Job {job_id} has ended (exit code 3)")
+    assert f"{said}{seen.text}".startswith(f"begun\nended\n[Job {job_id} has ended (exit code 3)")
     assert hands.kept == []
 
 
 async def test_what_a_shell_leaves_running_becomes_a_job(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "DRAIN_S", 0.1)
     result = await hands.call("bash", command="sleep 300 & echo $!")
-    pid = int(result.content.splitlines()[0])
-    assert f"[exit code 0; still running in the background: sleep (process {pid}). It is job " in result.content
+    pid = int(result.text.splitlines()[0])
+    assert f"[exit code 0; still running in the background: sleep (process {pid}). It is job " in result.text
     assert result.metadata is not None
     killed = await hands.call("job_kill", job_id=result.metadata["job_id"])
-    assert "has ended (exit code 0)" in killed.content
+    assert "has ended (exit code 0)" in killed.text
     assert not is_alive(pid)
 
 
 async def test_one_that_gave_up_its_output_is_a_job_all_the_same(hands: Hands) -> None:
     result = await hands.call("bash", command="setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $!")
-    assert "still running in the background: " in result.content
+    assert "still running in the background: " in result.text
     await hands.call("job_kill", job_id=(result.metadata or {})["job_id"])
     assert hands.kept == []
 

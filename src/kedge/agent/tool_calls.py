@@ -39,6 +39,7 @@ CUT_OFF = (
     "This call was cut off at the output limit before it was complete, so it was not run."
     " Make smaller calls: write a long file in several steps."
 )
+_CUT_OFF_SUMMARY = "Not run: the model's output limit was reached before the call was complete."
 
 _NO_SANDBOX = (
     "Refused: the sandbox that is configured for commands is unavailable here ({why}), and nobody can approve running"
@@ -126,13 +127,13 @@ class ToolRunner:
         """Decode the call and get its permission; return the result of a call that cannot run."""
         tool = self._tools.get(call.name)
         if tool is None:
-            return Output(content=explain_unknown_tool(call.name, self._tools), is_error=True)
+            return _fail(explain_unknown_tool(call.name, self._tools), f"There is no tool {call.name[:100]}.")
         try:
             params = decode_params(tool, call.input)
         except ToolError as error:
-            return Output(content=CUT_OFF if is_cut_off else error.text, is_error=True)
+            return _fail(CUT_OFF, _CUT_OFF_SUMMARY) if is_cut_off else _fail(error.text, error.summary)
         if is_cut_off and not call.input.strip():
-            return Output(content=CUT_OFF, is_error=True)
+            return _fail(CUT_OFF, _CUT_OFF_SUMMARY)
         return await _contain_errors(call.name, lambda: self._approve(message_id, call, tool, params))
 
     async def _approve(
@@ -171,9 +172,8 @@ class ToolRunner:
             run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
         if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._scope, params)):
             # A link may point elsewhere by now, which nobody has allowed.
-            return Output(
-                content=f"What `{tool.name}` would touch changed meanwhile. Make the call again.", is_error=True
-            )
+            problem = f"What `{tool.name}` would touch changed meanwhile."
+            return _fail(f"{problem} Make the call again.", problem.replace("`", ""))
         if run_as == "sandboxed":
             return _Permission(changes_nothing=True, run_as=run_as, readable=readable, path=_find_path(accesses))
         changes_nothing = await asyncio.to_thread(self._judge.changes_nothing, tool.name, accesses)
@@ -213,11 +213,13 @@ class ToolRunner:
 
     async def _finish(self, call: ToolCall, writer: ToolWriter, output: Output) -> None:
         output = limit_output(output)
-        content = output.content
+        content, metadata = output.text, output.metadata
         self._past_calls.append(PastCall(call.name, call.input, content))
         if (repeats := count_repeats(self._past_calls)) >= WARN_AT_REPEATS:
             content += REPEAT_WARNING.format(repeats=repeats)
-        await writer.finish(content, is_error=output.is_error, metadata=output.metadata, images=output.images)
+        if len(content) > len(output.content):
+            metadata = {**(metadata or {}), "shown_chars": len(output.content)}
+        await writer.finish(content, is_error=output.is_error, metadata=metadata, images=output.images)
         self._scope.known_files.update(read_file_digests(output.metadata))
         if output.metadata and DENIED in output.metadata:
             raise Denied
@@ -227,6 +229,11 @@ def _refuse(content: str, reason: RefusalReason, rule: str | None = None) -> Out
     """Return the result of a call that was refused without asking: content for the model, metadata for clients."""
     metadata = {"refused": reason} if rule is None else {"refused": reason, "rule": rule}
     return Output(content=content, is_error=True, metadata=metadata)
+
+
+def _fail(content: str, summary: str) -> Output:
+    """Return the result of a call that failed: content for the model, and a sentence for people."""
+    return Output(content=content, is_error=True, metadata=None if summary == content else {"summary": summary})
 
 
 def _subjects(accesses: Sequence[Access]) -> list[tuple[str, str]]:
@@ -242,18 +249,22 @@ async def _contain_errors(name: str, work: Callable[[], Awaitable[T]]) -> T | Ou
     try:
         return await work()
     except ToolError as error:
-        return Output(content=error.text, is_error=True)
+        return _fail(error.text, error.summary)
     except (ClaimLost, TurnFailed):
         raise
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return Output(content=f"`{name}` was cancelled from inside; this is a fault of the tool.", is_error=True)
+        return _fail(
+            f"`{name}` was cancelled from inside; this is a fault of the tool.",
+            f"{name} failed with an internal error.",
+        )
     except Exception as error:
         log.exception("the tool %s failed", name)
         problem = f"`{name}` failed with an internal error ({type(error).__name__}: {error})"
-        return Output(content=f"{problem}. It may have had effects; try another way.", is_error=True)
+        summary = f"{name} failed with an internal error ({type(error).__name__})."
+        return _fail(f"{problem}. It may have had effects; try another way.", summary)
 
 
 async def _run_in_parallel(works: Sequence[Coroutine[None, None, None]]) -> None:

@@ -126,7 +126,7 @@ class CallContext:
         if end.error is not None:
             raise ToolError(f"The sub-agent failed: {end.error}")
         if not end.text.strip():
-            raise ToolError("The sub-agent ended without an answer; ask again, with a narrower question.")
+            raise ToolError("The sub-agent ended without an answer;", "ask again, with a narrower question.")
         return end.text
 
     async def _remaining_cost(self) -> float | None:
@@ -176,8 +176,11 @@ def limit_output(output: Output) -> Output:
             notes.append(f"[An image of {len(image.data)} bytes is left out: it is too large, or one too many.]")
         else:
             images.append(image)
-    content = "\n".join([_cut(replace_surrogates(output.content)), *notes]) or "(no output)"
-    return Output(content=content, is_error=output.is_error, metadata=_limit_metadata(output.metadata), images=images)
+    content = "\n".join([_cut(replace_surrogates(output.content)), *notes])
+    if not content and not output.advice:
+        content = "(no output)"
+    metadata = _limit_metadata(output.metadata)
+    return msgspec.structs.replace(output, content=content, metadata=metadata, images=images)
 
 
 def find_known_files(history: list[Message]) -> dict[str, str]:

@@ -45,13 +45,16 @@ def decode_params(tool: Tool, text: str) -> msgspec.Struct:
     try:
         given = _normalize(_parse_json(tool, text), describe_tool(tool).input_schema)
     except RecursionError as error:
-        raise ToolError(f"The input of `{tool.name}` is nested too deeply. {_explain_params(tool)}") from error
+        raise _bad_input(tool, "is nested too deeply.", _explain_params(tool)) from error
     try:
         return msgspec.convert(given, tool.params, strict=False)
     except msgspec.ValidationError as error:
-        raise ToolError(
-            f"The input of `{tool.name}` is not right: {error}. {_explain_params(tool, given, str(error))}"
-        ) from error
+        raise _bad_input(tool, f"is not right: {error}.", _explain_params(tool, given, str(error))) from error
+
+
+def _bad_input(tool: Tool, problem: str, advice: str) -> ToolError:
+    summary = f"The model called {tool.name} with invalid input."
+    return ToolError(f"The input of `{tool.name}` {problem}", advice, summary=summary)
 
 
 def explain_unknown_tool(name: str, known: Iterable[str]) -> str:
@@ -71,10 +74,10 @@ def _parse_json(tool: Tool, text: str) -> dict[str, Any]:
         if given is None:
             given = {}
     except (msgspec.DecodeError, UnicodeError) as error:
-        problem = f"The input of `{tool.name}` is not valid JSON: {error}. Was it cut off?"
-        raise ToolError(f"{problem} {_explain_params(tool)}") from error
+        advice = f"Was it cut off? {_explain_params(tool)}"
+        raise _bad_input(tool, f"is not valid JSON: {error}.", advice) from error
     if not isinstance(given, dict):
-        raise ToolError(f"The input of `{tool.name}` must be a JSON object. {_explain_params(tool)}")
+        raise _bad_input(tool, "must be a JSON object.", _explain_params(tool))
     return cast("dict[str, Any]", given)
 
 

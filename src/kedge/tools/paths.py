@@ -19,15 +19,15 @@ def resolve_path(scope: ToolScope, given: str) -> Path:
     if scope.approved_path is not None:
         return scope.approved_path
     if not given.strip():
-        raise ToolError("The path is empty; give the path of a file.")
+        raise ToolError("The path is empty;", "give the path of a file.")
     if "\0" in given:
-        raise ToolError("The path contains a NUL character, which no file name can; give the path without it.")
+        raise ToolError("The path contains a NUL character, which no file name can;", "give the path without it.")
     if len(given) > MAX_PATH_CHARS:
-        raise ToolError(f"The path has {len(given):,} characters, more than any path can have; give only the path.")
+        raise ToolError(f"The path has {len(given):,} characters, more than any path can have;", "give only the path.")
     try:
         return Path(os.path.realpath(scope.directory / _expand_home(given, scope)))
     except (OSError, ValueError, RuntimeError) as error:  # an unknown home directory, or half a surrogate pair
-        raise ToolError(f"{given!r} is not a possible path ({error}); give another.") from error
+        raise ToolError(f"{given!r} is not a possible path ({error});", "give another.") from error
 
 
 def is_inside(path: Path, directory: Path) -> bool:

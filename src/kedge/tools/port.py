@@ -47,9 +47,15 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a call. The model sees all but `metadata`, which is for clients and `ToolScope.known_files`."""
 
     content: str
+    advice: str = ""  # follows the content; for the model alone
     is_error: bool = False
     metadata: dict[str, Any] | None = None
     images: Sequence[Image] = ()
+
+    @property
+    def text(self) -> str:
+        """The text for the model."""
+        return self.content + self.advice
 
 
 class ToolScope(Protocol):

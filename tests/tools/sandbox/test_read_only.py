@@ -414,7 +414,7 @@ def test_a_control_group_is_limited_as_far_as_its_controllers_go(
 class TestDescription:
     async def test_a_failure_mentions_the_sandbox_and_how_to_ask(self, cell: Cell) -> None:
         assert "sandbox" not in (await cell.run("true")).content
-        failed = (await cell.run("touch x")).content
+        failed = (await cell.run("touch x")).text
         assert "it ran in a read-only sandbox because nobody approved it" in failed
         assert "unsandboxed: true" in failed
 

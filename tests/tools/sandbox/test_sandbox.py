@@ -73,7 +73,7 @@ async def test_a_failure_mentions_the_sandbox(sandboxed: Cell) -> None:
     assert "sandbox" not in (await sandboxed.run("true")).content
     failed = await sandboxed.run(f"echo x > {sandboxed.out}/out/file; exit 7")
     assert "exit code 7" in failed.content
-    assert f"it can write only below {sandboxed.workspace}, $TMPDIR, and the network can be used" in failed.content
+    assert f"it can write only below {sandboxed.workspace}, $TMPDIR, and the network can be used" in failed.text
 
 
 async def test_only_the_standard_descriptors_are_inherited(sandboxed: Cell) -> None:

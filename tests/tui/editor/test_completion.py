@@ -169,3 +169,28 @@ async def test_the_list_is_above_the_editor_and_within_the_screen() -> None:
         assert popup.chosen.shown.startswith("日本/f9")
         await ui.press(*["up"] * 10)
         assert popup.chosen.shown.startswith("日本/f29")
+
+
+async def test_enter_runs_the_command_as_typed_before_the_list_has_caught_up() -> None:
+    """A key may be handled before the events of the changes that were typed before it."""
+    async with typing() as ui:
+        await ui.type("/mod")
+        await ui.until(lambda: ui.app.popup == ["/model", "/mode"])
+        ui.app.editor.insert("e")
+        ui.app.editor.action_submit()  # no event of the change was handled yet
+        await ui.until(lambda: ui.app.submitted == [Draft("/mode", kind="command")])
+        await ui.type("/mode")
+        await ui.press("down", "enter")
+        assert ui.text == "/model "
+
+
+async def test_enter_does_not_insert_a_file_for_an_earlier_text() -> None:
+    async def find(typed: str) -> list[str]:
+        return ["src/main.py"]
+
+    async with typing(EditorApp(find)) as ui:
+        await ui.type("@src")
+        await ui.until(lambda: ui.app.popup == ["src/main.py"])
+        ui.app.editor.insert("/other.py")
+        ui.app.editor.action_submit()
+        await ui.until(lambda: ui.app.submitted == [Draft("@src/other.py")])

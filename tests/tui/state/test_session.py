@@ -186,10 +186,13 @@ def test_a_call_goes_from_written_to_done(log: Log) -> None:
         ({"refused": "rule", "rule": "bash(rm *)"}, "Denied by the rule bash(rm *)."),
         ({"refused": "mode"}, "Not allowed in plan mode."),
         ({"refused": "a reason of tomorrow"}, "for the model"),
+        ({"summary": "There is no file x."}, "There is no file x."),
+        ({"shown_chars": 3}, "for"),
+        ({"summary": "Canceled.", "shown_chars": 3}, "for\nCanceled."),
         ({}, "for the model"),
     ],
 )
-def test_a_refused_call_shows_a_sentence_for_people(log: Log, metadata: dict[str, str], shown: str) -> None:
+def test_a_failed_call_shows_a_sentence_for_people(log: Log, metadata: dict[str, str], shown: str) -> None:
     log.run("r", "running")
     log.message("m", "assistant", [ToolCall("c", "bash", '{"command": "ls"}', finished=True), Finish("tool_use")])
     log.message("t", "tool", [ToolResult("c", "bash", "for the model", True, metadata), Finish("end_turn")])

@@ -134,8 +134,15 @@ def append_parts(tx: Transaction, message_id: str, first: int, parts: Sequence[P
     )
 
 
+class EndNote(NamedTuple):
+    """Why a tool call has no result: for the model, and for people."""
+
+    text: str
+    summary: str
+
+
 def close_open(
-    tx: Transaction, workspace_id: str, run_id: str, reason: FinishReason, why: str | None, tool_note: str
+    tx: Transaction, workspace_id: str, run_id: str, reason: FinishReason, why: str | None, note: EndNote
 ) -> None:
     """Finish every open message of a run, with its text in flight."""
     for row in tx.all(
@@ -147,17 +154,18 @@ def close_open(
         folded = _fold_drafts(tx, row["id"])
         if row["role"] == "tool":
             output = "".join(part.content for part in folded if isinstance(part, ToolResult))
-            note = f"{output}\n{tool_note}" if output else tool_note
-            append_parts(tx, row["id"], stored, [ToolResult(row["call_id"], row["call_name"], note, True)])
+            content = f"{output}\n{note.text}" if output else note.text
+            metadata = {"summary": note.summary, "shown_chars": len(output)}
+            append_parts(tx, row["id"], stored, [ToolResult(row["call_id"], row["call_name"], content, True, metadata)])
         elif row["role"] == "user":
             output = "".join(part.output for part in folded if isinstance(part, ShellCommand))
-            note = f"{output.rstrip()}\n[{tool_note}]" if output.strip() else f"[{tool_note}]"
-            append_parts(tx, row["id"], stored, [ShellCommand(prompt_of(tx.db, row), note, None)])
+            content = f"{output.rstrip()}\n[{note.text}]" if output.strip() else f"[{note.text}]"
+            append_parts(tx, row["id"], stored, [ShellCommand(prompt_of(tx.db, row), content, None)])
         else:
             append_parts(tx, row["id"], stored, [*folded, Finish(reason, why)])
 
 
-def answer_open_calls(tx: Transaction, workspace_id: str, run_id: str, note: str) -> None:
+def answer_open_calls(tx: Transaction, workspace_id: str, run_id: str, note: EndNote) -> None:
     """Add a result to every tool call of a run that has none, so that the session can be continued (P7)."""
     answered = {
         (row["call_message_id"], row["call_id"])
@@ -174,7 +182,7 @@ def answer_open_calls(tx: Transaction, workspace_id: str, run_id: str, note: str
     for row in callers:
         for part in decode_parts(parts_of(tx.db, row["id"])):
             if isinstance(part, ToolCall) and (row["id"], part.id) not in answered:
-                result = ToolResult(part.id, part.name, note, True)
+                result = ToolResult(part.id, part.name, note.text, True, {"summary": note.summary})
                 call = (row["id"], part.id, part.name)
                 add(tx, workspace_id, row["session_id"], run_id, "tool", [result], call=call)
 

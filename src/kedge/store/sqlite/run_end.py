@@ -17,9 +17,9 @@ from kedge.store.sqlite.log import decode_parts, parts_of, usage_of
 from kedge.store.sqlite.rows import add_usage, append_run_event, find_run, get_run, joined_runs, open_children
 from kedge.store.sqlite.writer import Transaction
 
-CANCELLED_NOTE = "Cancelled before it finished."
-FAILED_NOTE = "Not finished: the turn failed."
-UNKNOWN_NOTE = "Not finished: the turn ended without a result."
+CANCELLED_NOTE = messages.EndNote("Cancelled before it finished.", "Canceled before it finished.")
+FAILED_NOTE = messages.EndNote("Not finished: the turn failed.", "Not finished: the run failed.")
+UNKNOWN_NOTE = messages.EndNote("Not finished: the turn ended without a result.", "Not finished.")
 
 
 def end_turn(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> None:
@@ -96,7 +96,8 @@ def _complete_record(tx: Transaction, host: sqlite3.Row, outcome: Outcome) -> st
     elif outcome.state == "failed":
         reason, note = "error", FAILED_NOTE
     if outcome.survivors:
-        note += f" Still running, although killed: {', '.join(outcome.survivors)}."
+        survivors = f" Still running, although killed: {', '.join(outcome.survivors)}."
+        note = messages.EndNote(note.text + survivors, note.summary + survivors)
     messages.close_open(tx, workspace_id, run_id, reason, outcome.error, note)
     messages.answer_open_calls(tx, workspace_id, run_id, note)
     last = tx.one(

@@ -254,8 +254,9 @@ def _require_working_parent(tx: Transaction, workspace_id: str, parent_run_id: s
 
 MAX_ATTEMPTS = 3  # a run that crashed the server three times would do so again (P13)
 
-INTERRUPTED_NOTE = (
-    "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated."
+INTERRUPTED_NOTE = messages.EndNote(
+    "Interrupted: the server stopped while this call was running. It may have had effects; it was not repeated.",
+    "The server stopped while this was running. It may have had effects; it was not repeated.",
 )
 
 

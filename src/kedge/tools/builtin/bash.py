@@ -29,8 +29,8 @@ MAX_TIMEOUT_S = 24 * 3600
 MAX_LIVE_CHARS = 100_000  # streamed to clients; the file has the rest
 # A person who is asked could not see what such a command does.
 _CONTROL = (
-    "The command was not run: there is a control character in it (like ESC, CR or NUL). Write it as an escape, like "
-    "$'\\x1b' or printf '\\033', or put the text into a file with write and use that."
+    "The command was not run: there is a control character in it (like ESC, CR or NUL).",
+    "Write it as an escape, like $'\\x1b' or printf '\\033', or put the text into a file with write and use that.",
 )
 _LIST_PROGRAMS_S = 5.0
 _SHOW_DURATION_S = 10.0  # shorter durations are not shown, so that equal results stay equal
@@ -216,9 +216,9 @@ def _report_end(command: Command, launch_spec: LaunchSpec | None) -> Output:
         )
     if command.survivors:
         notes.append(f"could not be ended: {', '.join(command.survivors)}")
-    if launch_spec is not None and (command.exit_code != 0 or _REFUSED_BY_KERNEL.search(text)):
-        notes.append(launch_spec.description)
-    return Output(content=_with_notes(text, notes), metadata=_metadata(command))
+    if launch_spec is None or (command.exit_code == 0 and not _REFUSED_BY_KERNEL.search(text)):
+        return Output(content=_with_notes(text, notes), metadata=_metadata(command))
+    return _advise(text, notes, launch_spec.description, {**_metadata(command), "sandboxed": True})
 
 
 def _report_job(job: Job, params: BashParams) -> Output:
@@ -233,7 +233,13 @@ def _report_job(job: Job, params: BashParams) -> Output:
     else:
         why = f"still running after {command.duration_s:.0f} s; it continues in the background as job {job.id}"
     note = f"{why}: job_output shows its output and waits for it, job_kill ends it"
-    return Output(content=_with_notes(text, [note]), metadata={**_metadata(command), "job_id": job.id})
+    return _advise(text, [], note, {**_metadata(command), "job_id": job.id})
+
+
+def _advise(text: str, notes: list[str], advice: str, metadata: dict[str, object]) -> Output:
+    """Return the output, notes for everybody and advice for the model, one below the other."""
+    content = _with_notes(text, notes) if text.strip("\n") or notes else ""
+    return Output(content=content, advice=f"\n[{advice}]" if content else f"[{advice}]", metadata=metadata)
 
 
 def _metadata(command: Command) -> dict[str, object]:
@@ -256,17 +262,17 @@ def _resolve_directory(scope: ToolScope, given: str) -> Path:
         return scope.directory
     directory = resolve_path(scope, given)
     if not is_inside(directory, scope.directory):
-        raise ToolError(f"{given} is outside the workspace; leave working_dir out and name the path in the command.")
+        raise ToolError(f"{given} is outside the workspace;", "leave working_dir out and name the path in the command.")
     if not directory.is_dir():
-        raise ToolError(f"{given} is not a directory of the workspace; use ls to find the right one.")
+        raise ToolError(f"{given} is not a directory of the workspace;", "use ls to find the right one.")
     return directory
 
 
 def _check_command(params: BashParams) -> None:
     if not params.command.strip():
-        raise ToolError("The command is empty; give one to run.")
+        raise ToolError("The command is empty;", "give one to run.")
     if has_control(params.command):
-        raise ToolError(_CONTROL)
+        raise ToolError(*_CONTROL)
 
 
 class _Live:

@@ -70,7 +70,7 @@ def _new_file(scope: ToolScope, given: str) -> Path:
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from error
     if is_there:
-        raise ToolError(f"{shown} already exists. Choose another name.")
+        raise ToolError(f"{shown} already exists.", "Choose another name.")
     return path
 
 

@@ -42,7 +42,7 @@ async def run(ctx: ToolContext, params: FetchParams) -> Output:
     async with http.get(params.url, allow_private=allow_private, timeout_s=params.timeout) as page:
         body = b"".join([chunk async for chunk in page.chunks(MAX_BYTES)])
     if page.media_type and not page.media_type.startswith(_TEXTUAL) and not page.media_type.endswith(("+json", "+xml")):
-        raise ToolError(f"{page.url} is {page.media_type}, not text. Use download to save it to a file.")
+        raise ToolError(f"{page.url} is {page.media_type}, not text.", "Use download to save it to a file.")
     about = (body, page.charset, page.media_type, page.url, params.format)
     threads = _LARGE_PAGES if len(body) > LARGE_BYTES else None  # None: the default thread pool
     text = await asyncio.get_running_loop().run_in_executor(threads, _convert, *about)

@@ -26,7 +26,7 @@ async def list_access(scope: ToolScope, params: GlobParams) -> Sequence[Access]:
 async def run(ctx: ToolContext, params: GlobParams) -> Output:
     start = await find_start(ctx, params.path)
     if not start.is_dir:
-        raise ToolError(f"{start.shown} is not a directory; give the one that it is in as `path`, or view it.")
+        raise ToolError(f"{start.shown} is not a directory;", "give the one that it is in as `path`, or view it.")
     found = await list_files(ctx, start, params.pattern)
     if not found:
         return Output(content=f"No file matches {params.pattern}.", metadata={"count": 0})

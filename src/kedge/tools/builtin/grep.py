@@ -61,7 +61,7 @@ async def run(ctx: ToolContext, params: GrepParams) -> Output:
     try:
         found, is_complete = await _search(ctx, start, params)
     except ripgrep.RipgrepError as error:
-        raise ToolError(_explain_error(str(error), params)) from error
+        raise ToolError(*_explain_error(str(error), params)) from error
     found = await asyncio.to_thread(verification.verify_lines, start.base, found)
     found = {name: found[name] for name in await keep_visible(ctx, start, found)}
     count = sum(line.is_match for lines in found.values() for line in lines)
@@ -74,15 +74,15 @@ async def run(ctx: ToolContext, params: GrepParams) -> Output:
     return Output(content="\n".join([f"{total}.", "", *shown]), metadata={"matches": count})
 
 
-def _explain_error(refusal: str, params: GrepParams) -> str:
-    """Replace ripgrep's advice about its own options by advice about this tool's parameters."""
+def _explain_error(refusal: str, params: GrepParams) -> tuple[str, str]:
+    """Return the problem, and advice about this tool's parameters instead of ripgrep's about its own options."""
     if refusal.startswith(r'rg: the literal "\n"'):
         return (
-            "grep searches line by line, so no pattern can contain a line break. Search for a part on one line and set"
-            " `context`, or use bash for more."
+            "grep searches line by line, so no pattern can contain a line break.",
+            "Search for a part on one line and set `context`, or use bash for more.",
         )
     message = refusal.split("\n\nConsider enabling")[0].removeprefix("rg: ")
-    return message if params.literal else f"{message}\nSet `literal` to search for the text as it is."
+    return message, "" if params.literal else "\nSet `literal` to search for the text as it is."
 
 
 async def _search(scope: ToolScope, start: Start, params: GrepParams) -> tuple[dict[str, list[Line]], bool]:

@@ -51,7 +51,7 @@ async def list_access(scope: ToolScope, params: LsParams) -> Sequence[Access]:
 async def run(ctx: ToolContext, params: LsParams) -> Output:
     start = await find_start(ctx, params.path)
     if not start.is_dir:
-        raise ToolError(f"{start.shown} is not a directory; use view to read it.")
+        raise ToolError(f"{start.shown} is not a directory;", "use view to read it.")
     names = await list_files(ctx, start)
     prefix = "" if start.below == "." else f"{start.below}/"
     root = _build_tree(name.removeprefix(prefix) for name in names)

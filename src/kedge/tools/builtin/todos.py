@@ -27,7 +27,7 @@ class TodosParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 async def run(ctx: ToolContext, params: TodosParams) -> Output:
     todos = params.todos
     if sum(todo.status == "in_progress" for todo in todos) > 1:
-        raise ToolError("More than one task is in_progress. Work on one at a time; set the others to pending.")
+        raise ToolError("More than one task is in_progress.", "Work on one at a time; set the others to pending.")
     done = sum(todo.status == "completed" for todo in todos)
     lines = [f"{_MARKS[todo.status]} {todo.content}" for todo in todos]
     head = f"{done} of {len(todos)} done." if todos else "The list is empty now."

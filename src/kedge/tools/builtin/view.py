@@ -52,14 +52,14 @@ def _view(scope: ToolScope, params: ViewParams, stop: threading.Event) -> Output
     try:
         content = paging.read(path, params.offset, params.limit, stop)
     except FileNotFoundError as error:
-        raise ToolError(_describe_missing(scope, path, shown)) from error
+        raise ToolError(f"There is no file {shown}.", _suggest_path(scope, path)) from error
     except IsADirectoryError as error:
-        raise ToolError(f"{shown} is a directory; use ls to see what is in it.") from error
+        raise ToolError(f"{shown} is a directory;", "use ls to see what is in it.") from error
     except Unreadable as error:
         raise ToolError(f"{shown} {error}") from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ToolError(f"{shown} cannot be read ({reason}); check the path and its permissions.") from error
+        raise ToolError(f"{shown} cannot be read ({reason});", "check the path and its permissions.") from error
     if isinstance(content, ImageFile):
         return _show_image(scope, path, shown, content)
     return Output(content=_show_page(shown, content, params), metadata=_metadata(path, content))
@@ -71,8 +71,8 @@ def _show_image(scope: ToolScope, path: Path, shown: str, content: ImageFile) ->
         return Output(content=text, metadata=_metadata(path, content))
     if content.data is None:
         raise ToolError(
-            f"{shown} is an image of {content.size:,} bytes; the limit is {MAX_IMAGE_BYTES:,};"
-            " make a smaller copy with bash, and view that."
+            f"{shown} is an image of {content.size:,} bytes; the limit is {MAX_IMAGE_BYTES:,};",
+            "make a smaller copy with bash, and view that.",
         )
     return Output(
         content=f"{shown} is an image ({content.mime_type}, {content.size:,} bytes). It follows.",
@@ -100,13 +100,11 @@ def _metadata(path: Path, content: Content) -> dict[str, object] | None:
     return {"files": {str(path): content.digest}} if content.digest else None
 
 
-def _describe_missing(scope: ToolScope, path: Path, shown: str) -> str:
+def _suggest_path(scope: ToolScope, path: Path) -> str:
     names = [display_path(scope, similar) for similar in similar_paths(path, scope.directory)]
     if names:
-        return (
-            f"There is no file {shown}. Did you mean {', '.join(names[:-1])}{' or ' if names[1:] else ''}{names[-1]}?"
-        )
-    return f"There is no file {shown}. Use ls or glob to find the right path."
+        return f"Did you mean {', '.join(names[:-1])}{' or ' if names[1:] else ''}{names[-1]}?"
+    return "Use ls or glob to find the right path."
 
 
 def _count_lines(count: int) -> str:

@@ -36,7 +36,9 @@ def plan_edit(scope: ToolScope, params: WriteParams) -> EditPlan:
             raise ToolError(f"{display_path(scope, above)} is not a directory; nothing can be written below it.")
         data = content.encode("utf-8", "replace")
         if len(data) > text_file.MAX_EDIT_BYTES:
-            raise ToolError(f"That is over {text_file.MAX_EDIT_BYTES >> 20} MiB. Write it with a command or a script.")
+            raise ToolError(
+                f"That is over {text_file.MAX_EDIT_BYTES >> 20} MiB.", "Write it with a command or a script."
+            )
         return EditPlan(path, shown, None, data, diff("", content, shown), [])
     before = text_file.read(path, shown)
     check_file_known(scope, before, shown)

@@ -71,7 +71,9 @@ class Jobs:
 
     def check_room(self) -> None:
         if sum(job.is_running for job in self._jobs.values()) >= MAX_JOBS:
-            raise ToolError(f"There are {MAX_JOBS} running background jobs, which is the limit; end some: {self._ids}.")
+            raise ToolError(
+                f"There are {MAX_JOBS} running background jobs, which is the limit;", f"end some: {self._ids}."
+            )
 
     async def add(self, ctx: CommandContext, command: Command, command_line: str, description: str) -> Job:
         """Turn a running command into a job."""
@@ -87,7 +89,7 @@ class Jobs:
         job = self._jobs.get(id.strip())
         if job is None:
             known = f"the jobs are: {self._ids}" if self._jobs else "there are none; the server may have been restarted"
-            raise ToolError(f"There is no background job {id!r}; {known}.")
+            raise ToolError(f"There is no background job {id!r};", f"{known}.")
         return job
 
     def list(self) -> list[Job]:

@@ -83,8 +83,8 @@ async def start(
     """Start a command in its own recorded process group. Its stdout and stderr share one pipe. Raises ToolError."""
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES or "\0" in command:
         raise ToolError(
-            f"The command contains a NUL, or more than {MAX_COMMAND_BYTES:,} bytes; write a script with the write tool"
-            " and run that."
+            f"The command contains a NUL, or more than {MAX_COMMAND_BYTES:,} bytes;",
+            "write a script with the write tool and run that.",
         )
     if launch_spec is None or launch_spec.with_temporary is None:
         return await _start(ctx, command, directory, env, launch_spec, limits, None)

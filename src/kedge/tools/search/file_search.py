@@ -47,7 +47,7 @@ def _find_start(scope: ToolScope, given: str) -> Start:
         raise ToolError(f"{shown} cannot be read ({error.strerror}).") from error
     if status is None:
         near = next(parent for parent in path.parents if os.path.isdir(parent))  # noqa: PTH112 never raises
-        raise ToolError(f"{shown} does not exist. List {display_path(scope, near)} to see what is there.")
+        raise ToolError(f"{shown} does not exist.", f"List {display_path(scope, near)} to see what is there.")
     is_dir = stat.S_ISDIR(status.st_mode)
     if is_inside(path, scope.directory):
         return Start(scope.directory, str(path.relative_to(scope.directory)), shown, is_dir)
@@ -78,7 +78,7 @@ async def list_files(scope: ToolScope, start: Start, pattern: str | None = None)
 def parse_patterns(start: Start, given: str) -> list[str]:
     """Expand the braces of a pattern and make it relative to the start of the search. Raises ToolError."""
     if "\0" in given:
-        raise ToolError("The pattern contains a NUL character, which no file name can. Give it without.")
+        raise ToolError("The pattern contains a NUL character, which no file name can.", "Give it without.")
     patterns = globs.expand_braces(given)
     for pattern in patterns:
         globs.check_classes(pattern)
@@ -88,7 +88,7 @@ def parse_patterns(start: Start, given: str) -> list[str]:
 def _make_relative(start: Start, pattern: str) -> str:
     parts = [part for part in pattern.split("/") if part != "."]
     if ".." in parts:
-        raise ToolError(f"The pattern {pattern!r} leads up with `..`. {_USE_PATH}")
+        raise ToolError(f"The pattern {pattern!r} leads up with `..`.", _USE_PATH)
     if not pattern.startswith("/"):
         plain = "/".join(parts)
         return f"/{plain}" if pattern.startswith("./") and plain else plain or "**"  # `./*.py`: this directory only
@@ -98,7 +98,7 @@ def _make_relative(start: Start, pattern: str) -> str:
     literal = next((index for index, part in enumerate(parts) if not globs.is_literal(part)), len(parts))
     head = Path(os.path.realpath("/".join(parts[:literal]) or "/"))  # resolve links
     if not is_inside(head, root):
-        raise ToolError(f"The pattern {pattern!r} is not below {start.shown}. {_USE_PATH}")
+        raise ToolError(f"The pattern {pattern!r} is not below {start.shown}.", _USE_PATH)
     rest = [*(globs.escape(part) for part in head.relative_to(root).parts), *parts[literal:]]
     return "/" + ("/".join(rest) or "**")
 

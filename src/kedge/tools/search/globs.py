@@ -17,10 +17,10 @@ _SPECIAL = re.compile(r"([*?\[\]{}\\!#])")
 def expand_braces(pattern: str) -> list[str]:
     """Expand `*.{ts,tsx}` to `*.ts` and `*.tsx`; braces may be nested. Raises ToolError."""
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise ToolError(f"The pattern is over {MAX_PATTERN_CHARS} characters long. Use a shorter one.")
+        raise ToolError(f"The pattern is over {MAX_PATTERN_CHARS} characters long.", "Use a shorter one.")
     expanded = _expand(pattern)
     if len(expanded) > MAX_ALTERNATIVES:
-        raise ToolError(f"The pattern expands to over {MAX_ALTERNATIVES} patterns. Use a simpler one.")
+        raise ToolError(f"The pattern expands to over {MAX_ALTERNATIVES} patterns.", "Use a simpler one.")
     return expanded
 
 
@@ -68,7 +68,7 @@ def check_classes(pattern: str) -> None:
             i = _class_end(pattern, i)
             if i < 0:
                 raise ToolError(
-                    f"The pattern {pattern!r} has a [ that is not closed. Write \\[ for the character itself."
+                    f"The pattern {pattern!r} has a [ that is not closed.", "Write \\[ for the character itself."
                 )
         i += 1
 

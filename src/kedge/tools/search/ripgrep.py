@@ -33,7 +33,7 @@ class RipgrepError(ToolError):
 def find_program_or_fail(workspace: Path) -> str:
     if found := listing.find_ripgrep(workspace):
         return found
-    raise ToolError("ripgrep is not installed. Use bash with find or grep instead.")
+    raise ToolError("ripgrep is not installed.", "Use bash with find or grep instead.")
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ async def run_ripgrep(
         while chunk := await _wait(process.stdout.read(_CHUNK), deadline):
             size += len(chunk)
             if size > MAX_BYTES:
-                raise ToolError("There are too many results. Search for something more specific.")
+                raise ToolError("There are too many results.", "Search for something more specific.")
             *records, rest = (rest + chunk).split(separator)
             if records:
                 yield records
@@ -110,4 +110,4 @@ async def _wait(work: Coroutine[Any, Any, T], deadline: float) -> T:
         async with asyncio.timeout_at(deadline):
             return await work
     except TimeoutError:
-        raise ToolError(f"The search took over {SEARCH_S:.0f} s. Search in a smaller directory.") from None
+        raise ToolError(f"The search took over {SEARCH_S:.0f} s.", "Search in a smaller directory.") from None

@@ -66,7 +66,7 @@ def _write_beside(name: str, at: int, data: bytes, before: os.stat_result | None
                 publish(temporary, name, at)
             except FileExistsError:
                 raise ToolError(
-                    f"{shown} was created by somebody else in the meantime. View it before you change it."
+                    f"{shown} was created by somebody else in the meantime.", "View it before you change it."
                 ) from None
         else:
             _check_unchanged(name, at, before, shown)
@@ -88,7 +88,7 @@ def _write_in_place(name: str, at: int, data: bytes, before: os.stat_result, sho
             os.fsync(file.fileno())
     except OSError as error:
         raise ToolError(
-            f"{shown} was written only partly: {error.strerror}. Write it again when there is space."
+            f"{shown} was written only partly: {error.strerror}.", "Write it again when there is space."
         ) from error
 
 
@@ -125,4 +125,6 @@ def _check_unchanged(name: str, at: int, before: os.stat_result, shown: str) -> 
 def _check_same(now: os.stat_result, before: os.stat_result, shown: str) -> None:
     same = ("st_ino", "st_dev", "st_size", "st_mtime_ns")
     if any(getattr(now, name) != getattr(before, name) for name in same):
-        raise ToolError(f"{shown} was changed by somebody else in the meantime. View it again, then repeat the edit.")
+        raise ToolError(
+            f"{shown} was changed by somebody else in the meantime.", "View it again, then repeat the edit."
+        )

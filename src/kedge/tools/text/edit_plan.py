@@ -66,7 +66,8 @@ def plan_edit(scope: ToolScope, given: str, changes: Sequence[Change]) -> EditPl
     check_file_known(scope, before, shown)
     if len(changes) * len(before.text) > MAX_SEARCHED_CHARS:
         raise ToolError(
-            f"{len(changes)} edits are too many for a file as large as {shown}. Make a few at a time, or use a script."
+            f"{len(changes)} edits are too many for a file as large as {shown}.",
+            "Make a few at a time, or use a script.",
         )
     file, notes = before, list[str]()
     for i, change in enumerate(changes, 1):
@@ -76,7 +77,11 @@ def plan_edit(scope: ToolScope, given: str, changes: Sequence[Change]) -> EditPl
         except ToolError as error:
             if len(changes) == 1:
                 raise
-            raise ToolError(f"Edit {i} of {len(changes)}: {error.text}\n\nNothing was written.") from error
+            raise ToolError(
+                f"Edit {i} of {len(changes)}: {error.problem}",
+                f"{error.advice}\n\nNothing was written.",
+                summary=f"{error.summary} Nothing was written.",
+            ) from error
         notes += [match.note] if match.note else []
         file = msgspec.structs.replace(file, raw=file.replace_spans(match.spans))
     return EditPlan(path, shown, before, before.encode_text(file.raw), diff(before.text, file.text, shown), notes)
@@ -85,9 +90,17 @@ def plan_edit(scope: ToolScope, given: str, changes: Sequence[Change]) -> EditPl
 def check_file_known(scope: ToolScope, file: TextFile, shown: str) -> None:
     known = scope.known_files.get(str(file.path))
     if known is None:
-        raise ToolError(f"{shown} has not been read in this conversation. View it first, then repeat the edit.")
+        raise ToolError(
+            f"{shown} has not been read in this conversation.",
+            "View it first, then repeat the edit.",
+            summary=f"Not changed: the agent has not read {shown} yet.",
+        )
     if known != file.digest:
-        raise ToolError(f"{shown} has changed since you last saw it. View it again, then repeat the edit.")
+        raise ToolError(
+            f"{shown} has changed since you last saw it.",
+            "View it again, then repeat the edit.",
+            summary=f"Not changed: {shown} is no longer as the agent last read it.",
+        )
 
 
 def make_access(planned: EditPlan) -> Access:

@@ -35,19 +35,25 @@ class Match(NamedTuple):
 def find_match(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match:
     """Find `old` in `text`: all occurrences, or the only one. Raises `ToolError`."""
     if not old:
-        raise ToolError("old_string is empty. Give the text to replace, or use write for a whole new file.")
+        raise ToolError(
+            "old_string is empty.",
+            "Give the text to replace, or use write for a whole new file.",
+            summary="The text to replace is empty.",
+        )
     if old == new:
-        raise ToolError("old_string and new_string are the same: nothing would change.")
+        raise ToolError(
+            "old_string and new_string are the same: nothing would change.", summary="The edit changes nothing."
+        )
     places = _find_all(text, old, shown)
     if places and (len(places) == 1 or replace_all):
         return Match([(start, start + len(old), new) for start in places])
     if places:
-        raise ToolError(_describe_several(text, places, shown))
+        raise _several_error(text, places, shown)
     if text.count("\n") > MAX_LINES:
-        raise ToolError(f"old_string is not in {shown}. View the lines that you want to change again.")
+        raise _missing_error(shown, "View the lines that you want to change again.")
     if match := _find_by_lines(text, old, new, replace_all=replace_all, shown=shown):
         return match
-    raise ToolError(_describe_missing(text, old, shown))
+    raise _missing_error(shown, _describe_nearest(text, old))
 
 
 def _find_all(text: str, old: str, shown: str) -> list[int]:
@@ -87,7 +93,7 @@ def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: s
     if not found:
         return None
     if len(found) > 1 and not replace_all:
-        raise ToolError(_describe_several(text, [starts[i] for i, _ in found], shown))
+        raise _several_error(text, [starts[i] for i, _ in found], shown)
     spans: list[Span] = []
     for i, (there, here) in found:
         if spans and starts[i] < spans[-1][1]:
@@ -154,25 +160,29 @@ def _line_starts(lines: list[str]) -> list[int]:
 # error texts
 
 
-def _describe_several(text: str, places: list[int], shown: str) -> str:
+def _several_error(text: str, places: list[int], shown: str) -> ToolError:
     numbers = [text.count("\n", 0, scope) + 1 for scope in places[:SHOWN_MATCHES]]
     at = ", ".join(str(number) for number in numbers)
     more = ", …" if len(places) > SHOWN_MATCHES else ""
-    return (
-        f"old_string is in {shown} {len(places)} times (lines {at}{more}). Add lines around it until it is unique,"
-        " or set replace_all."
+    return ToolError(
+        f"old_string is in {shown} {len(places)} times (lines {at}{more}).",
+        "Add lines around it until it is unique, or set replace_all.",
+        summary=f"The text to replace is in {shown} {len(places)} times.",
     )
 
 
-def _describe_missing(text: str, old: str, shown: str) -> str:
+def _missing_error(shown: str, advice: str) -> ToolError:
+    return ToolError(f"old_string is not in {shown}.", advice, summary=f"The text to replace is not in {shown}.")
+
+
+def _describe_nearest(text: str, old: str) -> str:
     lines, wanted = text.split("\n"), old.strip("\n").split("\n")
-    problem = f"old_string is not in {shown}."
     nearest = _find_nearest(lines, wanted)
     if nearest is None:
-        return f"{problem} Nothing in it is similar; view the file again."
+        return "Nothing in it is similar; view the file again."
     until = min(len(lines), nearest + min(len(wanted), SHOWN_LINES))
     window = "\n".join(f"{i + 1:>6}\t{_cut(lines[i])}" for i in range(nearest, until))
-    return f"{problem} The nearest lines are:\n\n{window}\n\nCopy them exactly, without the line numbers."
+    return f"The nearest lines are:\n\n{window}\n\nCopy them exactly, without the line numbers."
 
 
 def _find_nearest(lines: list[str], wanted: list[str]) -> int | None:

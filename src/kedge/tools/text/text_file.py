@@ -109,8 +109,8 @@ class TextFile(msgspec.Struct, frozen=True, dict=True):
         except UnicodeEncodeError as error:
             odd = error.object[error.start : error.start + 1]
             raise ToolError(
-                f"{self.path} is stored as {self.encoding.name}, which cannot encode {odd!r}. Write it differently, or"
-                " convert the file to UTF-8 first."
+                f"{self.path} is stored as {self.encoding.name}, which cannot encode {odd!r}.",
+                "Write it differently, or convert the file to UTF-8 first.",
             ) from error
 
     def _in_raw(self, position: int) -> int:
@@ -129,9 +129,9 @@ def read(path: Path, shown: str) -> TextFile:
         # O_NONBLOCK: opening a pipe or a device must not wait.
         fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except FileNotFoundError:
-        raise ToolError(f"{shown} does not exist. Use write to create it.") from None
+        raise ToolError(f"{shown} does not exist.", "Use write to create it.") from None
     except OSError as error:
-        raise ToolError(f"{shown} cannot be read ({error.strerror}); check the path and its permissions.") from error
+        raise ToolError(f"{shown} cannot be read ({error.strerror});", "check the path and its permissions.") from error
     try:
         status = os.fstat(fd)
         _check_kind(status, shown)
@@ -143,18 +143,18 @@ def read(path: Path, shown: str) -> TextFile:
         raw, encoding = decode_text(data)
     except BinaryFile:
         raise ToolError(
-            f"{shown} is a binary file and cannot be edited as text. Use bash with a program made for it."
+            f"{shown} is a binary file and cannot be edited as text.", "Use bash with a program made for it."
         ) from None
     return TextFile(path, data, raw, encoding, status)
 
 
 def _check_kind(status: os.stat_result, shown: str) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise ToolError(f"{shown} is a directory. Give the path of a file; ls shows its content.")
+        raise ToolError(f"{shown} is a directory.", "Give the path of a file; ls shows its content.")
     if not stat.S_ISREG(status.st_mode):
-        raise ToolError(f"{shown} is a pipe, a socket or a device, and cannot be edited. Give the path of a file.")
+        raise ToolError(f"{shown} is a pipe, a socket or a device, and cannot be edited.", "Give the path of a file.")
     if status.st_size > MAX_EDIT_BYTES:
         raise ToolError(
-            f"{shown} has {status.st_size >> 20} MiB; files over {MAX_EDIT_BYTES >> 20} MiB are not edited. Use a"
-            " command (sed, a script) instead."
+            f"{shown} has {status.st_size >> 20} MiB; files over {MAX_EDIT_BYTES >> 20} MiB are not edited.",
+            "Use a command (sed, a script) instead.",
         )

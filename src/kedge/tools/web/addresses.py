@@ -65,8 +65,8 @@ async def resolve_target(url: str, *, allow_private: bool) -> Target:
     found = await _look_up(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
     if not allow_private and (private := [ip for ip in found if not is_public(ip)]):
         raise ToolError(
-            f"{parts.hostname} is {private[0]}, an address of this machine or its network, which is not fetched."
-            " The user can allow it with `fetch.allow_private = true` in the configuration."
+            f"{parts.hostname} is {private[0]}, an address of this machine or its network, which is not fetched.",
+            "The user can allow it with `fetch.allow_private = true` in the configuration.",
         )
     return Target(url.strip(), parts, [str(ip) for ip in found])
 

@@ -69,7 +69,9 @@ async def get(
 def _check_redirect(target: Target, url: str) -> str:
     """Return the URL of a redirect within the host. Permission was given for that host only."""
     if parse_url(url).hostname != target.parts.hostname:
-        raise ToolError(f"{target.url} redirects to {url}, on another host. Fetch that address itself if you need it.")
+        raise ToolError(
+            f"{target.url} redirects to {url}, on another host.", "Fetch that address itself if you need it."
+        )
     return url
 
 

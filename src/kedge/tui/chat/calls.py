@@ -85,6 +85,8 @@ def _draw_suffix(call: CallBlock, view: ViewOptions, palette: Palette) -> Line:
     code = metadata.get("exit_code")
     if isinstance(code, int) and code:
         line.append(Segment(f"  exit {code}", palette.error))
+    if metadata.get("sandboxed") and code:
+        line.append(Segment("  in the sandbox", palette.muted))
     if metadata.get("timed_out"):
         line.append(Segment("  timed out", palette.error))
     if isinstance(job := metadata.get("job_id"), str) and call.name == "bash":

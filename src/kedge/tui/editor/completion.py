@@ -99,6 +99,7 @@ class Popup(Static):
     def __init__(self) -> None:
         super().__init__()
         self.choices: Sequence[Choice] = ()
+        self.is_moved = False  # whether the user moved the selection
         self._at = 0
         self._first = 0  # the row at the top
         self.display = False
@@ -112,8 +113,9 @@ class Popup(Static):
         return self.choices[self._at] if self.is_open and self.choices else None
 
     def show(self, choices: Sequence[Choice], editor: Region) -> None:
-        """Show choices above the editor; the selected one stays selected if it is still there."""
-        before = self.chosen
+        """Show choices above the editor; one that the user selected stays selected if it is still there."""
+        before = self.chosen if self.is_moved else None
+        self.is_moved = any(before and each.value == before.value for each in choices)
         self.choices = choices
         self._at = next((i for i, each in enumerate(choices) if before and each.value == before.value), 0)
         self._first = 0
@@ -123,10 +125,12 @@ class Popup(Static):
 
     def close(self) -> None:
         self.display = False
+        self.is_moved = False
         self.choices = ()
 
     def move(self, by: int, editor: Region) -> None:
         self._at = (self._at + by) % len(self.choices)
+        self.is_moved = True
         self._layout(editor)
 
     def _layout(self, editor: Region) -> None:
@@ -176,6 +180,7 @@ class Completer:
         self._arguments = arguments
         self._completion: Completion | None = None
         self._position: tuple[int, int] | None = None  # row and column of `_completion`
+        self._shown_for: Completion | None = None  # the popup's choices are for it; `_completion` may be newer
         self._dismissed: tuple[int, int] | None = None
         self._request = 0  # number of the newest request; answers to older ones are dropped
         self._timer: Timer | None = None
@@ -256,15 +261,25 @@ class Completer:
         if not choice.is_partial:
             self._dismissed = position
 
-    def is_complete(self) -> bool:
-        """Whether the typed command is the selected one: then Enter submits it."""
-        choice, completion = self.popup.chosen, self._completion
-        return (
+    def accept_on_enter(self) -> bool:
+        """Insert the selected choice; return False if Enter is to submit the text as typed.
+
+        Events of changes may come later than the key, so the text is read again: an exact name of a command is never
+        completed to another unless the user selected that one, and choices for an earlier text are not inserted.
+        """
+        self.update()
+        completion = self._completion
+        is_exact = (
             completion is not None
             and completion.kind == "command"
-            and choice is not None
-            and choice.shown == f"/{completion.typed}"
+            and any(name == completion.typed for name, _ in self.commands)
         )
+        if not self.is_open or (not self.is_searching and self._shown_for != completion):
+            return False
+        if is_exact and not self.popup.is_moved:
+            return False
+        self.accept()
+        return True
 
     def close(self) -> None:
         if self._timer is not None:
@@ -296,6 +311,7 @@ class Completer:
         return match_arguments(completion.typed, await self._arguments(completion.command))
 
     def _show(self, choices: list[Choice]) -> None:
+        self._shown_for = self._completion
         if not choices:
             self.popup.close()
             return

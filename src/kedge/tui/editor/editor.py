@@ -160,8 +160,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
     # submitting
 
     def action_submit(self) -> None:
-        if self._completer.is_open and not self._completer.is_complete():
-            self._completer.accept()
+        if self._completer.accept_on_enter():
             return
         if self._completer.is_searching:
             self._completer.dismiss()

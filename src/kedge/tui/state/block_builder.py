@@ -151,7 +151,7 @@ def _build_call(session: SessionState, message: MessageState, part: AssembledPar
     result, images, output = None, 0, found[1].text if found else ""
     if found is not None and isinstance(found[1].value, ToolResult) and (found[0].is_finished or found[1].is_final):
         result = found[1].value
-        output = _explain_result(result) or output
+        output = _explain_result(result) or _select_shown(result)
         images = sum(isinstance(each.value, Image) for each in found[0].parts)
     state = _find_call_state(session, message, call, is_started=found is not None, result=result)
     child = _find_child(session, message.run_id, part.text) if call.name == "agent" else None
@@ -200,6 +200,16 @@ def _explain_result(result: ToolResult) -> str:
         is_unattended = metadata.get("by") == "run"
         return "Nobody was there to answer." if is_unattended else "You skipped the questions."
     return ""
+
+
+def _select_shown(result: ToolResult) -> str:
+    """Return the part of the content that is for people, and the sentence that stands for the rest."""
+    metadata = result.metadata or {}
+    summary, shown_chars = metadata.get("summary"), metadata.get("shown_chars")
+    if not isinstance(summary, str):
+        return result.content[:shown_chars] if isinstance(shown_chars, int) else result.content
+    shown = result.content[:shown_chars] if isinstance(shown_chars, int) else ""
+    return f"{shown}\n{summary}" if shown else summary
 
 
 def _find_child(session: SessionState, run_id: str, call_input: str) -> SessionState | None:
