@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from measure import Samples, cpu_s_of, print_table, rss_of
 
+from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped
 from kedge.client.reconnect import Waiter
-from kedge.client.server_location import ServerLocation
 from kedge.client.transport import Transport
 from kedge.protocol.address import TcpAddress, UnixAddress
 

@@ -17,7 +17,7 @@ import pytest
 from kedge.cli import doctor_server
 from kedge.cli.doctor_checks import Finding
 from kedge.cli.doctor_server import check_server
-from kedge.client.server_location import find_server
+from kedge.client.environment import find_server
 from kedge.protocol.address import OWNER_FILE, UnixAddress
 
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from kedge.client.async_transport import AsyncTransport
 from kedge.client.challenge import Challenge
+from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, NotAllowed
 from kedge.client.reconnect import ReconnectPolicy, Waiter
-from kedge.client.server_location import ServerLocation
 from kedge.client.transport import Transport
 from kedge.protocol import proof
 from kedge.protocol.address import TcpAddress

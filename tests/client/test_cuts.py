@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.client.event_cursor import EventCursor
+from kedge.client.events import EventCursor
 from kedge.client.run_follower import RunTracker
 from kedge.client.run_output import FinalOutput, LiveOutput
 from tests.client.timeline import RUN, SESSION, Said, Timeline

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kedge.client.async_transport import AsyncTransport
+from kedge.client.environment import ServerLocation, find_server
 from kedge.client.errors import NotAllowed
 from kedge.client.reconnect import Waiter
-from kedge.client.server_location import ServerLocation, find_server
 from kedge.client.transport import NoServer, Transport, open_connection
 from kedge.protocol.address import UnixAddress, default_address
 from tests.client.command import LIMIT_S, Kedge

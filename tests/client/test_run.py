@@ -206,7 +206,7 @@ def test_nobody_is_asked_and_a_yes_is_for_everything(kedge: Kedge) -> None:
 
 def test_the_environment_goes_along_but_not_the_token(kedge: Kedge) -> None:
     spoil = "import os; os.environb[b'BAD'] = bytes([255])"
-    before = f"{spoil}; from kedge.client.submission import caller_environment; print(sorted(caller_environment()))"
+    before = f"{spoil}; from kedge.client.environment import caller_environment; print(sorted(caller_environment()))"
     process = kedge.start("--version", before=before, env={"GOOD": "1", "KEDGE_TOKEN": "secret"})
     names = finish(process).out
     assert "'GOOD'" in names

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kedge.client.event_cursor import EventCursor
+from kedge.client.events import EventCursor
 from kedge.client.run_output import RESTARTED, AnswerText, FinalOutput, LiveOutput
 from kedge.client.run_view import RunView
 from tests.client.timeline import RUN, Said, Timeline

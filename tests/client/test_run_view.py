@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kedge.client.event_cursor import EventCursor
+from kedge.client.events import EventCursor
 from kedge.client.run_follower import RunTracker
 from kedge.client.run_output import LiveOutput
 from kedge.client.run_view import RunView

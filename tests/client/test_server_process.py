@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kedge.client import Client, server_process
+from kedge.client.environment import find_server
 from kedge.client.errors import SpawnFailed, Unreachable
 from kedge.client.reconnect import Waiter
-from kedge.client.server_location import find_server
 from kedge.client.sync_client import is_older
 from kedge.protocol.address import OWNER_FILE
 from kedge.version import VERSION

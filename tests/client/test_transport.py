@@ -13,11 +13,10 @@ import pytest
 
 from kedge.client.async_client import AsyncClient
 from kedge.client.async_transport import AsyncTransport
+from kedge.client.environment import find_server
 from kedge.client.errors import Dropped, InDoubt, NotAllowed, NotUnderstood, Refused, Unreachable
-from kedge.client.event_cursor import EventCursor
-from kedge.client.event_follower import EventFollower, follow
+from kedge.client.events import EventCursor, EventFollower, follow
 from kedge.client.reconnect import ReconnectPolicy, Waiter
-from kedge.client.server_location import find_server
 from kedge.client.sync_client import Client
 from kedge.client.transport import Transport
 from kedge.protocol.sessions import Workspace

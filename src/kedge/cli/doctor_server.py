@@ -6,9 +6,9 @@ import os
 import shutil
 
 from kedge.cli.doctor_checks import read_findings
+from kedge.client.environment import ServerLocation
 from kedge.client.errors import ClientError, Dropped, NotAllowed
 from kedge.client.reconnect import Waiter
-from kedge.client.server_location import ServerLocation
 from kedge.client.server_process import is_free, read_owner_pid
 from kedge.client.transport import Transport
 from kedge.protocol.address import AddressError, UnixAddress, make_private_dir

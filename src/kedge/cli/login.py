@@ -12,7 +12,7 @@ import sys
 from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error, print_json, print_table
-from kedge.client.submission import caller_environment
+from kedge.client.environment import caller_environment
 from kedge.client.sync_client import Client
 
 TYPE_CHECKING = False

@@ -17,11 +17,11 @@ from kedge.cli.output import note_line, print_error
 from kedge.cli.run_input import join_prompt, read_stdin
 from kedge.cli.run_options import HELP, as_text, parse, run_overrides
 from kedge.cli.run_printer import exit_code_of_end, explain_end, make_printer, summarize_usage
+from kedge.client.environment import caller_environment, make_submission
 from kedge.client.errors import ClientError, Refused
 from kedge.client.http1 import escape
 from kedge.client.reconnect import ReconnectPolicy
 from kedge.client.run_follower import RunFollower, RunTracker
-from kedge.client.submission import caller_environment, make_submission
 from kedge.client.sync_client import Client
 from kedge.protocol.address import AddressError
 from kedge.protocol.text_safety import provisional_title

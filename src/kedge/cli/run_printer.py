@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Protocol
 
-    from kedge.client.event_cursor import Event
+    from kedge.client.events import Event
     from kedge.client.message_assembly import Growth
     from kedge.client.run_output import Piece, RunOutput
     from kedge.client.run_view import Denial

@@ -138,9 +138,9 @@ class Report:
 def _stop(options: Options, directory: str) -> int:
     """Stop the server of this data directory and wait until it has ended. No client starts another meanwhile."""
     from kedge.client import server_process
+    from kedge.client.environment import ServerLocation
     from kedge.client.errors import ClientError, Dropped, NotAllowed
     from kedge.client.reconnect import Waiter
-    from kedge.client.server_location import ServerLocation
     from kedge.client.server_process import OwnerProcess
     from kedge.client.transport import NoServer, Transport
 

@@ -10,8 +10,8 @@ from kedge.cli.main import COMMANDS, NO_TERMINAL
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error
 from kedge.cli.run_options import MODES, as_text
+from kedge.client.environment import find_server
 from kedge.client.errors import Unreachable
-from kedge.client.server_location import find_server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

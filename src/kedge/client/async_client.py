@@ -6,27 +6,29 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
 from kedge.client.async_transport import AsyncTransport
+from kedge.client.environment import make_submission
 from kedge.client.errors import Dropped, InDoubt, NotUnderstood
-from kedge.client.event_cursor import EventCursor
-from kedge.client.event_follower import EventFollower, follow_async
+from kedge.client.events import EventCursor, EventFollower, follow_async
 from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import GIVE_UP_S, ReconnectPolicy
 from kedge.client.run_follower import PAGE, RunTracker, messages_target
 from kedge.client.run_output import AnswerText, LiveOutput
-from kedge.client.submission import make_submission
 from kedge.client.sync_client import RECENT, Client
-from kedge.client.typed_events import KNOWN_TYPES, decode_to_envelope
 from kedge.protocol.api import Offered
 from kedge.protocol.environment import HEADER, encode_environment
-from kedge.protocol.events import Envelope, Event, to_event
+from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES, Envelope, Event, decode_envelope, to_event
 from kedge.protocol.messages import Message
 from kedge.protocol.runs import Receipt, Run, RunEnd
 from kedge.protocol.sessions import Session, Workspace
+
+if TYPE_CHECKING:
+    from kedge.client.events import Decoded
+
 
 T = TypeVar("T")
 
@@ -233,4 +235,16 @@ async def _read_messages(
             return messages
 
 
+KNOWN_TYPES = CONTROL_TYPES.keys() | PAYLOAD_TYPES.keys()  # a newer server may send others: ignore them
 _YIELDED_TYPES = KNOWN_TYPES - {"connected", "heartbeat"}
+
+
+def decode_to_envelope(data: bytes) -> Decoded:
+    """`EventCursor`'s decoder for an `Envelope`, which `to_event` makes an `Event` of. Raises ValueError."""
+    try:
+        envelope: Envelope = decode_envelope(data)
+        is_control = envelope.type in CONTROL_TYPES
+        payload = msgspec.json.decode(envelope.payload, type=dict[str, Any]) if is_control else {}
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    return envelope.type, envelope.seq, payload, envelope

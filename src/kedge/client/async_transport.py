@@ -12,9 +12,9 @@ import msgspec
 
 from kedge.client import server_process
 from kedge.client.challenge import Challenge
+from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, NotAllowed, SpawnFailed
 from kedge.client.reconnect import SILENCE_S, ReconnectPolicy, Waiter
-from kedge.client.server_location import ServerLocation
 from kedge.client.transport import (
     CONNECT_S,
     NO_HEADERS,

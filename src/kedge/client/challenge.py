@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 
 from kedge.client import http1
+from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, NotAllowed
-from kedge.client.server_location import ServerLocation
 from kedge.protocol import proof
 
 TYPE_CHECKING = False

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kedge.client.event_cursor import EventCursor
-from kedge.client.event_follower import EventFollower, follow
+from kedge.client.events import EventCursor, EventFollower, follow
 from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import ReconnectPolicy
 from kedge.client.run_view import RunView
@@ -18,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from kedge.client.event_cursor import Event
+    from kedge.client.events import Event
     from kedge.client.message_assembly import Growth
 
 PAGE = 200  # messages in one answer

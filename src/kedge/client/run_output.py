@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol
 
-    from kedge.client.event_cursor import Event
+    from kedge.client.events import Event
 
     # answer: the assistant's text; break: a line break between messages or at the end
     # aside: text of an earlier message than the answer; note: a line of Kedge's own

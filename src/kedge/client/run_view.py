@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from kedge.client.event_cursor import Event
+    from kedge.client.events import Event
     from kedge.client.message_assembly import Growth
 
 _END_STATES = ("completed", "failed", "cancelled")

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Generator
 from socket import socket
 
+from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, SpawnFailed, SpawnRefused
 from kedge.client.reconnect import Waiter
-from kedge.client.server_location import ServerLocation
 from kedge.protocol.address import OWNER_FILE
 
 LOCK_FILE = "spawn.lock"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping
 
+from kedge.client.environment import find_server, make_submission
 from kedge.client.errors import Dropped, InDoubt, Refused
-from kedge.client.event_cursor import EventCursor
-from kedge.client.event_follower import EventFollower, follow
+from kedge.client.events import EventCursor, EventFollower, follow
 from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import GIVE_UP_S, ReconnectPolicy, Waiter
 from kedge.client.run_follower import RunFollower, RunTracker, read_messages
 from kedge.client.run_output import AnswerText, LiveOutput
-from kedge.client.server_location import find_server
-from kedge.client.submission import make_submission
 from kedge.client.transport import Transport, open_connection
 from kedge.version import VERSION
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from kedge.client.event_cursor import Event
+    from kedge.client.events import Event
 
 RECENT = 50  # sessions to read first for the latest one; those of sub-agents may come before it
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Mapping
 
 from kedge.client import http1
+from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, SpawnFailed, Unreachable
 from kedge.client.reconnect import SILENCE_S, ReconnectPolicy, Waiter
-from kedge.client.server_location import ServerLocation
 from kedge.protocol.address import AddressError, TcpAddress, UnixAddress, check_peer, check_socket
 
 TYPE_CHECKING = False

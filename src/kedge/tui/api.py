@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kedge.client.environment import caller_environment
 from kedge.client.http1 import build_query, escape
-from kedge.client.submission import caller_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

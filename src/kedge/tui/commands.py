@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from kedge.client.errors import ClientError
-from kedge.client.markdown import render_markdown
+from kedge.client.texts import render_markdown
 from kedge.protocol.messages import Message
 from kedge.protocol.runs import MODES
 from kedge.protocol.text_safety import visible_line
@@ -162,7 +162,7 @@ class Commands:
         self._screen.interface.log_in(provider)
 
     def _compact(self, _: str) -> None:
-        from kedge.client.submission import new_run_id
+        from kedge.client.environment import new_run_id
 
         if session_id := self._require_session():
             self._do(self._screen.api.summarize(session_id, run_id=new_run_id()))

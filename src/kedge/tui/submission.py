@@ -21,7 +21,7 @@ class PromptSender:
 
     async def send(self, draft: Draft) -> None:
         """Submit a draft; put it back into the editor if it fails."""
-        from kedge.client.submission import new_run_id
+        from kedge.client.environment import new_run_id
 
         screen = self._screen
         again = next((run_id for run_id, sent in self._unconfirmed.items() if sent == draft), None)

@@ -8,15 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
 from kedge.client.errors import ClientError, Refused, SpawnRefused
-from kedge.client.event_cursor import EventCursor
-from kedge.client.event_follower import EventFollower, follow_async
+from kedge.client.events import EventCursor, EventFollower, follow_async
 from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import ReconnectPolicy
 from kedge.tui.state.workspace import WorkspaceState
 
 if TYPE_CHECKING:
     from kedge.client import AsyncClient
-    from kedge.client.event_cursor import Decoded
+    from kedge.client.events import Decoded
     from kedge.protocol.events import Envelope
     from kedge.tui.state.session import SessionState
     from kedge.tui.state.workspace import WorkspaceState
@@ -112,7 +111,7 @@ class Sync:
     def _take(self, client: AsyncClient, envelope: Envelope) -> None:
         import msgspec
 
-        from kedge.client.typed_events import KNOWN_TYPES
+        from kedge.client.async_client import KNOWN_TYPES
         from kedge.protocol.events import to_event
 
         match envelope.type:
@@ -202,7 +201,7 @@ class Sync:
 
 
 def _decode(data: bytes) -> Decoded:
-    from kedge.client.typed_events import decode_to_envelope
+    from kedge.client.async_client import decode_to_envelope
 
     return decode_to_envelope(data)
 

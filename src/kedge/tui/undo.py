@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
 from kedge.client.http1 import escape
-from kedge.client.obstacles import UNSURE, describe_obstacle
+from kedge.client.texts import UNSURE, describe_obstacle
 from kedge.protocol.files import FileStep, Rewound
 from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.choices import ConfirmDialog

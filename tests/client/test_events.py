@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kedge.client.errors import Dropped
-from kedge.client.event_cursor import EventCursor
+from kedge.client.events import EventCursor
 from kedge.client.http1 import build_query, escape
 from tests.client.timeline import LOG, control, data
 

@@ -1,4 +1,5 @@
-"""Which server to talk to: the one that was named, or the one of the data directory; and the token for it."""
+"""Values that a client takes from its process: the server to talk to, its token, and the variables sent with a prompt.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +7,10 @@ import os
 
 from kedge.protocol import address
 from kedge.protocol.address import Address, TcpAddress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class ServerLocation:
@@ -47,3 +52,24 @@ def _read_token(directory: str, token_file: str | None) -> str | None:
             raise address.AddressError(f"No token in {token_file}. Check --token-file.")
         return token
     return os.environ.get("KEDGE_TOKEN") or address.read_token(address.token_path(directory))
+
+def make_submission(prompt: str, session_id: str, run_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of `POST W/agent`. The run id is chosen here, so that the same submission can be sent again after a lost connection (P3)."""
+    return {"session_id": session_id, "prompt": prompt, "run_id": run_id or new_run_id(), **options}
+
+
+def new_run_id() -> str:
+    return os.urandom(16).hex()
+
+
+def caller_environment() -> dict[str, str]:
+    """The variables of this process, for the run's tools and API keys; without the token of the server itself."""
+    return {name: value for name, value in os.environ.items() if name != "KEDGE_TOKEN" and _is_utf8(name + value)}
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
