@@ -11,8 +11,8 @@ import itertools
 from measure import print_table
 
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
-from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.registry import WIRES
+from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import Message, Part, Role, Text, ToolCall, ToolResult
 
 STEPS = 10

@@ -8,10 +8,9 @@ import json
 import msgspec
 import pytest
 
-from kedge.models import rejected_reasoning
-from kedge.models.client import ModelClient
+from kedge.models import client
+from kedge.models.client import ModelClient, RejectedReasoning
 from kedge.models.errors import ReasoningRejected
-from kedge.models.rejected_reasoning import RejectedReasoning
 from kedge.models.values import Delta, Endpoint, ModelInfo, StepRequest, TextDelta
 from kedge.models.wires.responses import Mark
 from kedge.protocol.messages import Finish, Message, Part, Reasoning, Text
@@ -79,7 +78,7 @@ async def test_where_there_are_no_thoughts_they_are_not_what_is_wrong(model_serv
 
 
 def test_a_session_that_was_quiet_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejected_reasoning, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(client, "MAX_REJECTED_SESSIONS", 2)
     known = RejectedReasoning()
     requests = [request(answer("a1", session_id)) for session_id in ("one", "two", "three")]
     assert [known.add(each) for each in requests] == [True] * 3

@@ -16,7 +16,7 @@ from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.keys.check import check_key
 from kedge.models.keys.credentials import Credentials, check_characters, last_four
-from kedge.models.keys.file import Entry
+from kedge.models.keys.stores import Entry
 from kedge.models.provider_registry import configured_providers, find_provider
 from kedge.models.providers import Provider, find_env_key
 from kedge.models.selection.selector import select_default_model

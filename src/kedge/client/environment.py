@@ -1,5 +1,4 @@
-"""Values that a client takes from its process: the server to talk to, its token, and the variables sent with a prompt.
-"""
+"""What a client finds in its environment: the server to talk to, its token, and the variables sent with a prompt."""
 
 from __future__ import annotations
 
@@ -53,8 +52,9 @@ def _read_token(directory: str, token_file: str | None) -> str | None:
         return token
     return os.environ.get("KEDGE_TOKEN") or address.read_token(address.token_path(directory))
 
+
 def make_submission(prompt: str, session_id: str, run_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of `POST W/agent`. The run id is chosen here, so that the same submission can be sent again after a lost connection (P3)."""
+    """Return the body of `POST W/agent`. With its run id it can be sent again after a lost connection (P3)."""
     return {"session_id": session_id, "prompt": prompt, "run_id": run_id or new_run_id(), **options}
 
 

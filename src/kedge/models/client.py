@@ -14,7 +14,6 @@ from kedge.models import catalog
 from kedge.models.errors import ConfigError, ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.providers import NO_SETTINGS
 from kedge.models.proxy import DEFAULT_CONNECTION, ConnectionOptions
-from kedge.models.rejected_reasoning import RejectedReasoning
 from kedge.models.values import (
     Delta,
     Endpoint,
@@ -28,10 +27,10 @@ from kedge.models.values import (
     env_prefix,
 )
 from kedge.models.wires.decoding import EventTooLarge, SseReader
-from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.provider_errors import error_from_response
 from kedge.models.wires.registry import WIRES, Stream, Wire
-from kedge.models.wires.requests import exclude_embeddings
+from kedge.models.wires.requests import EncodedCache, exclude_embeddings
+from kedge.protocol.messages import Message, Reasoning
 
 if TYPE_CHECKING:
     from kedge.models.transport import LocalSockets, Response, Transport
@@ -43,6 +42,7 @@ DRAIN_S = 0.1  # after the stream's end, for the end of the HTTP body: only then
 LISTING_S = 60.0  # how long the first model of a server is cached
 MAX_PAGES = 20  # of a list of models; more would be an endless loop
 MAX_ERROR_BYTES = 256 * 1024
+MAX_REJECTED_SESSIONS = 1000  # one that is evicted is rejected once more, and then known again
 MAX_LISTING_BYTES = 16 * 1024 * 1024  # gateways describe hundreds of models at length
 MAX_ANSWER_BYTES = 512 * 1024 * 1024  # of a stream, where a token takes a few hundred bytes
 
@@ -272,3 +272,41 @@ async def _read_up_to(response: Response, max_bytes: int) -> AsyncGenerator[byte
             size += len(chunk)
             if size > max_bytes:
                 break
+
+
+class RejectedReasoning:
+    """Reasoning that the provider rejected (of another account, or of an expired key), omitted from later requests.
+
+    Without this the session could not continue. The rest of the conversation stays.
+    """
+
+    def __init__(self) -> None:
+        self._messages: dict[str, set[str]] = {}  # by session: ids of messages whose reasoning was rejected
+
+    def add(self, request: StepRequest) -> bool:
+        """Record that the request's reasoning was rejected. Returns False if it has none: something else is wrong."""
+        rejected = {message.id for message in self.remove_from(request).history if _has_reasoning(message)}
+        if not rejected:
+            return False
+        session_id = request.history[0].session_id
+        known = self._messages.pop(session_id, set[str]())
+        self._messages[session_id] = known | rejected
+        if len(self._messages) > MAX_REJECTED_SESSIONS:
+            del self._messages[next(iter(self._messages))]
+        return True
+
+    def remove_from(self, request: StepRequest) -> StepRequest:
+        known = self._messages.get(request.history[0].session_id) if request.history else None
+        if not known:
+            return request
+        history = [_without_reasoning(message) if message.id in known else message for message in request.history]
+        return msgspec.structs.replace(request, history=history)
+
+
+def _has_reasoning(message: Message) -> bool:
+    return any(isinstance(part, Reasoning) for part in message.parts)
+
+
+def _without_reasoning(message: Message) -> Message:
+    parts = [part for part in message.parts if not isinstance(part, Reasoning)]
+    return msgspec.structs.replace(message, parts=parts)

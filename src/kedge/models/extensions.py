@@ -20,9 +20,8 @@ from kedge.models.providers import BUILT_IN, LOCAL, Provider, check_base_url
 from kedge.models.values import Delta, Endpoint, HttpRequest, ModelInfo, StepRequest
 from kedge.models.wires import chat
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.registry import Stream, Wire
-from kedge.models.wires.requests import parse_listing
+from kedge.models.wires.requests import EncodedCache, parse_listing
 
 GROUP = "kedge.providers"
 _RESERVED = frozenset({LOCAL, *(provider.id for provider in BUILT_IN)})

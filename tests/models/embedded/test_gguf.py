@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.models.embedded import settings
-from kedge.models.embedded.gguf import Gguf, NotGguf, read
+from kedge.models.embedded.gguf import KV_BYTES, LEAST_CONTEXT, MAX_CONTEXT, SLOTS, Gguf, NotGguf, describe_model, read
 from tests.models.embedded import cache
 
 QWEN: dict[str, Any] = {
@@ -83,19 +82,17 @@ def test_a_larger_file_gets_tools_and_as_much_context_as_memory_allows() -> None
         has_template=True,
         has_tools=True,
     )
-    info = settings.describe(gguf)
+    info = describe_model(gguf)
     assert info.tools
     assert not info.is_tiny
     assert info.max_output_tokens is None
     assert info.context_window is not None
-    assert settings.LEAST_CONTEXT <= info.context_window <= settings.MAX_CONTEXT
-    assert info.context_window * settings.SLOTS * 57_344 <= max(
-        settings.KV_BYTES, settings.LEAST_CONTEXT * settings.SLOTS * 57_344
-    )
+    assert LEAST_CONTEXT <= info.context_window <= MAX_CONTEXT
+    assert info.context_window * SLOTS * 57_344 <= max(KV_BYTES, LEAST_CONTEXT * SLOTS * 57_344)
 
 
 def test_a_small_file_gets_no_tools_whatever_its_template_says(tmp_path: Path) -> None:
-    info = settings.describe(read_bytes(tmp_path, encoded(QWEN)))
+    info = describe_model(read_bytes(tmp_path, encoded(QWEN)))
     assert info.is_tiny
     assert not info.tools
 

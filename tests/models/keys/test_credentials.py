@@ -15,8 +15,7 @@ import pytest
 
 from kedge.config.schema import Config, ProviderConfig
 from kedge.models.errors import ConfigError
-from kedge.models.keys.command import KeyCommands
-from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
+from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials, KeyCommands
 from kedge.models.provider_registry import configured_providers
 from kedge.models.providers import Provider
 

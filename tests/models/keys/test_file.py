@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import Credentials, last_four
-from kedge.models.keys.file import KeyFile
+from kedge.models.keys.stores import KeyFile
 from kedge.protocol.errors import StoreUnavailable
 from tests.server.process import ROOT
 
@@ -39,7 +39,7 @@ def mode_of(path: Path) -> int:
 
 
 def in_a_process(code: str, *args: str) -> subprocess.Popen[str]:
-    head = "import sys; from pathlib import Path; from kedge.models.keys.file import KeyFile\n"
+    head = "import sys; from pathlib import Path; from kedge.models.keys.stores import KeyFile\n"
     return subprocess.Popen(
         [sys.executable, "-c", head + code, *args],
         cwd=ROOT,

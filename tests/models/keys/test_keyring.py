@@ -16,8 +16,7 @@ import pytest
 from kedge.config.schema import Config
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import Credentials
-from kedge.models.keys.file import KeyFile
-from kedge.models.keys.keyring import INSTALL, KeyRing
+from kedge.models.keys.stores import INSTALL, KeyFile, KeyRing
 from kedge.models.provider_registry import configured_providers
 from kedge.models.providers import Provider
 from tests.support.keyrings import PLACE, FileKeyring, ForgetfulKeyring, SilentKeyring, TalkativeKeyring

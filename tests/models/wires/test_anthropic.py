@@ -25,7 +25,7 @@ from kedge.models.values import (
 )
 from kedge.models.wires.anthropic import AnthropicStream, prepare_listing, prepare_request
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.encoded_cache import EncodedCache
+from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import (
     File,
     Finish,

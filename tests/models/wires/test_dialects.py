@@ -24,7 +24,7 @@ from kedge.models.values import (
 from kedge.models.wires import anthropic
 from kedge.models.wires.chat import BETWEEN, DIALECTS, PLAIN, ChatStream, find_dialect, prepare_request
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.encoded_cache import EncodedCache
+from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import Image, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 
 VIEW = ToolSpec("view", "Reads.", {"type": "object"})

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kedge.config.schema import WireName
 from kedge.models.wires import chat
-from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.history import Abilities, EncodingState
 from kedge.models.wires.registry import WIRES
+from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import Finish, Message, Part, Text, ToolCall, ToolResult
 from tests.models.wires.conversations import histories
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from kedge.models.errors import Refused
 from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
 from kedge.models.wires import gemini
-from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.gemini import NOT_SIGNED, next_listing, parse_listing, prepare_listing, prepare_request
 from kedge.models.wires.history import GO_ON
+from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import (
     File,
     Finish,

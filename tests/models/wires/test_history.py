@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kedge.config.schema import WireName
-from kedge.models.wires.call_ids import IdRule
-from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
+from kedge.models.wires.history import GO_ON, Abilities, EncodingState, IdRule, valid_history
 from kedge.models.wires.registry import WIRES
 from kedge.protocol.messages import (
     Finish,

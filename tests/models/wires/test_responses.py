@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 
 from kedge.config.schema import Effort
 from kedge.models.values import Endpoint, ModelInfo, StepRequest, ToolSpec
-from kedge.models.wires.encoded_cache import EncodedCache
 from kedge.models.wires.registry import WIRES
+from kedge.models.wires.requests import EncodedCache
 from kedge.models.wires.responses import Mark, prepare_request, read_mark
 from kedge.protocol.messages import (
     File,

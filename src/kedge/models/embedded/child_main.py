@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kedge.models.embedded.settings import Settings
+from kedge.models.embedded.gguf import Settings
 
 _PR_SET_PDEATHSIG = 1
 OOM_SCORE = 500  # of 1000: kill this process rather than the server

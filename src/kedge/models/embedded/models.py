@@ -17,10 +17,8 @@ from kedge.models.values import Endpoint
 from kedge.protocol.address import default_address
 
 if TYPE_CHECKING:
-    from kedge.models.embedded.child_process import Child
-    from kedge.models.embedded.gguf import Gguf
-    from kedge.models.embedded.pool import Pool
-    from kedge.models.embedded.settings import Settings
+    from kedge.models.embedded.gguf import Gguf, Settings
+    from kedge.models.embedded.pool import Child, Pool
 
 PROVIDER = "local"
 STARTER = "starter"
@@ -55,7 +53,7 @@ class EmbeddedModels:
             path = await self._starter.fetch(env, report)
         else:
             path = resolve_path(name, directory, env)
-        from kedge.models.embedded.settings import Settings, choose_sizes, describe
+        from kedge.models.embedded.gguf import Settings, choose_sizes, describe_model
 
         gguf = await asyncio.to_thread(read_file, path, name)
         sizes = choose_sizes(gguf)
@@ -72,7 +70,7 @@ class EmbeddedModels:
             model=name,
             base_url=f"{SCHEME}://{host}/v1",
             extra_body=_GREEDY if name == STARTER else {},
-            info=describe(gguf),
+            info=describe_model(gguf),
         )
 
     @contextlib.asynccontextmanager

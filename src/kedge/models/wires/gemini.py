@@ -33,12 +33,11 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires import requests
-from kedge.models.wires.call_ids import StepIds
 from kedge.models.wires.chat import IMAGES_NOTE
 from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
-from kedge.models.wires.encoded_cache import EncodedCache
-from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
+from kedge.models.wires.history import GO_ON, Abilities, EncodingState, StepIds, valid_history
 from kedge.models.wires.provider_errors import error_from_event
+from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import File, FinishReason, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 VERSION = "v1beta"  # of the API; all servers and gateways support this one

@@ -11,9 +11,8 @@ from kedge.models.wires import anthropic, chat, gemini, responses
 from kedge.models.wires.anthropic import AnthropicStream
 from kedge.models.wires.chat import ChatStream
 from kedge.models.wires.decoding import SseEvent
-from kedge.models.wires.encoded_cache import Encode, EncodedCache
 from kedge.models.wires.gemini import GeminiStream
-from kedge.models.wires.requests import no_next_page, parse_listing
+from kedge.models.wires.requests import Encode, EncodedCache, no_next_page, parse_listing
 from kedge.models.wires.responses import ResponsesStream
 
 

@@ -1,18 +1,25 @@
-"""Helpers for requests of all wires: headers, bodies, the encoded history, the list of models."""
+"""Helpers for requests of all wires: headers, bodies, the encoded history and its cache, the list of models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kedge.models.errors import Refused
 from kedge.models.values import Endpoint, HttpRequest, StepRequest
-from kedge.models.wires.call_ids import IdRule
-from kedge.models.wires.encoded_cache import Encode, EncodedCache
-from kedge.models.wires.history import GO_ON, Abilities, EncodingState
+from kedge.models.wires.history import GO_ON, Abilities, EncodingState, IdRule, count_settled, drop_summarized
+from kedge.protocol.messages import Message
 from kedge.version import VERSION
+
+# A conversation that is larger than this is encoded again for each request.
+CACHE_BYTES = 8 * 1024 * 1024
+MESSAGE_BYTES = 500  # of memory for a message that is kept for comparison
+
+# Encodes messages for a wire, after those that led to the state.
+Encode = Callable[[Sequence[Message], Abilities, EncodingState], list[dict[str, Any]]]
+_Key = tuple[str, Encode, Abilities]
 
 
 def make_headers(endpoint: Endpoint, own: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
@@ -82,3 +89,56 @@ def exclude_embeddings(names: Iterable[str]) -> list[str]:
 
 def no_next_page(request: HttpRequest, data: bytes) -> None:
     """Return None: lists of models have one page on most wires."""
+
+
+class _Prefix(NamedTuple):
+    history: tuple[Message, ...]
+    encoded: bytes
+    state: EncodingState
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.encoded) + len(self.history) * MESSAGE_BYTES
+
+
+class EncodedCache:
+    """Encoded prefixes of conversations, shared by all wires and models. Entries are per session, wire and abilities.
+
+    Every request contains the whole conversation; without the cache a step would take longer the more came before it.
+    The cached messages are compared with the request's, so that a changed history is encoded again. The bytes of the
+    prefix stay the same, which the provider's prompt cache needs.
+    """
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._prefixes: dict[_Key, _Prefix] = {}  # least recently used first
+
+    def encode_messages(self, encode: Encode, history: Sequence[Message], abilities: Abilities) -> list[Any]:
+        """Return the same JSON as `encode(history)`: the prefix as `msgspec.Raw`, then the other messages."""
+        history = drop_summarized(history)
+        if not history:
+            return []
+        prefix = self._extend_prefix((history[0].session_id, encode, abilities), tuple(history))
+        rest = encode(history[len(prefix.history) :], abilities, prefix.state.copy())
+        # This raw value is several messages joined with commas.
+        return [*([msgspec.Raw(prefix.encoded)] if prefix.encoded else []), *rest]
+
+    def _extend_prefix(self, key: _Key, history: tuple[Message, ...]) -> _Prefix:
+        prefix = self._prefixes.pop(key, None)
+        if prefix is None or history[: len(prefix.history)] != prefix.history:
+            prefix = _Prefix((), b"", EncodingState())
+        more = history[len(prefix.history) :]
+        if count := count_settled(more):
+            state = prefix.state.copy()
+            encode, abilities = key[1:]
+            new = [msgspec.json.encode(message) for message in encode(more[:count], abilities, state)]
+            encoded = b",".join([prefix.encoded, *new] if prefix.encoded else new)
+            prefix = _Prefix((*prefix.history, *more[:count]), encoded, state)
+        self._store(key, prefix)
+        return prefix
+
+    def _store(self, key: _Key, prefix: _Prefix) -> None:
+        if prefix.history and prefix.size_bytes <= self._max_bytes:
+            self._prefixes[key] = prefix
+        while sum(each.size_bytes for each in self._prefixes.values()) > self._max_bytes:
+            del self._prefixes[next(iter(self._prefixes))]

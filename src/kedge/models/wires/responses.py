@@ -27,11 +27,10 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires import requests
-from kedge.models.wires.call_ids import StepIds
 from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
-from kedge.models.wires.encoded_cache import EncodedCache
-from kedge.models.wires.history import Abilities, EncodingState, valid_history
+from kedge.models.wires.history import Abilities, EncodingState, StepIds, valid_history
 from kedge.models.wires.provider_errors import error_from_event
+from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import File, FinishReason, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 LEAST_OUTPUT = 16  # tokens; a smaller limit is rejected
