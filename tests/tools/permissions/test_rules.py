@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kedge.config.rules import BadRule
 from kedge.tools.permissions.rules import parse_rule, quote_path, quote_word
-from kedge.tools.permissions.shell.parse import UNKNOWN, Word
+from kedge.tools.permissions.shell import UNKNOWN, Word
 from tests.tools.permissions.bench import Bench
 
 WORDS = [

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kedge.tools.permissions.policy import Allow
-from kedge.tools.permissions.shell.parse import MAX_CHARS, Line, NotPlain, find_problem, read_plain_line
-from kedge.tools.permissions.shell.scan import read_line
+from kedge.tools.permissions.shell import MAX_CHARS, Line, NotPlain, find_problem, read_plain_line
+from kedge.tools.permissions.shell_scanner import read_line
 from tests.tools.permissions.bench import Bench
 from tests.tools.permissions.scripts import harmless_scripts, hidden_in, quoted, scripts
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kedge.tools.sandbox.limits import Limits, set_limits
+from kedge.tools.sandbox.policy import Limits, set_limits
 
 BOMB = "read -r x; f() { f | f & }; f; sleep 60"
 MOST = 20

@@ -16,8 +16,7 @@ from kedge.config.schema import SandboxConfig, SandboxMode
 from kedge.engine.processes import cgroups
 from kedge.tools.process.command import Command
 from kedge.tools.sandbox import bubblewrap, kernel, landlock
-from kedge.tools.sandbox.limits import UNAPPROVED, Limits
-from kedge.tools.sandbox.policy import SandboxUnavailable
+from kedge.tools.sandbox.policy import UNAPPROVED, Limits, SandboxUnavailable
 from kedge.tools.sandbox.sandbox import Sandbox, can_sandbox_read_only
 from tests.tools.sandbox import attempts, fork_bomb
 from tests.tools.sandbox.cells import BACKENDS, Cell, needs_bubblewrap, needs_landlock

@@ -16,8 +16,7 @@ from kedge.files.safe_open import open_directory, stat_resolved
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.builtin.fetch import load_http
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import display_path, resolve_path
-from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
 from kedge.tools.text.atomic_write import publish
 from kedge.tools.text.edit_plan import run_uninterrupted
 from kedge.tools.web.addresses import parse_url

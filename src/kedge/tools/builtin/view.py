@@ -18,8 +18,7 @@ from kedge.files.safe_open import open_directory
 from kedge.protocol.messages import Image
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import display_path, resolve_path
-from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
 from kedge.tools.text import paging
 from kedge.tools.text.paging import MAX_IMAGE_BYTES, MAX_LINES, Content, ImageFile, Page, Unreadable
 

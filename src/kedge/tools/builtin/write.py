@@ -14,8 +14,7 @@ from kedge.files.diffs import diff
 from kedge.files.safe_open import stat_resolved
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import display_path, resolve_path
-from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
+from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
 from kedge.tools.text import text_file
 from kedge.tools.text.edit_plan import EditPlan, apply_plan, check_file_known, make_access
 

@@ -13,13 +13,23 @@ from typing import Literal
 
 import msgspec
 
-from kedge.tools.permissions import suggestions
+from kedge.tools.permissions import git
 from kedge.tools.permissions.context import Context, Shell, merge, show
 from kedge.tools.permissions.denials import MAX_CODE_DEPTH, find_denials
 from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
-from kedge.tools.permissions.policy import PLANNING, Allow, Ask, Decision, Deny, Policy, Reason, Verdict, deny_by
-from kedge.tools.permissions.readonly import git
-from kedge.tools.permissions.readonly.table import (
+from kedge.tools.permissions.policy import (
+    PLANNING,
+    Allow,
+    Ask,
+    Decision,
+    Deny,
+    Policy,
+    Reason,
+    Verdict,
+    deny_by,
+    rule_for_command,
+)
+from kedge.tools.permissions.readonly import (
     NEEDS_PROC,
     find_exact_reads,
     find_loose_reads,
@@ -27,9 +37,9 @@ from kedge.tools.permissions.readonly.table import (
     reads_files,
 )
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.permissions.shell.parse import TOO_COMPLEX, Command, Line, Redirect, Word, find_problem
-from kedge.tools.permissions.shell.scan import read_line
-from kedge.tools.permissions.shell.wrappers import (
+from kedge.tools.permissions.shell import TOO_COMPLEX, Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell_scanner import read_line
+from kedge.tools.permissions.wrappers import (
     is_harmless_variable,
     is_powerful_variable,
     sets_powerful_variable,
@@ -171,7 +181,7 @@ def _check_exact(command: Command, context: Context, *, writes: bool) -> Deny | 
 
 
 def _not_approved(command: Command, note: str = "may change files") -> Reason:
-    return Reason(f"`{show(command.text)}` {note}", suggestions.rule_for_command(strip_plain_wrappers(command)[0]))
+    return Reason(f"`{show(command.text)}` {note}", rule_for_command(strip_plain_wrappers(command)[0]))
 
 
 def _check_redirect(redirect: Redirect, line: Line, context: Context) -> Verdict:
@@ -263,7 +273,7 @@ def _check_loose_command(command: Command, context: Context, depth: int) -> Iter
     elif sets_powerful_variable(command):
         yield [Reason(f"{shown} {_SETS_VARIABLE}")]
     elif context.shell.programs.is_from_workspace(name):
-        yield [Reason(f"{shown} runs a program from the workspace", suggestions.rule_for_command(command))]
+        yield [Reason(f"{shown} runs a program from the workspace", rule_for_command(command))]
     elif (inner := unwrap(command)) is not None:
         commands, codes = inner
         for each in commands:
@@ -276,7 +286,7 @@ def _check_loose_command(command: Command, context: Context, depth: int) -> Iter
         if reads is None:
             is_approved = _is_approved(command, context)
             note = "is allowed, but only in a list of plain commands" if is_approved else "may change files"
-            rule = suggestions.rule_for_command(command)
+            rule = rule_for_command(command)
             yield [Reason(f"{shown} {note}", rule, needs_plain_line=is_approved)]
         else:
             for word in reads:

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from kedge.protocol.text_safety import shorten
-from kedge.tools.paths import is_inside
 from kedge.tools.permissions.paths import MAX_DIRECTORIES, Directories, change_directory, resolve_all
 from kedge.tools.permissions.policy import Deny, Policy, Reason, Verdict
-from kedge.tools.permissions.shell.parse import Line, Word, names
-from kedge.tools.permissions.shell.wrappers import find_possible_commands
+from kedge.tools.permissions.shell import Line, Word, names
+from kedge.tools.permissions.wrappers import find_possible_commands
+from kedge.tools.port import is_inside
 
 _BUILTINS = names(
     ": . [ alias bg break builtin cd command continue declare dirs disown echo eval exec exit export false fg getopts"

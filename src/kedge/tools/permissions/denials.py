@@ -9,15 +9,15 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from kedge.tools.permissions import git
 from kedge.tools.permissions.context import Context, merge, show
 from kedge.tools.permissions.paths import is_harmless_device, is_written_safely
 from kedge.tools.permissions.policy import Deny, Reason, Verdict, deny_by
-from kedge.tools.permissions.readonly import git
-from kedge.tools.permissions.readonly.table import find_loose_reads, reads_files
+from kedge.tools.permissions.readonly import find_loose_reads, reads_files
 from kedge.tools.permissions.rules import Rule
-from kedge.tools.permissions.shell.parse import Command, Line, Redirect, Word, find_problem
-from kedge.tools.permissions.shell.scan import read_line
-from kedge.tools.permissions.shell.wrappers import find_possible_code, find_possible_commands, unwrap
+from kedge.tools.permissions.shell import Command, Line, Redirect, Word, find_problem
+from kedge.tools.permissions.shell_scanner import read_line
+from kedge.tools.permissions.wrappers import find_possible_code, find_possible_commands, unwrap
 
 MAX_CODE_DEPTH = 4  # sh -c inside sh -c
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.tools.paths import is_inside
-from kedge.tools.permissions.shell.parse import names
+from kedge.tools.permissions.shell import names
+from kedge.tools.port import is_inside
 
 MAX_ENTRIES = 20_000  # directory entries listed to expand one wildcard
 MAX_MATCHES = 2000  # paths of one wildcard; each is checked

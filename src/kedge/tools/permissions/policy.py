@@ -1,22 +1,55 @@
-"""Decisions, and the policy (rules, grants, mode) that makes them for a path, a URL or a tool."""
+"""Decisions, and the policy (rules, grants, mode) that makes them for a path, a URL or a tool.
+
+Also the rules that "allow for this session" remembers: as narrow as the request, never one that runs anything.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 
 from kedge.protocol.requests import PermissionRequest
 from kedge.protocol.runs import Mode
-from kedge.tools.permissions import suggestions
 from kedge.tools.permissions.paths import Roots, is_secret
-from kedge.tools.permissions.rules import Rule
+from kedge.tools.permissions.rules import Rule, host_of, quote_path, quote_word
+from kedge.tools.permissions.shell import Command, names
 from kedge.tools.port import AccessKind, RunAs
 
 MAX_LABEL_CHARS = 200
 
 PLANNING = "this run only plans (mode plan), so nothing may be changed or run that is not known to be read-only"
+
+
+# Any words may follow these: they build, check or test this project.
+_PREFIXES = frozenset(
+    tuple(words.split())
+    for line in (
+        "npm test, npm run *, pnpm test, pnpm run *, yarn test, yarn run *, bun test, bun run *",
+        "cargo build, cargo test, cargo check, cargo clippy, cargo fmt, cargo doc",
+        "go build, go test, go vet, go fmt, dotnet build, dotnet test, mvn test, gradle test",
+        "pytest, python -m pytest, python3 -m pytest, uv run pytest, poetry run pytest",
+        "python -m unittest, python3 -m unittest",
+        "ruff check, ruff format, mypy, pyright, black, isort, tsc, eslint, prettier, jest, vitest",
+        "npx tsc, npx eslint, npx prettier, npx jest, npx vitest, rspec, phpunit, ctest, swift test",
+        "git add, git commit",
+    )
+    for words in line.split(", ")
+)
+# They run code from their arguments or input: each call can do something else.
+_INTERPRETERS = names(
+    "python python2 python3 pypy pypy3 node nodejs deno bun perl ruby php lua awk gawk mawk nawk sed tclsh expect R"
+    " Rscript julia ghci scala groovy osascript pwsh powershell sqlite3 psql mysql gdb ed ex vi vim emacs m4 sh bash"
+    " dash ash ksh mksh zsh fish csh tcsh rbash busybox"
+)
+_NEVER = names(
+    "sudo doas su eval source . exec env xargs find parallel ssh watch trap script chroot flock nsenter unshare"
+    " strace systemd-run at crontab alias enable hash bind shopt docker podman kubectl rm dd mkfs shutdown reboot kill"
+    " killall pkill chmod curl wget nc scp rsync timeout nice nohup setsid command builtin tee"
+)
 
 
 class Allow(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +119,7 @@ class Policy(msgspec.Struct, frozen=True):
         if self.roots.is_free_to_read(path):
             return Allow(why="it is in the workspace")
         kind = "which may contain secrets" if is_secret(path) else "outside the workspace"
-        return [Reason(f"reads {path}, {kind}", suggestions.rule_for_read(path, self.roots), is_read=True)]
+        return [Reason(f"reads {path}, {kind}", rule_for_read(path, self.roots), is_read=True)]
 
     def check_write(self, path: str) -> Verdict:
         if (rule := self.find_denial("write", path)) is not None:
@@ -105,7 +138,7 @@ class Policy(msgspec.Struct, frozen=True):
             note += ", which controls what other programs run"
         elif not is_free:
             note += ", outside the workspace"
-        return [Reason(note, suggestions.rule_for_write(path, self.roots))]
+        return [Reason(note, rule_for_write(path, self.roots))]
 
     def check_fetch(self, url: str) -> Verdict:
         for rule in self._about(self.deny, "fetch"):
@@ -113,7 +146,7 @@ class Policy(msgspec.Struct, frozen=True):
                 return deny_by(rule, f"fetching {url}")
         if (allowed := self._find_approval("fetch", lambda rule: rule.matches_url(url))) is not None:
             return allowed
-        return [Reason(f"fetches {url}", suggestions.rule_for_fetch(url))]
+        return [Reason(f"fetches {url}", rule_for_fetch(url))]
 
     def check_tool(self) -> Verdict:
         """Decide about a tool that rules know only by its name."""
@@ -166,3 +199,47 @@ def read_grants(requests: Iterable[PermissionRequest]) -> tuple[str, ...]:
         if isinstance(found, list):
             rules |= dict.fromkeys(rule for rule in cast(list[Any], found) if isinstance(rule, str))
     return tuple(rules)
+
+
+def rule_for_command(command: Command) -> str | None:
+    words = command.words
+    name = (words[0].text or "").rpartition("/")[2]
+    if name in _NEVER or command.assigned:
+        return None
+    for length in (3, 2, 1):
+        start = tuple(word.text for word in words[:length])
+        if None in start or len(start) < length or any(word.is_glob for word in words[:length]):
+            continue
+        if start in _PREFIXES or (length == 3 and (*start[:2], "*") in _PREFIXES):
+            return f"bash({' '.join(quote_word(text or '') for text in start)} *)"
+    if any(word.text is None or word.is_glob for word in words):
+        return None
+    if name in _INTERPRETERS and not _is_script(command):
+        return None
+    return f"bash({' '.join(quote_word(word.text or '') for word in words)})"
+
+
+def rule_for_read(path: str, roots: Roots) -> str:
+    is_directory = os.path.isdir(path)
+    is_wide = path == "/" or any(Path(each).is_relative_to(path) for each in (roots.directory, roots.home) if each)
+    if is_directory and not is_wide and not is_secret(path):
+        return f"view({quote_path(path)}/**)"
+    return f"view({quote_path(path)})"
+
+
+def rule_for_write(path: str, roots: Roots) -> str:
+    """A rule for the whole workspace; for a protected file, or one outside, a rule for that file."""
+    return "edit(**)" if roots.is_free_to_edit(path) and roots.is_in_workspace(path) else f"edit({quote_path(path)})"
+
+
+def rule_for_fetch(url: str) -> str | None:
+    host = host_of(url)
+    if host is None:
+        return None
+    return f"fetch(domain:[{host}])" if ":" in host else f"fetch(domain:{host})"
+
+
+def _is_script(command: Command) -> bool:
+    """Whether it runs a script file (`python tool.py`), and no code from the command line."""
+    first = command.words[1].text if len(command.words) > 1 else None
+    return first is not None and not first.startswith("-") and "." in first and not set(first) & set(" ;(){}'\"\n$")

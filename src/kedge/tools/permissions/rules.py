@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.rules import KINDS, BadRule, WordPattern, first_wildcard, join_wildcards, read_rule
-from kedge.tools.permissions.shell.parse import Word
+from kedge.tools.permissions.shell import Word
 from kedge.tools.port import AccessKind
 
 _CAN_FOLD = sys.platform == "darwin"  # file systems ignore case there, so denials must, too

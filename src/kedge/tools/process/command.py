@@ -14,8 +14,7 @@ from kedge.tools.process import spawn
 from kedge.tools.process.output import Cleaner, Excerpt, OutputFile
 from kedge.tools.process.spawn import PIECE, CommandContext, SpawnedCommand
 from kedge.tools.sandbox.launch import reap_supervisor
-from kedge.tools.sandbox.limits import Limits
-from kedge.tools.sandbox.policy import LaunchSpec
+from kedge.tools.sandbox.policy import LaunchSpec, Limits
 
 log = logging.getLogger(__name__)
 

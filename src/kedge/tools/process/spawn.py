@@ -20,8 +20,7 @@ from kedge.files.safe_open import remove_tree
 from kedge.protocol.bounds import MAX_COMMAND_BYTES
 from kedge.tools.errors import ToolError
 from kedge.tools.sandbox.launch import launch
-from kedge.tools.sandbox.limits import Limits, set_limits
-from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES, LaunchSpec, SandboxUnavailable
+from kedge.tools.sandbox.policy import OUTSIDE_VARIABLES, LaunchSpec, Limits, SandboxUnavailable, set_limits
 
 MARK = "KEDGE_PROCESS"
 _WAITING = "waiting"

@@ -17,8 +17,8 @@ from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import kernel, seccomp
 from kedge.tools.sandbox.landlock import ABI_OF_SCOPES, CAPABILITIES
 from kedge.tools.sandbox.launch import run_in_thread
-from kedge.tools.sandbox.limits import UNAPPROVED
 from kedge.tools.sandbox.policy import (
+    UNAPPROVED,
     LaunchSpec,
     SandboxPolicy,
     SandboxUnavailable,

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from kedge.config.schema import SandboxMode
 from kedge.tools.sandbox import kernel, seccomp
 from kedge.tools.sandbox.launch import run_in_thread
-from kedge.tools.sandbox.limits import UNAPPROVED
 from kedge.tools.sandbox.policy import (
+    UNAPPROVED,
     LaunchSpec,
     SandboxPolicy,
     SandboxUnavailable,

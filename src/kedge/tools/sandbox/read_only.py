@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from kedge.tools.sandbox import git, toolchains
+from kedge.tools.sandbox.outside_paths import find_git_paths, find_git_settings, find_program_paths
 from kedge.tools.sandbox.policy import HOMES, SandboxUnavailable, is_around_a_home, is_below, outermost
 
 _SYSTEM = (
@@ -115,7 +115,7 @@ def _make_policy(inputs: PolicyInputs) -> ReadOnlyPolicy:
     if directory == "/" or any(is_below(directory, each) for each in _NEVER):
         raise SandboxUnavailable("the workspace is the root directory, or in /proc, /sys or /dev")
     own = (directory, scratch)
-    programs = toolchains.find_readable(inputs.path, inputs.homes, own)
+    programs = find_program_paths(inputs.path, inputs.homes, own)
     secrets = (*inputs.private, *_find_secrets(inputs))
     hidden = [*secrets, *_NEVER, *_find_secrets_by_name(programs)]
     for public, depth in _PUBLIC.items():
@@ -125,8 +125,8 @@ def _make_policy(inputs: PolicyInputs) -> ReadOnlyPolicy:
         *_SYSTEM,
         *_PUBLIC,
         *programs,
-        *git.find_readable(Path(directory), inputs.homes),
-        *git.find_settings(inputs.homes, config_home),
+        *find_git_paths(Path(directory), inputs.homes),
+        *find_git_settings(inputs.homes, config_home),
     )
     found = {path: os.path.realpath(path) for path in wanted if not is_around_a_home(path, inputs.homes)}
     allowed = [real for real in found.values() if not any(is_below(real, each) for each in hidden)]

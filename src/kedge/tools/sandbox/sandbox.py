@@ -11,7 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from kedge.config.schema import SandboxConfig
-from kedge.tools.sandbox import bubblewrap, git, kernel, landlock, read_only
+from kedge.tools.sandbox import bubblewrap, kernel, landlock, read_only
+from kedge.tools.sandbox.outside_paths import find_git_protected, find_git_writable
 from kedge.tools.sandbox.policy import (
     LaunchSpec,
     SandboxPolicy,
@@ -99,7 +100,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         return SandboxPolicy(
             temporary=str(temporary),
             writable=self._find_writable(directory),
-            protected=tuple(map(str, git.find_protected(Path(directory)))),
+            protected=tuple(map(str, find_git_protected(Path(directory)))),
             hidden=self._find_hidden(directory),
             readable=(directory, scratch),
             network=self.config.network,
@@ -108,7 +109,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     def _find_writable(self, directory: str) -> tuple[str, ...]:
         """Leave out directories that do not exist, and those that a sandboxed command could redirect by a link."""
-        found = [directory, *map(str, git.find_writable_outside(Path(directory)))]
+        found = [directory, *map(str, find_git_writable(Path(directory)))]
         for entry in self.config.writable:
             path = expand_path(entry, self._homes[0], self.directory)
             real = None if path is None else resolve_outside(path, tuple(found))

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from kedge.files.safe_open import stat_resolved
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import display_path, is_inside, resolve_path
-from kedge.tools.port import Access, ToolScope
+from kedge.tools.port import Access, ToolScope, display_path, is_inside, resolve_path
 from kedge.tools.search import globs, ripgrep, verification
 
 MAX_RESULTS = 100

@@ -15,8 +15,7 @@ import msgspec
 from kedge.files.diffs import Diff, diff
 from kedge.files.states import compute_digest
 from kedge.tools.errors import ToolError
-from kedge.tools.paths import display_path, resolve_path
-from kedge.tools.port import Access, Output, ToolContext, ToolScope
+from kedge.tools.port import Access, Output, ToolContext, ToolScope, display_path, resolve_path
 from kedge.tools.text import atomic_write, text_file
 from kedge.tools.text.match import find_match
 from kedge.tools.text.text_file import TextFile

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
-from kedge.tools.permissions.shell.parse import UNKNOWN, Command, Word, names
+from kedge.tools.permissions.shell import UNKNOWN, Command, Word, names
 
 # Words between a wrapper and its command: options, durations, priorities, signals, NAME=value, `{}`.
 _BETWEEN = re.compile(r"-.*|\+?\d[\d.,:x-]*[smhd]?|[A-Z][A-Z0-9]*|[A-Za-z_]\w*=.*|\{\}", re.DOTALL)

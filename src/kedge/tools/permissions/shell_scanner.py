@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from kedge.tools.permissions.shell.parse import (
+from kedge.tools.permissions.shell import (
     MAX_CHARS,
     MAX_COMMANDS,
     TOO_COMPLEX,

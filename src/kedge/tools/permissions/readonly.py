@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kedge.tools.permissions.readonly import git
-from kedge.tools.permissions.shell.parse import Command, Word, names
+from kedge.tools.permissions import git
+from kedge.tools.permissions.shell import Command, Word, names
 
 Reads = tuple[Word, ...]  # words that may be paths
 HERE = Word(".")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kedge.files.safe_open import read_regular_file
-from kedge.tools.permissions.shell.parse import UNKNOWN, Word, names
+from kedge.tools.permissions.shell import UNKNOWN, Word, names
 
 # Options that only change what is shown: none of them writes a file or runs a program.
 _OPTIONS = names(

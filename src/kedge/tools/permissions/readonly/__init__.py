@@ -1,1 +1,0 @@
-"""Which commands only read: the table of programs (`table`), and git (`git`)."""

@@ -1,1 +1,0 @@
-"""Reading shell text: exactly where it is plain (`parse`), otherwise by scanning for commands (`scan`)."""
