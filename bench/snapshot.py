@@ -23,7 +23,7 @@ from kedge.engine.processes.registry import ProcessRegistry
 from kedge.files.versions import Versions
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore
-from kedge.tools.text.atomic_write import replace
+from kedge.tools.text.text_file import replace_file
 
 FILES = 50_000
 ROUNDS = 5
@@ -114,10 +114,10 @@ async def edits(directory: Path, rounds: int) -> None:
     for i in range(rounds):
         contents = [f"{way} {i} {'x' * 20_000}".encode() for way in range(2)]
         with plain.timed():
-            await asyncio.to_thread(replace, path, contents[0], path.stat(), "file")
+            await asyncio.to_thread(replace_file, path, contents[0], path.stat(), "file")
         with kept.timed():
             async with recorder.record_change(author, path, contents[1], (1, 1)):
-                await asyncio.to_thread(replace, path, contents[1], path.stat(), "file")
+                await asyncio.to_thread(replace_file, path, contents[1], path.stat(), "file")
     versions.close()
     await store.close()
     more = f"{(kept.p50 - plain.p50) * 1e3:.2f}"

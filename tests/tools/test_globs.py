@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
-from kedge.tools.search import globs
-from kedge.tools.search.ripgrep import find_program_or_fail
+from kedge.tools.search.ripgrep import escape_glob, expand_braces, find_program_or_fail, loosen_glob, make_glob_matcher
 
 NAMES = ["a.py", "b.py", "src/a.py", "src/b.ts", "src/deep/a.py", "src/deep/x[1].py", "lib/e.ts", "src/.hidden/c.tsx"]
 PIECES = st.sampled_from(["*", "**", "?", "/", "a", "b", ".py", ".ts", "src", "deep", "[ab]", "x", "lib"])
@@ -29,31 +28,31 @@ def test_a_pattern_matches_what_ripgrep_matches(tmp_path: Path, pattern: str) ->
     command = [find_program_or_fail(tmp_path), "--no-config", "--files", "--hidden", "--no-ignore", "-g", pattern]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     theirs = set(done.stdout.decode().split("\n")) - {""}
-    matches = globs.make_matcher([pattern])
+    matches = make_glob_matcher([pattern])
     assert {name for name in NAMES if matches(name)} == theirs
 
 
 @pytest.mark.parametrize("pattern", ["a{b,c}d", "{a,b}{c,d}", "x{1,{2,3}}y", "{a,}b", "plain"])
 def test_braces_are_what_bash_makes_of_them(pattern: str) -> None:
     done = subprocess.run(["bash", "-c", f"printf '%s\\n' {pattern}"], capture_output=True, text=True, check=True)
-    assert globs.expand_braces(pattern) == done.stdout.split()
+    assert expand_braces(pattern) == done.stdout.split()
 
 
 @pytest.mark.parametrize("pattern", ["{a,b", "{a,{b}", "{1,2}" * 8, "x" * 2_000])
 def test_a_pattern_without_end_is_refused(pattern: str) -> None:
     with pytest.raises(ToolError, match="pattern"):
-        globs.expand_braces(pattern)
+        expand_braces(pattern)
 
 
 @given(st.text(alphabet="ab*?[]{}!\\#/é", min_size=1, max_size=8).filter(lambda name: "/" not in name))
 def test_an_escaped_name_means_only_itself(name: str) -> None:
-    matches = globs.make_matcher([globs.escape(name)])
+    matches = make_glob_matcher([escape_glob(name)])
     assert matches(name)
     assert not matches(f"{name}x")
 
 
 def test_a_class_never_matches_a_slash() -> None:
-    matches = globs.make_matcher(["src[!a]b.ts", "lib[!a-c].ts"])
+    matches = make_glob_matcher(["src[!a]b.ts", "lib[!a-c].ts"])
     assert not matches("src/b.ts")
     assert matches("libd.ts")
     assert not matches("libb.ts")
@@ -71,7 +70,7 @@ def test_a_class_never_matches_a_slash() -> None:
     ],
 )
 def test_a_loosened_pattern_has_only_stars(pattern: str, loose: str) -> None:
-    assert globs.loosen(pattern) == loose
+    assert loosen_glob(pattern) == loose
 
 
 @pytest.mark.parametrize(
@@ -85,5 +84,5 @@ def test_a_loosened_pattern_has_only_stars(pattern: str, loose: str) -> None:
 )
 def test_no_pattern_takes_for_ever(pattern: str, name: str) -> None:
     """It is matched in the server's own loop. A plain expression would still be at it tomorrow."""
-    assert not globs.make_matcher([pattern])(name)
-    assert globs.make_matcher([pattern])(name[:-1] + pattern[-1])
+    assert not make_glob_matcher([pattern])(name)
+    assert make_glob_matcher([pattern])(name[:-1] + pattern[-1])

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
-from kedge.tools.text.match import MAX_PLACES, find_match
+from kedge.tools.text.edit_plan import MAX_PLACES, find_match
 
 LINES = st.lists(st.text(alphabet="ab x\t{}é😀", max_size=6), min_size=1, max_size=12)
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kedge.tools.errors import ToolError
-from kedge.tools.text.text_file import MAX_EDIT_BYTES, BinaryFile, decode_text, read
+from kedge.tools.text.text_file import MAX_EDIT_BYTES, BinaryFile, decode_text, read_text_file
 
 ENDS = st.sampled_from(["\n", "\r\n"])
 BOMS = [b"", codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE]
@@ -38,7 +38,7 @@ def test_only_the_span_changes_whatever_the_lines_end_with(
 ) -> None:
     path = tmp_path / "f"
     path.write_bytes("".join(line + end for line, end in lines).encode())
-    file = read(path, "f")
+    file = read_text_file(path, "f")
     start = data.draw(st.integers(0, len(file.text)))
     end = data.draw(st.integers(start, len(file.text)))
     raw = file.replace_spans([(start, end, new)])
@@ -53,7 +53,7 @@ def test_only_the_span_changes_whatever_the_lines_end_with(
 def test_new_lines_end_like_the_lines_they_replace(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"one\r\ntwo\r\nthree\r\n")
-    file = read(path, "f")
+    file = read_text_file(path, "f")
     assert file.replace_spans([(0, 3, "1\n1.5")]) == "1\r\n1.5\r\ntwo\r\nthree\r\n"
 
 
@@ -68,7 +68,7 @@ def test_broken_utf8_and_latin1_keep_their_bytes() -> None:
 def test_a_character_that_the_encoding_lacks_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"caf\xe9")
-    file = read(path, "f")
+    file = read_text_file(path, "f")
     with pytest.raises(ToolError, match=r"latin-1.*'😀'"):
         file.encode_text("😀")
 
@@ -92,4 +92,4 @@ def test_what_is_no_text_file_is_refused_without_waiting(tmp_path: Path) -> None
         ("none", "does not exist"),
     ]:
         with pytest.raises(ToolError, match=why):
-            read(tmp_path / name, name)
+            read_text_file(tmp_path / name, name)

@@ -143,7 +143,6 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return (Path(__file__).parent / "builtin" / f"{self.name}.md").read_text(encoding="utf-8").strip()
 
 
-
 def resolve_path(scope: ToolScope, given: str) -> Path:
     """Return the absolute path without links for a path that may start with `~` or be relative to the workspace.
 

@@ -17,8 +17,8 @@ from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.builtin.fetch import load_http
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
-from kedge.tools.text.atomic_write import publish
 from kedge.tools.text.edit_plan import run_uninterrupted
+from kedge.tools.text.text_file import publish_file
 from kedge.tools.web.addresses import parse_url
 
 MAX_BYTES = 200 * 1024 * 1024
@@ -53,7 +53,7 @@ async def run(ctx: ToolContext, params: DownloadParams) -> Output:
                 size = await _fill(ctx, params, file)
             try:
                 async with ctx.record_change(path):
-                    await run_uninterrupted(publish, partial, path.name, at)
+                    await run_uninterrupted(publish_file, partial, path.name, at)
             except FileExistsError:
                 raise ToolError(f"{shown} was created by somebody else in the meantime; nothing was saved.") from None
     except OSError as error:

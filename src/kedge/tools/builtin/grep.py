@@ -13,9 +13,11 @@ import msgspec
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope
-from kedge.tools.search import ripgrep, verification
+from kedge.tools.search import ripgrep
 from kedge.tools.search.file_search import (
+    MAX_LINE_BYTES,
     MAX_RESULTS,
+    Line,
     Start,
     find_start,
     keep_visible,
@@ -25,8 +27,8 @@ from kedge.tools.search.file_search import (
     parse_patterns,
     pick_newest,
     to_text,
+    verify_lines,
 )
-from kedge.tools.search.verification import MAX_LINE_BYTES, Line
 
 MAX_LINE_CHARS = 500  # at most 4 bytes each: within MAX_LINE_BYTES
 MAX_CONTEXT = 20
@@ -62,7 +64,7 @@ async def run(ctx: ToolContext, params: GrepParams) -> Output:
         found, is_complete = await _search(ctx, start, params)
     except ripgrep.RipgrepError as error:
         raise ToolError(*_explain_error(str(error), params)) from error
-    found = await asyncio.to_thread(verification.verify_lines, start.base, found)
+    found = await asyncio.to_thread(verify_lines, start.base, found)
     found = {name: found[name] for name in await keep_visible(ctx, start, found)}
     count = sum(line.is_match for lines in found.values() for line in lines)
     if not found:

@@ -15,8 +15,8 @@ from kedge.files.safe_open import stat_resolved
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, resolve_path
-from kedge.tools.text import text_file
 from kedge.tools.text.edit_plan import EditPlan, apply_plan, check_file_known, make_access
+from kedge.tools.text.text_file import MAX_EDIT_BYTES, read_text_file
 
 
 class WriteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,12 +34,10 @@ def plan_edit(scope: ToolScope, params: WriteParams) -> EditPlan:
         if not above.is_dir():
             raise ToolError(f"{display_path(scope, above)} is not a directory; nothing can be written below it.")
         data = content.encode("utf-8", "replace")
-        if len(data) > text_file.MAX_EDIT_BYTES:
-            raise ToolError(
-                f"That is over {text_file.MAX_EDIT_BYTES >> 20} MiB.", "Write it with a command or a script."
-            )
+        if len(data) > MAX_EDIT_BYTES:
+            raise ToolError(f"That is over {MAX_EDIT_BYTES >> 20} MiB.", "Write it with a command or a script.")
         return EditPlan(path, shown, None, data, diff("", content, shown), [])
-    before = text_file.read(path, shown)
+    before = read_text_file(path, shown)
     check_file_known(scope, before, shown)
     # The line endings of the file are kept.
     plain = content.replace("\r\n", "\n")

@@ -1,30 +1,48 @@
 """Edits of a file: planned, shown as a diff, and written atomically.
 
 An edit is refused unless the model has seen the current content: otherwise it would overwrite somebody's work.
+An edit has exactly one place in the text, or fails with an error that shows the model the nearest lines.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from kedge.files.diffs import Diff, diff
+from kedge.files.diffs import BoundedMatcher, Diff, TooMuchWork, diff
 from kedge.files.states import compute_digest
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Access, Output, ToolContext, ToolScope, display_path, resolve_path
-from kedge.tools.text import atomic_write, text_file
-from kedge.tools.text.match import find_match
-from kedge.tools.text.text_file import TextFile
+from kedge.tools.text.text_file import TextFile, read_text_file, replace_file
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 # Each edit searches the whole file; all of them together take a second or two.
 MAX_SEARCHED_CHARS = 50 * 1024 * 1024
+
+
+SHOWN_LINES = 20  # around the nearest place
+SHOWN_MATCHES = 10
+MAX_SHOWN_CHARS = 2_000  # of one line
+# In a longer file only the exact text is searched.
+MAX_LINES = 200_000
+# When no line is the same, lines are compared by their beginnings; all comparisons take at most a second.
+MAX_COMPARED = 20_000
+MAX_COMPARED_CHARS = 500
+MAX_COMPARED_CHARS_IN_ALL = 2_000_000
+MAX_STEPS = 3_000_000
+# More occurrences should be changed by a program; each costs memory.
+MAX_PLACES = 100_000
+# Of lines that differ only in white space, at all their places: half a second.
+MAX_CHECKED_CHARS = 5_000_000
+
+Span = tuple[int, int, str]  # start, end, new text
 
 
 class Change(NamedTuple):
@@ -61,7 +79,7 @@ def plan_edit(scope: ToolScope, given: str, changes: Sequence[Change]) -> EditPl
     """Apply the changes in memory. Blocks. Raises ToolError."""
     path = resolve_path(scope, given)
     shown = display_path(scope, path)
-    before = text_file.read(path, shown)
+    before = read_text_file(path, shown)
     check_file_known(scope, before, shown)
     if len(changes) * len(before.text) > MAX_SEARCHED_CHARS:
         raise ToolError(
@@ -121,7 +139,7 @@ async def apply_plan(ctx: ToolContext, planned: EditPlan) -> Output:
     status = None if planned.before is None else planned.before.status
     counts = (planned.diff.added, planned.diff.removed)
     async with ctx.record_change(planned.path, planned.data, counts):
-        await run_uninterrupted(atomic_write.replace, planned.path, planned.data, status, planned.shown)
+        await run_uninterrupted(replace_file, planned.path, planned.data, status, planned.shown)
     done = "Created" if planned.before is None else "Edited"
     lines = [f"{done} {planned.shown} ({planned.diff.counts}).", *planned.notes, "", planned.diff.text.rstrip("\n")]
     metadata = {
@@ -132,3 +150,205 @@ async def apply_plan(ctx: ToolContext, planned: EditPlan) -> Output:
         "removed": planned.diff.removed,
     }
     return Output(content="\n".join(lines), metadata=metadata)
+
+
+class Match(NamedTuple):
+    spans: list[Span]
+    note: str = ""  # says which difference was ignored
+
+
+def find_match(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match:
+    """Find `old` in `text`: all occurrences, or the only one. Raises `ToolError`."""
+    if not old:
+        raise ToolError(
+            "old_string is empty.",
+            "Give the text to replace, or use write for a whole new file.",
+            summary="The text to replace is empty.",
+        )
+    if old == new:
+        raise ToolError(
+            "old_string and new_string are the same: nothing would change.", summary="The edit changes nothing."
+        )
+    places = _find_all(text, old, shown)
+    if places and (len(places) == 1 or replace_all):
+        return Match([(start, start + len(old), new) for start in places])
+    if places:
+        raise _several_error(text, places, shown)
+    if text.count("\n") > MAX_LINES:
+        raise _missing_error(shown, "View the lines that you want to change again.")
+    if match := _find_by_lines(text, old, new, replace_all=replace_all, shown=shown):
+        return match
+    raise _missing_error(shown, _describe_nearest(text, old))
+
+
+def _find_all(text: str, old: str, shown: str) -> list[int]:
+    places: list[int] = []
+    at = text.find(old)
+    while at >= 0:
+        if len(places) == MAX_PLACES:
+            raise ToolError(_describe_too_many(shown))
+        places.append(at)
+        at = text.find(old, at + len(old))
+    return places
+
+
+def _describe_too_many(shown: str) -> str:
+    return f"old_string occurs too often in {shown}. Use bash with sed or a script."
+
+
+# whole lines that differ in white space
+
+
+def _find_by_lines(text: str, old: str, new: str, *, replace_all: bool, shown: str) -> Match | None:
+    """Find whole lines that differ only in white space at their ends, or all by the same indentation."""
+    wanted = old.strip("\n").split("\n")
+    if not any(line.strip() for line in wanted):
+        return None
+    lines = text.split("\n")
+    starts = _line_starts(lines)
+    found: list[tuple[int, tuple[str, str]]] = []
+    checked_chars = 0
+    for i in _find_same_lines(lines, wanted):
+        end = i + len(wanted) - 1
+        checked_chars += starts[end] + len(lines[end]) - starts[i] + len(old)
+        if checked_chars > MAX_CHECKED_CHARS:
+            raise ToolError(_describe_too_many(shown))
+        if (shift := _find_shift(lines, i, wanted)) is not None:
+            found.append((i, shift))
+    if not found:
+        return None
+    if len(found) > 1 and not replace_all:
+        raise _several_error(text, [starts[i] for i, _ in found], shown)
+    spans: list[Span] = []
+    for i, (there, here) in found:
+        if spans and starts[i] < spans[-1][1]:
+            continue  # overlaps the match before
+        end = starts[i + len(wanted) - 1] + len(lines[i + len(wanted) - 1])
+        spans.append((starts[i], end, _reindent(_trim_like(old, new), here, there)))
+    is_shifted = any(there != here for _, (there, here) in found)
+    what = "its indentation" if is_shifted else "white space at the ends of lines"
+    return Match(spans, f"old_string matched only when {what} was ignored; the file's own was kept.")
+
+
+def _trim_like(old: str, new: str) -> str:
+    """Remove the line feeds around `new` that `old` has, too, because only whole lines are replaced."""
+    leading = min(_line_ends(old), _line_ends(new))
+    trailing = min(_line_ends(old[::-1]), _line_ends(new[::-1]))
+    return new[leading : max(leading, len(new) - trailing)]
+
+
+def _line_ends(text: str) -> int:
+    return len(text) - len(text.lstrip("\n"))
+
+
+def _find_same_lines(lines: list[str], wanted: list[str]) -> Iterator[int]:
+    """Yield the line numbers at which the wanted lines are, ignoring white space around them, in linear time."""
+    text = "\n".join(["", *(line.strip() for line in lines), ""])
+    part = "\n".join(["", *(line.strip() for line in wanted), ""])
+    line = counted = 0
+    at = text.find(part)
+    while at >= 0:
+        line += text.count("\n", counted, at)
+        counted = at
+        yield line
+        at = text.find(part, at + 1)
+
+
+def _find_shift(lines: list[str], at: int, wanted: list[str]) -> tuple[str, str] | None:
+    """Return the indentations (in the file, in `wanted`) by which all lines differ; None if there is no such pair."""
+    pairs = [(lines[at + k], line) for k, line in enumerate(wanted) if line.strip()]
+    margins = [(_margin(there), _margin(here)) for there, here in pairs]
+    shortest_there, shortest_here = min(margins, key=lambda pair: len(pair[1]))
+    for there, here in margins:
+        if not here.startswith(shortest_here) or there != shortest_there + here[len(shortest_here) :]:
+            return None
+    return shortest_there, shortest_here
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _reindent(new: str, here: str, there: str) -> str:
+    return "\n".join(
+        there + line[len(here) :] if line.strip() and line.startswith(here) else line for line in new.split("\n")
+    )
+
+
+def _line_starts(lines: list[str]) -> list[int]:
+    starts = [0]
+    for line in lines[:-1]:
+        starts.append(starts[-1] + len(line) + 1)
+    return starts
+
+
+# error texts
+
+
+def _several_error(text: str, places: list[int], shown: str) -> ToolError:
+    numbers = [text.count("\n", 0, scope) + 1 for scope in places[:SHOWN_MATCHES]]
+    at = ", ".join(str(number) for number in numbers)
+    more = ", …" if len(places) > SHOWN_MATCHES else ""
+    return ToolError(
+        f"old_string is in {shown} {len(places)} times (lines {at}{more}).",
+        "Add lines around it until it is unique, or set replace_all.",
+        summary=f"The text to replace is in {shown} {len(places)} times.",
+    )
+
+
+def _missing_error(shown: str, advice: str) -> ToolError:
+    return ToolError(f"old_string is not in {shown}.", advice, summary=f"The text to replace is not in {shown}.")
+
+
+def _describe_nearest(text: str, old: str) -> str:
+    lines, wanted = text.split("\n"), old.strip("\n").split("\n")
+    nearest = _find_nearest(lines, wanted)
+    if nearest is None:
+        return "Nothing in it is similar; view the file again."
+    until = min(len(lines), nearest + min(len(wanted), SHOWN_LINES))
+    window = "\n".join(f"{i + 1:>6}\t{_cut(lines[i])}" for i in range(nearest, until))
+    return f"The nearest lines are:\n\n{window}\n\nCopy them exactly, without the line numbers."
+
+
+def _find_nearest(lines: list[str], wanted: list[str]) -> int | None:
+    """Return where most of the wanted lines are in order; else where a line is most similar to the longest of them."""
+    stripped = [line.strip() for line in lines]
+    rare = Counter(stripped)
+    votes: Counter[int] = Counter()
+    places: dict[str, list[int]] = {}
+    for i, line in enumerate(stripped):
+        if line and rare[line] <= SHOWN_LINES:
+            places.setdefault(line, []).append(i)
+    for k, line in enumerate(wanted):
+        for i in places.get(line.strip(), ()):
+            votes[max(0, i - k)] += 1
+    if votes:
+        return max(votes, key=lambda start: (votes[start], -start))
+    line, k = max(((line.strip(), k) for k, line in enumerate(wanted)), key=lambda pair: len(pair[0]))
+    scope = _find_most_similar(line, stripped[:MAX_COMPARED]) if line else None
+    return None if scope is None else max(0, scope - k)
+
+
+def _find_most_similar(line: str, lines: list[str]) -> int | None:
+    """Return the index of the most similar line, among as many as can be compared in bounded time."""
+    best, best_ratio, compared_chars = None, 0.6, 0
+    matcher = BoundedMatcher(None, "", line[:MAX_COMPARED_CHARS], autojunk=False)
+    matcher.max_steps = MAX_STEPS
+    try:
+        for i, candidate in enumerate(lines):
+            if not len(line) / 4 <= len(candidate) <= len(line) * 4:
+                continue  # the length differs too much
+            if (compared_chars := compared_chars + min(len(candidate), MAX_COMPARED_CHARS)) > MAX_COMPARED_CHARS_IN_ALL:
+                break
+            matcher.set_seq1(candidate[:MAX_COMPARED_CHARS])
+            if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
+                ratio = matcher.ratio()
+                if ratio > best_ratio:
+                    best, best_ratio = i, ratio
+    except TooMuchWork:
+        pass  # return the best so far
+    return best
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_SHOWN_CHARS else f"{line[:MAX_SHOWN_CHARS]}… ({len(line):,} characters)"
