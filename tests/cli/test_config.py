@@ -67,6 +67,7 @@ def test_what_is_set_is_shown_with_where_it_stands(config: Shell) -> None:
     assert shown["values"] == [{"key": "model", "value": "a/b", "layer": "user", "name": str(config.user), "line": 1}]
     assert config.ok("remove", "model") == f"Removed from {config.user}.\n"
     assert config.ok("show", "model") == "model  -  default\n"
+    assert "Removed" not in config.ok("remove", "model")
 
 
 def test_another_directory_can_be_named(config: Shell, tmp_path: Path) -> None:

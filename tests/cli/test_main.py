@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kedge.cli import main as cli
+from kedge.cli.output import print_error
 from kedge.version import VERSION
 
 BASELINE = "import sys; print(*sys.modules)"
@@ -164,3 +165,20 @@ def test_a_full_disk_is_one_line() -> None:
     assert result.returncode == 1
     assert result.stderr.startswith("kedge: [Errno 28]")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [("no such thing", "No such thing"), ("git failed", "git failed"), ("kedge.toml is bad", "kedge.toml is bad")],
+)
+def test_a_name_at_the_start_of_an_error_stays_as_it_is(
+    text: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert print_error(text, 2) == 2
+    assert capsys.readouterr().err == f"kedge: {printed}\n"
+
+
+@pytest.mark.parametrize("args", [["doctor", "extra"], ["completion", "foo"], ["run", "--run-id", "a b", "hello"]])
+def test_an_argument_that_means_nothing_is_named(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(args) == 2
+    assert repr(next(word for word in args if word in ("extra", "foo", "a b"))) in capsys.readouterr().err

@@ -92,7 +92,7 @@ async def test_a_broken_file_fails_who_asks_and_is_forgotten_when_mended(home: H
     async with watching(home) as watched:
         home.write(home.user, "model = \n")
         for _ in range(2):
-            with pytest.raises(BadConfig, match=r"config\.toml:1: is not TOML"):
+            with pytest.raises(BadConfig, match=r"config\.toml:1: is not valid TOML"):
                 await watched.configs.load("w1", str(home.workspace))
         home.write(home.user, "model = 'a/b'\n")
         loaded = await watched.configs.load("w1", str(home.workspace), home.env)

@@ -237,9 +237,9 @@ def test_all_problems_of_all_files_are_told_each_with_its_line(home: Home) -> No
 @pytest.mark.parametrize(
     ("content", "line", "why"),
     [
-        (b"a = 1\nb = \n", 2, "is not TOML: Invalid value, in column 5"),
-        (b"a = 1\na = 2\n", 2, "is not TOML: Cannot overwrite a value, in column 6"),
-        (b'a = """\nnever closed', 2, "is not TOML: Unterminated string, at its end"),
+        (b"a = 1\nb = \n", 2, "is not valid TOML: Invalid value, in column 5"),
+        (b"a = 1\na = 2\n", 2, "is not valid TOML: Cannot overwrite a value, in column 6"),
+        (b'a = """\nnever closed', 2, "is not valid TOML: Unterminated string, at its end"),
         (b"a = 1\n\nb = '\xff'\n", 3, "is not UTF-8; save it as UTF-8"),
         (b"a = " + b"[" * 100_000, 0, "is nested too deeply"),
     ],

@@ -95,7 +95,7 @@ def test_a_broken_file_is_an_answer_and_the_server_goes_on(client: Client, tmp_p
     for path, body in (("config", None), ("config/set", {"scope": "workspace", "key": "model", "value": "a/b"})):
         answer = client.ask("POST" if body else "GET", f"{workspace}/{path}", body)
         assert (answer.status, answer.code) == (422, "bad_config")
-        assert f"{tmp_path}/kedge.toml:1: is not TOML" in answer.json["message"]
+        assert f"{tmp_path}/kedge.toml:1: is not valid TOML" in answer.json["message"]
     (tmp_path / "kedge.toml").write_text("model = 'a/b'\n")
     assert values(done(client.get(f"{workspace}/config")))["model"] == "a/b"
 

@@ -70,11 +70,11 @@ async def test_commands_of_a_session(served: Home, tmp_path: Path, monkeypatch: 
             "# Another title\n\n## user\n\n[[fake text=AN-ANSWER]]\n\n## assistant\n\nAN-ANSWER\n"
         )
         await ui.submit("/export")
-        await ui.shows("Couldn't export")
+        await ui.shows("Could not export")
         await ui.submit("/export here.md")
         await ui.until((tmp_path / "here.md").exists, "under its name")
         await ui.submit("/export ~nobody-of-this-name/there.md")
-        await ui.shows("Couldn't export")
+        await ui.shows("Could not export")
         await ui.submit("/export ~/there.md")
         await ui.until((tmp_path / "home" / "there.md").exists, "at home")
         await ui.submit("/compact")

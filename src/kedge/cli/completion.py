@@ -102,7 +102,8 @@ def run(argv: list[str]) -> int:
         case ["fish"]:
             print(_fish(), end="")
         case _:
-            return print_error("Missing shell. Use kedge completion bash, zsh or fish", EXIT_USAGE)
+            problem = f"Unknown shell {argv[0]!r}" if len(argv) == 1 else "Name one shell"
+            return print_error(f"{problem}. Use kedge completion bash, zsh or fish", EXIT_USAGE)
     return EXIT_OK
 
 

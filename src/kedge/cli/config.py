@@ -115,8 +115,8 @@ def _remove(words: list[str], options: Options) -> None:
     from kedge.config.change import remove_from_file
 
     key, file = _only_word(words, "kedge config remove KEY"), _choose_file(options)
-    remove_from_file(file, key or "")
-    print(f"Removed from {file}.")
+    is_removed = remove_from_file(file, key or "")
+    print(f"Removed from {file}." if is_removed else f"Not set in {file}: nothing was removed.")
 
 
 def _schema(words: list[str], options: Options) -> None:

@@ -141,7 +141,7 @@ class Console(Waiter):
                     if isinstance(error, BrokenPipeError):
                         raise
                     raise CannotWrite(
-                        f"Cannot write the answer ({error.strerror}). The session still has it."
+                        f"Could not write the answer ({error.strerror}). The session still has it."
                     ) from error
                 del self._pending[:written]
             elif self.is_time_up:

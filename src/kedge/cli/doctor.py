@@ -31,6 +31,7 @@ def run(argv: list[str]) -> int:
 
 
 def _print_findings(options: Options) -> int:
+    options.check_no_words()
     code = EXIT_OK
     for is_ok, text in _find_all(options):
         label = {True: "ok  ", None: "note", False: "FAIL"}[is_ok]

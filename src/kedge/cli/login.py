@@ -57,7 +57,8 @@ def _login(options: Options) -> int:
     if options.has("json"):
         print_json(stored)
     else:
-        print(f"Stored the API key{_key_end(stored)} for {stored['provider_id']} in the {stored['stored_in']}.")
+        where = "the keyring" if stored["stored_in"] == "keyring" else "Kedge's own file"
+        print(f"Stored the API key{_key_end(stored)} for {stored['provider_id']} in {where}.")
     if os.environ.get(provider["key_variable"], "").strip():
         print_error(f"{provider['key_variable']} is set in this shell and overrides the stored key", EXIT_OK)
     return EXIT_OK

@@ -70,7 +70,7 @@ class Options:
     def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
         text = self._given.get(name)
         if text is not None and text not in choices:
-            raise UsageError(f"Invalid {name} {text!r} (choose {join_choices(choices)})")
+            raise UsageError(f"Invalid --{name} {text!r} (choose {join_choices(choices)})")
         return text
 
     def subcommand(self, actions: dict[str, Action]) -> tuple[Action, list[str]]:
@@ -137,7 +137,7 @@ def parse_seconds(text: str, name: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e9:
-        raise UsageError(f"Invalid {name} {text!r} (expected a number of seconds)")
+        raise UsageError(f"Invalid {name} {text!r} (expected a number of seconds, 0 or more)")
     return value
 
 

@@ -34,10 +34,13 @@ def mark_terminal_output() -> None:
             setattr(sys, name, MarkedStream(stream))
 
 
+PROGRAMS = frozenset({"bash", "bubblewrap", "bwrap", "git", "kedge", "pip", "rg", "ripgrep", "tmux", "uv"})
+
+
 def print_error(text: str, code: int) -> int:
     """Print one line on standard error, with a capital letter if it starts with an ordinary word; returns `code`."""
     first, _, _ = text.partition(" ")
-    if first.isascii() and first.isalpha() and first.islower():
+    if first.isascii() and first.isalpha() and first.islower() and first not in PROGRAMS:
         text = text[0].upper() + text[1:]
     print(note_line(text), file=sys.stderr)
     return code

@@ -47,7 +47,7 @@ def read_attachments(paths: list[str]) -> list[dict[str, str]]:
 def read_system_prompt(path: str) -> str:
     text = _decode_text(path, _read_file(path, "use", MAX_TEXT_BYTES))
     if not text.strip():
-        raise UsageError(f"Cannot use {path}: it is empty")
+        raise UsageError(f"Could not use {path}: it is empty")
     return text
 
 
@@ -56,11 +56,11 @@ def read_output_schema(path: str) -> dict[str, Any]:
     try:
         schema = json.loads(text, parse_constant=_reject_constant)
     except RecursionError:
-        raise UsageError(f"Cannot use {path}: it is nested too deeply") from None
+        raise UsageError(f"Could not use {path}: it is nested too deeply") from None
     except ValueError as error:
-        raise UsageError(f"Cannot use {path}: invalid JSON ({error})") from None
+        raise UsageError(f"Could not use {path}: invalid JSON ({error})") from None
     if not isinstance(schema, dict):
-        raise UsageError(f'Cannot use {path}: a JSON schema must be an object, like {{"type": "object"}}')
+        raise UsageError(f'Could not use {path}: a JSON schema must be an object, like {{"type": "object"}}')
     return schema  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -80,10 +80,10 @@ def _read_file(path: str, purpose: str, max_bytes: int) -> bytes:
             os.close(fd)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path, or no writer
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"Cannot {purpose} {_name(path)}: {why}") from None
+        raise UsageError(f"Could not {purpose} {_name(path)}: {why}") from None
     if size > max_bytes:
         raise UsageError(
-            f"Cannot {purpose} {_name(path)}: over {_format_size(max_bytes)}. Name it in the prompt instead"
+            f"Could not {purpose} {_name(path)}: over {_format_size(max_bytes)}. Name it in the prompt instead"
         )
     return b"".join(pieces)
 
@@ -117,7 +117,7 @@ def _find_mime_type(path: str, data: bytes) -> str:
 
     if image := detect_image_type(data):
         if len(data) > MAX_IMAGE_BYTES:
-            raise UsageError(f"Cannot attach {_name(path)}: over {_format_size(MAX_IMAGE_BYTES)}. Scale it down")
+            raise UsageError(f"Could not attach {_name(path)}: over {_format_size(MAX_IMAGE_BYTES)}. Scale it down")
         return image
     _decode_text(path, data, "attach", "neither UTF-8 text nor a PNG, JPEG, GIF or WebP image")
     return _TEXTS.get(os.path.splitext(path)[1].lower(), "text/plain")
@@ -129,7 +129,7 @@ def _decode_text(path: str, data: bytes, purpose: str = "use", problem: str = "n
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UsageError(f"Cannot {purpose} {_name(path)}: {problem}")
+        raise UsageError(f"Could not {purpose} {_name(path)}: {problem}")
     return text
 
 

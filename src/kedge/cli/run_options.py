@@ -100,7 +100,9 @@ def _check_run_id(run_id: str | None) -> None:
         try:
             check_run_id(run_id)
         except Invalid as error:
-            raise UsageError(error.message) from None
+            raise UsageError(
+                f"Invalid --run-id {run_id[:200]!r}: {error.message.replace('run_id', 'a run ID')}"
+            ) from None
 
 
 def _read_rules(options: Options, name: str) -> list[str]:

@@ -127,7 +127,7 @@ class Report:
     def _send(self, line: str) -> None:
         assert self._fd is not None
         try:
-            os.write(self._fd, f"{line}\n".encode())
+            os.write(self._fd, f"{line}\n".encode("utf-8", "backslashreplace"))
         except BrokenPipeError:
             pass  # the client that started this server is gone
         finally:
@@ -190,7 +190,7 @@ def _set_up_log(directory: str, *, also_stderr: bool) -> None:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         handlers: list[logging.Handler] = [PrivateLog(os.path.join(directory, LOG_FILE))]
     except OSError as error:
-        raise AddressError(f"Cannot use {directory} ({error.strerror}). Choose another data directory.") from error
+        raise AddressError(f"Could not use {directory} ({error.strerror}). Choose another data directory.") from error
     if also_stderr:
         terminal = logging.StreamHandler()
         terminal.setLevel(logging.WARNING)

@@ -130,7 +130,7 @@ def _export(client: Client, words: list[str], options: Options) -> None:
                 client, session["id"], options, lambda text: file.write(f"{text}\n"), title=session["title"]
             )
     except OSError as error:
-        raise UsageError(f"Cannot write {target} ({error.strerror})") from error
+        raise UsageError(f"Could not write {target} ({error.strerror})") from error
 
 
 def _write_messages(

@@ -72,7 +72,7 @@ def hold_spawn_lock(data_dir: str) -> Generator[None]:
         lock = os.open(os.path.join(data_dir, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SpawnRefused(
-            f"Cannot use the data directory {data_dir} ({error.strerror}). Choose another --data-dir."
+            f"Could not use the data directory {data_dir} ({error.strerror}). Choose another --data-dir."
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -128,7 +128,7 @@ def launch_server(location: ServerLocation, waiter: Waiter) -> None:
         ready_w = -1
         _wait_until_ready(ready_r, location, waiter)
     except OSError as error:
-        raise SpawnFailed(f"Cannot start a server ({error}). See {location.log_path}.") from error
+        raise SpawnFailed(f"Could not start a server ({error}). See {location.log_path}.") from error
     finally:
         os.close(ready_r)
         if ready_w >= 0:

@@ -38,13 +38,16 @@ def set_in_file(file: Path, key: str, value: Any) -> None:
     _change(file, lambda text: set_key(text, path, value))
 
 
-def remove_from_file(file: Path, key: str) -> None:
-    """Remove a key, or a table with its content; a missing key is not an error. Raises `CannotSet` or `BadConfig`."""
+def remove_from_file(file: Path, key: str) -> bool:
+    """Remove a key, or a table with its content; return whether it was there. Raises `CannotSet` or `BadConfig`."""
     path = _parse_path(key)
     if find_node(path) is None:
         raise CannotSet(f"{format_key(path)}: {explain_unknown(path)}")
-    if file.exists():
-        _change(file, lambda text: remove_key(text, path))
+    if not file.exists():
+        return False
+    before = file.read_bytes()
+    _change(file, lambda text: remove_key(text, path))
+    return file.read_bytes() != before
 
 
 def parse_value(key: str, text: str) -> Any:
@@ -124,7 +127,7 @@ def _reject_secret(path: tuple[str, ...], value: Any) -> None:
     is_secret = path[-1] == "api_key" or ("headers" in path and SECRET_NAME.search(path[-1]))
     if is_secret and not (isinstance(value, str) and _ONLY_REFERENCE.fullmatch(value.removeprefix("Bearer "))):
         other = f", or set {format_key((*path[:-1], 'api_key_command'))}" if path[-1] == "api_key" else ""
-        raise CannotSet(f"don't store secrets in a file: set {format_key(path)} to '${{NAME}}', a variable{other}")
+        raise CannotSet(f"Do not store secrets in a file: set {format_key(path)} to '${{NAME}}', a variable{other}")
 
 
 def _change(file: Path, change: Callable[[str], str]) -> None:

@@ -86,7 +86,7 @@ def parse_document(path: Path, content: bytes) -> Document:
         return Document(path, tomllib.loads(text), TomlLayout(text), digest)
     except tomllib.TOMLDecodeError as error:
         line, reason = _split_toml_error(str(error), text)
-        return _unusable(path, f"is not TOML: {reason}", digest, line)
+        return _unusable(path, f"is not valid TOML: {reason}", digest, line)
     except RecursionError:
         return _unusable(path, "is nested too deeply", digest)
     except ValueError:  # Python refuses integers of thousands of digits

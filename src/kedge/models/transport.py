@@ -204,7 +204,7 @@ def _translate_errors(host: str) -> Generator[None, None, None]:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):  # a retry would fail, too
             how = "set SSL_CERT_FILE or providers.NAME.ca_file to the file of its CA"
             raise ConfigError("bad_config", f"The certificate of {host} is not trusted: {error}; {how}") from error
-        raise Transient("unreachable", f"Couldn't reach {host} ({_describe(error)})") from error
+        raise Transient("unreachable", f"Could not reach {host} ({_describe(error)})") from error
     except httpx2.TimeoutException as error:
         raise Transient("stalled", f"{host} sent nothing for too long") from error
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:

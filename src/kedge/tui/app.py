@@ -138,12 +138,14 @@ class KedgeApp(App[int]):
             self.chat.mode = self.settings.mode
         theme = self.settings.theme
         self.theme = theme if theme in self.available_themes else self._default_theme
+        problems: list[str] = []
         if theme not in ("auto", self.theme):
-            self.chat.hint(f"Unknown theme {theme!r} in tui.theme. Use /theme to choose one.")
+            problems.append(f"Unknown theme {theme!r} in tui.theme. Use /theme to choose one.")
         if self.settings.unknown:
-            self.chat.hint(
-                f"Unknown actions in [tui.keys]: {', '.join(self.settings.unknown)}. {self.chat.key('help')} lists all."
-            )
+            names = ", ".join(self.settings.unknown)
+            problems.append(f"Unknown actions in [tui.keys]: {names}. {self.chat.key('help')} lists all.")
+        if problems:
+            self.chat.hint(" ".join(problems))
         self._draw_soon()
 
     # models
@@ -299,7 +301,7 @@ class KedgeApp(App[int]):
         try:
             await self.api.cancel(session_id)
         except ClientError as error:
-            self.notify(f"Couldn't cancel: {error}", severity="error")
+            self.notify(f"Could not cancel: {error}", severity="error")
             return
         self.exit(0)
 

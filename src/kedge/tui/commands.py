@@ -259,7 +259,8 @@ class Commands:
         try:
             path = await asyncio.to_thread(write_markdown, messages, title, name, directory)
         except (OSError, RuntimeError) as error:
-            screen.hint(f"Couldn't export: {error}")
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            screen.hint(f"Could not export: {reason}")
         else:
             screen.notify(f"Exported to {path}")
 

@@ -32,6 +32,13 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} m"
 
 
+def format_age(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "just now"
+
+
 def one_line(text: str, width: int) -> str:
     """Return the start of a text on one line, cut to `width` cells."""
     line = " ".join(visible_line(text[: width * 4]).split())

@@ -50,8 +50,9 @@ class Banner(QuietText):
         self.display = not is_up and not (sync.state == "connecting" and not sync.error)
         if is_up:
             return
-        what = "Can't reach the server" if sync.state == "lost" else "The server refused the connection"
-        why = f" ({formats.one_line(sync.error, 200)})" if sync.error else ""
+        what = "Could not reach the server" if sync.state == "lost" else "The server refused the connection"
+        # The reason of a lost connection is a library's text; the log has it.
+        why = f" ({formats.one_line(sync.error, 200)})" if sync.error and sync.state == "refused" else ""
         self.show(Content(f"{what}{why}. Retrying… Nothing is lost."))
 
 

@@ -97,7 +97,7 @@ class RequestDialogs:
                 receipt = await api.skip_questions(request.id)
         except ClientError as error:
             self._answered.discard(request.id)
-            self._screen.notify(f"Couldn't send your answer: {error}", severity="error")
+            self._screen.notify(f"Could not send your answer: {error}", severity="error")
             self._screen.draw_soon()
             return
         if not receipt.resolved:

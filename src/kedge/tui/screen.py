@@ -238,7 +238,7 @@ class ChatScreen(Screen[None]):
         try:
             await self.api.cancel(session_id)
         except ClientError as error:
-            self.notify(f"Couldn't cancel: {error}", severity="error")
+            self.notify(f"Could not cancel: {error}", severity="error")
         self.hint("")
 
     def action_next_mode(self) -> None:

@@ -54,7 +54,7 @@ def _make_directory(directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         is_empty = next(directory.iterdir(), None) is None
     except OSError as error:
-        raise UsageError(f"Cannot use {directory} ({error.strerror})") from error
+        raise UsageError(f"Could not use {directory} ({error.strerror})") from error
     if not is_empty:
         raise UsageError(f"{directory} is not empty")
     return directory

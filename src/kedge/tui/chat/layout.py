@@ -17,7 +17,7 @@ from textual.strip import Strip
 from kedge.tui.chat.calls import ViewOptions
 from kedge.tui.chat.lines import blank, make_strips
 from kedge.tui.chat.palette import Palette
-from kedge.tui.chat.pieces import MarkdownPieces, Piece, make_pieces
+from kedge.tui.chat.pieces import INTERRUPTED, MarkdownPieces, Piece, make_pieces
 from kedge.tui.state.blocks import Block, CallBlock, NoteBlock, ReasoningBlock, TextBlock
 
 MAX_CACHED_LINES = 4_000  # drawn lines in the cache: about twenty screens, a few megabytes
@@ -79,7 +79,8 @@ class Entry:
             return make_pieces(block, view)
         if self._markdown is None or self._markdown.is_muted != block.is_interrupted:
             self._markdown = MarkdownPieces(muted=block.is_interrupted)
-        return self._markdown.grow(block.text, is_open=block.is_open)
+        pieces = self._markdown.grow(block.text, is_open=block.is_open)
+        return [*pieces, INTERRUPTED] if block.is_interrupted else pieces
 
 
 def get_gap(before: Block | None, block: Block) -> int:

@@ -163,6 +163,6 @@ class SessionDialog(Dialog[str]):
 
 def _draw_line(session: Session, is_current: bool, is_busy: bool, width: int) -> Content:
     mark = "●" if is_busy else ("▸" if is_current else " ")
-    ago = formats.format_duration(max(time.time() - session.updated_at, 0))
+    age = formats.format_age(time.time() - session.updated_at)
     title = formats.one_line(visible(session.title) or "New session", width)
-    return Content.assemble((f"{mark} {title}", "bold" if is_current else ""), (f"  {ago} ago", "$foreground-muted"))
+    return Content.assemble((f"{mark} {title}", "bold" if is_current else ""), (f"  {age}", "$foreground-muted"))

@@ -46,4 +46,4 @@ def edit_text(text: str, environ: Mapping[str, str]) -> EditResult:
                 return EditResult(text, f"{name} exited with status {code}. The prompt is unchanged.")
             return EditResult(path.read_text(encoding="utf-8").removesuffix("\n"))
     except (OSError, UnicodeError, ValueError) as error:
-        return EditResult(text, f"Couldn't run {command[0]}: {error}")
+        return EditResult(text, f"Could not run {command[0]}: {error}")
