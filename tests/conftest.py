@@ -1,5 +1,7 @@
 """Settings for all tests, and the fixtures that drive an engine; others live with the tests that use them."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -23,5 +25,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
-    # A slow test that started last would run alone, while the other workers have nothing to do.
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    start_slow_tests_first(items)
+
+
+def start_slow_tests_first(items: list[pytest.Item]) -> None:
+    """Put slow tests at the start of each worker's share: at the end, they would run while other workers are idle."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    fast = [item for item in items if not item.get_closest_marker("slow")]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items.clear()
+    for number in range(1, workers + 1):
+        for tests in (slow, fast):
+            items += tests[len(tests) * (number - 1) // workers : len(tests) * number // workers]

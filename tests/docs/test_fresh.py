@@ -19,7 +19,7 @@ from tests.models.embedded import cache
 from tests.packaging.shop import ROOT, Shop, said
 from tests.support.model_control import ModelControl
 
-pytestmark = pytest.mark.timeout(400)  # it builds and installs, and fetches what that needs
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # it builds and installs, and fetches what that needs
 
 EXTENDING = "docs/providers-extending.md"
 FRESH = [block for page in for_readers() for block in blocks(page) if block.is_fresh]

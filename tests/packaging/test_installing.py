@@ -17,7 +17,7 @@ from tests.packaging.shop import ROOT, Shop, program, said
 from tests.support.model_control import ModelControl
 from tests.tui.terminal import Terminal
 
-pytestmark = pytest.mark.timeout(300)  # the first test builds, and fetches what a build needs
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # the first test builds, and fetches what a build needs
 
 
 class Installed(NamedTuple):

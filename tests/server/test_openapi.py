@@ -58,6 +58,7 @@ def test_every_route_is_described_with_its_errors(client: Client) -> None:
     assert len(names) == len(set(names)) == sum(len(methods) for methods in described["paths"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 10)  # all of it is work, not waiting: a busy machine only makes it longer
 def test_schemathesis_finds_nothing_against_a_live_server(start: Start, tmp_path: Path) -> None:
     """Also checks that the document is valid: it refuses one that is not."""

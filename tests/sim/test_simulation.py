@@ -29,7 +29,7 @@ CORNERS = (
     *("nothing to redo", "files are being restored", "undone_from=", "(fork)"),
     "killed in the middle of an undo",
 )
-pytestmark = pytest.mark.timeout(180)  # all of it is work, not waiting: a busy machine only makes it longer
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @functools.cache

@@ -75,6 +75,7 @@ class Killer:
             return None  # it has not written its name yet
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("_batch", range(BATCHES))
 async def test_every_receipt_has_one_end_and_every_exit_code_is_true(
