@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.server import connections
+from kedge.server import http_connection
 from kedge.server.app import Receive, Scope, Send
 from kedge.server.listener import Listener
 from tests.server.client import LIMIT_S, Client
@@ -167,9 +167,9 @@ HEAD_S = 0.5
 @asynccontextmanager
 async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[int]:
     """A listener on TCP whose application reads bodies, and streams for ever at /stream."""
-    monkeypatch.setattr(connections, "HEAD_S", HEAD_S)
-    monkeypatch.setattr(connections, "BODY_S", HEAD_S)
-    monkeypatch.setattr(connections, "MIN_BODY_BYTES", 100)
+    monkeypatch.setattr(http_connection, "HEAD_S", HEAD_S)
+    monkeypatch.setattr(http_connection, "BODY_S", HEAD_S)
+    monkeypatch.setattr(http_connection, "MIN_BODY_BYTES", 100)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while scope["path"] == "/read" and (await receive()).get("more_body"):

@@ -196,7 +196,6 @@ def _set_up_log(directory: str, *, also_stderr: bool) -> None:
         terminal.setLevel(logging.WARNING)
         handlers.append(terminal)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=handlers)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bad requests are answered, not logged
     logging.raiseExceptions = False  # on a full disk, logging does not print tracebacks
 
 

@@ -1,4 +1,4 @@
-"""HTTP connections: uvicorn's protocol with timeouts, limits and the checks of who connected (P16, P17)."""
+"""Connections over TCP, which are limited, and to the Unix socket, where it is checked who connected (P16, P17)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
-
 from kedge.protocol.address import peer_pid, peer_uid
-from kedge.protocol.events import encode
-from kedge.server.app import READ_ONLY
-from kedge.server.errors import BadRequest
+from kedge.server.app import READ_ONLY, App
+from kedge.server.http_connection import HttpConnection, OpenConnections
 
 log = logging.getLogger(__name__)
 
-# From connecting, or from the first byte of a later request, to the end of the headers.
-HEAD_S = 10.0
-# In each such interval of sending a body, at least MIN_BODY_BYTES must arrive: 1 KiB a second.
-BODY_S = 10.0
-MIN_BODY_BYTES = 10 * 1024
-KEEP_ALIVE_S = 75  # how long a connection may be idle between two requests
-MAX_HEAD_BYTES = 256 * 1024  # of the request line and headers: a hundred times a real one
 # Tools' processes inherit the limit, and some programs close or scan every number up to it: a million takes seconds.
 MAX_DESCRIPTORS = 4096
 
@@ -39,95 +27,14 @@ IsAgentProcess = Callable[[int, int | None], bool]
 """Whether a process belongs to the agent, given its pid and, where the system has them, a pidfd."""
 
 
-class Connection(HttpToolsProtocol):
-    """A client's connection. Adds to uvicorn: timeouts for sending a request, a bounded head, and errors as JSON.
-
-    Only receiving a request is timed: an event stream, or a request that waits for a run, may last as long as it likes.
-    """
-
-    _timer: asyncio.TimerHandle | None = None
-    _is_in_head = False
-    _is_in_body = False
-    _head_bytes = 0
-    _body_bytes = 0  # since the timer was started
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        self._start_timer(HEAD_S)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._timer is None:
-            self._start_timer(HEAD_S)  # also for bytes that do not begin a request
-        super().data_received(data)
-        self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
-        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The headers of the request are too large.")
-
-    def on_message_begin(self) -> None:
-        self._is_in_head = True
-        if self._timer is None:  # it came in the same data as the end of the previous request
-            self._start_timer(HEAD_S)
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._is_in_head = False
-        self._is_in_body, self._body_bytes = True, 0
-        self._start_timer(BODY_S)
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._body_bytes += len(body)
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._is_in_body = False
-        self._stop_timer()
-        super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        body = encode(BadRequest(msg).body)
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
-        self.transport.close()
-
-    def _start_timer(self, seconds: float) -> None:
-        self._stop_timer()
-        self._timer = self.loop.call_later(seconds, self._time_out)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _time_out(self) -> None:
-        self._timer = None
-        # While reading is paused the client cannot send: the application has not yet taken the earlier data.
-        if self._is_in_body and (self.flow.read_paused or self._body_bytes >= MIN_BODY_BYTES):
-            self._body_bytes = 0
-            self._start_timer(BODY_S)
-            return
-        # No response: a client that was suspended then sees a lost connection and sends its request again.
-        self.transport.abort()
-
-
-class TcpConnection(Connection):
+class TcpConnection(HttpConnection):
     """A connection counted by `TcpConnections`. `AuthMiddleware` reports a valid token through the scope's state."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        loop: asyncio.AbstractEventLoop,
-        connections: TcpConnections,
-    ) -> None:
-        super().__init__(config, server_state, {"authenticated": self._authenticated}, loop)
+    def __init__(self, app: App, opened: OpenConnections, connections: TcpConnections) -> None:
+        super().__init__(app, opened, {"authenticated": self._authenticated})
         self._tcp_connections = connections
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._tcp_connections.add(self)
 
@@ -139,35 +46,29 @@ class TcpConnection(Connection):
         self._tcp_connections.authenticate(self)
 
 
-class UnixConnection(Connection):
+class UnixConnection(HttpConnection):
     """A connection to the Unix socket. Only the server's user and root are accepted; the agent's processes may only
     read (P16)."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        loop: asyncio.AbstractEventLoop,
-        is_agent_process: IsAgentProcess,
-    ) -> None:
-        super().__init__(config, server_state, {}, loop)
+    def __init__(self, app: App, opened: OpenConnections, is_agent_process: IsAgentProcess) -> None:
+        self._access = {READ_ONLY: True}  # until the peer is known
+        super().__init__(app, opened, self._access)
         self._is_agent_process = is_agent_process
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self.app_state[READ_ONLY] = True  # until the peer is known
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
         try:
             uid = peer_uid(sock)
         except OSError:  # the peer has disconnected
-            transport.abort()
+            self.transport.abort()
             return
         if uid is not None and uid not in (os.getuid(), 0):
             log.warning("refused a connection of user %d", uid)
-            transport.abort()
+            self.transport.abort()
             return
         # Checked now, while the process that connected most likely exists: it may pass the connection on and exit.
-        self.app_state[READ_ONLY] = is_from_agent(sock, self._is_agent_process)
+        self._access[READ_ONLY] = is_from_agent(sock, self._is_agent_process)
 
 
 class ConnectionLimits(NamedTuple):
@@ -202,10 +103,10 @@ class TcpConnections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
-        self._open: set[Connection] = set()
-        self._without_token: dict[Connection, None] = {}  # the oldest first
+        self._open: set[HttpConnection] = set()
+        self._without_token: dict[HttpConnection, None] = {}  # the oldest first
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: HttpConnection) -> None:
         self._open.add(connection)
         self._without_token[connection] = None
         if len(self._without_token) > self._limits.without_token or len(self._open) > self._limits.tcp:
@@ -213,10 +114,10 @@ class TcpConnections:
             self.remove(oldest)
             oldest.transport.abort()
 
-    def authenticate(self, connection: Connection) -> None:
+    def authenticate(self, connection: HttpConnection) -> None:
         self._without_token.pop(connection, None)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
         self._without_token.pop(connection, None)
 

@@ -9,21 +9,11 @@ import os
 import socket
 import stat
 
-import uvicorn
-from uvicorn.server import ServerState
-
 from kedge.protocol.address import Address, AddressError, TcpAddress, UnixAddress, make_private_dir, runtime_dir
 from kedge.server.app import App
 from kedge.server.auth import is_loopback
-from kedge.server.connections import (
-    KEEP_ALIVE_S,
-    Connection,
-    IsAgentProcess,
-    TcpConnection,
-    TcpConnections,
-    UnixConnection,
-    connection_limits,
-)
+from kedge.server.connections import IsAgentProcess, TcpConnection, TcpConnections, UnixConnection, connection_limits
+from kedge.server.http_connection import HttpConnection, OpenConnections
 
 log = logging.getLogger(__name__)
 
@@ -109,22 +99,11 @@ class Listener:
     def __init__(self, sock: socket.socket, app: App, is_agent_process: IsAgentProcess) -> None:
         self._sock = sock
         self._is_agent_process = is_agent_process
-        self._state = ServerState()
-        self._config = uvicorn.Config(
-            app,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE_S,
-        )
+        self._app = app
+        self._opened = OpenConnections(set(), set())
         self._accepting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._config.load()
         self._sock.setblocking(False)
         self._accepting = asyncio.create_task(self._accept())
 
@@ -134,10 +113,10 @@ class Listener:
         is_unix = self._sock.family == socket.AF_UNIX
         tcp_connections = None if is_unix else TcpConnections(connection_limits())
 
-        def connect() -> Connection:
+        def connect() -> HttpConnection:
             if tcp_connections is None:
-                return UnixConnection(self._config, self._state, loop, self._is_agent_process)
-            return TcpConnection(self._config, self._state, loop, tcp_connections)
+                return UnixConnection(self._app, self._opened, self._is_agent_process)
+            return TcpConnection(self._app, self._opened, tcp_connections)
 
         while True:
             try:
@@ -160,12 +139,12 @@ class Listener:
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
             self._sock.close()
-        for connection in list(self._state.connections):
+        for connection in list(self._opened.connections):
             connection.shutdown()
-        await _wait_for(self._state.tasks)
-        for connection in list(self._state.connections):
+        await _wait_for(self._opened.tasks)
+        for connection in list(self._opened.connections):
             connection.transport.abort()
-        for task in await _wait_for(self._state.tasks):
+        for task in await _wait_for(self._opened.tasks):
             task.cancel()
 
 

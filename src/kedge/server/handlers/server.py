@@ -6,9 +6,10 @@ from kedge.engine.engine import MAX_TURNS
 from kedge.protocol import bounds
 from kedge.protocol.api import MAX_PAGE, MAX_WAIT_S, Bounds, ControlBody, Controlled, Health, Version
 from kedge.protocol.errors import Conflict
-from kedge.server.connections import HEAD_S, connection_limits
+from kedge.server.connections import connection_limits
 from kedge.server.errors import NoRoute
 from kedge.server.http import Request, Response
+from kedge.server.http_connection import HEAD_S
 from kedge.version import VERSION
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
