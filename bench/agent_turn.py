@@ -18,8 +18,8 @@ from typing import Any
 from _home import Home, Server, new_home
 from measure import MIB, Samples, noise_told, print_latencies, print_table, wait_quiet
 
-from kedge.client.http1 import ResponseParser, build_request
 from kedge.client.transport import RECEIVE_BYTES
+from kedge.http.http1 import ResponseParser, build_request
 
 PROMPTS = 500
 SPAN = 100  # prompts that are compared: the first so many, and the last

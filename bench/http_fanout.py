@@ -13,7 +13,7 @@ import time
 from _home import LIMIT_S, Case, Home, Server, Spent, new_home, print_cases
 from measure import MIB, Samples, noise_told, print_table, wait_quiet
 
-from kedge.client.http1 import ResponseParser
+from kedge.http.http1 import ResponseParser
 from kedge.protocol.events import decode_event
 from kedge.protocol.messages import Delta, MessageOf, text_of
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from _home import Home, Server, new_home
 from measure import Samples, noise_told, print_latencies, wait_quiet
 
-from kedge.client.http1 import ResponseParser, build_request
 from kedge.client.transport import RECEIVE_BYTES
+from kedge.http.http1 import ResponseParser, build_request
 
 PROMPTS = 1_000
 FIRST_BYTES = 200

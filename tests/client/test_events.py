@@ -9,7 +9,7 @@ import pytest
 
 from kedge.client.errors import Dropped
 from kedge.client.events import EventCursor
-from kedge.client.http1 import build_query, escape
+from kedge.http.http1 import build_query, escape
 from tests.client.timeline import LOG, control, data
 
 

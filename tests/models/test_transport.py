@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kedge.config.schema import Config, ProviderConfig
+from kedge.http.proxy import ConnectionOptions
 from kedge.models import transport as transport_module
 from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, Transient
 from kedge.models.provider_registry import configured_providers
-from kedge.models.proxy import ConnectionOptions
 from kedge.models.selection.selector import make_endpoint
 from kedge.models.transport import MAX_CLIENTS, Transport
 from kedge.models.values import Endpoint, HttpRequest, StepRequest, TextDelta
@@ -151,7 +151,6 @@ async def test_a_server_with_a_wrong_variable_still_serves_a_shell_with_a_right_
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/at/all.pem")
     models = ModelClient()
     async with asyncio.timeout(LIMIT_S), tls_front(model_server.port, authority) as front, proxy_to(front) as proxy:
-        await models.warm_up()
         env = {"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(authority.ca_file)}
         assert await answer(models, chosen(env)) == "FAKE-ANSWER-OK"
     await models.close()
@@ -172,7 +171,7 @@ async def test_no_way_that_somebody_just_chose_is_given_up_for_another(
     async with asyncio.timeout(LIMIT_S):
         for _ in range(3):
             assert await asyncio.gather(*map(ask, range(8))) == [200] * 8
-    await transport.close()
+    transport.close()
 
 
 async def test_ways_that_nobody_uses_any_more_are_given_up(model_server: ModelServer) -> None:
@@ -183,4 +182,4 @@ async def test_ways_that_nobody_uses_any_more_are_given_up(model_server: ModelSe
             async with transport.send(request, ConnectionOptions(ca_dir=f"/tmp/{number}")) as told:
                 assert told.status == 200
         assert b"".join([chunk async for chunk in held.chunks()]), "the one in use is kept"
-    await transport.close()
+    transport.close()

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
 
 from kedge.client.errors import Dropped
-from kedge.client.http1 import ResponseParser, build_request
+from kedge.http.http1 import ResponseParser, build_request
 from tests.soak.record import Asked
 
 LIMIT_S = 120.0  # of an answer; far above what any takes, because the machine may be busy

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.peers.servers.stream import LIMIT_S, RECEIVE_BYTES, Ended, Stream
-from kedge.client.http1 import ResponseParser, build_request
+from kedge.http.http1 import ResponseParser, build_request
 from kedge.protocol.address import Address, UnixAddress
 from kedge.protocol.sse import SseParser
 

@@ -126,7 +126,6 @@ class Agent:
     async def warm_up(self) -> None:
         """Load what the first run would otherwise wait for."""
         await asyncio.to_thread(lambda: [describe_tool(tool) for tool in self._tools])
-        await self._models.warm_up()
         await asyncio.to_thread(remove_old_scratch, self._data_dir)
 
     async def session_deleted(self, session_id: str) -> None:

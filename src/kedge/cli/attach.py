@@ -10,9 +10,9 @@ from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import note_line, print_error
 from kedge.cli.run_printer import exit_code_of_end, explain_end, make_printer
 from kedge.client.errors import Refused
-from kedge.client.http1 import escape
 from kedge.client.run_follower import RunFollower, RunTracker
 from kedge.client.sync_client import Client
+from kedge.http.http1 import escape
 from kedge.protocol.text_safety import one_line
 
 TYPE_CHECKING = False

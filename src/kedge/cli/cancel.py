@@ -6,8 +6,8 @@ from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error
 from kedge.client.errors import Refused
-from kedge.client.http1 import escape
 from kedge.client.sync_client import Client
+from kedge.http.http1 import escape
 
 HELP = """\
 usage: kedge cancel [OPTION ...] [RUN | SESSION]

@@ -6,7 +6,7 @@ from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.login import check_provider_name, read_credentials
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error
-from kedge.client.http1 import escape
+from kedge.http.http1 import escape
 
 HELP = """\
 usage: kedge logout [OPTION ...] [PROVIDER]

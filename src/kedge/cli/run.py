@@ -19,10 +19,10 @@ from kedge.cli.run_options import HELP, as_text, parse, run_overrides
 from kedge.cli.run_printer import exit_code_of_end, explain_end, make_printer, summarize_usage
 from kedge.client.environment import caller_environment, make_submission
 from kedge.client.errors import ClientError, Refused
-from kedge.client.http1 import escape
 from kedge.client.reconnect import ReconnectPolicy
 from kedge.client.run_follower import RunFollower, RunTracker
 from kedge.client.sync_client import Client
+from kedge.http.http1 import escape
 from kedge.protocol.address import AddressError
 from kedge.protocol.text_safety import provisional_title
 

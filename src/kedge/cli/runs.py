@@ -5,7 +5,7 @@ from __future__ import annotations
 from kedge.cli.common import EXIT_OK, connect, run_command
 from kedge.cli.options import Options, named
 from kedge.cli.output import print_json, print_table
-from kedge.client.http1 import build_query
+from kedge.http.http1 import build_query
 from kedge.protocol.text_safety import one_line
 
 HELP = """\

@@ -14,11 +14,11 @@ from kedge.client.async_transport import AsyncTransport
 from kedge.client.environment import make_submission
 from kedge.client.errors import Dropped, InDoubt, NotUnderstood
 from kedge.client.events import EventCursor, EventFollower, follow_async
-from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import GIVE_UP_S, ReconnectPolicy
 from kedge.client.run_follower import PAGE, RunTracker, messages_target
 from kedge.client.run_output import AnswerText, LiveOutput
 from kedge.client.sync_client import RECENT, Client
+from kedge.http.http1 import build_query, escape
 from kedge.protocol.api import Offered
 from kedge.protocol.environment import HEADER, encode_environment
 from kedge.protocol.events import CONTROL_TYPES, PAYLOAD_TYPES, Envelope, Event, decode_envelope, to_event

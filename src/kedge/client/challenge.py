@@ -6,9 +6,9 @@ import json
 import os
 from collections.abc import Sequence
 
-from kedge.client import http1
 from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, NotAllowed
+from kedge.http import http1
 from kedge.protocol import proof
 
 TYPE_CHECKING = False

@@ -10,8 +10,8 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 
 from kedge.client.errors import Dropped, SpawnFailed
-from kedge.client.http1 import build_query
 from kedge.client.reconnect import ReconnectPolicy
+from kedge.http.http1 import build_query
 from kedge.protocol.sse import SseParser
 
 TYPE_CHECKING = False

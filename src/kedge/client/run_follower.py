@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kedge.client.events import EventCursor, EventFollower, follow
-from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import ReconnectPolicy
 from kedge.client.run_view import RunView
 from kedge.client.transport import Transport
+from kedge.http.http1 import build_query, escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

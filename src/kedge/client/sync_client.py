@@ -8,11 +8,11 @@ from collections.abc import Generator, Iterator, Mapping
 from kedge.client.environment import find_server, make_submission
 from kedge.client.errors import Dropped, InDoubt, Refused
 from kedge.client.events import EventCursor, EventFollower, follow
-from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import GIVE_UP_S, ReconnectPolicy, Waiter
 from kedge.client.run_follower import RunFollower, RunTracker, read_messages
 from kedge.client.run_output import AnswerText, LiveOutput
 from kedge.client.transport import Transport, open_connection
+from kedge.http.http1 import build_query, escape
 from kedge.version import VERSION
 
 TYPE_CHECKING = False

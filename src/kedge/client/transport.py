@@ -11,10 +11,10 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 
-from kedge.client import http1
 from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, NotAllowed, NotUnderstood, Refused, SpawnFailed, Unreachable
 from kedge.client.reconnect import SILENCE_S, ReconnectPolicy, Waiter
+from kedge.http import http1
 from kedge.protocol.address import AddressError, TcpAddress, UnixAddress, check_peer, check_socket
 
 TYPE_CHECKING = False
@@ -103,7 +103,7 @@ class Transport:
             while not parser.is_complete:
                 left_s = silent_since + self.timeout_s - time.monotonic()
                 if self.waiter.wait(sock.fileno(), left_s):
-                    yield parser.feed(_read_socket(sock, parser))
+                    yield _receive_into(parser, sock)
                     silent_since = time.monotonic()
                 elif left_s <= 0:
                     raise Dropped(f"the event stream was silent for {self.timeout_s:.0f} s")
@@ -151,7 +151,7 @@ class Transport:
         while not self.waiter.wait(sock.fileno(), left_s := until - time.monotonic()):
             if left_s <= 0:
                 raise Dropped(f"no answer for {self.timeout_s:.0f} s")
-        return parser.feed(_read_socket(sock, parser))
+        return _receive_into(parser, sock)
 
 
 def make_unreachable(location: ServerLocation, policy: ReconnectPolicy, error: Exception) -> Unreachable:
@@ -217,14 +217,15 @@ def _connect_tcp(location: ServerLocation, address: TcpAddress) -> socket.socket
     return sock
 
 
-def _read_socket(sock: socket.socket, parser: http1.ResponseParser) -> bytes:
+def _receive_into(parser: http1.ResponseParser, sock: socket.socket) -> bytes:
+    """Read what has arrived, and return the new part of the answer's body."""
     try:
-        data = sock.recv(RECEIVE_BYTES)
+        if data := sock.recv(RECEIVE_BYTES):
+            return parser.feed(data)
+        parser.eof()
     except OSError as error:
         raise Dropped(_describe(error)) from error
-    if not data:
-        parser.eof()
-    return data
+    return b""
 
 
 def decode_answer(status: int, body: bytes) -> Any:

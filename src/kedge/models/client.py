@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from kedge.models import catalog
 from kedge.models.errors import ConfigError, ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.providers import NO_SETTINGS
-from kedge.models.proxy import DEFAULT_CONNECTION, ConnectionOptions
+from kedge.models.transport import LocalSockets, Response, Transport
 from kedge.models.values import (
     Delta,
     Endpoint,
@@ -31,9 +30,6 @@ from kedge.models.wires.provider_errors import error_from_response
 from kedge.models.wires.registry import WIRES, Stream, Wire
 from kedge.models.wires.requests import EncodedCache, exclude_embeddings
 from kedge.protocol.messages import Message, Reasoning
-
-if TYPE_CHECKING:
-    from kedge.models.transport import LocalSockets, Response, Transport
 
 CONNECT_S = 15.0  # if it takes longer, the network is down
 STALL_S = 300.0  # reasoning models are silent for minutes
@@ -59,20 +55,19 @@ class ModelClient:
         time_of_day: Callable[[], float] = time.time,
         local: LocalSockets | None = None,
     ) -> None:
-        self._local = local
         self._connect_s = connect_s
         self._stall_s = stall_s
         self._clock = clock
         self._time_of_day = time_of_day
-        self._opening: asyncio.Future[Transport] | None = None
+        self._transport = Transport(connect_s, stall_s, local)
         self._encoded = EncodedCache()
         self._rejected = RejectedReasoning()
         self._listings: dict[bytes, tuple[float, str]] = {}  # first models, by the encoded listing request
 
-    async def warm_up(self, connection: ConnectionOptions = DEFAULT_CONNECTION) -> None:
-        """Import and set up the HTTP client in a thread, ahead of the first call: it takes a tenth of a second."""
-        with contextlib.suppress(ModelError):  # the first call will report it
-            await (await self._transport()).warm_up(connection)
+    async def warm_up(self, endpoint: Endpoint) -> None:
+        """Load the certificates for an endpoint ahead of a call that is timed."""
+        with contextlib.suppress(ModelError):  # the call will report it
+            await self._transport.warm_up(endpoint.base_url, endpoint.connection)
 
     async def resolve_model(self, endpoint: Endpoint) -> Endpoint:
         """Return the endpoint with a model: if it has none, the first one that the server lists."""
@@ -123,9 +118,7 @@ class ModelClient:
                     yield rest
 
     async def close(self) -> None:
-        if self._opening is not None:
-            with contextlib.suppress(ModelError):
-                await (await self._opening).close()
+        self._transport.close()
 
     async def list_models(self, endpoint: Endpoint) -> list[str]:
         """Return the models that the server lists, in its order. Use a timeout: the server may be silent."""
@@ -154,18 +147,11 @@ class ModelClient:
     @contextlib.asynccontextmanager
     async def _send(self, endpoint: Endpoint, request: HttpRequest) -> AsyncGenerator[Response, None]:
         """Send the request; raise `ModelError` for an error status."""
-        transport = await self._transport()
-        async with transport.send(request, endpoint.connection) as response:
+        async with self._transport.send(request, endpoint.connection) as response:
             if response.status != 200:
                 body = await _read_error_body(response)
                 raise error_from_response(endpoint, response.status, response.headers, body, self._time_of_day())
             yield response
-
-    async def _transport(self) -> Transport:
-        if self._opening is None:
-            loop = asyncio.get_running_loop()
-            self._opening = loop.run_in_executor(None, _open_transport, self._connect_s, self._stall_s, self._local)
-        return await asyncio.shield(self._opening)
 
 
 class _StreamReader:
@@ -246,12 +232,6 @@ def _find_wire(endpoint: Endpoint) -> Wire:
     from kedge.models import extensions  # late: few endpoints need it
 
     return extensions.make_wire(endpoint.extension)
-
-
-def _open_transport(connect_s: float, stall_s: float, local: LocalSockets | None) -> Transport:
-    from kedge.models.transport import Transport
-
-    return Transport(connect_s, stall_s, local)
 
 
 async def _read_error_body(response: Response) -> bytes:

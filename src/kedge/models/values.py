@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kedge.config.schema import Effort, WireName
-from kedge.models.proxy import ConnectionOptions, is_loopback
+from kedge.http.proxy import ConnectionOptions, is_loopback
 from kedge.protocol.messages import FinishReason, Message
 from kedge.protocol.runs import Usage
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kedge.client.environment import caller_environment
-from kedge.client.http1 import build_query, escape
+from kedge.http.http1 import build_query, escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

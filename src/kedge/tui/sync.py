@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from kedge.client.errors import ClientError, Refused, SpawnRefused
 from kedge.client.events import EventCursor, EventFollower, follow_async
-from kedge.client.http1 import build_query, escape
 from kedge.client.reconnect import ReconnectPolicy
+from kedge.http.http1 import build_query, escape
 from kedge.tui.state.workspace import WorkspaceState
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
-from kedge.client.http1 import escape
 from kedge.client.texts import UNSURE, describe_obstacle
+from kedge.http.http1 import escape
 from kedge.protocol.files import FileStep, Rewound
 from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.choices import ConfirmDialog

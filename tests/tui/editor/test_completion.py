@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kedge.client.errors import Unreachable
-from kedge.client.http1 import build_query
+from kedge.http.http1 import build_query
 from kedge.tui.editor.completion import Popup
 from kedge.tui.editor.draft import Draft
 from tests.server.client import done

@@ -93,7 +93,7 @@ class Diagnosis:
         try:
             async with asyncio.timeout(KEY_S):
                 endpoint = await self._selector.refresh_key(endpoint, self._env, self._config)
-            await self._models.warm_up(endpoint.connection)  # our own start-up time is not the provider's
+            await self._models.warm_up(endpoint)  # our own start-up time is not the provider's
             if endpoint.api_key is not None:
                 await check_key(self._models, endpoint, CHECK_S)
                 return True, f"{host} accepts the API key"

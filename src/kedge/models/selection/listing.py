@@ -97,7 +97,7 @@ class Listing:
                 else await self._selector.credentials.find_key(provider, keyless)
             )
             own_key = None if own_key == WITHHELD else own_key  # of a variable that the configuration refers to
-            await self._models.warm_up(endpoint.connection)  # our own start-up time is not the server's
+            await self._models.warm_up(endpoint)  # our own start-up time is not the server's
             async with asyncio.timeout(TIMEOUT_S):
                 names = await self._models.list_models(msgspec.structs.replace(endpoint, api_key=own_key))
         except TimeoutError:

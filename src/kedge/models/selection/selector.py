@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from kedge.config.schema import Config
+from kedge.http.proxy import choose_connection
 from kedge.models import catalog
 from kedge.models.embedded.models import INSTALL, STARTER, EmbeddedModels
 from kedge.models.embedded.starter import Report
@@ -29,7 +30,6 @@ from kedge.models.providers import (
     read_variable,
     resolve_base_url,
 )
-from kedge.models.proxy import choose_connection
 from kedge.models.selection.local_servers import LocalServers
 from kedge.models.values import Endpoint
 

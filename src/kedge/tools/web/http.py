@@ -1,45 +1,70 @@
-"""HTTP GET, with the address checked at every redirect, bounded in size and time.
-
-Imported at the first fetch, because the HTTP client is slow to import.
-"""
+"""HTTP GET, with the address checked at every redirect, bounded in size and time."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import zlib
 from collections.abc import AsyncGenerator, Mapping
+from email.message import Message
 from urllib.parse import urljoin
 
-import httpx2
-
+from kedge.http.client import HttpClient, Response
+from kedge.http.connection import ConnectFailed, Connector, HttpError, Origin, Stream
+from kedge.http.proxy import find_proxy
 from kedge.tools.errors import ToolError
 from kedge.tools.web.addresses import Target, parse_url, resolve_target
 from kedge.version import VERSION
 
 MAX_REDIRECTS = 5
 CONNECT_S = 10.0
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+INFLATE_BYTES = 64 * 1024  # decompressed at a time: a small page may contain gigabytes
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Page:
     """A response whose body has not been read yet."""
 
-    def __init__(self, response: httpx2.Response, url: str) -> None:
+    def __init__(self, response: Response, url: str) -> None:
+        content_type = Message()
+        content_type["content-type"] = response.headers.get("content-type", "")
         self.url = url
-        self.status = response.status_code
+        self.status = response.status
         self.media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self.charset = response.charset_encoding
+        self.charset = content_type.get_content_charset()
         self._response = response
 
     async def chunks(self, max_bytes: int) -> AsyncGenerator[bytes]:
         """Yield the decompressed body. Raises ToolError over `max_bytes`, because half a file would be misleading."""
         size = 0
-        async for chunk in self._response.aiter_bytes():
-            size += len(chunk)
-            if size > max_bytes:
-                raise ToolError(f"{self.url} has more than {max_bytes >> 20} MiB, which is the limit.")
-            yield chunk
+        async with contextlib.aclosing(self._decompress()) as chunks:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > max_bytes:
+                    raise ToolError(f"{self.url} has more than {max_bytes >> 20} MiB, which is the limit.")
+                yield chunk
+
+    async def _decompress(self) -> AsyncGenerator[bytes]:
+        encoding = self._response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity", "gzip"):
+            raise ToolError(f"{self.url} is compressed with {encoding[:20]}, which was not asked for.")
+        inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None  # 31: gzip only
+        async with contextlib.aclosing(self._response.chunks()) as chunks:
+            async for chunk in chunks:
+                if inflate is None:
+                    yield chunk
+                    continue
+                try:
+                    while chunk:
+                        yield inflate.decompress(chunk, INFLATE_BYTES)
+                        chunk = inflate.unconsumed_tail
+                except zlib.error as error:
+                    raise ToolError(f"{self.url} is not valid gzip: {error}.") from error
+        if inflate is not None:
+            yield inflate.flush()
+            if not inflate.eof:
+                raise ToolError(f"{self.url} ended in the middle of its gzip data.")
 
 
 @contextlib.asynccontextmanager
@@ -47,14 +72,16 @@ async def get(
     url: str, *, allow_private: bool, timeout_s: float, headers: Mapping[str, str] = {}
 ) -> AsyncGenerator[Page]:
     """Send a request and follow redirects within the host. Raises `ToolError`, also at the timeout."""
+    sent = {"User-Agent": f"kedge/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip", **headers}
+    connector = _CheckedConnector()
+    client = HttpClient(connector.open, connect_s=timeout_s, stall_s=timeout_s)
     try:
-        async with asyncio.timeout(timeout_s), await asyncio.to_thread(_client, timeout_s) as client:
+        async with asyncio.timeout(timeout_s):
             for _ in range(MAX_REDIRECTS + 1):
-                target = await resolve_target(url, allow_private=allow_private)
-                response = await _send(client, target, headers)
-                async with contextlib.aclosing(response):
+                connector.target = target = await resolve_target(url, allow_private=allow_private)
+                async with client.send("GET", target.url, sent) as response:
                     location = response.headers.get("location")
-                    if response.is_redirect and location:
+                    if response.status in _REDIRECTS and location:
                         url = _check_redirect(target, urljoin(target.url, location))
                         continue
                     yield Page(response, target.url)
@@ -62,8 +89,10 @@ async def get(
             raise ToolError(f"{url} was redirected more than {MAX_REDIRECTS} times.")
     except TimeoutError:
         raise ToolError(f"{url} did not answer in full within {timeout_s:g} s.") from None
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ToolError(f"{url} could not be fetched: {str(error) or type(error).__name__}.") from error
+    except HttpError as error:
+        raise ToolError(f"{url} could not be fetched: {error}.") from error
+    finally:
+        client.close()
 
 
 def _check_redirect(target: Target, url: str) -> str:
@@ -75,26 +104,19 @@ def _check_redirect(target: Target, url: str) -> str:
     return url
 
 
-async def _send(client: httpx2.AsyncClient, target: Target, headers: Mapping[str, str]) -> httpx2.Response:
-    """Send a request to the first reachable address. A proxy resolves the name itself."""
-    sent = {"User-Agent": f"kedge/{VERSION}", **headers}
-    if any(os.environ.get(name) for name in _PROXIES):
-        return await client.send(client.build_request("GET", target.url, headers=sent), stream=True)
-    for ip in target.ips[:-1]:
-        with contextlib.suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
-            return await client.send(_request(client, target, ip, sent), stream=True)
-    return await client.send(_request(client, target, target.ips[-1], sent), stream=True)
+class _CheckedConnector(Connector):
+    """Connects to the checked addresses of `target` alone, or to a proxy, which resolves the name itself."""
 
+    target: Target
 
-def _request(client: httpx2.AsyncClient, target: Target, ip: str, headers: dict[str, str]) -> httpx2.Request:
-    """Build a request to a checked IP address, with the original host name."""
-    host = f"[{ip}]" if ":" in ip else ip
-    netloc = host if target.parts.port is None else f"{host}:{target.parts.port}"
-    url = target.parts._replace(netloc=netloc, fragment="").geturl()
-    name = {"sni_hostname": target.parts.hostname}
-    return client.build_request("GET", url, headers={**headers, "Host": target.parts.netloc}, extensions=name)
+    def __init__(self) -> None:
+        super().__init__(lambda origin: find_proxy(f"{origin.scheme}://{origin.netloc}", os.environ))
 
-
-def _client(timeout_s: float) -> httpx2.AsyncClient:
-    """Blocks: loads the certificates."""
-    return httpx2.AsyncClient(timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S), follow_redirects=False)
+    async def open(self, origin: Origin) -> Stream:
+        if self._find_proxy(origin):
+            return await super().open(origin)
+        for ip in self.target.ips[:-1]:
+            with contextlib.suppress(OSError, ConnectFailed):
+                async with asyncio.timeout(CONNECT_S):
+                    return await self.open_address(origin, ip)
+        return await self.open_address(origin, self.target.ips[-1])

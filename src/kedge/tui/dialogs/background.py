@@ -11,7 +11,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
-from kedge.client.http1 import escape
+from kedge.http.http1 import escape
 from kedge.protocol.runs import Run
 from kedge.protocol.sessions import Job
 from kedge.tui import formats

@@ -10,7 +10,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from kedge.client.errors import ClientError
-from kedge.client.http1 import escape
+from kedge.http.http1 import escape
 from kedge.protocol.files import SessionFiles
 from kedge.protocol.text_safety import visible
 from kedge.tui.api import Api

@@ -5,10 +5,14 @@ Importing `http.client` instead would double the start-up time of `kedge run`: i
 
 from __future__ import annotations
 
-from kedge.client.errors import Dropped
-
-MAX_HEAD_BYTES = 64 * 1024  # far more than a Kedge server sends
+MAX_HEAD_BYTES = 64 * 1024  # far more than servers send
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+_MAX_DIGITS = 15  # of a length
+
+
+class BrokenResponse(ConnectionError):
+    """The bytes are not a complete HTTP response."""
 
 
 def build_request(method: str, target: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
@@ -17,8 +21,8 @@ def build_request(method: str, target: str, headers: dict[str, str], body: bytes
     if body is not None:
         fields["Content-Length"] = str(len(body))
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    if any("\r" in line or "\n" in line for line in lines):
-        raise ValueError("line break in a request line or header")
+    if any("\r" in line or "\n" in line or "\0" in line for line in lines):
+        raise ValueError("line break or NUL in a request line or header")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
 
 
@@ -35,7 +39,9 @@ def escape(text: str) -> str:
 class ResponseParser:
     """Parses one answer: `feed` returns the new part of its body; `status` and `headers` are set when `has_head` is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_body: bool = True) -> None:
+        """`has_body=False`: for the answer to CONNECT, after which the connection belongs to the tunnel."""
+        self._has_body = has_body
         self.status = 0
         self.headers: dict[str, str] = {}
         self.is_complete = False
@@ -53,16 +59,18 @@ class ResponseParser:
         self._buffer += data
         while not self.is_complete and self._parse():
             pass
+        if self.is_complete and self._buffer:
+            self.is_reusable = False  # bytes that belong to no request
         body = b"".join(self._body)
         self._body.clear()
         return body
 
     def eof(self) -> None:
-        """The server closed the connection: the end of a body without a length. Raises `Dropped` for any other body."""
+        """Note that the server closed the connection. Raises `BrokenResponse` unless that ends the body."""
         if self._parse == self._parse_until_close:
             self.is_complete = True
         if not self.is_complete:
-            raise Dropped("the server closed the connection in the middle of an answer")
+            raise BrokenResponse("the server closed the connection in the middle of an answer")
 
     # Each state consumes what it can of the buffer and returns whether the next state can go on.
 
@@ -70,19 +78,21 @@ class ResponseParser:
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:
-                raise Dropped("the answer is not HTTP")
+                raise BrokenResponse("the answer is not HTTP")
             return False
         first, *fields = bytes(self._buffer[:end]).decode("latin-1").split("\r\n")
         del self._buffer[: end + 4]
         version, _, rest = first.partition(" ")
         code = rest[:3]
         if not version.startswith("HTTP/1.") or not code.isdecimal():
-            raise Dropped("the answer is not HTTP")
+            raise BrokenResponse("the answer is not HTTP")
         if code.startswith("1"):
             return True  # an interim answer: the final one follows
         for field in fields:
             name, _, value = field.partition(":")
-            self.headers[name.strip().lower()] = value.strip()
+            name, value = name.strip().lower(), value.strip()
+            known = self.headers.get(name)
+            self.headers[name] = value if known is None or known == value else f"{known}, {value}"
         self.status = int(code)
         self._choose_body(version)
         return True
@@ -90,12 +100,17 @@ class ResponseParser:
     def _choose_body(self, version: str) -> None:
         connection = self.headers.get("connection", "").lower()
         self.is_reusable = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
-        length = self.headers.get("content-length", "")
-        if self.status in (204, 304):
+        length = self.headers.get("content-length")
+        encoding = self.headers.get("transfer-encoding", "").lower()
+        if self.status in (204, 304) or not self._has_body:
             self.is_complete = True
-        elif "chunked" in self.headers.get("transfer-encoding", "").lower():
+        elif encoding == "chunked":
             self._parse = self._parse_chunk_size
-        elif length.isdecimal():
+        elif encoding:
+            raise BrokenResponse(f"the answer has an unknown transfer encoding: {encoding[:50]}")
+        elif length is not None:
+            if not length.isdecimal() or len(length) > _MAX_DIGITS:
+                raise BrokenResponse("the answer has a length that is not a number")
             self._left = int(length)
             self._parse = self._parse_sized
             self.is_complete = self._left == 0
@@ -117,10 +132,10 @@ class ResponseParser:
         line = self._take_line()
         if line is None:
             return False
-        try:
-            self._left = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise Dropped("the server sent a chunk without a size") from None
+        size = line.partition(b";")[0].rstrip()
+        if not 0 < len(size) <= _MAX_DIGITS or not _HEX.issuperset(size):
+            raise BrokenResponse("the server sent a chunk without a size")
+        self._left = int(size, 16)
         self._parse = self._parse_chunk if self._left else self._parse_trailer
         return True
 
@@ -136,7 +151,7 @@ class ResponseParser:
         if line is None:
             return False
         if line:
-            raise Dropped("the server sent a chunk that is longer than its size")
+            raise BrokenResponse("the server sent a chunk that is longer than its size")
         self._parse = self._parse_chunk_size
         return True
 
@@ -151,7 +166,7 @@ class ResponseParser:
         end = self._buffer.find(b"\r\n")
         if end < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:
-                raise Dropped("the answer is not HTTP")
+                raise BrokenResponse("the answer is not HTTP")
             return None
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 2]

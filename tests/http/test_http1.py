@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kedge.client import http1
-from kedge.client.errors import Dropped
-from kedge.client.http1 import ResponseParser
+from kedge.http import http1
+from kedge.http.http1 import BrokenResponse, ResponseParser
 
 SIZED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 5\r\nKedge-Version: 1.2.3\r\n\r\nhello"
 CHUNKED = (
@@ -59,7 +58,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
 @pytest.mark.parametrize("stream", [b"", b"HTTP/1.1 20", SIZED[:-1], CHUNKED[:-2], CHUNKED[:60]])
 def test_an_answer_that_is_cut_off_is_a_drop(stream: bytes) -> None:
     parser, _ = parsed(stream)
-    with pytest.raises(Dropped):
+    with pytest.raises(BrokenResponse):
         parser.eof()
 
 
@@ -72,10 +71,15 @@ def test_an_answer_that_is_cut_off_is_a_drop(stream: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 70_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello",
     ],
 )
 def test_what_is_not_http_is_a_drop(stream: bytes) -> None:
-    with pytest.raises(Dropped):
+    with pytest.raises(BrokenResponse):
         parsed(stream)
 
 
@@ -90,6 +94,10 @@ def test_what_is_not_http_is_a_drop(stream: bytes) -> None:
 )
 def test_a_connection_is_used_again_only_if_the_server_keeps_it(head: bytes, is_reusable: bool) -> None:
     assert parsed(head + b"\r\nContent-Length: 0\r\n\r\n")[0].is_reusable is is_reusable
+
+
+def test_a_connection_with_bytes_after_the_answer_is_not_used_again() -> None:
+    assert not parsed(SIZED + b"HTTP/1.1 408 Request Timeout\r\n\r\n")[0].is_reusable
 
 
 def test_a_request_says_how_long_its_body_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kedge.models.proxy import ConnectionOptions, choose_connection, find_proxy, is_loopback
+from kedge.http.proxy import ConnectionOptions, choose_connection, find_proxy, is_loopback
 
 PROXY = "http://proxy.test:3128"
 SECRET = "http://me:planted-password@proxy.test:3128"

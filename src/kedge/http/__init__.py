@@ -1,0 +1,1 @@
+"""TODO: say in one sentence what is in http."""
