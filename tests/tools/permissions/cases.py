@@ -418,6 +418,8 @@ WRAPPERS: dict[str, Cases] = {
         ("time ls", "runs"),
         ("time -p ls", "runs"),
         ("time rm a.txt", "ask"),
+        ("time ! ls", "ask"),  # bash reads `!` after `time` in several ways
+        ("time -p ! rm a.txt", "ask"),
         ("time -o x ls", "ask"),
         ("time ls | rm a.txt", "ask"),
     ],
