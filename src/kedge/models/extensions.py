@@ -22,6 +22,7 @@ from kedge.models.wires import chat
 from kedge.models.wires.decoding import SseEvent
 from kedge.models.wires.registry import Stream, Wire
 from kedge.models.wires.requests import EncodedCache, parse_listing
+from kedge.protocol.text_safety import shorten
 
 GROUP = "kedge.providers"
 _RESERVED = frozenset({LOCAL, *(provider.id for provider in BUILT_IN)})
@@ -134,7 +135,7 @@ def _name_package(own: Extension) -> Generator[None, None, None]:
     except ModelError:
         raise
     except Exception as error:
-        problem = f"The package {own.package} failed: {type(error).__name__}: {_one_line(error)}"
+        problem = f"The package {own.package} failed: {type(error).__name__}: {_explain(error)}"
         raise Refused("bad_response", problem) from error
 
 
@@ -156,7 +157,7 @@ def _load(entry: EntryPoint) -> Extension | BrokenPackage:
     # Any exception of a package, even SystemExit, makes only this package unusable.
     except (Exception, SystemExit) as error:  # noqa: BLE001
         is_explained = isinstance(error, _InvalidPackage | ModelError)
-        problem = _one_line(error) if is_explained else f"{type(error).__name__}: {_one_line(error)}"
+        problem = _explain(error) if is_explained else f"{type(error).__name__}: {_explain(error)}"
         return BrokenPackage(entry.name, f"Provider {entry.name!r} of the package {package} cannot be used: {problem}")
 
 
@@ -182,5 +183,5 @@ def _make_extension(name: str, package: str, given: object) -> Extension:
     return Extension(made, package, **calls)
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or "no reason given"
+def _explain(error: BaseException) -> str:
+    return shorten(str(error), 300) or "no reason given"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from itertools import groupby
@@ -26,8 +25,8 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires import chat, gemini, requests, responses
-from kedge.models.wires.decoding import SseEvent, as_object, is_count, make_json_decoder
-from kedge.models.wires.history import GO_ON, Abilities, EncodingState, StepIds, valid_history
+from kedge.models.wires.decoding import AnswerStream, as_object, is_count, make_json_decoder
+from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
 from kedge.models.wires.provider_errors import error_from_event
 from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import File, FinishReason, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -50,27 +49,25 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     able = requests.find_abilities(endpoint, request, "anthropic")
     # Other models behind this API accept images but no documents.
     able = msgspec.structs.replace(able, pdfs=able.images and "claude" in endpoint.model)
-    messages = requests.encode_messages(cache, encode, request, able, [{"type": "text", "text": GO_ON}])
+    messages = requests.encode_messages(cache, encode, request, able, {"content": [{"type": "text", "text": GO_ON}]})
     _mark_for_cache(messages)
     system = {"type": "text", "text": request.system, "cache_control": _CACHE_MARK}
     max_tokens = request.max_output_tokens or endpoint.info.max_output_tokens or MAX_TOKENS
     fields: dict[str, Any] = {
         "model": endpoint.model,
         "max_tokens": max_tokens,
-        "tools": _tools(request.tools) if able.tools else None,
+        "tools": _encode_tools(request.tools) if able.tools else None,
         "system": [system] if request.system else None,
         "messages": messages,
         "stream": True,
     }
     if request.effort is not None and endpoint.info.reasoning:
-        fields |= _thinking(endpoint, request.effort, max_tokens, messages)
-    headers = requests.make_headers(endpoint, _own_headers(endpoint), is_stream=True)
-    return HttpRequest("POST", f"{_base(endpoint)}/messages", headers, requests.encode_body(endpoint, fields))
+        fields |= _make_thinking_fields(endpoint, request.effort, max_tokens, messages)
+    return requests.make_stream_request(endpoint, f"{_base(endpoint)}/messages", _own_headers(endpoint), fields)
 
 
 def prepare_listing(endpoint: Endpoint) -> HttpRequest:
-    headers = requests.make_headers(endpoint, _own_headers(endpoint), is_stream=False)
-    return HttpRequest("GET", f"{_base(endpoint)}/models?limit=1000", headers)
+    return requests.make_listing_request(endpoint, f"{_base(endpoint)}/models?limit=1000", _own_headers(endpoint))
 
 
 def encode(history: Sequence[Message], abilities: Abilities, state: EncodingState) -> list[dict[str, Any]]:
@@ -93,7 +90,7 @@ def _base(endpoint: Endpoint) -> str:
     return endpoint.base_url if endpoint.base_url.endswith("/v1") else f"{endpoint.base_url}/v1"
 
 
-def _tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+def _encode_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     encoded: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in tools
     ]
@@ -110,7 +107,9 @@ def _mark_for_cache(messages: list[Any]) -> None:
         message["content"][-1] = {**message["content"][-1], "cache_control": _CACHE_MARK}
 
 
-def _thinking(endpoint: Endpoint, effort: Effort, max_tokens: int, messages: Sequence[Any]) -> dict[str, Any]:
+def _make_thinking_fields(
+    endpoint: Endpoint, effort: Effort, max_tokens: int, messages: Sequence[Any]
+) -> dict[str, Any]:
     has_effort = "claude" in endpoint.model and not _BUDGETED.search(endpoint.model)
     if endpoint.info.adaptive_thinking or has_effort:
         level = "low" if effort == "minimal" else effort
@@ -136,16 +135,16 @@ def _may_think(messages: Sequence[Any]) -> bool:
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
     if message.role != "tool":
-        return [block for part in message.parts if (block := _block(part)) is not None]
+        return [block for part in message.parts if (block := _encode_block(part)) is not None]
     result, *images = message.parts
     assert isinstance(result, ToolResult)
     content: list[dict[str, Any]] = [{"type": "text", "text": result.content}]
-    content += [block for part in images if (block := _block(part)) is not None]
+    content += [block for part in images if (block := _encode_block(part)) is not None]
     encoded: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.tool_call_id, "content": content}
     return [{**encoded, "is_error": True} if result.is_error else encoded]
 
 
-def _block(part: Part) -> dict[str, Any] | None:
+def _encode_block(part: Part) -> dict[str, Any] | None:
     match part:
         case Text(text):
             return {"type": "text", "text": text}
@@ -166,7 +165,7 @@ def _block(part: Part) -> dict[str, Any] | None:
 
 
 def _source(mime_type: str, data: bytes) -> dict[str, str]:
-    return {"type": "base64", "media_type": mime_type, "data": base64.b64encode(data).decode()}
+    return {"type": "base64", "media_type": mime_type, "data": requests.encode_base64(data)}
 
 
 def _is_foreign(signature: str) -> bool:
@@ -221,26 +220,19 @@ class _Event(msgspec.Struct):
 _decode = make_json_decoder(_Event)
 
 
-class AnthropicStream:
-    """Decodes the events of one answer."""
-
+class AnthropicStream(AnswerStream):
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
-        self._endpoint = endpoint
-        self._ids = StepIds(request.history)
+        super().__init__(endpoint, request)
         self._blocks: dict[int, _Block] = {}
         self._inputs: dict[int, Any] = {}  # of calls that have no input deltas yet
         self._has_calls = False
         self._has_counts = False
 
-    def parse_event(self, event: SseEvent) -> list[Delta]:
-        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
-        data = event.data.strip()
-        if data == b"[DONE]":  # sent by servers that support Chat Completions, too
-            return [StreamEnd()]
-        if event.name == "error":
+    def _parse_data(self, data: bytes, event_name: str) -> list[Delta]:
+        if event_name == "error":
             raise error_from_event(data, self._endpoint)
         decoded = _decode(data)
-        match decoded.type or event.name:
+        match decoded.type or event_name:
             case "content_block_delta" if decoded.delta is not None:
                 return self._continue_block(decoded.index, decoded.delta)
             case "content_block_start" if decoded.content_block is not None:
@@ -248,9 +240,9 @@ class AnthropicStream:
             case "content_block_stop":
                 return self._end_block(decoded.index)
             case "message_start" if decoded.message is not None:
-                return self._usage(decoded.message.usage)
+                return self._parse_usage(decoded.message.usage)
             case "message_delta":
-                return [*self._usage(decoded.usage), *self._end(decoded.delta)]
+                return [*self._parse_usage(decoded.usage), *self._parse_end(decoded.delta)]
             case "message_stop":
                 return [StreamEnd()]
             case "error":
@@ -301,7 +293,7 @@ class AnthropicStream:
         arguments = msgspec.json.encode(self._inputs.pop(index) or {}).decode()
         return [ToolCallDelta(block, input=arguments), BlockEnd(block)]
 
-    def _end(self, delta: _Block | None) -> list[Delta]:
+    def _parse_end(self, delta: _Block | None) -> list[Delta]:
         if delta is None or not delta.stop_reason:
             return []
         reason = _FINISH_REASONS.get(delta.stop_reason, "unknown")
@@ -309,7 +301,7 @@ class AnthropicStream:
             reason = "tool_use"
         return [StepEnd(reason)]
 
-    def _usage(self, report: Any) -> list[Delta]:
+    def _parse_usage(self, report: Any) -> list[Delta]:
         """Ignore invalid counts, and reports with only zeros: those servers do not count."""
         fields = as_object(report)
         known = {ours: fields[name] for name, ours in _COUNTS.items() if is_count(fields.get(name))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal, cast
@@ -23,8 +22,8 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires import requests
-from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
-from kedge.models.wires.history import Abilities, EncodingState, IdRule, StepIds, valid_history
+from kedge.models.wires.decoding import AnswerStream, as_object, count, make_json_decoder
+from kedge.models.wires.history import Abilities, EncodingState, IdRule, valid_history
 from kedge.models.wires.provider_errors import error_from_event
 from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import FinishReason, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, text_of
@@ -90,10 +89,10 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     session = request.history[0].session_id if request.history else None
     fields: dict[str, Any] = {
         "model": endpoint.model,
-        "tools": [_tool(tool) for tool in request.tools] if able.tools else None,
+        "tools": [_encode_tool(tool) for tool in request.tools] if able.tools else None,
         "messages": messages,
         dialect.max_tokens_field: request.max_output_tokens,
-        "reasoning_effort": _effort(endpoint, request, has_tools=able.tools),
+        "reasoning_effort": _choose_effort(endpoint, request, has_tools=able.tools),
         "stream": True,
         "stream_options": {"include_usage": True} if dialect.has_usage_option else None,
     }
@@ -102,13 +101,11 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     if dialect.marks_claude and "claude" in endpoint.model:
         fields["cache_control"] = {"type": "ephemeral"}
     own = requests.make_key_headers(endpoint) | _session_headers(dialect, session)
-    headers = requests.make_headers(endpoint, own, is_stream=True)
-    return HttpRequest("POST", f"{endpoint.base_url}/chat/completions", headers, requests.encode_body(endpoint, fields))
+    return requests.make_stream_request(endpoint, f"{endpoint.base_url}/chat/completions", own, fields)
 
 
 def prepare_listing(endpoint: Endpoint) -> HttpRequest:
-    headers = requests.make_headers(endpoint, requests.make_key_headers(endpoint), is_stream=False)
-    return HttpRequest("GET", f"{endpoint.base_url}/models", headers)
+    return requests.make_listing_request(endpoint, f"{endpoint.base_url}/models", requests.make_key_headers(endpoint))
 
 
 def encode(history: Sequence[Message], abilities: Abilities, state: EncodingState) -> list[dict[str, Any]]:
@@ -118,9 +115,9 @@ def encode(history: Sequence[Message], abilities: Abilities, state: EncodingStat
             case "user":
                 encoded += [{"role": "user", "content": _user_content(message.parts)} for message in group]
             case "assistant":
-                encoded += [_answer(message) for message in group]
+                encoded += [_encode_answer(message) for message in group]
             case _:
-                encoded += _results(list(group))
+                encoded += _encode_results(list(group))
     return encoded if abilities.user_after_results else _insert_between(encoded)
 
 
@@ -144,7 +141,7 @@ def _insert_between(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return spaced
 
 
-def _effort(endpoint: Endpoint, request: StepRequest, *, has_tools: bool) -> str | None:
+def _choose_effort(endpoint: Endpoint, request: StepRequest, *, has_tools: bool) -> str | None:
     info = endpoint.info
     if has_tools and info.effort_with_tools == "none":
         return "none"  # even without an effort: by default these models reason, and then reject tools
@@ -153,7 +150,7 @@ def _effort(endpoint: Endpoint, request: StepRequest, *, has_tools: bool) -> str
     return info.clamp_effort(request.effort)
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
@@ -170,15 +167,15 @@ def _user_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
             case Text(text):
                 blocks.append({"type": "text", "text": text})
             case Image(mime_type, data):
-                url = f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
+                url = requests.make_data_url(mime_type, data)
                 blocks.append({"type": "image_url", "image_url": {"url": url}})
             case _:
                 pass
     return blocks
 
 
-def _answer(message: Message) -> dict[str, Any]:
-    calls = [_call(part) for part in message.parts if isinstance(part, ToolCall)]
+def _encode_answer(message: Message) -> dict[str, Any]:
+    calls = [_encode_call(part) for part in message.parts if isinstance(part, ToolCall)]
     # Some servers reject a missing content field, others an empty string: null works everywhere.
     answer: dict[str, Any] = {"role": "assistant", "content": text_of(message.parts) or None}
     if not calls:
@@ -199,11 +196,11 @@ def _answer(message: Message) -> dict[str, Any]:
     return {**answer, "tool_calls": calls}
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _encode_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.input}}
 
 
-def _results(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _encode_results(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Encode the results of a step, followed by their images."""
     encoded: list[dict[str, Any]] = []
     images: list[Part] = []
@@ -228,7 +225,6 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "tool_calls": "tool_use",
     "function_call": "tool_use",
 }
-_STREAM_END = b"[DONE]"
 _DETAILS = "details"
 _JOINED = frozenset({"text", "summary", "data"})
 
@@ -293,46 +289,42 @@ class _OpenCall:
         return True
 
 
-class ChatStream:
-    """Decodes the events of one answer."""
-
+class ChatStream(AnswerStream):
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
-        self._endpoint = endpoint
-        self._ids = StepIds(request.history)
+        super().__init__(endpoint, request)
         self._calls: list[_OpenCall] = []
         self._by_index: dict[int, _OpenCall] = {}
         self._has_reasoning = False
         self._details: list[dict[str, Any]] = []
         self._is_ended = False
 
-    def parse_event(self, event: SseEvent) -> list[Delta]:
-        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
-        data = event.data.strip()
-        if data == _STREAM_END:
-            ended = [StepEnd("tool_use")] if self._calls and not self._is_ended else []
-            return [*ended, StreamEnd()]
+    def _parse_data(self, data: bytes, event_name: str) -> list[Delta]:
         chunk = _decode(data)
-        if chunk.error is not None or event.name == "error":
+        if chunk.error is not None or event_name == "error":
             raise error_from_event(data, self._endpoint)
         deltas: list[Delta] = []
         for choice in chunk.choices or ():
             if choice.finish_reason == "error":
                 raise error_from_event(data, self._endpoint)
             if not choice.index:  # we request one answer
-                deltas += self._choice(choice)
-        if (usage := _usage(chunk.usage)) is not None:
+                deltas += self._parse_choice(choice)
+        if (usage := _parse_usage(chunk.usage)) is not None:
             deltas.append(usage)
         return deltas
 
-    def _choice(self, choice: _Choice) -> list[Delta]:
+    def _end_stream(self) -> list[Delta]:
+        ended = [StepEnd("tool_use")] if self._calls and not self._is_ended else []
+        return [*ended, StreamEnd()]
+
+    def _parse_choice(self, choice: _Choice) -> list[Delta]:
         deltas: list[Delta] = []
         if (delta := choice.delta) is not None:
-            deltas += self._reasoning(delta)
+            deltas += self._parse_reasoning(delta)
             if text := _text(delta.content) or delta.refusal:
                 deltas.append(TextDelta(text))
             for piece in delta.tool_calls or ():
-                deltas += self._piece(piece)
-        if (usage := _usage(choice.usage)) is not None:
+                deltas += self._parse_piece(piece)
+        if (usage := _parse_usage(choice.usage)) is not None:
             deltas.append(usage)
         if choice.finish_reason and not self._is_ended:
             self._is_ended = True
@@ -343,14 +335,14 @@ class ChatStream:
             deltas.append(StepEnd(self._finish_reason(choice.finish_reason)))
         return deltas
 
-    def _reasoning(self, delta: _Delta) -> list[Delta]:
+    def _parse_reasoning(self, delta: _Delta) -> list[Delta]:
         """Return reasoning to show, and to return later: the field, pieces of the content, or a gateway's details."""
         deltas: list[Delta] = []
         if delta.reasoning_details:
             if not self._details:  # opens its part before the answer; its content follows at the end
                 deltas.append(ReasoningDelta(block=_DETAILS, redacted=True))
             _add_details(self._details, delta.reasoning_details)
-        thinking = "" if isinstance(delta.content, str | None) else "".join(map(_thinking, delta.content))
+        thinking = "" if isinstance(delta.content, str | None) else "".join(map(_thinking_text, delta.content))
         if delta.reasoning_content and not self._details:
             deltas.append(ReasoningDelta(delta.reasoning_content, signature=self._sign_once(REASONING_FIELD)))
         elif thinking:
@@ -371,7 +363,7 @@ class ChatStream:
             return "tool_use"
         return "end_turn" if reason == "tool_use" and not self._calls else reason
 
-    def _piece(self, piece: _Call) -> list[Delta]:
+    def _parse_piece(self, piece: _Call) -> list[Delta]:
         name = (piece.function and piece.function.name) or ""
         text = _arguments(piece.function.arguments if piece.function else None)
         if not (piece.id or name or text):
@@ -420,7 +412,7 @@ def _text(content: str | list[dict[str, Any]] | None) -> str:
     return "".join(_piece_text(piece) for piece in content if piece.get("type") == "text")
 
 
-def _thinking(piece: dict[str, Any]) -> str:
+def _thinking_text(piece: dict[str, Any]) -> str:
     pieces = piece.get("thinking") if piece.get("type") == THINKING_PART else None
     return "".join(map(_piece_text, cast("list[Any]", pieces))) if isinstance(pieces, list) else ""
 
@@ -449,7 +441,7 @@ def _arguments(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
 
 
-def _usage(report: Any) -> UsageReport | None:
+def _parse_usage(report: Any) -> UsageReport | None:
     fields = as_object(report)
     input_details = as_object(fields.get("prompt_tokens_details"))
     output_details = as_object(fields.get("completion_tokens_details"))

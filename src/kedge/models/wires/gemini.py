@@ -6,7 +6,6 @@ signed call, after the signed text, or with the signed reasoning itself. `mark` 
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ from kedge.models.values import (
     ReasoningDelta,
     StepEnd,
     StepRequest,
-    StreamEnd,
     TextDelta,
     ToolCallDelta,
     ToolSpec,
@@ -34,11 +32,12 @@ from kedge.models.values import (
 )
 from kedge.models.wires import requests
 from kedge.models.wires.chat import IMAGES_NOTE
-from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
-from kedge.models.wires.history import GO_ON, Abilities, EncodingState, StepIds, valid_history
+from kedge.models.wires.decoding import AnswerStream, as_object, count, make_json_decoder
+from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
 from kedge.models.wires.provider_errors import error_from_event
 from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import File, FinishReason, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from kedge.protocol.text_safety import shorten
 
 VERSION = "v1beta"  # of the API; all servers and gateways support this one
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
@@ -57,26 +56,19 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     is_new = not is_older(endpoint.model)
     able = _abilities(endpoint, request)
     encoder = encode if is_new else encode_older
-    if cache is not None:
-        contents = cache.encode_messages(encoder, request.history, able)
-    else:
-        contents = list[Any](encoder(request.history, able, EncodingState()))
-    if not contents or contents[-1]["role"] == "model":
-        contents.append(_content("user", [{"text": GO_ON}]))  # models need a user message at the end
+    contents = requests.encode_messages(cache, encoder, request, able, {"parts": [{"text": GO_ON}]})
     fields: dict[str, Any] = {
         "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
-        "tools": [{"functionDeclarations": [_tool(tool) for tool in request.tools]}] if able.tools else None,
+        "tools": [{"functionDeclarations": [_encode_tool(tool) for tool in request.tools]}] if able.tools else None,
         "generationConfig": _generation_config(endpoint, request, is_new=is_new) or None,
         "contents": contents,
     }
-    headers = requests.make_headers(endpoint, _key(endpoint), is_stream=True)
     url = f"{_base(endpoint)}/{_model_path(endpoint.model)}:streamGenerateContent?alt=sse"
-    return HttpRequest("POST", url, headers, requests.encode_body(endpoint, fields))
+    return requests.make_stream_request(endpoint, url, _key(endpoint), fields)
 
 
 def prepare_listing(endpoint: Endpoint) -> HttpRequest:
-    headers = requests.make_headers(endpoint, _key(endpoint), is_stream=False)
-    return HttpRequest("GET", f"{_base(endpoint)}/models?pageSize={PAGE_SIZE}", headers)
+    return requests.make_listing_request(endpoint, f"{_base(endpoint)}/models?pageSize={PAGE_SIZE}", _key(endpoint))
 
 
 class _Model(msgspec.Struct, rename="camel"):
@@ -95,13 +87,13 @@ class _Listing(msgspec.Struct, rename="camel"):
 
 def parse_listing(data: bytes) -> list[str]:
     """Return the names of the models that generate text."""
-    models = _decode_listing(data).models
+    models = requests.decode_listing(data, _Listing).models
     return [model.name.removeprefix("models/") for model in models if model.generates_text]
 
 
 def next_listing(request: HttpRequest, data: bytes) -> HttpRequest | None:
     """Return the request for the next page, or None after the last one."""
-    if not (token := _decode_listing(data).next_page_token):
+    if not (token := requests.decode_listing(data, _Listing).next_page_token):
         return None
     page = urlencode({"pageSize": PAGE_SIZE, "pageToken": token})
     return msgspec.structs.replace(request, url=f"{urlsplit(request.url)._replace(query='').geturl()}?{page}")
@@ -172,7 +164,7 @@ def _generation_config(endpoint: Endpoint, request: StepRequest, *, is_new: bool
     return {**config, "thinkingConfig": thinking}
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
     """Use `parametersJsonSchema`: the older field supports only a part of JSON Schema."""
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.input_schema}
 
@@ -188,10 +180,10 @@ def _contents(
             case "user":
                 encoded += [_content("user", [_encode_part(part) for part in message.parts]) for message in group]
             case "assistant":
-                parts = [part for message in group for part in _answer(message, is_new=is_new)]
+                parts = [part for message in group for part in _encode_answer(message, is_new=is_new)]
                 encoded.append(_content("model", _sign_first_call(parts) if is_new else parts))
             case _:
-                encoded += _results(list(group), is_new=is_new)
+                encoded += _encode_results(list(group), is_new=is_new)
     return encoded
 
 
@@ -199,7 +191,7 @@ def _content(role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"role": role, "parts": parts}
 
 
-def _answer(message: Message, *, is_new: bool) -> list[dict[str, Any]]:
+def _encode_answer(message: Message, *, is_new: bool) -> list[dict[str, Any]]:
     model = (message.model or "").partition("/")[2]
     can_return = is_older(model) != is_new  # signatures are valid only for the same generation
     parts: list[dict[str, Any]] = []
@@ -249,7 +241,7 @@ def _sign_first_call(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return parts
 
 
-def _results(messages: Sequence[Message], *, is_new: bool) -> list[dict[str, Any]]:
+def _encode_results(messages: Sequence[Message], *, is_new: bool) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     images_after: list[dict[str, Any]] = []
     for message in messages:
@@ -272,16 +264,9 @@ def _encode_part(part: Part) -> dict[str, Any]:
         case Text(text):
             return {"text": text}
         case Image(mime_type, data) | File(_, mime_type, data):
-            return {"inlineData": {"mimeType": mime_type, "data": base64.b64encode(data).decode()}}
+            return {"inlineData": {"mimeType": mime_type, "data": requests.encode_base64(data)}}
         case _:
             raise AssertionError(f"not a user part: {type(part).__name__}")
-
-
-def _decode_listing(data: bytes) -> _Listing:
-    try:
-        return msgspec.json.decode(data, type=_Listing)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Refused("bad_response", f"The list of models cannot be read: {error}") from error
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -349,44 +334,37 @@ class _Chunk(msgspec.Struct, rename="camel"):
 _decode = make_json_decoder(_Chunk)
 
 
-class GeminiStream:
-    """Decodes the events of one answer."""
-
+class GeminiStream(AnswerStream):
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
-        self._endpoint = endpoint
-        self._ids = StepIds(request.history)
+        super().__init__(endpoint, request)
         self._open = ""  # kind of the open part: "text" or "thought"
         self._index = 0  # of the current part
         self._calls = 0
         self._counts: dict[str, int] = {}
         self._is_ended = False
 
-    def parse_event(self, event: SseEvent) -> list[Delta]:
-        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
-        data = event.data.strip()
-        if data == b"[DONE]":  # sent by servers that support Chat Completions, too; Google's streams just end
-            return [StreamEnd()]
+    def _parse_data(self, data: bytes, event_name: str) -> list[Delta]:
         chunk = _decode(data)
-        if chunk.error is not None or event.name == "error":
+        if chunk.error is not None or event_name == "error":
             raise error_from_event(data, self._endpoint)
         deltas: list[Delta] = []
         ends: list[Delta] = []
         for candidate in chunk.candidates or ():
             if not candidate.index:  # we request one answer
                 for part in (candidate.content and candidate.content.parts) or ():
-                    deltas += self._part(part)
-                ends += self._end(candidate)
+                    deltas += self._parse_part(part)
+                ends += self._parse_end(candidate)
         self._check_prompt(chunk.prompt_feedback)
-        return [*deltas, *self._usage(chunk.usage_metadata), *ends]
+        return [*deltas, *self._parse_usage(chunk.usage_metadata), *ends]
 
-    def _part(self, part: _Part) -> list[Delta]:
+    def _parse_part(self, part: _Part) -> list[Delta]:
         if part.function_call is not None:
-            return self._call(part.function_call, part.thought_signature or "")
+            return self._parse_call(part.function_call, part.thought_signature or "")
         if part.thought:
-            return self._reasoning(part.text or "", part.thought_signature or "")
-        return self._text(part.text or "", part.thought_signature or "")
+            return self._parse_reasoning(part.text or "", part.thought_signature or "")
+        return self._parse_text(part.text or "", part.thought_signature or "")
 
-    def _text(self, text: str, signature: str) -> list[Delta]:
+    def _parse_text(self, text: str, signature: str) -> list[Delta]:
         deltas: list[Delta] = []
         if text:
             deltas += self._switch_to("text")
@@ -395,7 +373,7 @@ class GeminiStream:
             deltas += [*self._close(), *self._store_signature(f"text-{len(text)}", signature)]
         return deltas
 
-    def _reasoning(self, text: str, signature: str) -> list[Delta]:
+    def _parse_reasoning(self, text: str, signature: str) -> list[Delta]:
         if signature:  # signed reasoning is a part of its own
             return [
                 *self._close(),
@@ -404,7 +382,7 @@ class GeminiStream:
             ]
         return [*self._switch_to("thought"), ReasoningDelta(text, self._block)] if text else []
 
-    def _call(self, call: _Call, signature: str) -> list[Delta]:
+    def _parse_call(self, call: _Call, signature: str) -> list[Delta]:
         if not call.name:
             return []
         deltas = self._close()
@@ -439,12 +417,12 @@ class GeminiStream:
         self._index += 1
         return [ended]
 
-    def _end(self, candidate: _Candidate) -> list[Delta]:
+    def _parse_end(self, candidate: _Candidate) -> list[Delta]:
         name = candidate.finish_reason
         if not name or name == _UNSPECIFIED or self._is_ended:
             return []
         if name in _MALFORMED:
-            reason = " ".join((candidate.finish_message or "malformed output").split())[:200]
+            reason = shorten(candidate.finish_message or "malformed output", 200)
             raise Transient("provider_error", f"The provider stopped the answer: {name} ({reason})")
         self._is_ended = True
         reason = _FINISH_REASONS.get(name, "unknown")
@@ -455,12 +433,12 @@ class GeminiStream:
     def _check_prompt(self, feedback: _Feedback | None) -> None:
         if feedback is None or not feedback.block_reason or feedback.block_reason == "BLOCKED_REASON_UNSPECIFIED":
             return
-        message = " ".join((feedback.block_reason_message or "").split())[:200]
+        message = shorten(feedback.block_reason_message or "", 200)
         reason = f"{feedback.block_reason}: {message}" if message else feedback.block_reason
         text = f"{self._endpoint.host} blocked the prompt ({reason}): the provider's content filter refused the request"
         raise Refused("content_filter", text)
 
-    def _usage(self, report: Any) -> list[Delta]:
+    def _parse_usage(self, report: Any) -> list[Delta]:
         """Ignore invalid counts. Each report covers the whole step so far."""
         fields = as_object(report)
         known = self._counts | {name: count(fields[name]) for name in _COUNTS if name in fields}

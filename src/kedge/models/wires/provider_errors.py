@@ -17,6 +17,7 @@ import msgspec
 from kedge.models.errors import Code, ModelError, ReasoningRejected, Refused, Transient
 from kedge.models.values import Endpoint, env_prefix
 from kedge.models.wires.decoding import as_object
+from kedge.protocol.text_safety import shorten
 
 MAX_CHARS = 500  # of a provider's message
 MIN_SECRET = 6  # a shorter header value is no secret, and would match ordinary words
@@ -229,8 +230,7 @@ def _one_line(message: str, secrets: Iterable[str]) -> str:
     """Remove secrets before cutting: half a key is secret, too."""
     for secret in secrets:
         message = message.replace(secret, "[key]")
-    line = " ".join(_KEY_LIKE.sub("[key]", message).split())
-    return line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…"
+    return shorten(_KEY_LIKE.sub("[key]", message), MAX_CHARS)
 
 
 # Google explains errors in `error.details`: reasons, violated quotas, and a delay.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ MESSAGE_BYTES = 500  # of memory for a message that is kept for comparison
 # Encodes messages for a wire, after those that led to the state.
 Encode = Callable[[Sequence[Message], Abilities, EncodingState], list[dict[str, Any]]]
 _Key = tuple[str, Encode, Abilities]
+T = TypeVar("T")
 
 
 def make_headers(endpoint: Endpoint, own: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
@@ -32,6 +34,19 @@ def make_headers(endpoint: Endpoint, own: Mapping[str, str], *, is_stream: bool)
     return {**{name: value for name, value in ours.items() if name.lower() not in configured}, **endpoint.headers}
 
 
+def make_stream_request(
+    endpoint: Endpoint, url: str, own_headers: Mapping[str, str], fields: Mapping[str, Any]
+) -> HttpRequest:
+    """Return the request for an answer. `extra_body` of the configuration overrides fields; null removes one."""
+    merged = {**fields, **endpoint.extra_body}
+    body = msgspec.json.encode({name: value for name, value in merged.items() if value is not None})
+    return HttpRequest("POST", url, make_headers(endpoint, own_headers, is_stream=True), body)
+
+
+def make_listing_request(endpoint: Endpoint, url: str, own_headers: Mapping[str, str]) -> HttpRequest:
+    return HttpRequest("GET", url, make_headers(endpoint, own_headers, is_stream=False))
+
+
 def make_key_headers(endpoint: Endpoint) -> dict[str, str]:
     """Return the API key as a bearer token, or in the provider's own header. A JWT is always a bearer token."""
     key = endpoint.api_key
@@ -41,28 +56,34 @@ def make_key_headers(endpoint: Endpoint) -> dict[str, str]:
     return {endpoint.key_header: key} if endpoint.key_header and not is_jwt else {"Authorization": f"Bearer {key}"}
 
 
-def encode_body(endpoint: Endpoint, fields: Mapping[str, Any]) -> bytes:
-    """Encode the fields. `extra_body` of the configuration overrides them; null removes a field."""
-    merged = {**fields, **endpoint.extra_body}
-    return msgspec.json.encode({name: value for name, value in merged.items() if value is not None})
-
-
 def find_abilities(endpoint: Endpoint, request: StepRequest, ids: IdRule) -> Abilities:
     """Return what the request may contain. Without tools it has no calls either: some providers reject them."""
     has_tools = endpoint.info.tools and bool(request.tools)
     return Abilities(images=endpoint.info.images, tools=has_tools, provider=endpoint.provider, ids=ids)
 
 
+def encode_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def make_data_url(mime_type: str, data: bytes) -> str:
+    return f"data:{mime_type};base64,{encode_base64(data)}"
+
+
 def encode_messages(
-    cache: EncodedCache | None, encode: Encode, request: StepRequest, able: Abilities, go_on: Any = GO_ON
+    cache: EncodedCache | None,
+    encode: Encode,
+    request: StepRequest,
+    able: Abilities,
+    go_on: Mapping[str, Any] = {"content": GO_ON},
 ) -> list[Any]:
-    """Encode the conversation. If it does not end with a user message, one with the content `go_on` is added."""
+    """Encode the conversation. If it does not end with a user message, one with the fields of `go_on` is added."""
     if cache is not None:
         encoded = cache.encode_messages(encode, request.history, able)
     else:
         encoded = list[Any](encode(request.history, able, EncodingState()))
-    if not encoded or encoded[-1].get("role") == "assistant":
-        encoded.append({"role": "user", "content": go_on})
+    if not encoded or encoded[-1].get("role") in ("assistant", "model"):
+        encoded.append({"role": "user", **go_on})
     return encoded
 
 
@@ -76,8 +97,13 @@ class _Listing(msgspec.Struct):
 
 def parse_listing(data: bytes) -> list[str]:
     """Return the names in a list of models, in the format of all wires but gemini."""
+    return [model.id for model in decode_listing(data, _Listing).data]
+
+
+def decode_listing(data: bytes, kind: type[T]) -> T:
+    """Decode a page of a list of models. Raises `Refused`."""
     try:
-        return [model.id for model in msgspec.json.decode(data, type=_Listing).data]
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Refused("bad_response", f"The list of models cannot be read: {error}") from error
 

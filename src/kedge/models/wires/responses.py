@@ -5,13 +5,12 @@ Nothing is stored at the provider (`store: false`): items that it needs again ar
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
-from kedge.models.errors import ModelError, Refused
+from kedge.models.errors import ModelError
 from kedge.models.values import (
     BlockEnd,
     Delta,
@@ -27,8 +26,8 @@ from kedge.models.values import (
     UsageReport,
 )
 from kedge.models.wires import requests
-from kedge.models.wires.decoding import SseEvent, as_object, count, make_json_decoder
-from kedge.models.wires.history import Abilities, EncodingState, StepIds, valid_history
+from kedge.models.wires.decoding import AnswerStream, as_object, convert, count, make_json_decoder
+from kedge.models.wires.history import Abilities, EncodingState, valid_history
 from kedge.models.wires.provider_errors import error_from_event
 from kedge.models.wires.requests import EncodedCache
 from kedge.protocol.messages import File, FinishReason, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -76,10 +75,10 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
     fields: dict[str, Any] = {
         "model": endpoint.model,
         "instructions": request.system or None,
-        "tools": [_tool(tool) for tool in request.tools] if able.tools else None,
+        "tools": [_encode_tool(tool) for tool in request.tools] if able.tools else None,
         "input": requests.encode_messages(cache, encode, request, able),
         "max_output_tokens": None if limit is None else max(limit, LEAST_OUTPUT),
-        "reasoning": _reasoning(endpoint, request),
+        "reasoning": _choose_reasoning(endpoint, request),
         # Models without reasoning reject it.
         "include": ["reasoning.encrypted_content"] if endpoint.info.reasoning else None,
         # Routes the steps of a session to its prompt cache.
@@ -87,8 +86,8 @@ def prepare_request(endpoint: Endpoint, request: StepRequest, cache: EncodedCach
         "store": False,
         "stream": True,
     }
-    headers = requests.make_headers(endpoint, requests.make_key_headers(endpoint), is_stream=True)
-    return HttpRequest("POST", f"{endpoint.base_url}/responses", headers, requests.encode_body(endpoint, fields))
+    headers = requests.make_key_headers(endpoint)
+    return requests.make_stream_request(endpoint, f"{endpoint.base_url}/responses", headers, fields)
 
 
 def encode(history: Sequence[Message], abilities: Abilities, state: EncodingState) -> list[dict[str, Any]]:
@@ -99,13 +98,13 @@ def encode(history: Sequence[Message], abilities: Abilities, state: EncodingStat
             case "user":
                 items.append({"role": "user", "content": _content(message.parts)})
             case "assistant":
-                items += _answer(message.parts, abilities)
+                items += _encode_answer(message.parts, abilities)
             case _:
-                items.append(_result(message.parts))
+                items.append(_encode_result(message.parts))
     return items
 
 
-def _reasoning(endpoint: Endpoint, request: StepRequest) -> dict[str, Any] | None:
+def _choose_reasoning(endpoint: Endpoint, request: StepRequest) -> dict[str, Any] | None:
     """Request a summary: without it the user sees nothing for minutes."""
     if not endpoint.info.reasoning:
         return None
@@ -114,13 +113,13 @@ def _reasoning(endpoint: Endpoint, request: StepRequest) -> dict[str, Any] | Non
     return {"effort": endpoint.info.clamp_effort(request.effort), "summary": "auto"}
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
     # The default is strict, which rejects schemas with optional fields.
     fields = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", **fields, "strict": False}
 
 
-def _answer(parts: Sequence[Part], abilities: Abilities) -> list[dict[str, Any]]:
+def _encode_answer(parts: Sequence[Part], abilities: Abilities) -> list[dict[str, Any]]:
     """Encode reasoning, texts and calls in order. Calls and texts have no item ids: with ids the provider would require
     all reasoning before them, even if some was lost."""
     items: list[dict[str, Any]] = []
@@ -159,7 +158,7 @@ def _can_return(item: dict[str, Any], abilities: Abilities) -> bool:
     return abilities.encrypted_reasoning if "encrypted_content" in item else "content" in item
 
 
-def _result(parts: Sequence[Part]) -> dict[str, Any]:
+def _encode_result(parts: Sequence[Part]) -> dict[str, Any]:
     result, *images = parts
     assert isinstance(result, ToolResult)
     output = _content([Text(result.content), *images])
@@ -178,18 +177,12 @@ def _blocks(parts: Iterable[Part]) -> Iterable[dict[str, Any]]:
             case Text(text):
                 yield {"type": "input_text", "text": text}
             case Image(mime_type, data):
-                yield {"type": "input_image", "image_url": _data_url(mime_type, data), "detail": "auto"}
+                yield {"type": "input_image", "image_url": requests.make_data_url(mime_type, data), "detail": "auto"}
             case File(name, mime_type, data):
-                yield {"type": "input_file", "filename": name, "file_data": _data_url(mime_type, data)}
+                yield {"type": "input_file", "filename": name, "file_data": requests.make_data_url(mime_type, data)}
             case _:
                 pass
 
-
-def _data_url(mime_type: str, data: bytes) -> str:
-    return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
-
-
-T = TypeVar("T")
 
 _INCOMPLETE_REASONS: dict[str, FinishReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
 
@@ -265,39 +258,32 @@ class _OpenItem:
         return block
 
 
-class ResponsesStream:
-    """Decodes the events of one answer."""
-
+class ResponsesStream(AnswerStream):
     def __init__(self, endpoint: Endpoint, request: StepRequest) -> None:
-        self._endpoint = endpoint
-        self._ids = StepIds(request.history)
+        super().__init__(endpoint, request)
         self._open: dict[str, _OpenItem] = {}
         self._ended: set[str] = set()
         self._calls = 0
 
-    def parse_event(self, event: SseEvent) -> list[Delta]:
-        """Return the deltas of an event. Raises the `ModelError` that it reports, or `Refused` if it is malformed."""
-        data = event.data.strip()
-        if data == b"[DONE]":  # sent by servers that support Chat Completions, too
-            return [StreamEnd()]
+    def _parse_data(self, data: bytes, event_name: str) -> list[Delta]:
         decoded = _decode(data)
-        match decoded.type or event.name:
+        match decoded.type or event_name:
             case "response.output_text.delta" | "response.refusal.delta":
-                return self._text(decoded)
+                return self._parse_text(decoded)
             case "response.function_call_arguments.delta":
-                return self._input(decoded)
+                return self._parse_input(decoded)
             case "response.reasoning_summary_text.delta":
-                return self._reasoning(decoded, "s", decoded.summary_index)
+                return self._parse_reasoning(decoded, "s", decoded.summary_index)
             case "response.reasoning_text.delta":
-                return self._reasoning(decoded, "t", decoded.content_index)
+                return self._parse_reasoning(decoded, "t", decoded.content_index)
             case "response.output_item.added":
                 return self._begin_item(decoded)
             case "response.output_item.done":
                 return self._end_item(_item_key(decoded), _convert_item(decoded.item))
             case "response.completed" | "response.incomplete":
-                return self._finish(_convert(decoded.response, _Response))
+                return self._finish(convert(decoded.response, _Response))
             case "response.failed":
-                raise self._make_error(_convert(decoded.response, _Response).error)
+                raise self._make_error(convert(decoded.response, _Response).error)
             case "error":
                 raise self._make_error(decoded.error or {"code": decoded.code, "message": decoded.message})
             case "" if decoded.error is not None:  # from a gateway
@@ -305,20 +291,20 @@ class ResponsesStream:
             case _:
                 return []
 
-    def _text(self, event: _Event) -> list[Delta]:
+    def _parse_text(self, event: _Event) -> list[Delta]:
         item = self._find_item(event)
-        return self._piece(item, TextDelta(_convert_text(event.delta), item.add_part("c", event.content_index)))
+        return self._add_piece(item, TextDelta(convert(event.delta, str), item.add_part("c", event.content_index)))
 
-    def _reasoning(self, event: _Event, kind: str, index: int) -> list[Delta]:
+    def _parse_reasoning(self, event: _Event, kind: str, index: int) -> list[Delta]:
         item = self._find_item(event)
-        return self._piece(item, ReasoningDelta(_convert_text(event.delta), item.add_part(kind, index)))
+        return self._add_piece(item, ReasoningDelta(convert(event.delta, str), item.add_part(kind, index)))
 
-    def _input(self, event: _Event) -> list[Delta]:
+    def _parse_input(self, event: _Event) -> list[Delta]:
         item = self._find_item(event)
-        arguments = _convert_text(event.delta)
-        return self._piece(item, ToolCallDelta(item.add_part(""), input=arguments)) if item.is_call else []
+        arguments = convert(event.delta, str)
+        return self._add_piece(item, ToolCallDelta(item.add_part(""), input=arguments)) if item.is_call else []
 
-    def _piece(self, item: _OpenItem, piece: TextDelta | ReasoningDelta | ToolCallDelta) -> list[Delta]:
+    def _add_piece(self, item: _OpenItem, piece: TextDelta | ReasoningDelta | ToolCallDelta) -> list[Delta]:
         is_empty = not (piece.input if isinstance(piece, ToolCallDelta) else piece.text)
         if is_empty or item.key in self._ended:
             return []
@@ -373,7 +359,7 @@ class ResponsesStream:
         for item in self._open.values():  # it has no input
             if item.is_call and not item.parts[item.add_part("")]:
                 deltas.append(ToolCallDelta(item.add_part(""), input="{}"))
-        if (usage := _usage(response.usage)) is not None:
+        if (usage := _parse_usage(response.usage)) is not None:
             deltas.append(usage)
         return [*deltas, StepEnd(self._finish_reason(response)), StreamEnd()]
 
@@ -416,21 +402,10 @@ def _reasoning_deltas(open_item: _OpenItem, item: _Item) -> list[Delta]:
 
 
 def _convert_item(value: Any) -> _Item | None:
-    return _convert(value, _Item) if as_object(value).get("type") in _ITEM_TYPES else None
+    return convert(value, _Item) if as_object(value).get("type") in _ITEM_TYPES else None
 
 
-def _convert(value: Any, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise Refused("bad_response", f"The model's answer is malformed: {error}") from error
-
-
-def _convert_text(value: Any) -> str:
-    return _convert(value, str)
-
-
-def _usage(report: Any) -> UsageReport | None:
+def _parse_usage(report: Any) -> UsageReport | None:
     fields = as_object(report)
     details = as_object(fields.get("input_tokens_details"))
     prompt, output = count(fields.get("input_tokens")), count(fields.get("output_tokens"))

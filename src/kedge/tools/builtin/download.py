@@ -75,9 +75,9 @@ def _new_file(scope: ToolScope, given: str) -> Path:
 
 async def _fill(ctx: ToolContext, params: DownloadParams, file: BinaryIO) -> int:
     size = reported = 0
-    web = await asyncio.to_thread(load_http)
+    http = await asyncio.to_thread(load_http)
     allow_private = ctx.config.fetch.allow_private
-    async with web.get(params.url, allow_private=allow_private, timeout_s=params.timeout) as page:
+    async with http.get(params.url, allow_private=allow_private, timeout_s=params.timeout) as page:
         if page.status != 200:
             raise ToolError(f"{page.url} answered {page.status}; nothing was saved.")
         async for chunk in page.chunks(MAX_BYTES):
