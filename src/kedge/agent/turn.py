@@ -199,7 +199,7 @@ class _Turn:
             sees_images=endpoint.info.images,
         )
         judge = await _create_judge(ctx, scope)
-        scope.is_hidden = judge.hidden
+        scope.is_hidden = judge.is_hidden
         scope.sandbox = msgspec.structs.replace(scope.sandbox, is_planning=judge.mode == "plan")
         tools = await self._select_tools(endpoint.info, judge.mode)
         await models.report_ignored_effort(endpoint, has_tools=bool(tools))

@@ -77,7 +77,7 @@ class EmbeddedModels:
     async def using(self, host: str) -> AsyncGenerator[str, None]:
         """Yield the socket of the model with this host. Loads it if it was unloaded or died."""
         settings, name = self._hosts[host]
-        async with self._pool.using(settings, f"{PROVIDER}/{name}") as socket:
+        async with self._pool.use_model(settings, f"{PROVIDER}/{name}") as socket:
             yield socket
 
     @property

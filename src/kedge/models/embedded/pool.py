@@ -67,7 +67,7 @@ class Pool:
         self._ending: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def using(self, settings: Settings, name: str) -> AsyncGenerator[str, None]:
+    async def use_model(self, settings: Settings, name: str) -> AsyncGenerator[str, None]:
         """Yield the socket of a running child, which is not stopped while it is in use; it may still crash."""
         model = self._models.setdefault(settings, _Model(name))
         model.users += 1

@@ -70,7 +70,7 @@ class Judge:
                 continue
 
     @property
-    def hidden(self) -> Callable[[str], bool] | None:
+    def is_hidden(self) -> Callable[[str], bool] | None:
         """A function that says of a resolved path whether a rule denies reading it; None where no rule denies any."""
         if self.mode == "yolo" or not any(rule.is_about("view", "read") for rule in self._deny):
             return None
