@@ -17,7 +17,7 @@ from kedge.config.schema import SandboxConfig
 from kedge.engine.processes.reaper import Reaper
 from kedge.tools.sandbox import bubblewrap, landlock
 from kedge.tools.sandbox.sandbox import Sandbox
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 
 ROUNDS = 200
 SIZES = (1, 10, 100)  # MB
@@ -28,50 +28,52 @@ async def bare() -> None:
     await shell.wait()
 
 
-async def compare(hands: Hands) -> None:
+async def compare(harness: ToolHarness) -> None:
     shell, tool = Samples("bash -c true (baseline)"), Samples("the tool")
     for _ in range(ROUNDS):  # in turns: what disturbs the machine disturbs both
         with shell.timed():
             await bare()
         with tool.timed():
-            await hands.call("bash", command="true")
+            await harness.call("bash", command="true")
     print_latencies(f"one command, {ROUNDS} rounds", [shell, tool])
     print(f"added: {(tool.p50 - shell.p50) * 1e3:.1f} ms at p50, {(tool.best - shell.best) * 1e3:.1f} ms at best")
 
 
-async def measure_sandbox(hands: Hands) -> None:
+async def measure_sandbox(harness: ToolHarness) -> None:
     """The same with each sandbox that works here; asking for leave makes one, too, as a run does."""
-    bare = hands.sandbox
-    hands.env = os.environ  # with the home of whoever measures, and the secrets in it
+    bare = harness.sandbox
+    harness.env = os.environ  # with the home of whoever measures, and the secrets in it
     configs = [SandboxConfig(mode=backend.NAME) for backend in (landlock, bubblewrap) if backend.find_problem() is None]
     without = Samples("the tool (baseline)")
     rows = [(Samples(f"held by {config.mode}"), config) for config in configs]
     for _ in range(ROUNDS):
         with without.timed():
-            await hands.list_access("bash", command="true")
-            await hands.call("bash", command="true")
+            await harness.list_access("bash", command="true")
+            await harness.call("bash", command="true")
         for samples, config in rows:
-            hands.sandbox = Sandbox(config=config, directory=hands.directory, scratch=hands.scratch, env=hands.env)
+            harness.sandbox = Sandbox(
+                config=config, directory=harness.directory, scratch=harness.scratch, env=harness.env
+            )
             with samples.timed():
-                await hands.list_access("bash", command="true")
-                await hands.call("bash", command="true")
-        hands.sandbox = bare
+                await harness.list_access("bash", command="true")
+                await harness.call("bash", command="true")
+        harness.sandbox = bare
     print_latencies(f"one command, held, {ROUNDS} rounds", [without, *(samples for samples, _ in rows)])
     for samples, config in rows:
         print(f"added by {config.mode}: {(samples.p50 - without.p50) * 1e3:.1f} ms at p50")
 
 
-async def listen(hands: Hands) -> None:
+async def listen(harness: ToolHarness) -> None:
     rows: list[list[str]] = []
     base = 0
     for size in SIZES:
         heard = Samples("")
         with heard.timed():
-            await hands.call("bash", command=f"yes 'a line of text, neither short nor long' | head -c {size}000000")
+            await harness.call("bash", command=f"yes 'a line of text, neither short nor long' | head -c {size}000000")
         used = rss_bytes()
         base = base or used
         rows.append([f"{size} MB", f"{used / MIB:.1f}", f"{used / base:.2f}", f"{size / heard.best:.0f}"])
-        hands.apply_plan.clear()
+        harness.apply_plan.clear()
     print_table("memory after a command's output", ["", "MiB", "x baseline", "MB/s"], rows)
 
 
@@ -79,10 +81,10 @@ async def main() -> None:
     reaper = Reaper()
     reaper.start()  # as the server does
     with noise_told(), tempfile.TemporaryDirectory() as directory:
-        hands = Hands(Path(directory))
-        await compare(hands)
-        await measure_sandbox(hands)
-        await listen(hands)
+        harness = ToolHarness(Path(directory))
+        await compare(harness)
+        await measure_sandbox(harness)
+        await listen(harness)
     reaper.close()
 
 

@@ -20,7 +20,7 @@ from kedge.tools.builtin.glob import TOOL as GLOB
 from kedge.tools.builtin.grep import TOOL as GREP
 from kedge.tools.port import Tool
 from kedge.tools.search.ripgrep import find_program_or_fail
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 
 FILES = 50_000
 ROUNDS = 9
@@ -33,11 +33,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kedge-b-") as directory:
-        asyncio.run(measure(Hands(Path(directory)), options.files, options.rounds))
+        asyncio.run(measure(ToolHarness(Path(directory)), options.files, options.rounds))
 
 
-async def measure(hands: Hands, files: int, rounds: int) -> None:
-    plant(hands.directory, files)
+async def measure(harness: ToolHarness, files: int, rounds: int) -> None:
+    plant(harness.directory, files)
     wait_quiet()
     with noise_told():
         rows: list[list[str]] = []
@@ -53,14 +53,14 @@ async def measure(hands: Hands, files: int, rounds: int) -> None:
             base, ours = Samples("rg"), Samples("kedge")
             for _ in range(rounds):
                 with base.timed():
-                    ripgrep(hands.directory, *theirs)
+                    ripgrep(harness.directory, *theirs)
                 with ours.timed():
-                    await call(hands, tool, params)
+                    await call(harness, tool, params)
             ratio = ours.p50 / base.p50
             best = ours.best / base.best
             rows.append([name, f"{base.p50 * 1e3:.0f}", f"{ours.p50 * 1e3:.0f}", f"{ratio:.2f}", f"{best:.2f}"])
         print_table(f"{files} files, {rounds} rounds", ["", "rg p50 ms", "ours p50 ms", "x p50", "x best"], rows)
-        await edits(hands, rounds)
+        await edits(harness, rounds)
 
 
 def plant(root: Path, files: int) -> None:
@@ -80,27 +80,27 @@ def ripgrep(directory: Path, *options: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def call(hands: Hands, tool: Tool, params: dict[str, str]) -> None:
-    output = await tool.run(hands, tool.params(**params))
+async def call(harness: ToolHarness, tool: Tool, params: dict[str, str]) -> None:
+    output = await tool.run(harness, tool.params(**params))
     assert not output.is_error
     assert "No " not in output.content[:3]
 
 
-async def edits(hands: Hands, rounds: int) -> None:
+async def edits(harness: ToolHarness, rounds: int) -> None:
     """One line in the middle; the baseline reads and writes the same bytes, safely on the disk."""
-    path = hands.directory / "large.py"
+    path = harness.directory / "large.py"
     lines = [f"value_{i} = {i}  # {'x' * 20}\n" for i in range(130_000)]
     path.write_text("".join(lines))
     plain, ours = Samples("read and write"), Samples("edit")
     for i in range(rounds):
         data = path.read_bytes()
-        hands.known_files[str(path)] = compute_digest(data)
+        harness.known_files[str(path)] = compute_digest(data)
         with plain.timed():
             rewrite(path)
         old, new = ("value_65000 =", "changed =") if i % 2 == 0 else ("changed =", "value_65000 =")
         params = EDIT.params(path="large.py", old_string=old, new_string=new)
         with ours.timed():
-            await EDIT.run(hands, params)
+            await EDIT.run(harness, params)
     size = path.stat().st_size / 1e6
     row = ["edit", f"{plain.p50 * 1e3:.0f}", f"{ours.p50 * 1e3:.0f}", f"{ours.p50 / plain.p50:.1f}"]
     print_table(f"an edit in a file of {size:.1f} MB", ["", "rewrite p50 ms", "edit p50 ms", "x p50"], [row])

@@ -16,7 +16,7 @@ from kedge.tools.builtin.bash import BashParams
 from tests.server.client import LIMIT_S, done
 from tests.server.conftest import short_dir
 from tests.server.in_process import Inside, serving
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 
 
 @pytest.fixture
@@ -28,23 +28,23 @@ async def inside() -> AsyncGenerator[Inside]:
 
 
 @pytest.fixture
-async def hands(tmp_path: Path) -> AsyncGenerator[Hands]:
-    hands = Hands(tmp_path)
-    yield hands
-    await hands.end_all()
+async def harness(tmp_path: Path) -> AsyncGenerator[ToolHarness]:
+    harness = ToolHarness(tmp_path)
+    yield harness
+    await harness.end_all()
 
 
 async def jobs_of(inside: Inside, workspace: str) -> list[Job]:
     return msgspec.convert(done(await inside.ask(inside.client.get, f"{workspace}/jobs")), JobList).jobs
 
 
-async def test_a_job_is_listed_and_ended(inside: Inside, hands: Hands, tmp_path: Path) -> None:
+async def test_a_job_is_listed_and_ended(inside: Inside, harness: ToolHarness, tmp_path: Path) -> None:
     workspace = await inside.ask(inside.client.workspace, tmp_path)
-    other = await inside.ask(inside.client.workspace, hands.directory)
+    other = await inside.ask(inside.client.workspace, harness.directory)
     assert await jobs_of(inside, workspace) == []
-    hands.jobs = inside.agent.jobs.of(workspace.rpartition("/")[2])
+    harness.jobs = inside.agent.jobs.of(workspace.rpartition("/")[2])
     for command in ("sleep 301", "sleep 302"):
-        await BASH.run(hands, BashParams(command=command, run_in_background=True))
+        await BASH.run(harness, BashParams(command=command, run_in_background=True))
     newer, older = await jobs_of(inside, workspace)
     assert (newer.command, older.command) == ("sleep 302", "sleep 301")
     assert {job.state for job in (newer, older)} == {"running"}

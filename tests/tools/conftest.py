@@ -1,4 +1,4 @@
-"""Hands for each test; whatever it started is ended with it."""
+"""ToolHarness for each test; whatever it started is ended with it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 
 
 @pytest.fixture
-async def hands(tmp_path: Path) -> AsyncGenerator[Hands]:
-    hands = Hands(tmp_path)
-    yield hands
-    await hands.end_all()
+async def harness(tmp_path: Path) -> AsyncGenerator[ToolHarness]:
+    harness = ToolHarness(tmp_path)
+    yield harness
+    await harness.end_all()

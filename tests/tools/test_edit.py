@@ -19,39 +19,39 @@ from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, Tool
 from kedge.tools.text.edit_plan import apply_plan
 from kedge.tools.text.text_file import compute_digest
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 
 
-async def call(tool: Tool, hands: Hands, **params: Any) -> Output:
+async def call(tool: Tool, harness: ToolHarness, **params: Any) -> Output:
     """As the agent does it: what it wants is told first, then it runs, and what it learnt is remembered."""
     given = tool.params(**params)
     assert tool.list_access is not None
-    accesses = await tool.list_access(hands, given)
+    accesses = await tool.list_access(harness, given)
     assert [access.kind for access in accesses] == ["write"]
-    output = await tool.run(hands, given)
-    hands.known_files.update((output.metadata or {}).get("files", {}))
+    output = await tool.run(harness, given)
+    harness.known_files.update((output.metadata or {}).get("files", {}))
     return output
 
 
-def seen(hands: Hands, name: str, data: bytes) -> Path:
-    path = hands.directory / name
+def seen(harness: ToolHarness, name: str, data: bytes) -> Path:
+    path = harness.directory / name
     path.write_bytes(data)
-    hands.known_files[str(path)] = compute_digest(data)
+    harness.known_files[str(path)] = compute_digest(data)
     return path
 
 
-async def test_an_edit_changes_the_place_and_shows_the_change(hands: Hands) -> None:
-    path = seen(hands, "a.py", b"x = 1\ny = 2\n")
-    output = await call(EDIT, hands, path="a.py", old_string="x = 1", new_string="x = 3")
+async def test_an_edit_changes_the_place_and_shows_the_change(harness: ToolHarness) -> None:
+    path = seen(harness, "a.py", b"x = 1\ny = 2\n")
+    output = await call(EDIT, harness, path="a.py", old_string="x = 1", new_string="x = 3")
     assert path.read_bytes() == b"x = 3\ny = 2\n"
     assert "-x = 1\n+x = 3" in output.content
-    again = await call(EDIT, hands, path="a.py", old_string="y = 2", new_string="y = 4")
+    again = await call(EDIT, harness, path="a.py", old_string="y = 2", new_string="y = 4")
     assert again.metadata is not None
     assert (again.metadata["added"], again.metadata["removed"]) == (1, 1)
 
 
-async def test_a_file_that_was_not_read_is_refused_with_what_to_do(hands: Hands) -> None:
-    (hands.directory / "a.py").write_text("x = 1\n")
+async def test_a_file_that_was_not_read_is_refused_with_what_to_do(harness: ToolHarness) -> None:
+    (harness.directory / "a.py").write_text("x = 1\n")
     calls: list[tuple[Tool, dict[str, object]]] = [
         (EDIT, {"old_string": "x", "new_string": "y"}),
         (MULTIEDIT, {"edits": []}),
@@ -59,99 +59,99 @@ async def test_a_file_that_was_not_read_is_refused_with_what_to_do(hands: Hands)
     ]
     for tool, params in calls:
         with pytest.raises(ToolError, match=r"has not been read in this conversation. View it first"):
-            await call(tool, hands, path="a.py", **params)
-    assert (hands.directory / "a.py").read_text() == "x = 1\n"
+            await call(tool, harness, path="a.py", **params)
+    assert (harness.directory / "a.py").read_text() == "x = 1\n"
 
 
-async def test_a_file_that_changed_since_is_refused(hands: Hands) -> None:
-    path = seen(hands, "a.py", b"x = 1\n")
+async def test_a_file_that_changed_since_is_refused(harness: ToolHarness) -> None:
+    path = seen(harness, "a.py", b"x = 1\n")
     path.write_text("x = 1  # mine\n")
     with pytest.raises(ToolError, match="changed since you last saw it"):
-        await call(EDIT, hands, path="a.py", old_string="x = 1", new_string="x = 2")
+        await call(EDIT, harness, path="a.py", old_string="x = 1", new_string="x = 2")
     with pytest.raises(ToolError, match="changed since you last saw it"):
-        await call(WRITE, hands, path="a.py", content="x = 2\n")
+        await call(WRITE, harness, path="a.py", content="x = 2\n")
     assert path.read_text() == "x = 1  # mine\n"
 
 
-async def test_mode_link_line_ends_encoding_and_the_missing_last_line_end_stay(hands: Hands) -> None:
-    path = seen(hands, "real.sh", "\ufeffdé 1\r\nzwei\r\ndrei".encode())
+async def test_mode_link_line_ends_encoding_and_the_missing_last_line_end_stay(harness: ToolHarness) -> None:
+    path = seen(harness, "real.sh", "\ufeffdé 1\r\nzwei\r\ndrei".encode())
     path.chmod(0o751)
-    (hands.directory / "link.sh").symlink_to("real.sh")
+    (harness.directory / "link.sh").symlink_to("real.sh")
     before = path.stat()
-    await call(EDIT, hands, path="link.sh", old_string="zwei", new_string="2\n2½")
+    await call(EDIT, harness, path="link.sh", old_string="zwei", new_string="2\n2½")
     assert path.read_bytes() == "\ufeffdé 1\r\n2\r\n2½\r\ndrei".encode()
     after = path.stat()
     assert stat.S_IMODE(after.st_mode) == 0o751
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
-    assert (hands.directory / "link.sh").is_symlink()
-    assert sorted(each.name for each in hands.directory.iterdir()) == ["link.sh", "real.sh"]
+    assert (harness.directory / "link.sh").is_symlink()
+    assert sorted(each.name for each in harness.directory.iterdir()) == ["link.sh", "real.sh"]
 
 
-async def test_several_edits_are_all_or_none(hands: Hands) -> None:
-    path = seen(hands, "a", b"one\ntwo\n")
+async def test_several_edits_are_all_or_none(harness: ToolHarness) -> None:
+    path = seen(harness, "a", b"one\ntwo\n")
     with pytest.raises(ToolError, match=r"(?s)Edit 2 of 2: .*Nothing was written"):
-        await call(MULTIEDIT, hands, path="a", edits=[_edit("one", "1"), _edit("three", "3")])
+        await call(MULTIEDIT, harness, path="a", edits=[_edit("one", "1"), _edit("three", "3")])
     assert path.read_bytes() == b"one\ntwo\n"
-    await call(MULTIEDIT, hands, path="a", edits=[_edit("one", "1\n3"), _edit("3\ntwo", "2")])
+    await call(MULTIEDIT, harness, path="a", edits=[_edit("one", "1\n3"), _edit("3\ntwo", "2")])
     assert path.read_bytes() == b"1\n2\n"
 
 
-async def test_a_new_file_gets_its_directories_and_the_users_mask(hands: Hands) -> None:
-    output = await call(WRITE, hands, path="deep/er/new.txt", content="hello\n")
-    path = hands.directory / "deep/er/new.txt"
+async def test_a_new_file_gets_its_directories_and_the_users_mask(harness: ToolHarness) -> None:
+    output = await call(WRITE, harness, path="deep/er/new.txt", content="hello\n")
+    path = harness.directory / "deep/er/new.txt"
     assert path.read_text() == "hello\n"
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
     assert output.content.startswith("Created deep/er/new.txt (+1 -0)")
-    await call(EDIT, hands, path="deep/er/new.txt", old_string="hello", new_string="bye")
+    await call(EDIT, harness, path="deep/er/new.txt", old_string="hello", new_string="bye")
 
 
-async def test_a_file_made_by_somebody_else_meanwhile_is_not_overwritten(hands: Hands) -> None:
+async def test_a_file_made_by_somebody_else_meanwhile_is_not_overwritten(harness: ToolHarness) -> None:
     params = WRITE.params(path="new", content="mine")
-    planned = await _planned(hands, params)
-    (hands.directory / "new").write_text("theirs")
+    planned = await _planned(harness, params)
+    (harness.directory / "new").write_text("theirs")
     with pytest.raises(ToolError, match="created by somebody else"):
         await planned
-    assert (hands.directory / "new").read_text() == "theirs"
+    assert (harness.directory / "new").read_text() == "theirs"
 
 
-async def test_a_crlf_file_that_is_written_whole_keeps_its_line_ends(hands: Hands) -> None:
-    path = seen(hands, "a.bat", b"one\r\ntwo\r\n")
-    await call(WRITE, hands, path="a.bat", content="1\n2\n")
+async def test_a_crlf_file_that_is_written_whole_keeps_its_line_ends(harness: ToolHarness) -> None:
+    path = seen(harness, "a.bat", b"one\r\ntwo\r\n")
+    await call(WRITE, harness, path="a.bat", content="1\n2\n")
     assert path.read_bytes() == b"1\r\n2\r\n"
 
 
-async def test_a_read_only_directory_is_an_error_and_leaves_nothing(hands: Hands) -> None:
-    blocked = hands.directory / "file"
+async def test_a_read_only_directory_is_an_error_and_leaves_nothing(harness: ToolHarness) -> None:
+    blocked = harness.directory / "file"
     blocked.write_text("")
     for path in ("file/below", "file/far/below"):
         with pytest.raises(ToolError, match=r"^file is not a directory"):
-            await call(WRITE, hands, path=path, content="x")
-    assert [each.name for each in hands.directory.iterdir()] == ["file"]
+            await call(WRITE, harness, path=path, content="x")
+    assert [each.name for each in harness.directory.iterdir()] == ["file"]
 
 
-async def test_a_binary_file_is_refused(hands: Hands) -> None:
-    seen(hands, "a.bin", b"\0\1\2")
+async def test_a_binary_file_is_refused(harness: ToolHarness) -> None:
+    seen(harness, "a.bin", b"\0\1\2")
     with pytest.raises(ToolError, match="binary"):
-        await call(EDIT, hands, path="a.bin", old_string="a", new_string="b")
+        await call(EDIT, harness, path="a.bin", old_string="a", new_string="b")
 
 
 def _edit(old: str, new: str) -> OneEdit:
     return OneEdit(old_string=old, new_string=new)
 
 
-async def _planned(hands: Hands, params: Any) -> Any:
-    return apply_plan(hands, plan_edit(hands, params))
+async def _planned(harness: ToolHarness, params: Any) -> Any:
+    return apply_plan(harness, plan_edit(harness, params))
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
 async def test_a_file_is_created_where_there_are_no_hard_links(
-    hands: Hands, monkeypatch: pytest.MonkeyPatch, number: int
+    harness: ToolHarness, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def link(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", link)
-    await call(WRITE, hands, path="new.txt", content="x\n")
-    assert [(each.name, each.read_text()) for each in hands.directory.iterdir()] == [("new.txt", "x\n")]
+    await call(WRITE, harness, path="new.txt", content="x\n")
+    assert [(each.name, each.read_text()) for each in harness.directory.iterdir()] == [("new.txt", "x\n")]

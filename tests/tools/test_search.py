@@ -22,17 +22,17 @@ from kedge.tools.errors import ToolError
 from kedge.tools.permissions.judge import Judge
 from kedge.tools.port import Tool
 from kedge.tools.search.file_search import find_start, list_files
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 
 
 @pytest.fixture
-def place(hands: Hands, tmp_path: Path) -> Hands:
+def place(harness: ToolHarness, tmp_path: Path) -> ToolHarness:
     (tmp_path / "home").mkdir()
-    hands.env = {**hands.env, "XDG_CONFIG_HOME": str(tmp_path / "home/.config")}
-    return hands
+    harness.env = {**harness.env, "XDG_CONFIG_HOME": str(tmp_path / "home/.config")}
+    return harness
 
 
-def tree(place: Hands, **contents: str) -> None:
+def tree(place: ToolHarness, **contents: str) -> None:
     for i, (name, content) in enumerate(contents.items()):
         path = place.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,16 +40,16 @@ def tree(place: Hands, **contents: str) -> None:
         os.utime(path, (1_000_000 + i, 1_000_000 + i))  # the later, the newer
 
 
-async def call(tool: Tool, place: Hands, **params: Any) -> str:
+async def call(tool: Tool, place: ToolHarness, **params: Any) -> str:
     return (await tool.run(place, tool.params(**params))).content
 
 
-async def list_access(tool: Tool, place: Hands, **params: Any) -> list[str]:
+async def list_access(tool: Tool, place: ToolHarness, **params: Any) -> list[str]:
     assert tool.list_access is not None
     return [access.subject for access in await tool.list_access(place, tool.params(**params))]
 
 
-async def test_glob_finds_at_any_depth_the_newest_first(place: Hands) -> None:
+async def test_glob_finds_at_any_depth_the_newest_first(place: ToolHarness) -> None:
     tree(place, **{"a.py": "", "src/b.py": "", "src/c.ts": "", "src/deep/d.py": ""})
     assert await call(GLOB, place, pattern="*.py") == "src/deep/d.py\nsrc/b.py\na.py"
     assert await call(GLOB, place, pattern="src/*.{py,ts}") == "src/c.ts\nsrc/b.py"
@@ -73,7 +73,7 @@ async def test_glob_finds_at_any_depth_the_newest_first(place: Hands) -> None:
     ],
 )
 async def test_patterns_may_be_absolute_or_begin_with_a_dot(
-    place: Hands, tmp_path: Path, pattern: str, found: str
+    place: ToolHarness, tmp_path: Path, pattern: str, found: str
 ) -> None:
     tree(place, **{"a.py": "x", "src/b.py": "x", "src/deep/d.py": "x"})
     (tmp_path / "link").symlink_to(place.directory)
@@ -94,7 +94,7 @@ async def test_patterns_may_be_absolute_or_begin_with_a_dot(
         ("*.{py,[x}", r"\[ that is not closed"),
     ],
 )
-async def test_a_pattern_that_can_find_nothing_says_what_to_write(place: Hands, pattern: str, why: str) -> None:
+async def test_a_pattern_that_can_find_nothing_says_what_to_write(place: ToolHarness, pattern: str, why: str) -> None:
     tree(place, **{"src/a.py": "x"})
     with pytest.raises(ToolError, match=why):
         await call(GLOB, place, pattern=pattern, path="src")
@@ -102,7 +102,7 @@ async def test_a_pattern_that_can_find_nothing_says_what_to_write(place: Hands, 
         await call(GREP, place, pattern="x", include=pattern, path="src")
 
 
-async def test_a_hundred_are_shown_and_the_rest_is_told(place: Hands) -> None:
+async def test_a_hundred_are_shown_and_the_rest_is_told(place: ToolHarness) -> None:
     tree(place, **{f"f{i}.txt": "needle" for i in range(150)})
     found = await call(GLOB, place, pattern="*.txt")
     assert found.startswith("f149.txt\nf148.txt\n")
@@ -113,7 +113,7 @@ async def test_a_hundred_are_shown_and_the_rest_is_told(place: Hands) -> None:
     assert "only the first 100" in found
 
 
-async def test_grep_shows_lines_with_numbers_and_context(place: Hands) -> None:
+async def test_grep_shows_lines_with_numbers_and_context(place: ToolHarness) -> None:
     tree(place, **{"a.py": "one\ntwo\nthree\n", "b.txt": "two\n"})
     found = await call(GREP, place, pattern="tw.", include="*.py", context=1)
     assert found == "1 matching line in 1 file.\n\na.py\n  1- one\n  2: two\n  3- three\n"
@@ -123,7 +123,7 @@ async def test_grep_shows_lines_with_numbers_and_context(place: Hands) -> None:
     )
 
 
-async def test_a_bad_expression_says_what_is_wrong(place: Hands) -> None:
+async def test_a_bad_expression_says_what_is_wrong(place: ToolHarness) -> None:
     with pytest.raises(ToolError, match=r"(?s)unclosed group.*Set `literal`"):
         await call(GREP, place, pattern="f(")
     with pytest.raises(ToolError) as caught:
@@ -134,20 +134,20 @@ async def test_a_bad_expression_says_what_is_wrong(place: Hands) -> None:
 
 @pytest.mark.parametrize(("pattern", "literal"), [(r"a\nb", False), ("a\nb", False), ("a\nb", True)])
 async def test_a_pattern_of_several_lines_says_that_lines_are_searched(
-    place: Hands, pattern: str, literal: bool
+    place: ToolHarness, pattern: str, literal: bool
 ) -> None:
     tree(place, x="a\nb\n")
     with pytest.raises(ToolError, match=r"line by line.*`context`.*bash"):
         await call(GREP, place, pattern=pattern, literal=literal)
 
 
-async def test_a_backslash_and_an_n_may_be_searched_as_text(place: Hands) -> None:
+async def test_a_backslash_and_an_n_may_be_searched_as_text(place: ToolHarness) -> None:
     tree(place, **{"x.c": 'puts("a\\nb");\n'})
     assert "1 matching line in 1 file." in await call(GREP, place, pattern=r"a\nb", literal=True)
     assert "1 matching line in 1 file." in await call(GREP, place, pattern=r"a\\nb")
 
 
-async def test_odd_lines_and_names_are_shown_as_text(place: Hands) -> None:
+async def test_odd_lines_and_names_are_shown_as_text(place: ToolHarness) -> None:
     (place.directory / os.fsdecode(b"\xff.txt")).write_bytes(b"needle \xff\r\n")
     (place.directory / "new\nline.txt").write_bytes(b"needle\n")
     (place.directory / "long.txt").write_bytes(b"needle" + b"x" * 100_000 + b"\n")
@@ -159,7 +159,7 @@ async def test_odd_lines_and_names_are_shown_as_text(place: Hands) -> None:
     assert "\ufffd.txt" in await call(GLOB, place, pattern="*.txt")
 
 
-async def test_secrets_are_searched_only_by_name(place: Hands) -> None:
+async def test_secrets_are_searched_only_by_name(place: ToolHarness) -> None:
     secrets = dict.fromkeys((".env", ".env.production", "deploy.pem", "id_rsa", ".netrc"), "needle")
     tree(place, **secrets, **{".env.example": "needle"})
     assert ".env.example" in (found := await call(GREP, place, pattern="needle"))
@@ -169,7 +169,7 @@ async def test_secrets_are_searched_only_by_name(place: Hands) -> None:
     assert (await call(GREP, place, pattern="needle", include=".env")).startswith("1 matching")
 
 
-async def test_where_it_searches_is_told(place: Hands) -> None:
+async def test_where_it_searches_is_told(place: ToolHarness) -> None:
     outside = place.directory.parent / "outside"
     outside.mkdir()
     (outside / "a.py").write_text("needle")
@@ -181,7 +181,7 @@ async def test_where_it_searches_is_told(place: Hands) -> None:
     assert f"{outside}/a.py" in await call(GREP, place, pattern="needle", path="link")
 
 
-async def test_ls_shows_a_tree_with_counts(place: Hands) -> None:
+async def test_ls_shows_a_tree_with_counts(place: ToolHarness) -> None:
     tree(place, **{"a.py": "", "src/b.py": "", "src/deep/c.py": "", "src/deep/d.py": ""})
     assert await call(LS, place) == ".: 4 files\n  src/\n    deep/ (2 files)\n    b.py\n  a.py"
     assert "c.py" in await call(LS, place, depth=3)
@@ -190,7 +190,7 @@ async def test_ls_shows_a_tree_with_counts(place: Hands) -> None:
         await call(LS, place, path="a.py")
 
 
-async def test_a_missing_directory_says_what_to_do(place: Hands) -> None:
+async def test_a_missing_directory_says_what_to_do(place: ToolHarness) -> None:
     for tool, params in [(GLOB, {"pattern": "*"}), (GREP, {"pattern": "x"}), (LS, {})]:
         with pytest.raises(ToolError, match=r"nowhere does not exist. List \. to see"):
             await call(tool, place, path="nowhere", **params)
@@ -199,7 +199,7 @@ async def test_a_missing_directory_says_what_to_do(place: Hands) -> None:
             await call(tool, place, path="src/no/where", **params)
 
 
-async def test_ls_tells_ignored_files_from_none(place: Hands) -> None:
+async def test_ls_tells_ignored_files_from_none(place: ToolHarness) -> None:
     tree(place, **{".gitignore": "*.log\n*.o\n", "logs/a.log": "", "build/deep/x.o": ""})
     (place.directory / "empty/deep").mkdir(parents=True)
     for name in ("logs", "build"):
@@ -209,7 +209,7 @@ async def test_ls_tells_ignored_files_from_none(place: Hands) -> None:
     assert await call(LS, place, path="logs") == "logs: 0 files"
 
 
-async def test_kedgeignore_and_the_users_own_excludes_are_heeded(place: Hands) -> None:
+async def test_kedgeignore_and_the_users_own_excludes_are_heeded(place: ToolHarness) -> None:
     tree(place, **{"kept.py": "", "vendor/x.py": "", "a.swp": "", ".kedgeignore": "/vendor/\n"})
     config = Path(place.env["XDG_CONFIG_HOME"]) / "git"
     config.mkdir(parents=True)
@@ -239,7 +239,7 @@ PATTERNS = st.lists(
 def test_what_is_ignored_is_what_git_says(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], top: list[str], inner: list[str], private: list[str]
 ) -> None:
-    place = Hands(tmp_path_factory.mktemp("repo"))
+    place = ToolHarness(tmp_path_factory.mktemp("repo"))
     place.env = {"PATH": os.environ["PATH"], "HOME": str(place.directory.parent)}
     root = place.directory
     subprocess.run(["git", "init", "-q", str(root)], check=True)
@@ -267,11 +267,11 @@ def test_what_is_ignored_is_what_git_says(
     assert {name for name in made if name in ours} == set(made) - ignored
 
 
-async def _files(place: Hands, pattern: str | None = None) -> list[str]:
+async def _files(place: ToolHarness, pattern: str | None = None) -> list[str]:
     return await list_files(place, await find_start(place, "."), pattern)
 
 
-async def test_what_a_rule_forbids_to_read_is_not_found_either(place: Hands) -> None:
+async def test_what_a_rule_forbids_to_read_is_not_found_either(place: ToolHarness) -> None:
     tree(place, **{"open.txt": "needle", "private/plans.txt": "needle"})
     denied = PermissionsConfig(deny=("view(private/**)",))
     place.is_hidden = Judge(denied, RunOptions(), "ask", directory=place.directory).hidden
@@ -281,7 +281,7 @@ async def test_what_a_rule_forbids_to_read_is_not_found_either(place: Hands) -> 
     assert Judge(PermissionsConfig(), RunOptions(), "ask", directory=place.directory).hidden is None
 
 
-async def test_grep_finds_lines_of_every_kind_of_text_file(hands: Hands) -> None:
+async def test_grep_finds_lines_of_every_kind_of_text_file(harness: ToolHarness) -> None:
     """What ripgrep says is looked up in the file itself, which must be read as ripgrep reads it."""
     many = "".join(f"line {number}\n" for number in range(1_500_000))
     texts = {
@@ -295,8 +295,8 @@ async def test_grep_finds_lines_of_every_kind_of_text_file(hands: Hands) -> None
         "no-end.txt": b"needle",
     }
     for name, data in texts.items():
-        (hands.directory / name).write_bytes(data)
-    found = (await hands.call("grep", pattern="needle")).content
+        (harness.directory / name).write_bytes(data)
+    found = (await harness.call("grep", pattern="needle")).content
     assert found.startswith(f"{len(texts)} matching lines in {len(texts)} files.")
     assert "  1500001: needle" in found
     assert found.count("needle ä") == 3

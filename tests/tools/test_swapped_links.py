@@ -21,7 +21,7 @@ from kedge.tools.permissions.judge import Judge
 from kedge.tools.permissions.policy import Allow
 from kedge.tools.port import Output, Tool
 from tests.support.swapping import swapping
-from tests.tools.hands import TOOLS, Hands
+from tests.tools.harness import TOOLS, ToolHarness
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RENAME_EXCHANGE is Linux's")
 
@@ -56,9 +56,9 @@ CALLS: list[tuple[str, dict[str, object]]] = [
 class Place:
     """A workspace with `d` and `f.txt`, the links that take their places, and a home with keys that must stay apart."""
 
-    def __init__(self, hands: Hands, home: Path) -> None:
-        self.hands = hands
-        self.root = hands.directory
+    def __init__(self, harness: ToolHarness, home: Path) -> None:
+        self.harness = harness
+        self.root = harness.directory
         self.keys = home / "keys"
         self.keys.mkdir(parents=True)
         for name in ("a.txt", "secret_key", "missing_kez"):
@@ -83,17 +83,17 @@ class Place:
         tool = TOOLS[name]
         params = msgspec.convert(given, tool.params)
         assert tool.list_access is not None
-        self.hands.approved_path = None
+        self.harness.approved_path = None
         try:
-            accesses = await tool.list_access(self.hands, params)
+            accesses = await tool.list_access(self.harness, params)
             if not all(isinstance(self.judge.judge(name, access), Allow) for access in accesses):
                 return "asked"
-            self.hands.approved_path = Path(accesses[0].subject)
-            output = await tool.run(self.hands, params)
+            self.harness.approved_path = Path(accesses[0].subject)
+            output = await tool.run(self.harness, params)
         except ToolError as error:
             output = Output(content=error.text, is_error=True)
         assert not any(word in output.content for word in (SECRET, "secret_key", "missing_kez")), output.content
-        self.hands.known_files.update(read_file_digests(output.metadata))
+        self.harness.known_files.update(read_file_digests(output.metadata))
         return "failed" if output.is_error else "done"
 
 
@@ -117,9 +117,9 @@ async def check(place: Place, count: int) -> Counter[tuple[str, str]]:
 
 
 async def test_links_that_are_swapped_at_full_speed_lead_no_tool_out_of_the_workspace(
-    hands: Hands, tmp_path: Path
+    harness: ToolHarness, tmp_path: Path
 ) -> None:
-    found = await check(Place(hands, tmp_path / "home"), 1_000)
+    found = await check(Place(harness, tmp_path / "home"), 1_000)
     for name in {name for name, _ in CALLS}:
         assert found[name, "done"], f"{name} never got through, which proves nothing: {found}"
     assert sum(count for (_, what), count in found.items() if what == "asked")  # links were there at times
@@ -128,8 +128,8 @@ async def test_links_that_are_swapped_at_full_speed_lead_no_tool_out_of_the_work
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-async def test_of_ten_thousand_calls_none_is_led_out_of_the_workspace(hands: Hands, tmp_path: Path) -> None:
-    print(await check(Place(hands, tmp_path / "home"), 10_000))
+async def test_of_ten_thousand_calls_none_is_led_out_of_the_workspace(harness: ToolHarness, tmp_path: Path) -> None:
+    print(await check(Place(harness, tmp_path / "home"), 10_000))
 
 
 class _OneByte(BaseHTTPRequestHandler):
@@ -143,9 +143,9 @@ class _OneByte(BaseHTTPRequestHandler):
         pass
 
 
-async def test_a_download_is_not_led_out_of_the_workspace(hands: Hands, tmp_path: Path) -> None:
-    place = Place(hands, tmp_path / "home")
-    hands.config = Config(fetch=FetchConfig(allow_private=True))
+async def test_a_download_is_not_led_out_of_the_workspace(harness: ToolHarness, tmp_path: Path) -> None:
+    place = Place(harness, tmp_path / "home")
+    harness.config = Config(fetch=FetchConfig(allow_private=True))
     tool, results = TOOLS["download"], Counter[str]()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _OneByte)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -165,13 +165,13 @@ async def test_a_download_is_not_led_out_of_the_workspace(hands: Hands, tmp_path
 async def saved(place: Place, tool: Tool, given: dict[str, str]) -> str:
     params = msgspec.convert(given, tool.params)
     assert tool.list_access is not None
-    place.hands.approved_path = None
+    place.harness.approved_path = None
     try:
-        _, write = await tool.list_access(place.hands, params)
+        _, write = await tool.list_access(place.harness, params)
         if not isinstance(place.judge.judge("download", write), Allow):
             return "asked"
-        place.hands.approved_path = Path(write.subject)
-        await tool.run(place.hands, params)
+        place.harness.approved_path = Path(write.subject)
+        await tool.run(place.harness, params)
     except ToolError:
         return "failed"
     return "done"

@@ -32,7 +32,7 @@ from kedge.tools.text import encodings
 from kedge.tools.text.encodings import web_encoding
 from kedge.tools.web.addresses import is_public
 from kedge.tools.web.html import html_to_markdown
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 
 CHARSET = "punycode"
 PAGE = b"""<!DOCTYPE html><html><head><title>A page</title><style>x{}</style></head><body>
@@ -117,16 +117,16 @@ def port() -> Generator[int]:
 
 
 @pytest.fixture
-def place(hands: Hands) -> Hands:
-    hands.config = Config(fetch=FetchConfig(allow_private=True))
-    return hands
+def place(harness: ToolHarness) -> ToolHarness:
+    harness.config = Config(fetch=FetchConfig(allow_private=True))
+    return harness
 
 
-async def call(tool: Tool, place: Hands, **params: Any) -> Output:
+async def call(tool: Tool, place: ToolHarness, **params: Any) -> Output:
     return await tool.run(place, msgspec.convert(params, tool.params))
 
 
-async def test_a_page_is_read_as_markdown(place: Hands, port: int) -> None:
+async def test_a_page_is_read_as_markdown(place: ToolHarness, port: int) -> None:
     output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/hop")
     base = f"http://127.0.0.1:{port}"
     assert output.content == (
@@ -138,13 +138,13 @@ async def test_a_page_is_read_as_markdown(place: Hands, port: int) -> None:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "127.1", "2130706433", "[::ffff:127.0.0.1]"]
 )
-async def test_private_addresses_are_refused_however_they_are_written(place: Hands, port: int, host: str) -> None:
+async def test_private_addresses_are_refused_however_they_are_written(place: ToolHarness, port: int, host: str) -> None:
     place.config = Config()
     with pytest.raises(ToolError, match=r"not fetched|could not be looked up"):
         await call(FETCH, place, url=f"http://{host}:{port}/page")
 
 
-async def test_a_redirect_to_another_host_is_told_and_not_followed(place: Hands, port: int) -> None:
+async def test_a_redirect_to_another_host_is_told_and_not_followed(place: ToolHarness, port: int) -> None:
     """Leave was given for one host: a page must not choose another, like a cloud's own metadata server."""
     for tool, params in [(FETCH, {}), (DOWNLOAD, {"path": "f"})]:
         with pytest.raises(ToolError, match=r"http://169.254.169.254/latest/meta-data, on another host"):
@@ -169,14 +169,14 @@ def test_which_addresses_are_public(ip: str, public: bool) -> None:
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "ftp://x/y", "http://", "nothing", "http://u:p@h/", "http://h:x/"]
 )
-async def test_what_is_no_web_address_is_refused_before_anybody_is_asked(place: Hands, url: str) -> None:
+async def test_what_is_no_web_address_is_refused_before_anybody_is_asked(place: ToolHarness, url: str) -> None:
     for tool, params in [(FETCH, {}), (DOWNLOAD, {"path": "f"})]:
         assert tool.list_access is not None
         with pytest.raises(ToolError):
             await tool.list_access(place, msgspec.convert({"url": url, **params}, tool.params))
 
 
-async def test_size_time_and_redirects_are_bounded(place: Hands, port: int) -> None:
+async def test_size_time_and_redirects_are_bounded(place: ToolHarness, port: int) -> None:
     base = f"http://127.0.0.1:{port}"
     for path, why in [("large", "more than 5 MiB"), ("bomb", "more than 5 MiB"), ("loop", "redirected more than 5")]:
         with pytest.raises(ToolError, match=why):
@@ -207,12 +207,12 @@ def test_any_bytes_are_decoded_soon_in_what_pages_are_written_in(charset: str) -
 
 
 @pytest.mark.timeout(30)
-async def test_a_page_that_names_a_quadratic_codec_is_text_all_the_same(place: Hands, port: int) -> None:
+async def test_a_page_that_names_a_quadratic_codec_is_text_all_the_same(place: ToolHarness, port: int) -> None:
     output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/hostile")
     assert "aaaa" in output.content
 
 
-async def test_a_long_page_is_cut_and_the_whole_is_in_a_file(place: Hands, port: int) -> None:
+async def test_a_long_page_is_cut_and_the_whole_is_in_a_file(place: ToolHarness, port: int) -> None:
     output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/long")
     assert len(output.content) < 32_000
     (saved,) = place.scratch.iterdir()
@@ -220,20 +220,20 @@ async def test_a_long_page_is_cut_and_the_whole_is_in_a_file(place: Hands, port:
     assert saved.read_text().count("\n") == 20_000
 
 
-async def test_an_error_of_the_server_is_told(place: Hands, port: int) -> None:
+async def test_an_error_of_the_server_is_told(place: ToolHarness, port: int) -> None:
     output = await call(FETCH, place, url=f"http://127.0.0.1:{port}/none")
     assert output.is_error
     assert "answered 404" in output.content
     assert "nothing here" in output.content
 
 
-async def test_the_name_is_sent_although_the_address_is_used(place: Hands, port: int) -> None:
+async def test_the_name_is_sent_although_the_address_is_used(place: ToolHarness, port: int) -> None:
     output = await call(FETCH, place, url=f"http://localhost:{port}/host")
     assert output.content.endswith(f"\n\nlocalhost:{port}")
 
 
 async def test_a_certificate_is_checked_against_the_name(
-    place: Hands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: ToolHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     files = [
@@ -255,7 +255,9 @@ async def test_a_certificate_is_checked_against_the_name(
             await call(FETCH, place, url=f"https://127.0.0.1:{port}/host")
 
 
-async def test_a_download_appears_whole_or_not_at_all(place: Hands, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_download_appears_whole_or_not_at_all(
+    place: ToolHarness, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kedge.tools.builtin.download.MAX_BYTES", 8 * 1024 * 1024)
     base = f"http://127.0.0.1:{port}"
     output = await call(DOWNLOAD, place, url=f"{base}/large", path="deep/large.bin")
@@ -275,7 +277,7 @@ async def test_a_download_appears_whole_or_not_at_all(place: Hands, port: int, m
 
 
 async def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_nothing(
-    place: Hands, port: int, monkeypatch: pytest.MonkeyPatch
+    place: ToolHarness, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_go_on = threading.Event(), threading.Event()
     fdopen = os.fdopen
@@ -295,7 +297,7 @@ async def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_nothin
     assert list(place.directory.iterdir()) == []
 
 
-async def test_a_page_comes_as_markdown_as_its_words_or_as_it_is(place: Hands, port: int) -> None:
+async def test_a_page_comes_as_markdown_as_its_words_or_as_it_is(place: ToolHarness, port: int) -> None:
     url = f"http://127.0.0.1:{port}/page"
     said = {form: (await call(FETCH, place, url=url, format=form)).content for form in ("markdown", "text", "html")}
     assert f"# Hello\n\nSome **bold** text and [a link](http://127.0.0.1:{port}/other)." in said["markdown"]

@@ -50,8 +50,8 @@ wires = pytest.mark.parametrize("wire", list(SERVERS))
 
 
 @dataclasses.dataclass
-class Heard:
-    """What was understood of a stream."""
+class Decoded:
+    """The content of a decoded stream."""
 
     text: str = ""
     thoughts: list[tuple[str, str, bool]] = dataclasses.field(default_factory=list[tuple[str, str, bool]])
@@ -64,10 +64,10 @@ class Heard:
 # we
 
 
-def heard(wire: WireName, chunks: Iterable[bytes]) -> Heard:
+def decode(wire: WireName, chunks: Iterable[bytes]) -> Decoded:
     endpoint = Endpoint(provider="p", model="m", base_url="http://models.test", wire=wire)
     stream, reader = WIRES[wire].stream(endpoint, StepRequest(system="", history=[])), SseReader()
-    found, blocks, inputs = Heard(), dict[str, list[str | bool]](), dict[str, list[str]]()
+    found, blocks, inputs = Decoded(), dict[str, list[str | bool]](), dict[str, list[str]]()
     counts: dict[str, int] = {}
     ended: set[str] = set()
     try:
@@ -110,7 +110,7 @@ def heard(wire: WireName, chunks: Iterable[bytes]) -> Heard:
 # they
 
 
-def told_by_openai(chunks: list[bytes]) -> Heard:
+def decode_with_openai(chunks: list[bytes]) -> Decoded:
     import openai  # imported by the worker that runs this: it takes a second
 
     reasons: dict[str, FinishReason] = {
@@ -120,7 +120,7 @@ def told_by_openai(chunks: list[bytes]) -> Heard:
         "content_filter": "content_filter",
     }
     client = openai.OpenAI(api_key="k", base_url="http://models.test/v1", max_retries=0, http_client=_http(chunks))
-    found = Heard()
+    found = Decoded()
     with client.chat.completions.stream(model="m", messages=[]) as stream:
         try:
             for _ in stream:
@@ -142,11 +142,11 @@ def told_by_openai(chunks: list[bytes]) -> Heard:
     return found
 
 
-def told_by_openai_of_responses(chunks: list[bytes]) -> Heard:
+def decode_with_openai_responses(chunks: list[bytes]) -> Decoded:
     import openai
 
     client = openai.OpenAI(api_key="k", base_url="http://models.test/v1", max_retries=0, http_client=_http(chunks))
-    found = Heard()
+    found = Decoded()
     output: list[ResponseOutputItem] = []  # of an answer that broke off
     response: Response | None = None
     with client.responses.stream(model="m", input=[]) as stream:
@@ -188,7 +188,7 @@ def told_by_openai_of_responses(chunks: list[bytes]) -> Heard:
     return found
 
 
-def told_by_anthropic(chunks: list[bytes]) -> Heard:
+def decode_with_anthropic(chunks: list[bytes]) -> Decoded:
     import anthropic
 
     reasons: dict[str, FinishReason] = {
@@ -198,7 +198,7 @@ def told_by_anthropic(chunks: list[bytes]) -> Heard:
         "refusal": "content_filter",
     }
     client = anthropic.Anthropic(api_key="k", base_url="http://models.test", max_retries=0, http_client=_http(chunks))
-    found = Heard()
+    found = Decoded()
     with client.messages.stream(model="m", max_tokens=1, messages=[]) as stream:
         try:
             for _ in stream:
@@ -231,7 +231,7 @@ def told_by_anthropic(chunks: list[bytes]) -> Heard:
     return found
 
 
-SDKS = {"chat": told_by_openai, "responses": told_by_openai_of_responses, "anthropic": told_by_anthropic}
+SDKS = {"chat": decode_with_openai, "responses": decode_with_openai_responses, "anthropic": decode_with_anthropic}
 
 
 def _http(chunks: list[bytes]) -> httpx2.Client:
@@ -308,7 +308,7 @@ def cut(stream: bytes, edges: list[int]) -> list[bytes]:
 def test_any_stream_is_understood_as_the_vendor_does(wire: WireName, plan: Plan, data: st.DataObject) -> None:
     stream = stream_of(wire, plan)
     chunks = cut(stream, data.draw(cuts(len(stream))))
-    assert heard(wire, chunks) == SDKS[wire](chunks)
+    assert decode(wire, chunks) == SDKS[wire](chunks)
 
 
 @wires
@@ -320,7 +320,7 @@ def test_what_was_said_before_an_error_is_understood_as_the_vendor_does(
     malformed = "failed" if wire == "responses" and plan.comments else "error"
     stream = stream_of(wire, dataclasses.replace(plan, malformed=malformed, error=error))
     chunks = cut(stream, data.draw(cuts(len(stream))))
-    ours, theirs = heard(wire, chunks), SDKS[wire](chunks)
+    ours, theirs = decode(wire, chunks), SDKS[wire](chunks)
     assert ours.is_broken
     assert ours == theirs
 
@@ -354,7 +354,7 @@ def test_a_cut_at_every_byte_changes_nothing(wire: WireName) -> None:
         stream = b"".join(frames)
         theirs = SDKS[wire]([stream])
         assert len(theirs.calls) == 2
-        assert heard(wire, [stream[i : i + 1] for i in range(len(stream))]) == theirs
+        assert decode(wire, [stream[i : i + 1] for i in range(len(stream))]) == theirs
         # The reader keeps nothing between events, so each cut of each two neighbors is enough.
         for two in map(b"".join, pairwise(frames)):
             whole = events_of([two])

@@ -70,8 +70,8 @@ Piece = tuple[str, Any, str]  # the kind of a part, what it says, its signature
 
 
 @dataclasses.dataclass
-class Heard:
-    """What was understood of a stream; `parts` is what would go back of it."""
+class Decoded:
+    """The content of a decoded stream; `parts` is sent back with the history."""
 
     text: str = ""
     thoughts: str = ""
@@ -85,8 +85,8 @@ class Heard:
 # we
 
 
-def heard(chunks: Iterable[bytes]) -> Heard:
-    stream, reader, found = GeminiStream(ENDPOINT, StepRequest(system="", history=[])), SseReader(), Heard()
+def decode(chunks: Iterable[bytes]) -> Decoded:
+    stream, reader, found = GeminiStream(ENDPOINT, StepRequest(system="", history=[])), SseReader(), Decoded()
     deltas: list[Delta] = []
     try:
         for event in (event for chunk in chunks for event in reader.feed(chunk)):
@@ -175,12 +175,12 @@ def _sdk() -> tuple[genai.Client, list[httpx2.Request], list[Any]]:
     return genai.Client(api_key="k", http_options=options), sent, answers
 
 
-def told_by_google(chunks: list[bytes]) -> Heard:
+def decode_with_google(chunks: list[bytes]) -> Decoded:
     from google.genai import errors
 
     client, _, answers = _sdk()
     answers[:] = [chunks]
-    found, counts, pieces = Heard(), dict[str, int](), list[Piece]()
+    found, counts, pieces = Decoded(), dict[str, int](), list[Piece]()
     try:
         for response in client.models.generate_content_stream(model=MODEL, contents="x"):
             if response.usage_metadata is not None:
@@ -202,7 +202,7 @@ def told_by_google(chunks: list[bytes]) -> Heard:
     return found
 
 
-def _add(found: Heard, pieces: list[Piece], part: types.Part) -> None:
+def _add(found: Decoded, pieces: list[Piece], part: types.Part) -> None:
     signature = base64.b64encode(part.thought_signature or b"").decode()
     if (call := part.function_call) is not None:
         found.calls.append((call.id or "", call.name or "", call.args or {}))
@@ -229,7 +229,7 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 # the streams
 
 
-def says_something(found: Heard) -> bool:
+def says_something(found: Decoded) -> bool:
     """Of an answer of thoughts alone nothing goes back."""
     return bool(found.text or found.calls)
 
@@ -240,7 +240,7 @@ def test_any_stream_is_understood_as_the_vendor_does_and_goes_back_as_it_came(
     stream: bytes, data: st.DataObject
 ) -> None:
     chunks = cut(stream, data.draw(cuts(len(stream))))
-    ours, theirs = heard(chunks), told_by_google([stream])
+    ours, theirs = decode(chunks), decode_with_google([stream])
     if not says_something(theirs):
         theirs.parts = ours.parts
     assert ours == theirs
@@ -252,7 +252,7 @@ def test_what_was_said_before_an_error_is_understood_as_the_vendor_does(stream: 
     said = b"".join(stream.splitlines(keepends=True)[:-2])  # without the last chunk
     stream = said + b'data: {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}\n\n'
     chunks = cut(stream, data.draw(cuts(len(stream))))
-    ours, theirs = heard(chunks), told_by_google([stream])
+    ours, theirs = decode(chunks), decode_with_google([stream])
     assert ours.is_broken
     if not says_something(theirs):
         theirs.parts = ours.parts
@@ -274,12 +274,12 @@ RICH = Plan(
 @pytest.mark.parametrize("plan", [RICH, dataclasses.replace(RICH, tool_calls=(), raw=False, crlf=False)])
 def test_a_cut_at_every_byte_changes_nothing(plan: Plan) -> None:
     stream = b"".join(frame.data for frame in GeminiWire().frames(plan, MODEL, "call-1"))
-    theirs = told_by_google([stream])
+    theirs = decode_with_google([stream])
     assert theirs.text == plan.text
     assert [signature for _, _, signature in theirs.parts if signature] == ["c2ln"]
-    assert heard([stream[i : i + 1] for i in range(len(stream))]) == theirs
+    assert decode([stream[i : i + 1] for i in range(len(stream))]) == theirs
     for at in range(len(stream) + 1):
-        assert heard([stream[:at], stream[at:]]) == theirs
+        assert decode([stream[:at], stream[at:]]) == theirs
 
 
 # the requests

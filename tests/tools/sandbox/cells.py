@@ -24,7 +24,7 @@ from kedge.tools.port import Output
 from kedge.tools.sandbox import bubblewrap, landlock
 from kedge.tools.sandbox.policy import LaunchSpec, SandboxPolicy
 from kedge.tools.sandbox.sandbox import Sandbox
-from tests.tools.hands import Hands
+from tests.tools.harness import ToolHarness
 from tests.tools.sandbox import attempts
 
 # The interpreter itself, not a virtual environment's name for it, which may lie where nobody can see it.
@@ -105,50 +105,50 @@ class Cell:
         for name in names:
             (self.out / name / "dir").mkdir(parents=True)
             (self.out / name / "file").write_text("as it was")
-        self.hands = Hands(self.root)
-        self.workspace = self.hands.directory
-        self.hands.scratch = self.data / "scratch" / "session"
-        self.hands.env = {**os.environ, "HOME": str(self.home)}
+        self.harness = ToolHarness(self.root)
+        self.workspace = self.harness.directory
+        self.harness.scratch = self.data / "scratch" / "session"
+        self.harness.env = {**os.environ, "HOME": str(self.home)}
         shutil.copy(attempts.__file__, self.workspace)
 
     def use_sandbox(self, config: SandboxConfig, *, is_planning: bool = False) -> None:
-        self.hands.sandbox = Shown(
+        self.harness.sandbox = Shown(
             config=config,
             directory=self.workspace,
-            scratch=self.hands.scratch,
+            scratch=self.harness.scratch,
             private=(self.data,),
             is_planning=is_planning,
-            env=self.hands.env,
+            env=self.harness.env,
             world=self.root,
         )
 
     def prepare_read_only(self, backend: SandboxMode, *approved: Path) -> None:
-        self.hands.sandbox = Unapproved(
+        self.harness.sandbox = Unapproved(
             config=SandboxConfig(),
             directory=self.workspace,
-            scratch=self.hands.scratch,
+            scratch=self.harness.scratch,
             private=(self.data,),
-            env=self.hands.env,
+            env=self.harness.env,
             backend=backend,
             approved=tuple(map(str, approved)),
         )
-        self.hands.run_as = "sandboxed"
+        self.harness.run_as = "sandboxed"
 
     async def run(self, command: str, **params: object) -> Output:
-        return await self.hands.call("bash", command=command, **params)
+        return await self.harness.call("bash", command=command, **params)
 
     def attempt(self, names: Iterable[str], people: dict[str, str]) -> dict[str, str]:
         """All of them, in one command; what became of each."""
-        self.hands.env = {
-            **self.hands.env,
+        self.harness.env = {
+            **self.harness.env,
             **people,
             "OUT": str(self.out),
             "DATA": str(self.data),
             "ANOTHERS": str(self.out / "anothers"),
-            "TMPDIR": str(self.hands.scratch / "tmp"),
+            "TMPDIR": str(self.harness.scratch / "tmp"),
         }
-        is_read_only = isinstance(self.hands.sandbox, Unapproved)
-        (self.hands.scratch / "tmp").mkdir(parents=True, exist_ok=True)
+        is_read_only = isinstance(self.harness.sandbox, Unapproved)
+        (self.harness.scratch / "tmp").mkdir(parents=True, exist_ok=True)
         words = [PYTHON, "-I", "-S", str(self.workspace / "attempts.py"), *names]
 
         async def go() -> Output:

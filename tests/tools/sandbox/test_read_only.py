@@ -36,7 +36,7 @@ async def cell(tmp_path: Path, backend: SandboxMode) -> AsyncGenerator[Cell]:
     cell = Cell(tmp_path)
     cell.prepare_read_only(backend)
     yield cell
-    await cell.hands.end_all()
+    await cell.harness.end_all()
 
 
 def git(directory: Path, *words: str) -> str:
@@ -47,8 +47,8 @@ def git(directory: Path, *words: str) -> str:
 
 async def run(cell: Cell, words: str, limits: Limits = UNAPPROVED, timeout_s: float | None = None) -> Command:
     """A command to its very end."""
-    spec, env = cell.hands.sandbox.prepare_read_only()._replace(limits=limits), cell.hands.env
-    command = await Command.start(cell.hands, words, cell.workspace, env, lambda _: None, timeout_s, spec)
+    spec, env = cell.harness.sandbox.prepare_read_only()._replace(limits=limits), cell.harness.env
+    command = await Command.start(cell.harness, words, cell.workspace, env, lambda _: None, timeout_s, spec)
     async with asyncio.timeout(LIMIT_S):
         await command.finished.wait()
     return command
@@ -115,7 +115,7 @@ LOOKS = {
 
 
 async def test_ordinary_reading_is_possible(cell: Cell, backend: SandboxMode) -> None:
-    cell.hands.env = {**cell.hands.env, "HOME": str(Path("~").expanduser()), "LANG": "C.UTF-8"}
+    cell.harness.env = {**cell.harness.env, "HOME": str(Path("~").expanduser()), "LANG": "C.UTF-8"}
     cell.prepare_read_only(backend)
     (cell.workspace / "a file").write_text("text\n")
     (cell.workspace / "/".join(["deep", *"abcdefghij" * 5])).mkdir(parents=True)
@@ -177,7 +177,7 @@ class TestGit:
         shutil.rmtree(cell.workspace)
         (cell.root / "outer" / "inner").rename(cell.root / "moved")
         (cell.root / "moved").rename(cell.root / "outer" / "inner")
-        cell.hands.directory = cell.workspace = cell.root / "outer" / "inner"
+        cell.harness.directory = cell.workspace = cell.root / "outer" / "inner"
         cell.prepare_read_only(backend)
         (cell.workspace / "known").write_text("two\n")
         await self.check(cell)
@@ -189,7 +189,7 @@ class TestGit:
         git(cell.root / "whole", "add", ".")
         git(cell.root / "whole", "commit", "-q", "-m", "second")
         (cell.root / "whole" / "part" / "known").write_text("two\n")
-        cell.hands.directory = cell.workspace = cell.root / "whole" / "part"
+        cell.harness.directory = cell.workspace = cell.root / "whole" / "part"
         cell.prepare_read_only(backend)
         said = await self.looks(cell)
         assert {command: text for command, text in said.items() if "exit code" in text} == {}
@@ -213,7 +213,7 @@ class TestGit:
 
     async def test_the_repository_of_the_home_is_not_readable(self, cell: Cell, backend: SandboxMode) -> None:
         make_repository(cell.home)
-        cell.hands.directory = cell.workspace = cell.home / "project"
+        cell.harness.directory = cell.workspace = cell.home / "project"
         cell.workspace.mkdir()
         cell.prepare_read_only(backend)
         assert "first" not in (await cell.run("git log")).content
@@ -285,9 +285,9 @@ class TestReading:
         assert (cell.workspace / "theirs").read_text() == "theirs"
 
     async def test_saved_outputs_of_the_session_can_be_read(self, cell: Cell) -> None:
-        cell.hands.scratch.mkdir(parents=True, exist_ok=True)
-        (cell.hands.scratch / "output").write_text("saved")
-        assert (await cell.run(f"cat {cell.hands.scratch}/output")).content == "saved"
+        cell.harness.scratch.mkdir(parents=True, exist_ok=True)
+        (cell.harness.scratch / "output").write_text("saved")
+        assert (await cell.run(f"cat {cell.harness.scratch}/output")).content == "saved"
 
     async def test_a_toolchain_in_the_home_works_and_its_credentials_are_hidden(
         self, cell: Cell, backend: SandboxMode
@@ -304,8 +304,8 @@ class TestReading:
         for program in (tool / "bin" / "tool", cell.home / ".cargo" / "bin" / "other", cell.home / "project/bin/third"):
             program.write_text(f"#!/bin/sh\ncat {tool}/lib/words\n")
             program.chmod(0o755)
-        path = f"{tool}/bin:{cell.home}/.cargo/bin:{cell.home}/project/bin:{cell.hands.env['PATH']}"
-        cell.hands.env = {**cell.hands.env, "PATH": path}
+        path = f"{tool}/bin:{cell.home}/.cargo/bin:{cell.home}/project/bin:{cell.harness.env['PATH']}"
+        cell.harness.env = {**cell.harness.env, "PATH": path}
         cell.prepare_read_only(backend)
         assert (await cell.run("tool; other; third")).content == "from the library" * 3
         output = await cell.run("cat ~/.nvm/.npmrc ~/.cargo/credentials.toml ~/project/.env ~/notes")
@@ -313,7 +313,7 @@ class TestReading:
         assert "plain" not in output.content
 
     async def test_a_path_entry_that_is_the_home_does_not_show_it(self, cell: Cell, backend: SandboxMode) -> None:
-        cell.hands.env = {**cell.hands.env, "PATH": f"{cell.home}:{cell.root}:{cell.hands.env['PATH']}"}
+        cell.harness.env = {**cell.harness.env, "PATH": f"{cell.home}:{cell.root}:{cell.harness.env['PATH']}"}
         cell.prepare_read_only(backend)
         assert "plain" not in (await cell.run("cat ~/notes")).content
 
@@ -321,8 +321,8 @@ class TestReading:
 class TestEnvironment:
     async def test_variables_with_credentials_or_programs_are_removed(self, cell: Cell) -> None:
         (cell.workspace / "rc").write_text("echo sourced")
-        cell.hands.env = {
-            **cell.hands.env,
+        cell.harness.env = {
+            **cell.harness.env,
             "MY_API_KEY": "k",
             "URL": "https://u:pw@host/",
             "BASH_ENV": "rc",
@@ -338,7 +338,7 @@ class TestEnvironment:
         for name in ("ls", "bash"):
             (cell.workspace / "bin" / name).write_text("#!/bin/sh\necho planted\n")
             (cell.workspace / "bin" / name).chmod(0o755)
-        cell.hands.env = {**cell.hands.env, "PATH": f"bin:{cell.workspace}/bin:{cell.hands.env['PATH']}"}
+        cell.harness.env = {**cell.harness.env, "PATH": f"bin:{cell.workspace}/bin:{cell.harness.env['PATH']}"}
         assert "planted" not in (await cell.run("ls")).content
 
 
@@ -348,23 +348,23 @@ class TestTemporaryDirectory:
         second = await run(cell, "ls $TMPDIR; echo $TMPDIR")
         directories = [Path(command.take_output().strip()) for command in (first, second)]
         assert directories[0] != directories[1]
-        assert {directory.parent for directory in directories} == {cell.hands.scratch / "unapproved-tmp"}
-        assert list((cell.hands.scratch / "unapproved-tmp").iterdir()) == []
+        assert {directory.parent for directory in directories} == {cell.harness.scratch / "unapproved-tmp"}
+        assert list((cell.harness.scratch / "unapproved-tmp").iterdir()) == []
 
     async def test_the_directory_of_another_command_is_not_writable(self, cell: Cell) -> None:
-        other = cell.hands.scratch / "unapproved-tmp" / "other"
+        other = cell.harness.scratch / "unapproved-tmp" / "other"
         other.mkdir(parents=True)
         assert "exit code" in (await cell.run(f"echo x > {other}/x")).content
         assert list(other.iterdir()) == []
 
     async def test_it_is_removed_when_a_command_could_not_be_started(self, cell: Cell) -> None:
-        spec = cell.hands.sandbox.prepare_read_only()
+        spec = cell.harness.sandbox.prepare_read_only()
         (cell.workspace / "gone").mkdir()
         gone = cell.workspace / "gone"
         gone.rmdir()
         with pytest.raises(Exception, match="could not be started"):
-            await Command.start(cell.hands, "true", gone, cell.hands.env, print, None, spec)
-        assert list((cell.hands.scratch / "unapproved-tmp").iterdir()) == []
+            await Command.start(cell.harness, "true", gone, cell.harness.env, print, None, spec)
+        assert list((cell.harness.scratch / "unapproved-tmp").iterdir()) == []
 
 
 class TestLimits:

@@ -28,7 +28,7 @@ AUTHOR = "-c user.name=k -c user.email=k@example.com"
 async def cell(tmp_path: Path) -> AsyncGenerator[Cell]:
     cell = Cell(tmp_path, ["out"])
     yield cell
-    await cell.hands.end_all()
+    await cell.harness.end_all()
 
 
 @pytest.fixture(params=BACKENDS)
@@ -64,9 +64,9 @@ async def test_a_session_has_its_own_temporary_directory(sandboxed: Cell) -> Non
     await sandboxed.run("echo kept > $TMPDIR/note")
     assert (await sandboxed.run("cat $TMPDIR/note; echo $TMPDIR")).content.split() == [
         "kept",
-        str(sandboxed.hands.scratch / "tmp"),
+        str(sandboxed.harness.scratch / "tmp"),
     ]
-    assert (sandboxed.hands.scratch / "tmp" / "note").read_text() == "kept\n"
+    assert (sandboxed.harness.scratch / "tmp" / "note").read_text() == "kept\n"
 
 
 async def test_a_failure_mentions_the_sandbox(sandboxed: Cell) -> None:
@@ -101,7 +101,7 @@ async def test_the_server_itself_is_not_restricted(sandboxed: Cell) -> None:
     with people(sandboxed.root):
         pass  # sockets of every kind
     (sandboxed.workspace / "go").write_text("on\n")
-    [job] = sandboxed.hands.jobs.list()
+    [job] = sandboxed.harness.jobs.list()
     await asyncio.wait_for(job.command.finished.wait(), 30)
     assert (sandboxed.out / "out" / "file").read_text() == "by the server"
 
@@ -114,7 +114,7 @@ async def test_a_job_stays_sandboxed(sandboxed: Cell, is_left_behind: bool) -> N
         await sandboxed.run(f"({deed}) & echo gone")
     else:
         await sandboxed.run(deed, run_in_background=True)
-    [job] = sandboxed.hands.jobs.list()
+    [job] = sandboxed.harness.jobs.list()
     assert job.is_running
     await asyncio.to_thread((sandboxed.workspace / "go").write_text, "on\n")
     await asyncio.wait_for(job.command.finished.wait(), 30)
@@ -135,7 +135,7 @@ async def test_the_network_can_be_used_if_enabled(sandboxed: Cell) -> None:
 
 
 async def test_variables_of_outside_programs_are_removed(sandboxed: Cell) -> None:
-    sandboxed.hands.env = {**sandboxed.hands.env, "SSH_AUTH_SOCK": "/x", "DBUS_SESSION_BUS_ADDRESS": "unix:path=/y"}
+    sandboxed.harness.env = {**sandboxed.harness.env, "SSH_AUTH_SOCK": "/x", "DBUS_SESSION_BUS_ADDRESS": "unix:path=/y"}
     assert (await sandboxed.run("echo $SSH_AUTH_SOCK$DBUS_SESSION_BUS_ADDRESS")).content == "(no output)"
 
 
@@ -162,7 +162,7 @@ async def test_a_hidden_path_may_appear_later(cell: Cell, backend: SandboxMode) 
     assert attempts.SECRET not in (await cell.run("cat ~/.aws/key")).content
     if backend == "landlock":
         await asyncio.to_thread((cell.workspace / "go").write_text, "on\n")
-        [job] = cell.hands.jobs.list()
+        [job] = cell.harness.jobs.list()
         await asyncio.wait_for(job.command.finished.wait(), 30)
         assert attempts.SECRET not in job.command.take_output()
 
@@ -291,7 +291,7 @@ class TestHiddenInside:
     async def test_landlock_cannot_hide_a_path_in_the_workspace(self, cell: Cell) -> None:
         cell.use_sandbox(SandboxConfig(mode="landlock", hidden=(".env",)))
         with pytest.raises(SandboxUnavailable, match=r"cannot hide .*\.env"):
-            cell.hands.sandbox.prepare()
+            cell.harness.sandbox.prepare()
 
     async def test_it_is_hidden_in_mode_plan(self, cell: Cell, backend: SandboxMode) -> None:
         cell.use_sandbox(SandboxConfig(mode=backend, hidden=("deep/private", ".env")), is_planning=True)
@@ -305,7 +305,7 @@ async def test_a_secret_is_hidden_in_a_workspace_inside_a_hidden_directory(cell:
     sandbox = Sandbox(
         config=SandboxConfig(mode="auto", hidden=(str(cell.root), ".env")),
         directory=cell.workspace,
-        scratch=cell.hands.scratch,
+        scratch=cell.harness.scratch,
     )
     assert {str(cell.root), str(cell.workspace / ".env")} <= set(sandbox.make_policy().hidden)
 

@@ -1,4 +1,4 @@
-"""What a tool gets, for tests: real files, real processes, and a list in the place of the store's records."""
+"""A context that runs tools in tests: real files and processes, and a list instead of the store's records."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TOOLS: dict[str, Tool] = {tool.name: tool for tool in registry.TOOLS}
 
 
 class Group:
-    """`kedge.tools.process.spawn.Process`, with the engine's hands."""
+    """A `kedge.tools.process.spawn.Process` that the engine's functions manage."""
 
-    def __init__(self, hands: Hands, record: ProcessRecord) -> None:
+    def __init__(self, harness: ToolHarness, record: ProcessRecord) -> None:
         self.record = record
-        self._hands = hands
+        self._harness = harness
 
     @property
     def mark(self) -> str:
@@ -41,20 +41,20 @@ class Group:
         cgroups.limit(self.mark, processes=processes, memory_bytes=memory_bytes)
 
     async def end(self) -> list[str]:
-        return await process_groups.end_groups([self.record], term_s=self._hands.term_s)
+        return await process_groups.end_groups([self.record], term_s=self._harness.term_s)
 
     async def keep(self) -> None:
-        self._hands.of_turn.remove(self.record)
-        self._hands.kept.append(self.record)
+        self._harness.of_turn.remove(self.record)
+        self._harness.kept.append(self.record)
 
     async def forget(self) -> None:
         cgroups.remove(self.mark)
-        for records in (self._hands.of_turn, self._hands.kept):
+        for records in (self._harness.of_turn, self._harness.kept):
             if self.record in records:
                 records.remove(self.record)
 
 
-class Hands:
+class ToolHarness:
     """A ToolContext over one directory."""
 
     def __init__(self, root: Path) -> None:
