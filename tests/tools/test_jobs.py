@@ -22,7 +22,7 @@ LIMIT_S = 20.0
 async def begin(harness: ToolHarness, command: str, **params: object) -> str:
     result = await harness.call("bash", command=command, run_in_background=True, **params)
     assert result.metadata is not None
-    assert f"[running in the background as job {result.metadata['job_id']}: " in result.content
+    assert result.metadata["job_id"] in result.text
     return result.metadata["job_id"]
 
 
@@ -166,7 +166,7 @@ async def test_a_daemon_is_seen_in_every_moment_of_its_leaving(harness: ToolHarn
         for _ in range(25):
             wait = "import signal; signal.pause()"
             result = await harness.call("bash", command=f"{sys.executable} -S -E -c '{DAEMON}; {wait}'")
-            assert "still running in the background" in result.content
+            assert "still running in the background" in result.text
             await harness.call("job_kill", job_id=(result.metadata or {})["job_id"])
     finally:
         reaper.close()
