@@ -1,4 +1,5 @@
-"""How long until the command says something, and until the server answers? How large is it then?
+"""How long until the command says something, and until the server answers? How large is it then? Where does the time of
+a cold run go?
 
 Goals: `kedge --version` and `--help` within 3x `python -c pass`; the server ready within 1.5x an empty Starlette +
 uvicorn server, and idle within 60 MiB.
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 from _home import KEDGE, PYTHON, Case, Home, Server, Spent, await_answer, new_home, print_cases, run, started
+from _waterfall import print_waterfall
 from measure import MIB, cpu_s_of, noise_told, percentile, print_table, rss_of, wait_quiet
 
 from kedge.protocol.address import UnixAddress
@@ -31,6 +33,9 @@ def main() -> None:
     wait_quiet()
     with noise_told():
         servers(options.starts)
+    wait_quiet()
+    with noise_told():
+        print_waterfall(options.starts)
 
 
 def commands(rounds: int) -> None:

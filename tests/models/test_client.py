@@ -9,8 +9,6 @@ import logging
 import re
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
@@ -448,9 +446,3 @@ async def test_the_log_holds_neither_key_nor_address(
         await ask(models, target)
     assert KEY not in caplog.text
     assert "HTTP Request" not in caplog.text
-
-
-def test_the_http_client_is_not_imported_before_the_first_call() -> None:
-    code = "import sys, kedge.agent.agent as a; a.Agent(); print('truststore' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT_S)
-    assert found.stdout.strip() == "False"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import logging
 import os
@@ -68,6 +69,7 @@ def _run(options: Options) -> int:
 
 
 def _serve(options: Options, directory: str, report: Report) -> int:
+    gc.disable()  # until the agent is loaded: imports make objects that stay
     from kedge.agent.lazy_agent import LazyAgent
     from kedge.config.configs import Configs
     from kedge.server import serve

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -23,6 +22,9 @@ from kedge.models.wires.decoding import SseEvent
 from kedge.models.wires.registry import Stream, Wire
 from kedge.models.wires.requests import EncodedCache, parse_listing
 from kedge.protocol.text_safety import shorten
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "kedge.providers"
 _RESERVED = frozenset({LOCAL, *(provider.id for provider in BUILT_IN)})
@@ -142,6 +144,8 @@ def _name_package(own: Extension) -> Generator[None, None, None]:
 @cache
 def _load_installed() -> dict[str, Extension | BrokenPackage]:
     """Cached: packages that are installed later are found by the next server."""
+    from importlib.metadata import entry_points  # late: few runs need it
+
     found: dict[str, Extension | BrokenPackage] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         found.setdefault(entry.name, _load(entry))

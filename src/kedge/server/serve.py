@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -105,7 +106,7 @@ async def _serve_from(
             await listener.start()
         log.info("listening on %s", ", ".join(str(address) for address, _ in bound))
         on_ready([address for address, _ in bound])
-        warming = loop.create_task(agent.warm_up())
+        warming = loop.create_task(_warm_up(agent))
         await shutdown.wait(lambda: _idle_until(engine, metrics, settings.idle_s))
         log.info("stopping")
         await _stop(engine, shutdown)
@@ -115,6 +116,15 @@ async def _serve_from(
         warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
         await agent.close()
+
+
+async def _warm_up(agent: Agent) -> None:
+    """Load the agent. Garbage is collected from then on: what is loaded now stays, so it is not looked at again."""
+    try:
+        await agent.warm_up()
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _stop(engine: Engine, shutdown: ShutdownRequest) -> None:

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import msgspec
@@ -325,6 +324,8 @@ def _parse_period(value: str) -> float | None:
 
 def _parse_date(value: str, now: float) -> float | None:
     try:
+        from email.utils import parsedate_to_datetime  # late: providers send seconds
+
         return max(0.0, parsedate_to_datetime(value).timestamp() - now)
     except (ValueError, OverflowError):
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -87,6 +86,8 @@ async def start(
         )
     if launch_spec is None or launch_spec.with_temporary is None:
         return await _start(ctx, command, directory, env, launch_spec, limits, None)
+    import tempfile  # late: few commands run here
+
     temporary = Path(tempfile.mkdtemp(dir=launch_spec.temporary))
     try:
         return await _start(ctx, command, directory, env, launch_spec.with_temporary(str(temporary)), limits, temporary)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import tempfile
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +49,8 @@ def make_include_options(patterns: Sequence[str]) -> Generator[list[str]]:
 
     ripgrep's own `-g` would override ignore rules, and its `?` is a byte instead of a character.
     """
+    import tempfile  # late: few searches need it
+
     with tempfile.NamedTemporaryFile("w", prefix="kedge-only-", encoding="utf-8", errors="surrogateescape") as file:
         file.write("\n".join(["*", "!*/", *(f"!{loosen_glob(pattern)}" for pattern in patterns), ""]))
         file.flush()
