@@ -12,9 +12,8 @@ import pytest
 
 from kedge.cli import main as cli
 from kedge.cli.demo import server_process
-from kedge.cli.demo.reader import Reader
-from kedge.cli.demo.script import make_script
-from kedge.cli.demo.server_process import Frame, ServerProcess
+from kedge.cli.demo.scenario import make_script
+from kedge.cli.demo.server_process import Frame, Reader, ServerProcess
 from tests.cli.demo_page import PAGE, filled, play, shown
 
 SEEDS = [2, 3, 5]

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kedge.cli import doctor_server
-from kedge.cli.doctor_checks import Finding
-from kedge.cli.doctor_server import check_server
+from kedge.cli import doctor_checks
+from kedge.cli.doctor_checks import Finding, check_server
 from kedge.client.environment import find_server
 from kedge.protocol.address import OWNER_FILE, UnixAddress
 
@@ -89,7 +88,7 @@ def test_a_disk_that_is_full_is_a_failure_and_one_that_is_nearly_so_a_note(
     def disk_usage(path: str) -> object:
         return usage
 
-    monkeypatch.setattr(doctor_server.shutil, "disk_usage", disk_usage)
+    monkeypatch.setattr(doctor_checks.shutil, "disk_usage", disk_usage)
     first = home.findings()[0]
     assert first[0] is is_ok
     assert "free" in first[1]

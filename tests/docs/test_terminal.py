@@ -10,8 +10,8 @@ from kedge.tui.chat.transcript import Transcript
 from kedge.tui.commands import Commands
 from kedge.tui.dialogs import dialog
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
-from kedge.tui.keys import KEYS, format_keys
 from kedge.tui.screen import ChatScreen
+from kedge.tui.settings import KEYS, format_keys
 from tests.docs.pages import read
 from tests.docs.test_codes import rows
 

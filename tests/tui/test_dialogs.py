@@ -6,7 +6,7 @@ from textual.app import App
 from textual.widgets import OptionList
 
 from kedge.protocol.api import Offered, OfferedModel, OfferedProvider
-from kedge.tui.dialogs.choices import ConfirmDialog, Palette
+from kedge.tui.dialogs.dialog import ConfirmDialog, Palette
 from kedge.tui.dialogs.models import ModelDialog
 from tests.tui.ui_driver import screen_text
 

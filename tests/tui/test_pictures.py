@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 
 from kedge.tui.dialogs.background import JobsDialog, QueueDialog
 from kedge.tui.dialogs.changes import ChangesDialog, DiffDialog
-from kedge.tui.dialogs.choices import ConfirmDialog, Palette
+from kedge.tui.dialogs.dialog import ConfirmDialog, Palette
 from kedge.tui.dialogs.help import HelpDialog
 from kedge.tui.dialogs.models import FirstStart, KeyDialog, ModelDialog
 from kedge.tui.dialogs.requests import PermissionDialog, QuestionDialog

@@ -43,8 +43,14 @@ def _print_findings(options: Options) -> int:
 
 def _find_all(options: Options) -> Iterator[Finding]:
     # Imported here: the completion script is built from this module where dependencies are not installed.
-    from kedge.cli.doctor_checks import check_configuration, check_model, check_programs, check_sandbox, check_terminal
-    from kedge.cli.doctor_server import check_server
+    from kedge.cli.doctor_checks import (
+        check_configuration,
+        check_model,
+        check_programs,
+        check_sandbox,
+        check_server,
+        check_terminal,
+    )
     from kedge.client.environment import find_server
     from kedge.protocol.address import AddressError
     from kedge.version import VERSION

@@ -285,7 +285,7 @@ class KedgeApp(App[int]):
         if session is None or not session.is_busy:
             self.exit(0)
             return
-        from kedge.tui.dialogs.choices import ConfirmDialog
+        from kedge.tui.dialogs.dialog import ConfirmDialog
 
         def take_choice(choice: str | None) -> None:
             if choice == "quit":

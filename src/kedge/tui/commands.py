@@ -94,7 +94,7 @@ class Commands:
         command.run(arguments.strip())
 
     def open_palette(self) -> None:
-        from kedge.tui.dialogs.choices import Palette
+        from kedge.tui.dialogs.dialog import Palette
 
         key = self._screen.key
         items = [(each.name, each.help, key(each.key) if each.key else "") for each in self.all.values()]

@@ -57,7 +57,7 @@ async def pick_model(app: Interface, name: str) -> None:
 
 async def log_in(app: Interface, provider: str) -> bool:
     """Ask for an API key, which the server checks and stores; return whether there is a new one."""
-    from kedge.tui.dialogs.choices import Palette
+    from kedge.tui.dialogs.dialog import Palette
     from kedge.tui.dialogs.models import KeyDialog
 
     try:
@@ -91,7 +91,7 @@ async def first_start(app: Interface) -> None:
 
 async def pick_theme(app: Interface, name: str) -> None:
     """Set a theme, by name or from a list, and store it in the user's configuration."""
-    from kedge.tui.dialogs.choices import Palette
+    from kedge.tui.dialogs.dialog import Palette
 
     if not name:
         items = [(theme, "", "") for theme in sorted(app.available_themes)]

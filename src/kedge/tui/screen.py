@@ -22,9 +22,9 @@ from kedge.tui.commands import Commands
 from kedge.tui.editor.draft import Draft
 from kedge.tui.editor.editor import PromptEditor
 from kedge.tui.editor.history import EditorStore, state_directory
-from kedge.tui.keys import KEYS, bindings, format_keys
 from kedge.tui.panels import Activity, ActivityInfo, Banner, Queue, Sidebar, StatusLine, Welcome
 from kedge.tui.requests import RequestDialogs
+from kedge.tui.settings import KEYS, bindings, format_keys
 from kedge.tui.state.block_builder import build_blocks
 from kedge.tui.state.blocks import CallBlock, ReasoningBlock
 from kedge.tui.state.session import Request, SessionState

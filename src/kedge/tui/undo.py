@@ -9,7 +9,7 @@ from kedge.client.texts import UNSURE, describe_obstacle
 from kedge.http.http1 import escape
 from kedge.protocol.files import FileStep, Rewound
 from kedge.protocol.text_safety import visible
-from kedge.tui.dialogs.choices import ConfirmDialog
+from kedge.tui.dialogs.dialog import ConfirmDialog
 
 if TYPE_CHECKING:
     from kedge.tui.port import Chat

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
@@ -133,3 +134,153 @@ def parse_frame(raw: str) -> Frame:
         payload["type"] if is_event else None,
         payload["payload"] if is_event else payload,
     )
+
+
+WIDTH = 118  # longer lines are cut
+
+
+class Reader:
+    def __init__(self, name: str, print_line: Callable[[str], None]) -> None:
+        self.name = name
+        self.cursor: int | None = 0  # seq of the last event that was read; 0: from the beginning
+        self.log_id: str | None = None
+        self.events: list[Frame] = []  # events of the log, over all connections
+        self.texts: dict[str, str] = {}  # message -> its text, as streamed
+        self.reminders: list[Frame] = []  # open requests and messages, sent again when connecting
+        self._print = print_line
+        self._server: ServerProcess | None = None
+        self._states: dict[str, str] = {}
+        self._titles: dict[str, str] = {}
+        self._streaming: tuple[str, list[str]] | None = None
+
+    def connect(self, server: ServerProcess) -> None:
+        self._server = server
+        self.reminders = []
+        server.call("subscribe", reader=self.name, after=self.cursor, log_id=self.log_id)
+
+    def read_until(self, is_enough: Callable[[Frame], bool]) -> Frame:
+        """Read frames up to the first for which `is_enough` is true, and return that one."""
+        assert self._server is not None
+        while True:
+            frame = self._server.next_frame(self.name)
+            self._take(frame)
+            if is_enough(frame):
+                self._print_stream()
+                return frame
+
+    def read_until_end(self, run_id: str) -> dict[str, Any]:
+        return self.read_until(lambda f: f.type == "run_complete" and f.payload["run_id"] == run_id).payload
+
+    def read_until_text(self, run_id: str, text: str) -> str:
+        """Read until a message of the run has this text, not yet finished; returns the message's ID."""
+        return self.read_until(
+            lambda f: (
+                f.type == "message_delta"
+                and f.payload["run_id"] == run_id
+                and self.texts[f.payload["message_id"]].strip() == text
+            )
+        ).payload["message_id"]
+
+    def find(self, type: str, **fields: Any) -> list[Frame]:
+        """Events of a type that were read and have these fields."""
+        return [f for f in self.events if f.type == type and fields.items() <= f.payload.items()]
+
+    def _take(self, frame: Frame) -> None:
+        if frame.type == "message_delta":
+            self._stream(frame.payload)
+            return
+        self._print_stream()
+        if frame.seq is not None:
+            self.events.append(frame)
+            self.cursor = frame.seq
+            self._print(cut(f"{f'#{frame.seq}':>4}  {self._describe(frame)}"))
+        elif frame.type == "connected":
+            self.log_id = frame.payload["log_id"]
+            where = f"after #{frame.payload['after']}" if frame.payload["after"] else "from the beginning"
+            self._print(f"   ~  {self.name} is connected, {where}; the log ends at #{frame.payload['head']}")
+        elif frame.type == "caught_up":
+            self._print(f"   ~  caught up: everything up to #{frame.payload['seq']} was delivered")
+        elif frame.change is not None:
+            self.reminders.append(frame)
+            if frame.type == "message":
+                self.texts[frame.payload["id"]] = join_text(frame.payload)
+            self._print(cut(f"   ~  still open: {self._describe(frame)}"))
+
+    def _stream(self, delta: dict[str, Any]) -> None:
+        known = self.texts.get(delta["message_id"], "")
+        assert delta["offset"] <= len(known), "a piece of text is missing"
+        fresh = delta["text"][len(known) - delta["offset"] :]
+        self.texts[delta["message_id"]] = known + fresh
+        if self._streaming is None or self._streaming[0] != delta["run_id"]:
+            self._print_stream()
+            self._streaming = (delta["run_id"], [])
+        self._streaming[1].append(fresh.strip())
+
+    def _print_stream(self) -> None:
+        if self._streaming is not None:
+            run_id, pieces = self._streaming
+            self._streaming = None
+            self._print(cut(f"   ~  {run_id} streams  {'|'.join(pieces)}"))
+
+    def _describe(self, frame: Frame) -> str:
+        payload = frame.payload
+        match frame.type:
+            case "session":
+                self._titles[payload["id"]] = payload["title"]
+                return f"session  {payload['title']} {frame.change}"
+            case "run":
+                return f"run  {self._describe_run(payload)}"
+            case "message":
+                return f"message  {payload['run_id']} {payload['role']}: {describe_parts(payload['parts'])}"
+            case "permission_request":
+                return f"permission_request  {payload['run_id']} asks for permission: {payload['description']}"
+            case "permission_notification":
+                return f"permission_notification  {payload['run_id']}: {payload['action']} by {payload['by']}"
+            case "run_complete":
+                how = "cancelled" if payload.get("cancelled") else "failed" if payload.get("error") else "completed"
+                return f"run_complete  {payload['run_id']} {how}: {quote(payload['text'])}"
+            case other:
+                return other
+
+    def _describe_run(self, run: dict[str, Any]) -> str:
+        before, self._states[run["run_id"]] = self._states.get(run["run_id"]), run["state"]
+        if before is None:
+            return f"{run['run_id']} in {self._titles[run['session_id']]}: {run['state']}, {quote(run['prompt'])}"
+        if run["state"] != "running":
+            return f"{run['run_id']} {before} → {run['state']}"
+        if run["cancel_requested"]:
+            return f"{run['run_id']} running, to be canceled"
+        if "merged_into" in run:
+            return f"{run['run_id']} {before} → running, joined to {run['merged_into']}"
+        if before == "running":
+            return f"{run['run_id']} resumed, attempt {run['attempt']}"
+        return f"{run['run_id']} {before} → running, attempt {run['attempt']}"
+
+
+def join_text(message: dict[str, Any]) -> str:
+    fields = {"text": "text", "tool_result": "content", "tool_call": "input"}
+    return "".join(part[fields[part["type"]]] for part in message["parts"] if part["type"] in fields)
+
+
+def describe_parts(parts: list[dict[str, Any]]) -> str:
+    return ", ".join(describe_part(part) for part in parts) or "started"
+
+
+def describe_part(part: dict[str, Any]) -> str:
+    match part["type"]:
+        case "text":
+            return quote(part["text"])
+        case "tool_call":
+            return f"calls {part['name']}"
+        case "tool_result":
+            return f"{part['name']} returned {quote(part['content'])}" if part["content"] else f"{part['name']} started"
+        case _:
+            return f"({part['reason']})"
+
+
+def quote(text: str) -> str:
+    return f'"{" / ".join(line.strip() for line in text.splitlines())}"'
+
+
+def cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"

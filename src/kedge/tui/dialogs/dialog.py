@@ -1,16 +1,20 @@
-"""The base of all dialogs: a box with a title and a footer, closed by Esc."""
+"""The base of all dialogs, a box with a title and a footer that Esc closes; a confirmation; a list to choose from."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
 
 from kedge.protocol.text_safety import visible_line
 
@@ -60,3 +64,113 @@ class GuardedDialog(Dialog[T]):
         self._is_awake = self._is_awake or now - self._last_key_at >= QUIET_S
         self._last_key_at = now
         return self._is_awake or key == "escape"
+
+
+Item = tuple[str, str, str]  # name, description, key
+
+
+class ConfirmDialog(Dialog[str]):
+    """The last choice must be the harmless one: it is highlighted, so that Enter typed ahead does no harm."""
+
+    FOOTER = "Enter select · Esc close"
+
+    def __init__(self, text: str, choices: Sequence[tuple[str, str]], title: str = "") -> None:
+        super().__init__()
+        self._text = text
+        self._choices = choices
+        self.title = title
+
+    def body(self) -> ComposeResult:
+        yield Static(self._text, markup=False)
+        yield Static("")
+        yield OptionList(*(Option(label, id=value) for value, label in self._choices), markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).highlighted = len(self._choices) - 1
+
+    @on(OptionList.OptionSelected)
+    def _select(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id)
+
+
+class FilterDialog(Dialog[T]):
+    """A list with a field to filter it. Subclasses give the options, and the result for an option's id."""
+
+    FOOTER = "Type to filter · Enter select · Esc close"
+
+    def find_options(self, typed: str) -> tuple[list[Option], int]:
+        """Return the options that match the text, and the index of the one to highlight."""
+        raise NotImplementedError
+
+    def make_result(self, option_id: str) -> T:
+        raise NotImplementedError
+
+    def body(self) -> ComposeResult:
+        yield Input(placeholder="Filter", compact=True)
+        yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._show("")
+
+    def _show(self, typed: str) -> None:
+        found, highlighted = self.find_options(typed)
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(found)
+        options.highlighted = highlighted if found else None
+
+    @on(Input.Changed)
+    def _filter(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    @on(Input.Submitted)
+    def _submit(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    @on(OptionList.OptionSelected)
+    def _select(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self.make_result(event.option_id or ""))
+
+    def on_key(self, event: events.Key) -> None:
+        options = self.query_one(OptionList)
+        moves = {
+            "up": options.action_cursor_up,
+            "down": options.action_cursor_down,
+            "pageup": options.action_page_up,
+            "pagedown": options.action_page_down,
+        }
+        if move := moves.get(event.key):
+            event.stop()
+            move()
+
+
+class Palette(FilterDialog[str]):
+    """The command palette, and every other choice of one name."""
+
+    def __init__(self, items: Sequence[Item], title: str = "Commands") -> None:
+        super().__init__()
+        self._items = items
+        self.title = title
+
+    def find_options(self, typed: str) -> tuple[list[Option], int]:
+        """Items with every typed word in name or description; names that begin with the text come first."""
+        words, start = typed.casefold().split(), typed.strip().casefold()
+        found = [item for item in self._items if all(word in f"{item[0]} {item[1]}".casefold() for word in words)]
+        if words:
+            found.sort(key=lambda item: not item[0].casefold().startswith(start))
+        width = max((len(name) for name, _, _ in self._items), default=0)
+        return [Option(_draw_item(item, width), id=item[0]) for item in found], 0
+
+    def make_result(self, option_id: str) -> str:
+        return option_id
+
+
+def _draw_item(item: Item, width: int) -> Content:
+    name, description, key = item
+    return Content.assemble(
+        (f"{visible_line(name):<{width}}", "bold"),
+        ("  ", ""),
+        (visible_line(description), "$foreground-muted"),
+        (f"  {key}" if key else "", "$accent"),
+    )

@@ -16,7 +16,7 @@ from kedge.tui.chat.transcript import Transcript
 from kedge.tui.dialogs.dialog import Dialog
 from kedge.tui.editor.keys import KEYS as EDITOR_KEYS
 from kedge.tui.editor.keys import bindings as editor_bindings
-from kedge.tui.keys import KEYS, bindings, format_keys
+from kedge.tui.settings import KEYS, bindings, format_keys
 
 Row = tuple[str, str]
 _HELP = "$foreground-muted"

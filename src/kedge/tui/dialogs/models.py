@@ -15,8 +15,7 @@ from kedge.protocol.api import LoginProvider, Offered, OfferedModel, OfferedProv
 from kedge.protocol.text_safety import visible
 from kedge.tui import formats
 from kedge.tui.api import Api
-from kedge.tui.dialogs.choices import FilterDialog
-from kedge.tui.dialogs.dialog import Dialog
+from kedge.tui.dialogs.dialog import Dialog, FilterDialog
 
 
 class ModelChoice(NamedTuple):

@@ -17,8 +17,7 @@ from kedge.protocol.sessions import Session
 from kedge.protocol.text_safety import visible, visible_line
 from kedge.tui import formats
 from kedge.tui.api import Api
-from kedge.tui.dialogs.choices import ConfirmDialog
-from kedge.tui.dialogs.dialog import Dialog
+from kedge.tui.dialogs.dialog import ConfirmDialog, Dialog
 from kedge.tui.state.workspace import WorkspaceState
 
 REFRESH_S = 0.25  # between two looks at whether the list has changed

@@ -7,12 +7,13 @@ label.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 from kedge.protocol.runs import Attachment
+from kedge.tui.editor.attachments import check_room, make_text_attachment
 
 DraftKind = Literal["prompt", "shell", "command"]
 
@@ -106,3 +107,77 @@ def kind_of(text: str) -> DraftKind:
 def label_pattern(labels: Collection[str]) -> re.Pattern[str] | None:
     """Return a pattern that finds these labels; None if there are none."""
     return re.compile("|".join(map(re.escape, labels))) if labels else None
+
+
+ATTACH_CHARS = 100_000  # a longer paste becomes an attached file: it would drown the words around it
+_NUMBER = re.compile(r" #(\d+)")
+_NAME_CHARS = 40
+
+
+class ChipRegistry:
+    """Also keeps chips whose labels were deleted, because an undo may bring a label back."""
+
+    def __init__(self) -> None:
+        self._chips: dict[str, Chip] = {}
+        self._pattern: re.Pattern[str] | None = None
+        self._last_number = 0
+
+    @property
+    def chips(self) -> list[Chip]:
+        return list(self._chips.values())
+
+    def add(self, chips: Iterable[Chip]) -> None:
+        for chip in chips:
+            self._chips[chip.label] = chip
+            self._last_number = max(self._last_number, *(int(found) for found in _NUMBER.findall(chip.label)), 0)
+        self._pattern = label_pattern(self._chips)
+
+    def content_of(self, text: str) -> Content:
+        """Return the text with the chips that it names, in the order of the text."""
+        named = [(at, chip) for chip in self._chips.values() if (at := text.find(chip.label)) >= 0]
+        return Content(text, tuple(chip for _, chip in sorted(named, key=lambda each: each[0])))
+
+    def add_paste(self, text: str, attached: Iterable[Attachment]) -> Chip:
+        """Make a chip of a long paste. Raises `AttachmentRejected`."""
+        number = self._last_number + 1
+        lines = text.count("\n") + 1
+        size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+        label = f"[Pasted text #{number}, {size}]"
+        if len(text) <= ATTACH_CHARS:
+            chip = Chip(label, text)
+        else:
+            attachment = make_text_attachment(number, text)
+            check_room(attached, attachment)
+            chip = Chip(label, attachment=attachment)
+        self.add([chip])
+        return chip
+
+    def add_file(self, attachment: Attachment, attached: Iterable[Attachment]) -> Chip:
+        """Make a chip of a file. Raises `AttachmentRejected`."""
+        check_room(attached, attachment)
+        kind = "Image" if attachment.mime_type.startswith("image/") else "File"
+        name = "".join(char for char in attachment.file_name if char.isprintable() and char not in "[]")
+        chip = Chip(f"[{kind} #{self._last_number + 1} {name[-_NAME_CHARS:]}]", attachment=attachment)
+        self.add([chip])
+        return chip
+
+    def snap(self, line: str, column: int, *, towards_end: bool) -> int:
+        """Return the column, moved to an end of the label that it is inside of."""
+        if self._pattern is not None:
+            for found in self._pattern.finditer(line):
+                if found.start() < column < found.end():
+                    return found.end() if towards_end else found.start()
+        return column
+
+    def find_paste(self, lines: Sequence[str], row: int, column: int) -> tuple[int, re.Match[str], str] | None:
+        """Find the pasted text to expand: the one at the cursor, else the last. Return its row, label and text."""
+        texts = {chip.label: chip.text for chip in self._chips.values() if chip.text and len(chip.text) <= ATTACH_CHARS}
+        pattern = label_pattern(texts)
+        if pattern is None:
+            return None
+        labels = [(at, found) for at, line in enumerate(lines) for found in pattern.finditer(line)]
+        at_cursor = [(at, found) for at, found in labels if at == row and found.start() <= column <= found.end()]
+        if not labels:
+            return None
+        at, found = (at_cursor or labels)[-1]
+        return at, found, texts[found[0]]

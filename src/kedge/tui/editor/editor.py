@@ -22,12 +22,20 @@ from textual.widgets.text_area import Edit, EditResult, Location, Selection
 from kedge.protocol.errors import KedgeError
 from kedge.protocol.text_safety import pasted_text
 from kedge.protocol.validation import check_command, check_prompt
-from kedge.tui.editor import attachments, kill_ring
+from kedge.tui.editor import attachments
 from kedge.tui.editor.attachments import AttachmentRejected
-from kedge.tui.editor.chips import ChipRegistry
-from kedge.tui.editor.clipboard import find_dropped_files, is_long, program_environ, read_image
+from kedge.tui.editor.clipboard import (
+    KillRing,
+    find_dropped_files,
+    is_long,
+    line_end,
+    line_start,
+    program_environ,
+    read_image,
+    word_start,
+)
 from kedge.tui.editor.completion import Arguments, Choice, Completer, Files
-from kedge.tui.editor.draft import Chip, Content, Draft, Outbox, kind_of
+from kedge.tui.editor.draft import Chip, ChipRegistry, Content, Draft, Outbox, kind_of
 from kedge.tui.editor.history import DraftSaver, EditorStore, HistoryWalk
 from kedge.tui.editor.keys import MODIFIED_ENTER, bindings
 
@@ -72,7 +80,7 @@ class PromptEditor(TextArea, inherit_bindings=False):
         self.chips = ChipRegistry()  # first: the text area's constructor calls hooks that use it
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER)
         self.directory = directory
-        self.kills = kill_ring.KillRing()
+        self.kills = KillRing()
         self._store = store or EditorStore()
         self._completer = Completer(self, files, commands, arguments, self.recall)
         self._walk = HistoryWalk(self._store.history)
@@ -297,13 +305,13 @@ class PromptEditor(TextArea, inherit_bindings=False):
         return True
 
     def action_kill_to_start(self) -> None:
-        self._kill(kill_ring.line_start(self.document, self.cursor_location))
+        self._kill(line_start(self.document, self.cursor_location))
 
     def action_kill_to_end(self) -> None:
-        self._kill(kill_ring.line_end(self.document, self.cursor_location))
+        self._kill(line_end(self.document, self.cursor_location))
 
     def action_kill_word(self) -> None:
-        self._kill(kill_ring.word_start(self.document, self.cursor_location))
+        self._kill(word_start(self.document, self.cursor_location))
 
     def action_yank(self) -> None:
         if self.kills.texts:
