@@ -150,14 +150,16 @@ def _stop(options: Options, directory: str) -> int:
     given = parse(host) if host else None
     # A server that listens on TCP also listens on its Unix socket, which needs no token.
     address = given if isinstance(given, UnixAddress) else default_address(directory)
-    wire = Transport(ServerLocation(address, directory, None, is_managed=False), Waiter(), client="kedge serve --stop")
+    transport = Transport(
+        ServerLocation(address, directory, None, is_managed=False), Waiter(), client="kedge serve --stop"
+    )
     try:
         if not os.path.isdir(directory):
             raise NoServer("no such directory")
         with server_process.hold_spawn_lock(directory), contextlib.closing(OwnerProcess(directory)) as owner:
-            wire.request("POST", "/v1/control", {"command": "shutdown"})
-            server_process.wait_until_free(directory, wire.waiter, STOP_S)
-            owner.wait_for_end(wire.waiter, LINGER_S + END_S)
+            transport.request("POST", "/v1/control", {"command": "shutdown"})
+            server_process.wait_until_free(directory, transport.waiter, STOP_S)
+            owner.wait_for_end(transport.waiter, LINGER_S + END_S)
     except NoServer:
         print(f"kedge: No server is running for {directory}.")
         return EXIT_OK
@@ -167,7 +169,7 @@ def _stop(options: Options, directory: str) -> int:
     except ClientError as error:
         return print_error(str(error), EXIT_USAGE if isinstance(error, NotAllowed) else EXIT_FAILED)
     finally:
-        wire.close()
+        transport.close()
     print(f"kedge: The server at {address} has stopped.")
     return EXIT_OK
 

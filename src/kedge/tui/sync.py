@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kedge.client.events import Decoded
     from kedge.protocol.events import Envelope
     from kedge.tui.state.session import SessionState
-    from kedge.tui.state.workspace import WorkspaceState
 
 SyncState = Literal["connecting", "live", "lost", "refused"]
 FOREVER_S = 10 * 365 * 86_400.0  # an open interface never gives up; the banner shows that it retries

@@ -28,12 +28,12 @@ class Palette:
         )  # the background of everything
         muted = background.blend(self._foreground, 0.55)
         self.muted = Style(dim=True) if self._is_ansi else self._ink(self._readable(muted))
-        self.primary = self._named("text-primary")
-        self.secondary = self._named("text-secondary")
-        self.accent = self._named("text-accent")
-        self.success = self._named("text-success")
-        self.warning = self._named("text-warning")
-        self.error = self._named("text-error")
+        self.primary = self._read_color("text-primary")
+        self.secondary = self._read_color("text-secondary")
+        self.accent = self._read_color("text-accent")
+        self.success = self._read_color("text-success")
+        self.warning = self._read_color("text-warning")
+        self.error = self._read_color("text-error")
         self.bar = self._ink(self._color("primary", self._foreground))
         self.heading = self.primary + Style(bold=True)
         self.quote = self.muted + Style(italic=True)
@@ -50,7 +50,7 @@ class Palette:
         """Return the style of a kind of token: its Pygments name without `Token.`."""
         return _syntax(self, kind)
 
-    def _named(self, name: str) -> Style:
+    def _read_color(self, name: str) -> Style:
         return self._ink(self._readable(self._color(name, self._foreground)))
 
     def _readable(self, color: Color) -> Color:

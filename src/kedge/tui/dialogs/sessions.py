@@ -56,14 +56,14 @@ class SessionDialog(Dialog[str]):
     def _draw(self) -> None:
         self._drawn_revision = self._workspace.revision
         options = self.query_one(OptionList)
-        highlighted = self._highlighted()
-        shown = [Option(self._line(each), id=each.id) for each in self._shown()]
+        highlighted = self._get_highlighted()
+        shown = [Option(self._line(each), id=each.id) for each in self._list_shown()]
         options.clear_options()
         options.add_options(shown)
         ids = [option.id for option in shown]
         options.highlighted = ids.index(highlighted) if highlighted in ids else (0 if ids else None)
 
-    def _shown(self) -> list[Session]:
+    def _list_shown(self) -> list[Session]:
         own = [each for each in self._workspace.sessions.values() if each.parent_session_id is None]
         own.sort(key=lambda each: each.updated_at, reverse=True)
         typed = self.query_one(Input).value.casefold() if self._renaming is None else ""
@@ -78,7 +78,7 @@ class SessionDialog(Dialog[str]):
     def _is_busy(self, session_id: str) -> bool:
         return any(run.session_id == session_id for run in self._workspace.runs.values())
 
-    def _highlighted(self) -> str | None:
+    def _get_highlighted(self) -> str | None:
         options = self.query_one(OptionList)
         return None if options.highlighted is None else options.get_option_at_index(options.highlighted).id
 
@@ -101,7 +101,7 @@ class SessionDialog(Dialog[str]):
     @on(Input.Submitted)
     def _submit(self, event: Input.Submitted) -> None:
         if self._renaming is None:
-            if (session_id := self._highlighted()) is not None:
+            if (session_id := self._get_highlighted()) is not None:
                 self.dismiss(session_id)
             return
         session_id, self._renaming = self._renaming, None
@@ -124,14 +124,14 @@ class SessionDialog(Dialog[str]):
         return action != "remove" or self._renaming is None
 
     def action_rename(self) -> None:
-        session = self._workspace.sessions.get(self._highlighted() or "")
+        session = self._workspace.sessions.get(self._get_highlighted() or "")
         if session is not None:
             self._renaming = session.id
             field = self.query_one(Input)
             field.value, field.placeholder = visible_line(session.title), "New title"
 
     def action_remove(self) -> None:
-        session = self._workspace.sessions.get(self._highlighted() or "")
+        session = self._workspace.sessions.get(self._get_highlighted() or "")
         if session is None:
             return
 

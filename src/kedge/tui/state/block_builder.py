@@ -38,14 +38,14 @@ def build_blocks(session: SessionState) -> list[Block]:
     """Return the session's blocks from top to bottom: the same list until something changes."""
     if session.blocks is None:
         session.blocks = []
-        for segment in session.segments:
-            if segment.blocks is None:
-                is_last = session.segments_of[segment.run_id][-1] is segment
-                segment.blocks = _build_run(session, segment.run_id, segment.messages, is_last=is_last)
-            session.blocks += segment.blocks
+        for section in session.sections:
+            if section.blocks is None:
+                is_last = session.sections_of[section.run_id][-1] is section
+                section.blocks = _build_run(session, section.run_id, section.messages, is_last=is_last)
+            session.blocks += section.blocks
         for run in sorted(session.runs.values(), key=lambda run: run.seq):
             # A run may end, or have a note, before its first message.
-            if run.run_id not in session.segments_of and run.run_id not in session.undone_runs:
+            if run.run_id not in session.sections_of and run.run_id not in session.undone_runs:
                 session.blocks += _build_run(session, run.run_id, [], is_last=True)
     return session.blocks
 

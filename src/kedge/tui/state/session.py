@@ -59,7 +59,7 @@ def _read_part(part: Part) -> PartContent:
     return str(part.__struct_config__.tag), text, part, is_complete
 
 
-class Segment:
+class RunSection:
     """Consecutive messages of one run, and the blocks that were built from them."""
 
     def __init__(self, run_id: str) -> None:
@@ -86,8 +86,8 @@ class SessionState:
         self.files: dict[str, FileChange | SessionFile] = {}  # changed files, by path
         self.usage = Usage()
         self.undone_runs: set[str] = set()  # runs without messages because they were undone
-        self.segments: list[Segment] = []
-        self.segments_of: dict[str, list[Segment]] = {}  # by run
+        self.sections: list[RunSection] = []
+        self.sections_of: dict[str, list[RunSection]] = {}  # by run
         self.blocks: list[Block] | None = None  # built by `block_builder`; None after a change
         self._streamed_runs: set[str] = set()  # their events are newer than anything that is read
 
@@ -96,7 +96,7 @@ class SessionState:
     def read(self, messages: Iterable[Message], as_of: int) -> None:
         """Take the stored messages. Text that was streamed meanwhile stays: text only grows."""
         known, self.messages = self.messages, {}
-        self._clear_segments()
+        self._clear_sections()
         self.results.clear()
         for message in messages:
             state = self.messages[message.id] = known.pop(message.id, None) or MessageState(message, 0)
@@ -108,7 +108,7 @@ class SessionState:
                 self._append(state)
             else:
                 self.undone_runs.add(state.run_id)
-        self.undone_runs -= self.segments_of.keys()
+        self.undone_runs -= self.sections_of.keys()
         self.as_of = as_of
         self.is_read = True
         self.blocks = None
@@ -223,13 +223,13 @@ class SessionState:
         return (run for run in self.runs.values() if run.is_open)
 
     def _append(self, message: MessageState) -> None:
-        if not self.segments or self.segments[-1].run_id != message.run_id:
-            earlier = self.segments_of.setdefault(message.run_id, [])
-            for segment in earlier:
-                segment.blocks = None  # it is no longer the last of its run
-            earlier.append(Segment(message.run_id))
-            self.segments.append(earlier[-1])
-        self.segments[-1].messages.append(message)
+        if not self.sections or self.sections[-1].run_id != message.run_id:
+            earlier = self.sections_of.setdefault(message.run_id, [])
+            for section in earlier:
+                section.blocks = None  # it is no longer the last of its run
+            earlier.append(RunSection(message.run_id))
+            self.sections.append(earlier[-1])
+        self.sections[-1].messages.append(message)
         self._index_results(message)
 
     def _index_results(self, message: MessageState) -> None:
@@ -242,20 +242,20 @@ class SessionState:
         message = self.messages.pop(message_id, None)
         if message is None:
             return
-        self._clear_segments()
+        self._clear_sections()
         for each in self.messages.values():
             self._append(each)
         self._touch(message.run_id)
 
-    def _clear_segments(self) -> None:
-        self.segments.clear()
-        self.segments_of.clear()
+    def _clear_sections(self) -> None:
+        self.sections.clear()
+        self.sections_of.clear()
 
     def _touch(self, run_id: str) -> None:
         """Have the blocks of a run built again, here and in the parent session."""
         self.blocks = None
-        for segment in self.segments_of.get(run_id, ()):
-            segment.blocks = None
+        for section in self.sections_of.get(run_id, ()):
+            section.blocks = None
         if self.parent is not None:
             run = self.runs.get(run_id)
             if run is not None and run.parent_run_id is not None:
