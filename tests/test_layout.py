@@ -1,4 +1,4 @@
-"""The house is in order: what no single linter looks at."""
+"""Checks of the whole project that no linter makes: versions, lengths of modules, links, lists."""
 
 import re
 from collections.abc import Iterator
