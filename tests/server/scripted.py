@@ -16,7 +16,7 @@ from kedge.engine.scripted import ScriptedTurn
 from kedge.engine.turn import Turn
 from kedge.protocol.api import Offered
 from kedge.protocol.runs import RunKind
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins

@@ -18,7 +18,7 @@ from kedge.engine.engine import Engine
 from kedge.engine.processes import cgroups
 from kedge.protocol.runs import Submission
 from kedge.store.sqlite.store import SqliteStore, random_id
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 from tests.tools.turns import BashTurn
 
 

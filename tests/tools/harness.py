@@ -16,7 +16,7 @@ from kedge.protocol.requests import Answer
 from kedge.store.port import ProcessRecord
 from kedge.tools import registry
 from kedge.tools.port import Access, Output, RunAs, Tool
-from kedge.tools.process.jobs import Jobs
+from kedge.tools.process.command import Jobs
 from kedge.tools.sandbox.sandbox import Sandbox
 from tests.support.reaping import reaped
 

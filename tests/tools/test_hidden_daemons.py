@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from kedge.engine.processes import cgroups
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 from tests.support.cgroups import needs_cgroups, switch_off
 from tests.support.harness import Kedge
 from tests.support.processes import is_alive

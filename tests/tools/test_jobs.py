@@ -12,7 +12,7 @@ import pytest
 from kedge.engine.processes.reaper import Reaper
 from kedge.protocol.errors import NotFound
 from kedge.tools.errors import ToolError
-from kedge.tools.process import jobs
+from kedge.tools.process import command as process_command
 from tests.support.processes import is_alive
 from tests.tools.harness import ToolHarness
 
@@ -106,7 +106,7 @@ async def test_an_unknown_job_brings_those_that_there_are(harness: ToolHarness) 
 
 
 async def test_there_are_only_so_many(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "MAX_JOBS", 2)
+    monkeypatch.setattr(process_command, "MAX_JOBS", 2)
     await begin(harness, "sleep 300")
     last = await begin(harness, "sleep 300")
     with pytest.raises(ToolError, match="2 running background jobs"):
@@ -120,7 +120,7 @@ async def test_there_are_only_so_many(harness: ToolHarness, monkeypatch: pytest.
 async def test_one_too_many_that_is_at_work_already_is_ended(
     harness: ToolHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MAX_JOBS", 0)
+    monkeypatch.setattr(process_command, "MAX_JOBS", 0)
     monkeypatch.setattr("kedge.tools.builtin.bash.BACKGROUND_AFTER_S", 0.1)
     with pytest.raises(ToolError, match="background jobs"):
         await harness.call("bash", command="echo $$ > pid; sleep 300")
@@ -130,7 +130,7 @@ async def test_one_too_many_that_is_at_work_already_is_ended(
 async def test_of_those_that_ended_only_the_newest_are_remembered(
     harness: ToolHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MAX_JOBS", 2)
+    monkeypatch.setattr(process_command, "MAX_JOBS", 2)
     ids = [await begin(harness, "true") for _ in range(1)]
     for _ in range(4):
         await harness.call("job_output", job_id=ids[-1], wait=LIMIT_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 from tests.support.harness import Kedge
 from tests.support.processes import is_alive
 from tests.support.reader import LIMIT_S

@@ -18,7 +18,7 @@ from kedge.protocol.requests import Answer
 from kedge.tools.builtin.bash import TOOL as BASH
 from kedge.tools.builtin.bash import BashParams
 from kedge.tools.port import RunAs
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 from kedge.tools.sandbox.sandbox import Sandbox
 
 

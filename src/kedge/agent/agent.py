@@ -28,8 +28,7 @@ from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.provider_registry import require_provider
 from kedge.models.providers import LOCAL
 from kedge.models.selection.listing import Listing
-from kedge.models.selection.local_servers import LocalServers
-from kedge.models.selection.selector import ModelSelector
+from kedge.models.selection.selector import LocalServers, ModelSelector
 from kedge.protocol.address import data_dir as default_data_dir
 from kedge.protocol.api import Offered
 from kedge.protocol.errors import Invalid, KedgeError
@@ -37,7 +36,7 @@ from kedge.protocol.runs import RunKind
 from kedge.tools.builtin import bash
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Tool
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 from kedge.tools.registry import TOOLS
 
 

@@ -16,7 +16,7 @@ from kedge.protocol.runs import RunKind
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
     from kedge.agent.logins import Logins
-    from kedge.tools.process.jobs import WorkspaceJobs
+    from kedge.tools.process.command import WorkspaceJobs
 
 _KINDS: tuple[RunKind, ...] = ("prompt", "agent", "summarize", "shell")
 

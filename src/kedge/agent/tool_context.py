@@ -21,7 +21,7 @@ from kedge.protocol.requests import Answer
 from kedge.protocol.runs import RunOptions
 from kedge.tools.errors import ToolError
 from kedge.tools.port import Output, RunAs
-from kedge.tools.process.jobs import Jobs
+from kedge.tools.process.command import Jobs
 from kedge.tools.process.spawn import Process
 from kedge.tools.sandbox.sandbox import Sandbox
 

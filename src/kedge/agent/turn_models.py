@@ -24,7 +24,7 @@ from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
 from kedge.protocol.events import AgentEvent
 from kedge.tools.port import Tool
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 
 
 class AgentDeps(msgspec.Struct, frozen=True, kw_only=True):

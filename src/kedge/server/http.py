@@ -24,7 +24,7 @@ from kedge.server.metrics import Metrics
 
 if TYPE_CHECKING:
     from kedge.agent.logins import Logins
-    from kedge.tools.process.jobs import WorkspaceJobs
+    from kedge.tools.process.command import WorkspaceJobs
     from kedge.tools.search.file_index import FileIndex
 
 

@@ -23,7 +23,7 @@ from kedge.protocol.tools import ToolFacts
 from kedge.tools.errors import ToolError
 
 if TYPE_CHECKING:
-    from kedge.tools.process.jobs import Jobs
+    from kedge.tools.process.command import Jobs
     from kedge.tools.process.spawn import Process
     from kedge.tools.sandbox.sandbox import Sandbox
 

@@ -15,7 +15,7 @@ from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.providers import BUILT_IN
 from kedge.models.selection import diagnosis
 from kedge.models.selection.diagnosis import Diagnosis, Finding
-from kedge.models.selection.local_servers import LocalServers
+from kedge.models.selection.selector import LocalServers
 from tests.support.model_door import Door
 from tests.support.model_plan import AT_ONCE, Plan
 from tests.support.model_server import HOST, ModelServer

@@ -16,8 +16,7 @@ from kedge.models.embedded.models import EmbeddedModels
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.providers import BUILT_IN
 from kedge.models.selection.listing import Listing
-from kedge.models.selection.local_servers import LocalServer, LocalServers
-from kedge.models.selection.selector import ModelSelector
+from kedge.models.selection.selector import LocalServer, LocalServers, ModelSelector
 from kedge.protocol.api import Offered, OfferedProvider
 from kedge.protocol.environment import WITHHELD
 from tests.support.model_server import ModelServer

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
 
-from kedge.models.selection.local_servers import CACHE_S, LocalServer, LocalServers
+from kedge.models.selection.selector import CACHE_S, LocalServer, LocalServers
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OLLAMA = b'{"object":"list","data":[{"id":"nomic-embed-text"},{"id":"qwen3:8b","object":"model"},{"id":"llama3"}]}'

@@ -17,8 +17,7 @@ from kedge.models.embedded.starter import Report
 from kedge.models.errors import ConfigError
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.providers import BUILT_IN
-from kedge.models.selection.local_servers import LocalServer, LocalServers
-from kedge.models.selection.selector import ModelSelector, Selection, find_small
+from kedge.models.selection.selector import LocalServer, LocalServers, ModelSelector, Selection, find_small
 from kedge.models.values import Endpoint, ModelInfo
 from tests.support.model_server import ModelServer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kedge.config.schema import SandboxConfig, SandboxMode
-from kedge.tools.process.jobs import WorkspaceJobs
+from kedge.tools.process.command import WorkspaceJobs
 from tests.support.harness import Kedge
 from tests.support.reader import LIMIT_S
 from tests.support.stores import Sqlite

@@ -23,8 +23,7 @@ from kedge.models.keys.check import check_key
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
 from kedge.models.providers import Provider
 from kedge.models.selection.listing import describe_key_source
-from kedge.models.selection.local_servers import LocalServers
-from kedge.models.selection.selector import ModelSelector, Selection
+from kedge.models.selection.selector import LocalServers, ModelSelector, Selection
 from kedge.models.values import Endpoint
 
 CHECK_S = 10.0  # a person is waiting

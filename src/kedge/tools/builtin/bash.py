@@ -17,9 +17,8 @@ from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.errors import ToolError
 from kedge.tools.permissions.git import may_run_programs
 from kedge.tools.port import Access, Output, Tool, ToolContext, ToolScope, display_path, is_inside, resolve_path
-from kedge.tools.process.command import Command
+from kedge.tools.process.command import Command, Job
 from kedge.tools.process.environment import command_environment, unapproved_environment, user_environment
-from kedge.tools.process.jobs import Job
 from kedge.tools.sandbox.policy import UNAPPROVED, LaunchSpec, Limits, SandboxUnavailable
 
 BACKGROUND_AFTER_S = 60.0

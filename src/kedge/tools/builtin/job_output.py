@@ -9,7 +9,7 @@ import msgspec
 
 from kedge.protocol.tools import BUILT_IN_TOOLS
 from kedge.tools.port import Output, Tool, ToolContext
-from kedge.tools.process.jobs import Job
+from kedge.tools.process.command import Job
 
 MAX_WAIT_S = 300
 
