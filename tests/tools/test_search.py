@@ -274,11 +274,11 @@ async def _files(place: ToolHarness, pattern: str | None = None) -> list[str]:
 async def test_what_a_rule_forbids_to_read_is_not_found_either(place: ToolHarness) -> None:
     tree(place, **{"open.txt": "needle", "private/plans.txt": "needle"})
     denied = PermissionsConfig(deny=("view(private/**)",))
-    place.is_hidden = Judge(denied, RunOptions(), "ask", directory=place.directory).hidden
+    place.is_hidden = Judge(denied, RunOptions(), "ask", directory=place.directory).is_hidden
     assert await call(GREP, place, pattern="needle", files_only=True) == "1 matching line in 1 file.\n\nopen.txt"
     assert await call(GLOB, place, pattern="*.txt") == "open.txt"
     assert "plans" not in await call(LS, place, depth=3)
-    assert Judge(PermissionsConfig(), RunOptions(), "ask", directory=place.directory).hidden is None
+    assert Judge(PermissionsConfig(), RunOptions(), "ask", directory=place.directory).is_hidden is None
 
 
 async def test_grep_finds_lines_of_every_kind_of_text_file(harness: ToolHarness) -> None:
