@@ -51,7 +51,7 @@ class Banner(QuietText):
         if is_up:
             return
         what = "Could not reach the server" if sync.state == "lost" else "The server refused the connection"
-        # The reason of a lost connection is a library's text; the log has it.
+        # The reason of a lost connection may be the text of a library's exception, which helps nobody.
         why = f" ({formats.one_line(sync.error, 200)})" if sync.error and sync.state == "refused" else ""
         self.show(Content(f"{what}{why}. Retrying… Nothing is lost."))
 
