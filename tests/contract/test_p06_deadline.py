@@ -14,7 +14,6 @@ import pytest
 
 from kedge.engine.processes import process_groups
 from kedge.engine.turn import TurnContext
-from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Text, ToolCall, text_of
 from kedge.protocol.runs import Run
 from kedge.store.errors import ClaimLost
@@ -77,7 +76,7 @@ async def test_turn_can_write_nothing_after_its_cancel(kedge: Kedge) -> None:
             "message": ctx.begin_message,
             "tool": lambda: ctx.begin_tool_result(message.id, "call", "bash"),
             "join": ctx.join,
-            "tell": lambda: ctx.append_event(AgentEvent(type="notice", run_id="", session_id="")),
+            "tell": lambda: ctx.append_event("notice"),
             "delegate": lambda: ctx.delegate("say no"),
             "ask": lambda: ctx.ask_permission(message.id, "c", tool="t", action="a", description="", params={}),
             "question": lambda: ctx.ask_question(message.id, "c", [{"question": "?"}]),
@@ -174,7 +173,7 @@ async def test_processes_that_a_turn_leaves_behind_end_with_it(kedge: Kedge, scr
     async def forgetful(ctx: TurnContext) -> None:
         process = await asyncio.to_thread(subprocess.Popen, ["sleep", "1000"], start_new_session=True)
         started.append(process)
-        await ctx.process_started(process.pid)
+        await ctx.record_process(process.pid)
         if script == "fail boom":
             raise RuntimeError("boom")
 
@@ -202,7 +201,7 @@ async def test_survivors_are_named_in_the_result_of_their_tool(kedge: Kedge, mon
         message.open(ToolCall("call-1", "bash", "", False))
         await message.finish("tool_use")
         await ctx.begin_tool_result(message.id, "call-1", "bash")
-        await ctx.process_started(process.pid)
+        await ctx.record_process(process.pid)
         await kedge.gates.wait("never")
 
     kedge.turns["prompt"] = stuck
@@ -228,7 +227,7 @@ async def test_process_that_a_cancelled_turn_starts_all_the_same_is_ended(kedge:
         except asyncio.CancelledError:
             process = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
             with pytest.raises(ClaimLost):
-                await ctx.process_started(process.pid)
+                await ctx.record_process(process.pid)
             over.set_result(await process.wait())
 
     kedge.turns["shell"] = late

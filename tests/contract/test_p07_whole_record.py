@@ -89,7 +89,7 @@ async def test_pending_request_is_resolved_before_the_end(kedge: Kedge, script: 
     log = await kedge.log()
     assert place_of(log, RequestResolution, id=request.id, by="server") < place_of(log, RunEnd, run_id="r")
     for kind in ("permission", "question"):
-        assert await kedge.store.pending(kedge.workspace_id, kind) == []
+        assert await kedge.store.pending_requests(kedge.workspace_id, kind) == []
 
 
 async def test_cancel_is_not_an_error_for_anybody(kedge: Kedge) -> None:

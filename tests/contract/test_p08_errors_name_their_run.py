@@ -97,7 +97,7 @@ async def test_attempts_that_all_fail_are_one_error(kedge: Kedge) -> None:
 
 async def test_wait_for_a_login_is_told_and_can_be_cancelled(kedge: Kedge) -> None:
     async def logging_in(ctx: TurnContext) -> None:
-        await ctx.append_event(AgentEvent(type="re_authenticate", run_id="", session_id="", provider_id="acme"))
+        await ctx.append_event("re_authenticate", provider_id="acme")
         await kedge.gates.wait("login")
 
     kedge.turns["prompt"] = logging_in

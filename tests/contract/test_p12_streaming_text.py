@@ -10,7 +10,6 @@ import pytest
 
 from kedge.engine import message_writer
 from kedge.engine.turn import Turn, TurnContext
-from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Delta, Finish, MessageOf, Reasoning, Text, ToolCall, finish_of, text_of
 from kedge.protocol.requests import PermissionRequest
 from tests.support.harness import Kedge
@@ -91,7 +90,7 @@ async def test_half_a_character_anywhere_else_is_mended_too_and_fails_nothing(ke
         await message.add(Text(name))
         await message.add(ToolCall("call-0", "ls", name, True))
         await message.finish("tool_use", message=name)
-        await ctx.append_event(AgentEvent(type="notice", run_id="", session_id="", message=name))
+        await ctx.append_event("notice", message=name)
         await ctx.ask_permission(
             *(message.id, "call-0"), tool="ls", action="read", description=name, params={name: [name]}, path=name
         )

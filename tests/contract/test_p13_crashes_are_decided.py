@@ -230,7 +230,7 @@ async def test_processes_of_a_dead_server_are_killed_before_anything_runs(kedge:
         if ctx.run.attempt == 1:
             process = await asyncio.to_thread(subprocess.Popen, family.command.split(), start_new_session=True)
             started.append(process)
-            await ctx.process_started(process.pid)
+            await ctx.record_process(process.pid)
             pids.extend(await family.pids())
             await kedge.gates.wait("never")
         found.append([is_alive(pid) for pid in pids])
@@ -253,7 +253,7 @@ async def test_process_that_only_has_the_same_number_is_left_alone(kedge: Kedge)
 
     async def recording(ctx: TurnContext) -> None:
         if ctx.run.attempt == 1:
-            group = (await ctx.process_started(bystander.pid)).record
+            group = (await ctx.record_process(bystander.pid)).record
             await kedge.store.forget_process(group)
             await kedge.store.record_process(ctx._claim, ProcessRecord(group.pgid, group.started + "0"))
             await kedge.gates.wait("never")

@@ -80,11 +80,11 @@ async def test_question_is_answered_or_cancelled(kedge: Kedge) -> None:
     first = await kedge.asked()
     assert isinstance(first, QuestionRequest)
     assert first.questions == [{"question": "which one?"}]
-    assert await kedge.store.pending(kedge.workspace_id, "question") == [first]
+    assert await kedge.store.pending_requests(kedge.workspace_id, "question") == [first]
     receipt = await kedge.engine.answer_question(kedge.workspace_id, first.id, ["this one"], "tui")
     assert receipt == AnswerReceipt(resolved=True, by="tui", action="answer")
     await kedge.seen(lambda event: isinstance(event.payload, QuestionRequest) and event.payload.id != first.id)
-    second = (await kedge.store.pending(kedge.workspace_id, "question"))[0]
+    second = (await kedge.store.pending_requests(kedge.workspace_id, "question"))[0]
     await kedge.engine.answer_question(kedge.workspace_id, second.id, None, "tui")
     await kedge.end("r")
     assert [r.content for r in await kedge.results(session_id)] == ["answer: ['this one']", "cancel: None"]
@@ -100,7 +100,7 @@ async def test_a_question_wants_as_many_answers_as_were_asked_for_and_stays_open
     with pytest.raises(Invalid, match="send one answer for each") as refused:
         await kedge.engine.answer_question(kedge.workspace_id, request.id, answers, "tui")
     assert refused.value.code == "invalid_answers"
-    assert await kedge.store.pending(kedge.workspace_id, "question") == [request]
+    assert await kedge.store.pending_requests(kedge.workspace_id, "question") == [request]
     await kedge.engine.answer_question(kedge.workspace_id, request.id, ["this one"], "tui")
     await kedge.end("r")
     assert [r.content for r in await kedge.results(session_id)] == ["answer: ['this one']"]
@@ -230,7 +230,7 @@ async def test_run_that_asks_nobody_is_answered_at_once(kedge: Kedge, permission
     await kedge.send(session_id, "ask rm done; say after", "r", permissions=permissions)
     assert (await kedge.end("r")).text == "after"
     assert [result.content for result in await kedge.results(session_id)] == [content]
-    assert await kedge.engine.store.pending(kedge.workspace_id, "permission") == []
+    assert await kedge.engine.store.pending_requests(kedge.workspace_id, "permission") == []
 
 
 async def test_refusal_of_a_run_that_asks_nobody_is_told_and_an_allowance_is_not(kedge: Kedge) -> None:

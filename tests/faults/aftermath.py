@@ -152,7 +152,7 @@ async def check_requests_wait(kedge: Kedge, left: AtRest) -> None:
     pending = {
         request.id
         for kind in ("permission", "question")
-        for request in await kedge.store.pending(kedge.workspace_id, kind)
+        for request in await kedge.store.pending_requests(kedge.workspace_id, kind)
     }
     lost = {r for r, asker in left.pending.items() if left.is_resumed(asker)} - pending
     assert not lost, f"requests that nobody can answer any more: {lost}"

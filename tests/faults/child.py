@@ -268,7 +268,7 @@ async def resume(root: Path) -> None:
     for gate in GATES:
         server.gates.open(gate)
     await server.start()
-    for request in await server.store.pending(server.workspace_id, "permission"):
+    for request in await server.store.pending_requests(server.workspace_id, "permission"):
         acknowledge("asked", id=request.id, run_id=request.run_id)
         await server.allow(request.id)
     open_runs = [run.run_id for run in await server.store.runs(server.workspace_id) if run.is_open]

@@ -48,7 +48,7 @@ async def serving(directory: Path, *routes: Route) -> AsyncGenerator[Inside]:
     agent, metrics = ScriptedAgent(), Metrics(loop.time)
     write_empty_database(directory / "data")
     store = SqliteStore.open(directory / "data")
-    engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.committed)
+    engine = Engine(store, agent.turns, new_id=lambda: secrets.token_hex(8), observe=metrics.observe_events)
     await engine.start()
     configs = Configs({"XDG_CONFIG_HOME": str(directory / "config"), "XDG_CONFIG_DIRS": str(directory / "etc")})
     configs.set_listener(store.append_config_changed)

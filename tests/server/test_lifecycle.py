@@ -217,7 +217,7 @@ def test_idle_time_counts_from_the_last_answer_or_end() -> None:
     assert (metrics.used_at, metrics.open_requests) == (200, 0)
     now = 300.0
     end = RunEnd(session_id="s", run_id="r", message_id=None, text="", usage=Usage())
-    metrics.committed([Committed("w", 1, "run_complete", "created", "s", b"", end)])
+    metrics.observe_events([Committed("w", 1, "run_complete", "created", "s", b"", end)])
     assert metrics.used_at == 300
 
 

@@ -51,7 +51,7 @@ def history_is_remembered_with_what_was_undone() -> Generator[None]:
     def never(*_: object) -> int:
         return 0
 
-    with patch.object(messages, "_rewritten", never):
+    with patch.object(messages, "_count_rewrites", never):
         yield
 
 

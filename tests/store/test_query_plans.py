@@ -99,7 +99,7 @@ async def list_everything(kedge: Kedge, session_id: str) -> None:
     first = (await store.messages(workspace_id, session_id, limit=1)).messages[0]
     await store.messages(workspace_id, session_id, first.id, 10)
     await store.history(workspace_id, session_id)
-    await store.pending(workspace_id, "permission")
+    await store.pending_requests(workspace_id, "permission")
     await store.grants(workspace_id, session_id)
     await store.read_log(workspace_id, 0, 100)
     await store.read_log(workspace_id, 0, 100, session_id)

@@ -148,7 +148,7 @@ class Kedge:
         return await self.engine.cancel_run(self.workspace_id, run_id)
 
     async def permissions(self) -> list[PermissionRequest | QuestionRequest]:
-        return await self.store.pending(self.workspace_id, "permission")
+        return await self.store.pending_requests(self.workspace_id, "permission")
 
     async def read(self, reader: Reader, *, session_id: str | None = None) -> None:
         """Let a reader come (back) with its cursor, and follow until the stream ends."""

@@ -88,7 +88,7 @@ class ToolHarness:
         self.apply_plan.append(text)
         self.wrote.set()
 
-    async def process_started(self, pid: int) -> Group:
+    async def record_process(self, pid: int) -> Group:
         record = process_groups.identify(pid)
         self.of_turn.append(record)
         async with process_groups.join_cgroup(record):

@@ -225,7 +225,7 @@ async def test_nothing_runs_before_it_is_on_record(harness: ToolHarness, monkeyp
         pids.append(pid)
         raise ConnectionError("the store is gone")
 
-    monkeypatch.setattr(harness, "process_started", fails)
+    monkeypatch.setattr(harness, "record_process", fails)
     with pytest.raises(ConnectionError):
         await harness.call("bash", command=f"touch {ran}")
     async with asyncio.timeout(LIMIT_S):

@@ -48,8 +48,8 @@ class TurnHands:
         self.write = writer.write
         self._ctx = ctx
 
-    async def process_started(self, pid: int) -> ProcessGroup:
-        return await self._ctx.process_started(pid)
+    async def record_process(self, pid: int) -> ProcessGroup:
+        return await self._ctx.record_process(pid)
 
     def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None

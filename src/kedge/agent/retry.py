@@ -16,7 +16,6 @@ from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.values import Endpoint
-from kedge.protocol.events import AgentEvent
 
 
 class ApiKeys(Protocol):
@@ -100,6 +99,4 @@ class Attempts:
 
     async def _announce_retry(self, error: ModelError, delay_s: float) -> None:
         details = {"attempt": self._failures + 1, "of": self._retry.attempts, "delay_s": round(delay_s, 3)}
-        await self._ctx.append_event(
-            AgentEvent(type="retry", run_id="", session_id="", error=error.text, code=error.code, details=details)
-        )
+        await self._ctx.append_event("retry", error=error.text, code=error.code, details=details)

@@ -33,7 +33,6 @@ from kedge.models.values import (
     estimate_tokens,
 )
 from kedge.models.wires.history import is_summary
-from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import File, Image, Message, Text, ToolResult, finish_of
 from kedge.protocol.runs import Usage
 
@@ -126,9 +125,7 @@ async def summarize(
             "context_too_long",
         )
     details = {"why": reason, "messages": len(request.history)}
-    await ctx.append_event(
-        AgentEvent(type="summarize", run_id="", session_id="", message=_NOTICES[reason], details=details)
-    )
+    await ctx.append_event("summarize", message=_NOTICES[reason], details=details)
     writer = _SummaryWriter(ctx, models, prepared, Attempts(ctx, retry or RetryPolicy(), prepared.keys))
     for summary_request in _list_requests(request, prepared.endpoint.info, is_whole_refused=reason == "refused"):
         if await writer.write(summary_request):

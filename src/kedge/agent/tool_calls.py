@@ -151,7 +151,7 @@ class ToolRunner:
     async def _get_permission(
         self, message_id: str, call: ToolCall, tool: Tool, params: msgspec.Struct
     ) -> _Permission | Output:
-        """Return the permission for every access of the call, or the result that says why it was refused."""
+        """Return the permission for every access of the call, or the result that says why it was denied."""
         if tool.list_access is None:
             return _Permission()
         accesses = await tool.list_access(self._scope, params)
@@ -165,10 +165,10 @@ class ToolRunner:
                 run_as, readable = decision.run_as, decision.readable
                 continue
             if isinstance(decision, Deny):
-                return _refuse(f"Refused: {decision.why}", decision.by, decision.rule)
+                return _deny(f"Refused: {decision.why}", decision.by, decision.rule)
             has_waited = True
-            if (refusal := await self._ask_permission(message_id, call, access, decision)) is not None:
-                return refusal
+            if (denial := await self._ask_permission(message_id, call, access, decision)) is not None:
+                return denial
             run_as, readable = "sandboxed" if self._judge.mode == "plan" else "approved", decision.readable
         if has_waited and _subjects(accesses) != _subjects(await tool.list_access(self._scope, params)):
             # A link may point elsewhere by now, which nobody has allowed.
@@ -188,7 +188,7 @@ class ToolRunner:
         """Ask a person for permission; return None if it was given, else the call's result."""
         if access.sandbox_problem and self._ctx.run.permissions == "allow":
             # A user who allows everything relies on the configured sandbox.
-            return _refuse(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
+            return _deny(_NO_SANDBOX.format(why=access.sandbox_problem), "no_sandbox")
         answer = await self._ctx.ask_permission(
             message_id,
             call.id,
@@ -204,7 +204,7 @@ class ToolRunner:
             return None
         if answer.by == "run":
             why = "it needs the user's permission, and this run has nobody to ask"
-            return _refuse(f"Refused ({access.description}): {why}.", "unattended")
+            return _deny(f"Refused ({access.description}): {why}.", "unattended")
         return Output(
             content=f"Refused by the user ({access.description}). Wait for the user's next message.",
             is_error=True,
@@ -225,8 +225,8 @@ class ToolRunner:
             raise Denied
 
 
-def _refuse(content: str, reason: RefusalReason, rule: str | None = None) -> Output:
-    """Return the result of a call that was refused without asking: content for the model, metadata for clients."""
+def _deny(content: str, reason: RefusalReason, rule: str | None = None) -> Output:
+    """Return the result of a call that was denied without asking: content for the model, metadata for clients."""
     metadata = {"refused": reason} if rule is None else {"refused": reason, "rule": rule}
     return Output(content=content, is_error=True, metadata=metadata)
 
@@ -257,7 +257,7 @@ async def _contain_errors(name: str, work: Callable[[], Awaitable[T]]) -> T | Ou
         if task is None or task.cancelling():
             raise
         return _fail(
-            f"`{name}` was cancelled from inside; this is a fault of the tool.",
+            f"`{name}` was canceled from inside; this is a fault of the tool.",
             f"{name} failed with an internal error.",
         )
     except Exception as error:

@@ -98,8 +98,8 @@ class CallContext:
         if shown:
             self._writer.write(shown)
 
-    async def process_started(self, pid: int) -> Process:
-        return await self._ctx.process_started(pid)
+    async def record_process(self, pid: int) -> Process:
+        return await self._ctx.record_process(pid)
 
     @contextlib.asynccontextmanager
     async def record_change(

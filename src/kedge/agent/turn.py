@@ -32,7 +32,6 @@ from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.files.environment import drop_invalid_variables, with_safe_path
 from kedge.models.values import ModelInfo, StepRequest, ToolSpec
-from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import FinishReason, Message, Text, ToolCall, text_of
 from kedge.protocol.runs import Mode
 from kedge.tools.permissions.judge import Judge
@@ -162,14 +161,7 @@ class _Turn:
     async def _announce_empty_answer(self) -> None:
         details = {"attempt": MAX_EMPTY_ANSWERS, "of": MAX_EMPTY_ANSWERS, "delay_s": 0.0}
         await self._ctx.append_event(
-            AgentEvent(
-                type="retry",
-                run_id="",
-                session_id="",
-                error="the model's answer was empty",
-                code="empty_answer",
-                details=details,
-            )
+            "retry", error="the model's answer was empty", code="empty_answer", details=details
         )
 
     async def _get_setup(self, history: list[Message]) -> _TurnSetup:

@@ -22,7 +22,6 @@ from kedge.models.keys.credentials import Credentials
 from kedge.models.provider_registry import find_provider
 from kedge.models.selection.selector import ModelSelector, Selection
 from kedge.models.values import Endpoint
-from kedge.protocol.events import AgentEvent
 from kedge.tools.port import Tool
 from kedge.tools.process.command import WorkspaceJobs
 
@@ -97,9 +96,7 @@ class TurnModels:
         return selection
 
     async def _notify(self, message: str, details: dict[str, Any]) -> None:
-        await self._ctx.append_event(
-            AgentEvent(type="notice", run_id="", session_id="", message=message, details=details)
-        )
+        await self._ctx.append_event("notice", message=message, details=details)
 
 
 def choose_effort(endpoint: Endpoint, config: Config, effort: Effort | None = None) -> Effort | None:
@@ -158,7 +155,14 @@ class TurnApiKeys:
         if self._ctx.run.permissions != "ask" or not limit_s or find_provider(rejected.provider, self._config) is None:
             return None
         count = self._count_known(rejected.provider)
-        await self._ctx.append_event(_login_request(rejected.provider, error, limit_s))
+        await self._ctx.append_event(
+            "re_authenticate",
+            error=error.text,
+            code=error.code,
+            provider_id=rejected.provider,
+            message=f"Log in to continue the run: kedge login {rejected.provider}",
+            details={"wait_s": limit_s},
+        )
         key: str | None = None
         async with self._ctx.lend_slot():
             try:
@@ -183,16 +187,3 @@ class TurnApiKeys:
         if renewed is not None and renewed.api_key:  # a person entered it again, so it may be good now
             self._rejected.discard(renewed.api_key)
         return renewed
-
-
-def _login_request(provider_id: str, error: ModelError, limit_s: float) -> AgentEvent:
-    return AgentEvent(
-        type="re_authenticate",
-        run_id="",
-        session_id="",
-        error=error.text,
-        code=error.code,
-        provider_id=provider_id,
-        message=f"Log in to continue the run: kedge login {provider_id}",
-        details={"wait_s": limit_s},
-    )

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from kedge.cli.common import EXIT_FAILED, EXIT_OK, EXIT_USAGE, run_command
 from kedge.cli.options import Options, UsageError, named, parse_seconds
 from kedge.cli.output import print_error
-from kedge.protocol.address import LOG_FILE, Address, AddressError, UnixAddress, data_dir, default_address, parse
+from kedge.protocol.address import (
+    LOG_FILE,
+    Address,
+    AddressError,
+    UnixAddress,
+    data_dir,
+    default_address,
+    open_private,
+    parse,
+)
 
 if TYPE_CHECKING:
     from kedge.agent.agent import Agent
@@ -45,7 +54,7 @@ OLD_LOGS = 3
 IDLE_S = 30 * 60.0  # a detached server exits after that long without work
 LINGER_S = 1.0
 END_S = 2.0  # for the process to end when it has nothing left to do
-STOP_S = 20.0  # runs get 5 s (P15), their processes 3 s, and a slow disk the rest
+STOP_COMMAND_S = 20.0  # for `kedge serve --stop`: runs get 5 s (P15), their processes 3 s, and a slow disk the rest
 
 
 def run(argv: list[str]) -> int:
@@ -158,7 +167,7 @@ def _stop(options: Options, directory: str) -> int:
             raise NoServer("no such directory")
         with server_process.hold_spawn_lock(directory), contextlib.closing(OwnerProcess(directory)) as owner:
             transport.request("POST", "/v1/control", {"command": "shutdown"})
-            server_process.wait_until_free(directory, transport.waiter, STOP_S)
+            server_process.wait_until_free(directory, transport.waiter, STOP_COMMAND_S)
             owner.wait_for_end(transport.waiter, LINGER_S + END_S)
     except NoServer:
         print(f"kedge: No server is running for {directory}.")
@@ -210,10 +219,4 @@ class PrivateLog(RotatingFileHandler):
         super().__init__(path, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8", errors="backslashreplace")
 
     def _open(self) -> io.TextIOWrapper:
-        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=_open_private)
-
-
-def _open_private(path: str, flags: int) -> int:
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    os.fchmod(fd, 0o600)  # an older log may be readable by others
-    return fd
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=open_private)

@@ -10,8 +10,9 @@ from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import json_line, print_error, print_json, print_table
 from kedge.cli.run_options import EFFORTS, as_text
 from kedge.client.sync_client import Client
-from kedge.client.texts import UNSURE, describe_obstacle, render_markdown
+from kedge.client.texts import render_markdown
 from kedge.http.http1 import build_query, escape
+from kedge.protocol.obstacles import UNSURE, describe_obstacle
 from kedge.protocol.text_safety import one_line, visible_line
 
 TYPE_CHECKING = False

@@ -170,10 +170,14 @@ class RunMessage(AssembledMessage):
 def _read_part(part: dict[str, Any]) -> PartContent:
     part_type = part["type"]
     text = part.get(_TEXT_FIELDS.get(part_type, ""), "")
-    is_announced = (part_type == "tool_result" and not part["is_error"]) or (
-        part_type == "shell_command" and part["exit_code"] is None
-    )
-    return part_type, text, part, bool(text) or not is_announced
+    return part_type, text, part, is_complete(part_type, text, part.get("is_error"), part.get("exit_code"))
+
+
+def is_complete(part_type: str, text: str, is_error: bool | None, exit_code: int | None) -> bool:
+    """Whether a stored part is complete: results of tools and commands are announced, empty, before they have run."""
+    if part_type == "tool_result":
+        return bool(text or is_error)
+    return part_type != "shell_command" or bool(text) or exit_code is not None
 
 
 class RunMessages:

@@ -17,11 +17,11 @@ from socket import socket
 from kedge.client.environment import ServerLocation
 from kedge.client.errors import Dropped, SpawnFailed, SpawnRefused
 from kedge.client.reconnect import Waiter
-from kedge.protocol.address import OWNER_FILE
+from kedge.protocol.address import OWNER_FILE, is_process_alive, open_private
 
 LOCK_FILE = "spawn.lock"
 READY_S = 60.0  # a large store may have to be migrated first
-STOP_S = 10.0  # a server that stops gives its runs 5 s (P15) and then writes what is left
+OWNER_STOP_S = 10.0  # an owner that stops gives its runs 5 s (P15) and then writes what is left
 POLL_S = 0.02
 MAX_DEATHS = 10  # a server that is killed while it starts is started again, but not forever
 
@@ -41,7 +41,7 @@ def start_server(location: ServerLocation, waiter: Waiter, connect: Connect) -> 
 
 def start_server_locked(location: ServerLocation, waiter: Waiter, connect: Connect) -> socket:
     """As `start_server`, for a caller that holds the spawn lock."""
-    until = time.monotonic() + STOP_S
+    until = time.monotonic() + OWNER_STOP_S
     deaths = 0
     while True:
         try:
@@ -96,7 +96,7 @@ def is_free(data_dir: str) -> bool:
     return True
 
 
-def wait_until_free(data_dir: str, waiter: Waiter, timeout_s: float = STOP_S) -> None:
+def wait_until_free(data_dir: str, waiter: Waiter, timeout_s: float = OWNER_STOP_S) -> None:
     """Return when no server owns the data directory, or the time is up (then the next server to start reports it)."""
     until = time.monotonic() + timeout_s
     while not is_free(data_dir) and time.monotonic() < until:
@@ -112,7 +112,7 @@ def launch_server(location: ServerLocation, waiter: Waiter) -> None:
     try:
         command = [sys.executable, "-m", "kedge", "serve", "--detached"]
         command += ["--data-dir", location.data_dir, "--ready-fd", str(ready_w)]
-        with open(location.log_path, "ab", opener=_open_private) as log:
+        with open(location.log_path, "ab", opener=open_private) as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -152,10 +152,6 @@ def _wait_until_ready(fd: int, location: ServerLocation, waiter: Waiter) -> None
         raise SpawnRefused(line.removeprefix("error: "))
 
 
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
 class OwnerProcess:
     """The process that owns a data directory. Make it while the owner runs: later its pid may be another process's."""
 
@@ -173,7 +169,7 @@ class OwnerProcess:
             while (left_s := until - time.monotonic()) > 0 and not waiter.wait(self._fd, left_s):
                 pass
         elif self._pid is not None:
-            while _is_running(self._pid) and time.monotonic() < until:
+            while is_process_alive(self._pid) and time.monotonic() < until:
                 waiter.pause(POLL_S)
 
     def close(self) -> None:
@@ -190,13 +186,3 @@ def read_owner_pid(data_dir: str) -> int | None:
             return int(number) if label == "process" and int(number) > 1 else None
     except (OSError, ValueError):
         return None
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass
-    return True

@@ -223,28 +223,28 @@ class SessionActor:
 async def _call_turn(turn: Turn | None, ctx: TurnContext) -> Outcome:
     """Turn everything that an agent raises into an outcome of this run alone."""
     if turn is None:
-        return _failed(f"this server cannot do runs of kind {ctx.run.kind!r}", "unsupported")
+        return _make_failure(f"this server cannot do runs of kind {ctx.run.kind!r}", "unsupported")
     try:
         await turn(ctx)
     except TurnFailed as error:
-        return _failed(error.text, error.code)
+        return _make_failure(error.text, error.code)
     except ClaimLost:
         return Outcome("cancelled")
     except KedgeError as error:
-        return _failed(error.message, error.code)
+        return _make_failure(error.message, error.code)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return _failed("the turn was canceled from inside", "internal")
+        return _make_failure("the turn was canceled from inside", "internal")
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # also SystemExit and groups with one: a session must never stay busy
         log.exception("the turn of run %s failed", ctx.run.run_id)
-        return _failed(f"internal error: {type(error).__name__}: {error}", "internal")
+        return _make_failure(f"internal error: {type(error).__name__}: {error}", "internal")
     return Outcome("completed")
 
 
-def _failed(text: str, code: str) -> Outcome:
-    """Errors may contain lone surrogates; stored and sent text must be valid Unicode."""
+def _make_failure(text: str, code: str) -> Outcome:
+    """Return the outcome of a failed turn, in valid Unicode: errors may contain lone surrogates."""
     return Outcome("failed", text.encode("utf-8", "replace").decode(), code)

@@ -249,9 +249,7 @@ class Engine:
     async def _delete_session(self, workspace_id: str, session_id: str) -> None:
         for run_id in await self.store.begin_delete_session(workspace_id, session_id):
             await retry_store(partial(self.wait_end, workspace_id, run_id))
-        await (
-            self.undos.wait_for_all()
-        )  # an undo of this session must finish first: its row is deleted with the session
+        await self.undos.wait_for_all()  # the rows of this session's undos are deleted with it
         await retry_store(lambda: self.store.end_delete_session(workspace_id, session_id))
 
     async def _apply_retention(self) -> None:

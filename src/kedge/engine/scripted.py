@@ -27,7 +27,6 @@ from collections.abc import Awaitable, Callable
 from kedge.engine.errors import TurnFailed
 from kedge.engine.message_writer import MessageWriter
 from kedge.engine.turn import TurnContext
-from kedge.protocol.events import AgentEvent
 from kedge.protocol.messages import Message, Text, ToolCall, ToolResult
 from kedge.protocol.runs import Usage
 
@@ -116,7 +115,7 @@ class ScriptedTurn:
             case "process":
                 tool = await ctx.begin_tool_result(message_id, call_id, verb)
                 process = await asyncio.create_subprocess_shell(rest, start_new_session=True)
-                group = await ctx.process_started(process.pid)
+                group = await ctx.record_process(process.pid)
                 code = await process.wait()
                 await group.forget()
                 await tool.finish(f"exit {code}", is_error=code != 0)
@@ -139,9 +138,7 @@ class ScriptedTurn:
                 message = await ctx.begin_message(model="scripted")
                 message.open(Text("")).write(rest)
                 await message.finish("interrupted")
-                await ctx.append_event(
-                    AgentEvent(type="retry", run_id="", session_id="", error="the stream was dropped")
-                )
+                await ctx.append_event("retry", error="the stream was dropped")
             case "summarize":
                 await self._say(await ctx.begin_message(model="scripted", summary=True), rest)
             case "use":

@@ -12,8 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from kedge.engine.concurrency import Tasks, TurnSlot, Waiters, retry_store
 from kedge.engine.files.change_log import Author
 from kedge.engine.files.recorder import FileRecorder
@@ -22,7 +20,7 @@ from kedge.engine.processes import process_groups
 from kedge.engine.processes.registry import ProcessGroup, ProcessRegistry
 from kedge.engine.runs import Runs, check_title
 from kedge.feed.feeds import Feeds
-from kedge.protocol.events import AgentEvent
+from kedge.protocol.events import AgentEvent, AgentEventType
 from kedge.protocol.messages import Message, ShellCommand, ToolResult, replace_surrogates
 from kedge.protocol.requests import Answer, PermissionRequest, QuestionRequest, RequestKind
 from kedge.protocol.runs import Effort, Run, RunEnd, RunOptions, Submission, Usage
@@ -133,11 +131,11 @@ class TurnContext:
         )
         if self.run.permissions == "deny":
             self._turn_writer.check_claim()
-            refusal = Answer(action="deny", by="run")
+            denial = Answer(action="deny", by="run")
             _, answer = await retry_store(
-                lambda: self._store.ask(self._claim, "permission", message_id, request, refusal)
+                lambda: self._store.ask(self._claim, "permission", message_id, request, denial)
             )
-            return answer or refusal
+            return answer or denial
         return await self._ask("permission", message_id, request)
 
     @property
@@ -155,11 +153,29 @@ class TurnContext:
         request = QuestionRequest(id="", session_id="", run_id="", tool_call_id=call_id, questions=questions)
         return await self._ask("question", message_id, request)
 
-    async def append_event(self, event: AgentEvent) -> None:
+    async def append_event(
+        self,
+        type: AgentEventType,
+        *,
+        message: str | None = None,
+        error: str | None = None,
+        code: str | None = None,
+        provider_id: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
         """Append an event about this run to the log: a retry, a summary, a wait for a login."""
         self._turn_writer.check_claim()
-        ours = msgspec.structs.replace(event, run_id=self.run.run_id, session_id=self.run.session_id)
-        await retry_store(lambda: self._store.append_agent_event(self._claim, ours))
+        event = AgentEvent(
+            type=type,
+            run_id=self.run.run_id,
+            session_id=self.run.session_id,
+            error=error,
+            code=code,
+            provider_id=provider_id,
+            message=message,
+            details=details,
+        )
+        await retry_store(lambda: self._store.append_agent_event(self._claim, event))
 
     def lend_slot(self) -> AbstractAsyncContextManager[None]:
         """Free this turn's slot inside the block, while a person has to act."""
@@ -220,7 +236,7 @@ class TurnContext:
             self._deps.runs.cancel_soon(workspace_id, run_id)
             raise
 
-    async def process_started(self, pid: int) -> ProcessGroup:
+    async def record_process(self, pid: int) -> ProcessGroup:
         """Record the process group that `pid` leads: it is ended with the turn, or by the next server."""
         group = process_groups.identify(pid)
         self.groups.add(group)
@@ -251,7 +267,7 @@ class TurnContext:
         """Record all changes that a command inside the block makes in the workspace."""
         self._turn_writer.check_claim()
         recorder = self._deps.file_recorder
-        async with recorder.watch(self._author, env, max_bytes, self._notice):
+        async with recorder.watch(self._author, env, max_bytes, self._append_notice):
             yield
         await recorder.pruner.prune_if_full()
 
@@ -259,8 +275,8 @@ class TurnContext:
     def _author(self) -> Author:
         return Author(self.workspace_id, self.run.run_id, self.directory)
 
-    async def _notice(self, message: str) -> None:
-        await self.append_event(AgentEvent(type="notice", run_id="", session_id="", message=message))
+    async def _append_notice(self, message: str) -> None:
+        await self.append_event("notice", message=message)
 
     async def _ask(self, kind: RequestKind, message_id: str, request: PermissionRequest | QuestionRequest) -> Answer:
         self._turn_writer.check_claim()

@@ -121,6 +121,24 @@ def make_private_dir(path: str) -> None:
         os.chmod(path, 0o700)
 
 
+def open_private(path: str, flags: int) -> int:
+    """Open a file that only its owner can read: an `opener` for `open`."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    os.fchmod(fd, 0o600)  # an older file may be readable by others
+    return fd
+
+
+def is_process_alive(pid: int) -> bool:
+    """Whether a process has this pid now; another user's counts, too."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
+
+
 def token_path(directory: str) -> str:
     return os.path.join(directory, TOKEN_FILE)
 

@@ -31,7 +31,7 @@ class TcpConnection(HttpConnection):
     """A connection counted by `TcpConnections`. `AuthMiddleware` reports a valid token through the scope's state."""
 
     def __init__(self, app: App, opened: OpenConnections, connections: TcpConnections) -> None:
-        super().__init__(app, opened, {"authenticated": self._authenticated})
+        super().__init__(app, opened, {"authenticated": self._mark_authenticated})
         self._tcp_connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,7 +42,7 @@ class TcpConnection(HttpConnection):
         self._tcp_connections.remove(self)
         super().connection_lost(exc)
 
-    def _authenticated(self) -> None:
+    def _mark_authenticated(self) -> None:
         self._tcp_connections.authenticate(self)
 
 

@@ -62,7 +62,7 @@ class Metrics:
         self.open_requests -= 1
         self.used_at = self._now()
 
-    def committed(self, events: Sequence[Committed]) -> None:
+    def observe_events(self, events: Sequence[Committed]) -> None:
         for event in events:
             match event.payload:
                 case Run() as run if run.is_open:

@@ -88,7 +88,7 @@ async def _serve_from(
             store,
             agent.turns,
             new_id=lambda: secrets.token_hex(8),
-            observe=metrics.committed,
+            observe=metrics.observe_events,
             versions=Versions(Path(settings.data_dir)),
         )
         await engine.start()

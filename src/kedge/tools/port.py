@@ -108,7 +108,7 @@ class ToolContext(ToolScope, Protocol):
     def readable_paths(self) -> Sequence[str]: ...  # paths outside the workspace that a sandboxed command may read
     @property
     def jobs(self) -> Jobs: ...  # of the workspace
-    async def process_started(self, pid: int) -> Process: ...  # records the group of which `pid` is the leader
+    async def record_process(self, pid: int) -> Process: ...  # records the group of which `pid` is the leader
     def record_change(
         self, path: Path, data: bytes | None = None, counts: tuple[int, int] | None = None
     ) -> AbstractAsyncContextManager[None]: ...  # surrounds the change of a file; stores the old version first

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kedge.client.errors import ClientError
-from kedge.client.texts import UNSURE, describe_obstacle
 from kedge.http.http1 import escape
 from kedge.protocol.files import FileStep, Rewound
+from kedge.protocol.obstacles import UNSURE, describe_obstacle
 from kedge.protocol.text_safety import visible
 from kedge.tui.dialogs.dialog import ConfirmDialog
 

@@ -83,7 +83,7 @@ class Server:
             case "cancel_run":
                 return await engine.cancel_run(workspace_id, args["run_id"])
             case "permissions":
-                return await engine.store.pending(workspace_id, "permission")
+                return await engine.store.pending_requests(workspace_id, "permission")
             case "grant":
                 return await engine.answer_permission(workspace_id, args["id"], args["action"], args["by"])
             case "log":

@@ -67,7 +67,7 @@ class ChangeLog:
             del self._live[work_id]
         return bool(left)
 
-    def abandon(self, work_id: int) -> None:
+    def forget(self, work_id: int) -> None:
         """Leave open work to `UnfinishedWork.settle`, as if this server had died."""
         self._live.pop(work_id, None)
         self._of_this_server.discard(work_id)
@@ -94,7 +94,7 @@ class ChangeLog:
         if saves:
             await self.save(root)
         if is_last:
-            self.abandon(work_id)
+            self.forget(work_id)
 
     async def save(self, root: Path) -> None:
         """Make the last scan the base of the next one: its differences are recorded."""

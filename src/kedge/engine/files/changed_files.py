@@ -30,7 +30,7 @@ async def list_changed_files(
     diffs: bool,
 ) -> SessionFiles:
     changes = await store.files.changes(workspace_id, session_id, run_id=run_id)
-    notes = await store.files.unwatched(workspace_id, session_id)
+    notes = await store.files.unwatched_reasons(workspace_id, session_id)
     files = await asyncio.to_thread(_compare, changes, versions.blobs, root + b"/", diffs)
     if len(files) > MAX_FILES:
         notes.append(f"{len(files) - MAX_FILES} more files are not listed")

@@ -179,7 +179,7 @@ class FileRecorder:
             after = await asyncio.to_thread(self._change_log.observe_after, os.fsencode(author.root), path)
         except (OSError, sqlite3.Error) as error:
             log.warning("the new content of %r could not be kept; trying again later: %s", path, error)
-            self._change_log.abandon(work_id)
+            self._change_log.forget(work_id)
             return
         found = [Difference(path, before.state, after.state)]
         if empty_parent is not None:

@@ -22,23 +22,15 @@ from kedge.files import restore
 from kedge.files.restore import Change, ChangedMeanwhile, Plan, Step, Target, reverse_steps
 from kedge.files.states import decode_state, observe_below
 from kedge.protocol.errors import KedgeError, NotFound, SessionBusy, Unavailable
-from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Obstacle, Rewound
+from kedge.protocol.files import FilesConflict, FileStep, NothingToRedo, Rewound
 from kedge.protocol.messages import replace_surrogates
+from kedge.protocol.obstacles import describe_obstacle
 from kedge.protocol.sessions import Session
 from kedge.store.port import Cut, RecordedChange, Store, Undo
 
 log = logging.getLogger(__name__)
 
 _MAX_NAMED = 5  # files in an error message
-_OBSTACLES: dict[Obstacle, str] = {
-    "changed": "changed by somebody else",
-    "in_the_way": "something else has its place",
-    "too_large": "too large to be kept",
-    "special": "not a file that is kept",
-    "not_kept": "no longer kept",
-    "background_job": "changed by a background job, or by you",
-    "interrupted": "changed around a crash, by the command or by you",
-}
 
 
 class _Options(NamedTuple):
@@ -189,7 +181,7 @@ class UndoManager:
         file_steps = self._describe(workspace_id, plan)
         notes = [
             f"{why}; what its commands changed stays"
-            for why in await files.unwatched(workspace_id, session_id, cut.seq)
+            for why in await files.unwatched_reasons(workspace_id, session_id, cut.seq)
         ]
         if options.is_dry:
             session = await self._store.session(workspace_id, session_id)
@@ -287,6 +279,8 @@ def _mark(undo_id: int) -> str:
 
 def _describe_conflict(files: Sequence[FileStep], advice: str) -> str:
     blocked = [file for file in files if restore.blocks_restore(file.obstacle)]
-    named = ", ".join(f"{file.path} ({_OBSTACLES[file.obstacle]})" for file in blocked[:_MAX_NAMED] if file.obstacle)
+    named = ", ".join(
+        f"{file.path} ({describe_obstacle(file.obstacle)})" for file in blocked[:_MAX_NAMED] if file.obstacle
+    )
     rest = f" and {len(blocked) - _MAX_NAMED} more" if len(blocked) > _MAX_NAMED else ""
     return f"nothing was touched, because of {named}{rest}; {advice}"

@@ -123,7 +123,7 @@ async def kill_job(request: Request) -> Response:
 
 async def list_permissions(request: Request) -> Response:
     request.engine.require_workspace(request.workspace_id)
-    pending = await request.engine.store.pending(request.workspace_id, "permission")
+    pending = await request.engine.store.pending_requests(request.workspace_id, "permission")
     return Response(PendingPermissions([each for each in pending if isinstance(each, PermissionRequest)]))
 
 
@@ -143,7 +143,7 @@ async def set_skip(request: Request) -> Response:
 
 async def list_questions(request: Request) -> Response:
     request.engine.require_workspace(request.workspace_id)
-    pending = await request.engine.store.pending(request.workspace_id, "question")
+    pending = await request.engine.store.pending_requests(request.workspace_id, "question")
     return Response(PendingQuestions([each for each in pending if isinstance(each, QuestionRequest)]))
 
 

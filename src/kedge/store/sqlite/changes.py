@@ -104,7 +104,7 @@ def record_unwatched(tx: Transaction, workspace_id: str, run_id: str, why: str) 
     )
 
 
-def unwatched(db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int) -> list[str]:
+def unwatched_reasons(db: sqlite3.Connection, workspace_id: str, session_id: str, cut: int) -> list[str]:
     get_session(db, workspace_id, session_id)
     rows = db.execute(
         "SELECT DISTINCT why FROM unwatched WHERE session_id = ? AND seq >= ?", (session_id, cut)

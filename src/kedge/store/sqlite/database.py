@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from kedge import failpoints
 from kedge.boot import boot_id
-from kedge.protocol.address import OWNER_FILE
+from kedge.protocol.address import OWNER_FILE, is_process_alive
 from kedge.store.errors import StoreDamaged, StoreInUse, StoreOpenError, StoreTooNew
 
 DATABASE = "kedge.db"
@@ -72,7 +72,7 @@ def _try_to_lock(fd: int) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if _is_alive(_read_owner(fd)) or time.monotonic() > deadline:
+            if _is_owner_alive(_read_owner(fd)) or time.monotonic() > deadline:
                 return False
             time.sleep(0.01)
         else:
@@ -83,17 +83,9 @@ def _read_owner(fd: int) -> str:
     return os.pread(fd, 100, 0).decode("utf-8", "replace").strip()
 
 
-def _is_alive(owner: str) -> bool:
-    pid = owner.removeprefix("process ")
-    if not pid.isdecimal():
-        return False  # it has not written its pid yet, or only checked whether the directory is free
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _is_owner_alive(owner: str) -> bool:
+    pid = owner.removeprefix("process ")  # not there yet, or of a process that only checked whether the lock is free
+    return pid.isdecimal() and is_process_alive(int(pid))
 
 
 def open_database(

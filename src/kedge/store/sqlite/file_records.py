@@ -29,8 +29,8 @@ class SqliteFileRecords:
     async def record_unwatched(self, workspace_id: str, run_id: str, why: str) -> bool:
         return await self._writer.write("record_unwatched", recording.record_unwatched, workspace_id, run_id, why)
 
-    async def unwatched(self, workspace_id: str, session_id: str, cut: int = 0) -> list[str]:
-        return await self._readers.read(recording.unwatched, workspace_id, session_id, cut)
+    async def unwatched_reasons(self, workspace_id: str, session_id: str, cut: int = 0) -> list[str]:
+        return await self._readers.read(recording.unwatched_reasons, workspace_id, session_id, cut)
 
     async def changes(
         self,
@@ -73,7 +73,7 @@ class SqliteFileRecords:
         return await self._readers.read(undos.last, workspace_id, session_id)
 
     async def unfinished_undos(self) -> list[Undo]:
-        return await self._readers.read(undos.unfinished)
+        return await self._readers.read(undos.unfinished_undos)
 
     async def fork(self, workspace_id: str, session_id: str, message_id: str) -> Session:
         return await self._writer.write("fork", undos.fork, workspace_id, session_id, message_id)

@@ -324,7 +324,7 @@ def read_history(
     Left out: messages before a summary, interrupted ones with the results of their calls, those of runs that were
     canceled before their start, undone ones, and unfinished summaries.
     """
-    start, rewritten = _last_summary(db, session_id), _rewritten(db, session_id)
+    start, rewritten = _last_summary(db, session_id), _count_rewrites(db, session_id)
     if (start, rewritten) != (known.start, known.rewritten):
         known = CachedHistory(seq=start - 1, start=start, rewritten=rewritten)
     rows = db.execute(
@@ -360,7 +360,7 @@ def _last_summary(db: sqlite3.Connection, session_id: str) -> int:
     return 0 if row is None else row["seq"]
 
 
-def _rewritten(db: sqlite3.Connection, session_id: str) -> int:
+def _count_rewrites(db: sqlite3.Connection, session_id: str) -> int:
     row = db.execute("SELECT rewritten FROM sessions WHERE id = ?", (session_id,)).fetchone()
     return 0 if row is None else row["rewritten"]
 

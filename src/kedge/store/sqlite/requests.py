@@ -116,7 +116,7 @@ def resolve_open(tx: Transaction, workspace_id: str, run_id: str) -> None:
         _resolve(tx, row, Answer(action="cancel", by="server"))
 
 
-def pending(db: sqlite3.Connection, workspace_id: str, kind: RequestKind | None = None) -> list[Request]:
+def pending_requests(db: sqlite3.Connection, workspace_id: str, kind: RequestKind | None = None) -> list[Request]:
     rows = db.execute(
         "SELECT kind, body FROM requests WHERE workspace_id = ?1 AND answer IS NULL AND (?2 IS NULL OR kind = ?2)"
         " ORDER BY seq",

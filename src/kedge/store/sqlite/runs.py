@@ -220,7 +220,7 @@ def open_sessions(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(row["workspace_id"], row["session_id"]) for row in rows]
 
 
-def listing(
+def list_runs(
     db: sqlite3.Connection, workspace_id: str, session_id: str | None, state: RunState | None, limit: int
 ) -> list[RunStatus]:
     """Return the newest `limit` runs, in the order of acceptance."""

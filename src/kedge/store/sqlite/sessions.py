@@ -120,7 +120,7 @@ def unfinished_deletes(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(row["workspace_id"], row["id"]) for row in rows]
 
 
-def listing(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -> list[Session]:
+def list_sessions(db: sqlite3.Connection, workspace_id: str, query: str, limit: int) -> list[Session]:
     """Return sessions, the last used first; `query` is searched in titles and prompts."""
     pattern = f"%{query.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
     rows = db.execute(
@@ -141,7 +141,7 @@ def _require_workspace(tx: Transaction, workspace_id: str) -> None:
 
 def _state(db: sqlite3.Connection, row: sqlite3.Row) -> WorkspaceState:
     workspace = Workspace(row["id"], row["path"], row["created_at"])
-    return WorkspaceState(workspace, row["log_id"], row["head"], requests.pending(db, row["id"]))
+    return WorkspaceState(workspace, row["log_id"], row["head"], requests.pending_requests(db, row["id"]))
 
 
 def _family(tx: Transaction, session_id: str) -> list[str]:

@@ -132,7 +132,7 @@ class SqliteStore:
         return await self._readers.read(rows.get_session, workspace_id, session_id)
 
     async def sessions(self, workspace_id: str, query: str = "", limit: int = 1000) -> list[Session]:
-        return await self._readers.read(sessions.listing, workspace_id, query, limit)
+        return await self._readers.read(sessions.list_sessions, workspace_id, query, limit)
 
     async def session_status(self, workspace_id: str, session_id: str) -> SessionStatus:
         return await self._readers.read(runs.status, workspace_id, session_id)
@@ -187,7 +187,7 @@ class SqliteStore:
     async def runs(
         self, workspace_id: str, session_id: str | None = None, state: RunState | None = None, limit: int = 1000
     ) -> list[RunStatus]:
-        return await self._readers.read(runs.listing, workspace_id, session_id, state, limit)
+        return await self._readers.read(runs.list_runs, workspace_id, session_id, state, limit)
 
     # messages of a turn
 
@@ -246,8 +246,8 @@ class SqliteStore:
     async def answer(self, workspace_id: str, kind: RequestKind, request_id: str, answer: Answer) -> AnswerReceipt:
         return await self._writer.write("answer", requests.give_answer, workspace_id, kind, request_id, answer)
 
-    async def pending(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]:
-        return await self._readers.read(requests.pending, workspace_id, kind)
+    async def pending_requests(self, workspace_id: str, kind: RequestKind) -> list[PermissionRequest | QuestionRequest]:
+        return await self._readers.read(requests.pending_requests, workspace_id, kind)
 
     async def grants(self, workspace_id: str, session_id: str) -> list[PermissionRequest]:
         return await self._readers.read(requests.grants, workspace_id, session_id)

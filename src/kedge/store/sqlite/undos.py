@@ -156,7 +156,7 @@ def last(db: sqlite3.Connection, workspace_id: str, session_id: str) -> Undo | N
     return None if row is None else _undo_of(row)
 
 
-def unfinished(db: sqlite3.Connection) -> list[Undo]:
+def unfinished_undos(db: sqlite3.Connection) -> list[Undo]:
     rows = db.execute(f"SELECT * FROM undos WHERE {_UNFINISHED} ORDER BY id").fetchall()
     return [_undo_of(row) for row in rows]
 

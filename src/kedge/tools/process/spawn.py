@@ -53,7 +53,7 @@ class CommandContext(Protocol):
     def session_id(self) -> str: ...
     @property
     def run_id(self) -> str: ...
-    async def process_started(self, pid: int) -> Process: ...
+    async def record_process(self, pid: int) -> Process: ...
 
 
 class Child(Protocol):
@@ -119,7 +119,7 @@ async def _start(
         if limits is not None:
             await _set_limits(child.pid, limits)
         failpoints.hit("command.spawned")
-        record = await ctx.process_started(child.pid)
+        record = await ctx.record_process(child.pid)
         failpoints.hit("command.recorded")
         if limits is not None:
             record.limit(processes=limits.processes, memory_bytes=limits.memory_bytes)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from kedge.protocol.address import is_process_alive
 from kedge.tui.editor.draft import Content
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class EditorStore:
         found: list[tuple[float, list[Content]]] = []
         for path in sorted(self._drafts.glob(f"{self._key}.*.draft")) if self._drafts.is_dir() else []:
             owner = path.name.split(".")[1]
-            if owner.isdecimal() and int(owner) != os.getpid() and _is_alive(int(owner)):
+            if owner.isdecimal() and int(owner) != os.getpid() and is_process_alive(int(owner)):
                 continue
             with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
                 found.append((path.stat().st_mtime, _decode_drafts(path.read_bytes())))
@@ -200,16 +201,6 @@ class EditorStore:
             ) as file:
                 file.write(data)
             temporary.replace(path)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # another user's process
-    return True
 
 
 class DraftSaver:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from kedge.client.errors import Dropped
-from kedge.client.message_assembly import AssembledMessage, AssembledPart
+from kedge.client.message_assembly import AssembledMessage, AssembledPart, is_complete
 from kedge.protocol.events import AgentEvent, FileChange
 from kedge.protocol.files import SessionFile
-from kedge.protocol.messages import Delta, Finish, Message, Part, ShellCommand, ToolResult, text_in
+from kedge.protocol.messages import Delta, Finish, Message, Part, ToolResult, text_in
 from kedge.protocol.requests import PermissionRequest, QuestionRequest
 from kedge.protocol.runs import Run, RunEnd, RunStatus, Usage
 from kedge.tui.state.blocks import Block
@@ -48,15 +48,9 @@ class MessageState(AssembledMessage):
 
 
 def _read_part(part: Part) -> PartContent:
-    text = text_in(part)
-    match part:
-        case ToolResult():
-            is_complete = bool(text) or part.is_error
-        case ShellCommand():
-            is_complete = bool(text) or part.exit_code is not None
-        case _:
-            is_complete = True
-    return str(part.__struct_config__.tag), text, part, is_complete
+    tag, text = str(part.__struct_config__.tag), text_in(part)
+    is_error, exit_code = getattr(part, "is_error", None), getattr(part, "exit_code", None)
+    return tag, text, part, is_complete(tag, text, is_error, exit_code)
 
 
 class RunSection:
