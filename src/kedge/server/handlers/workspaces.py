@@ -1,4 +1,4 @@
-"""Workspaces: their events, files, user commands, configuration, models; and API keys, which hold for all."""
+"""Workspaces, their events, files and user commands."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ from pathlib import Path
 import msgspec
 
 from kedge.protocol.api import (
-    ConfigModelBody,
-    ConfigRemoveBody,
-    ConfigSetBody,
-    CredentialsQuery,
     Deleted,
     EventsQuery,
     Files,
     FilesQuery,
     LogAnswer,
-    LoginBody,
     LogQuery,
     UserCommands,
     WorkspaceBody,
     Workspaces,
 )
-from kedge.protocol.environment import decode_environment
 from kedge.protocol.errors import Invalid
-from kedge.protocol.validation import check_depth, check_model, check_text
 from kedge.server.http import Request, Response, StreamResponse
 
 
@@ -81,58 +74,3 @@ async def read_log(request: Request) -> Response:
     page = await request.engine.store.read_log(request.workspace_id, query.after, query.limit)
     envelopes = [msgspec.Raw(event.frame.partition(b"data: ")[2].rstrip()) for event in page.events]
     return Response(LogAnswer(envelopes, page.head, page.log_id))
-
-
-async def get_config(request: Request) -> Response:
-    from kedge.config.show import describe_config  # reads the schema, which would slow the server's start
-
-    config = await request.context.configs.load(request.workspace_id, str(request.directory))
-    return Response(describe_config(config))
-
-
-async def set_config(request: Request) -> Response:
-    body, directory = request.body(ConfigSetBody), str(request.directory)
-    check_depth(body.value, "values")
-    await request.context.configs.set(request.workspace_id, directory, body.scope, body.key, body.value)
-    return await get_config(request)
-
-
-async def remove_config(request: Request) -> Response:
-    body, directory = request.body(ConfigRemoveBody), str(request.directory)
-    await request.context.configs.remove(request.workspace_id, directory, body.scope, body.key)
-    return await get_config(request)
-
-
-async def set_model(request: Request) -> Response:
-    body, directory = request.body(ConfigModelBody), str(request.directory)
-    check_text(body.model, "model")
-    check_model(body.model)
-    key = "small_model" if body.small else "model"
-    await request.context.configs.set(request.workspace_id, directory, body.scope, key, body.model)
-    return await get_config(request)
-
-
-async def list_models(request: Request) -> Response:
-    return Response(await request.context.agent.models(request.directory, decode_environment(request.headers)))
-
-
-async def log_in(request: Request) -> Response:
-    body = request.body(LoginBody)
-    directory = _directory(request, body.workspace_id)
-    return Response(await (await request.context.agent.logins()).log_in(body, directory))
-
-
-async def list_credentials(request: Request) -> Response:
-    directory = _directory(request, request.query(CredentialsQuery).workspace_id)
-    logins = await request.context.agent.logins()
-    return Response(await logins.list_credentials(directory, decode_environment(request.headers)))
-
-
-async def log_out(request: Request) -> Response:
-    await (await request.context.agent.logins()).log_out(request.path["provider_id"])
-    return Response(Deleted(deleted=True))
-
-
-def _directory(request: Request, workspace_id: str | None) -> Path:
-    """Return the directory whose configuration applies; without a workspace the root, which has only the user's."""
-    return Path("/" if workspace_id is None else request.engine.require_workspace(workspace_id).path)
