@@ -1,1 +1,1 @@
-"""Handlers, one module for each tag of the OpenAPI document. A handler neither decodes nor decides: it calls the engine or the agent."""
+"""Handlers, one module for each tag of the OpenAPI document. A handler only calls the engine or the agent."""
