@@ -16,7 +16,7 @@ SIGTERM_EXIT = 143  # 128 + the signal's number, made where it is needed
 
 # An error class, and which of its arguments is the code.
 _HTTP = {"Conflict": 0, "Invalid": 0, "TooLarge": 0, "TooMany": 0, "Unavailable": 0, "Forbidden": 0, "ErrorBody": 0}
-_RUN = {"ConfigError": 0, "TurnFailed": 1, "_failed": 1, "Outcome": 2}
+_RUN = {"ConfigError": 0, "TurnFailed": 1, "_make_failure": 1, "Outcome": 2}
 _OF_SUPER = (
     "protocol/errors.py",
     "server/errors.py",
