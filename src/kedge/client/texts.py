@@ -1,4 +1,4 @@
-"""Texts for people that the commands and the interface share: messages as Markdown, why a file is not restored."""
+"""Messages as Markdown, for the commands and the interface."""
 
 from __future__ import annotations
 
