@@ -52,6 +52,21 @@ def test_the_first_client_starts_a_server_and_the_next_one_uses_it(kedge: Kedge,
     assert here.log.count("listening on") == 1
 
 
+def test_bytecode_of_an_installation_that_is_read_only_is_kept_in_the_data_directory(
+    kedge: Kedge, here: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server_process.__spec__ is not None
+    monkeypatch.setattr(server_process.__spec__, "cached", str(tmp_path / "none.pyc"))
+
+    def deny(_path: str, _mode: int) -> bool:
+        return False
+
+    monkeypatch.setattr(server_process.os, "access", deny)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    Client.connect(str(tmp_path)).close()
+    assert [path.name for path in (here.data_dir / "bytecode").rglob("kedge/server/serve.*.pyc")]
+
+
 def test_a_stampede_starts_exactly_one_server(kedge: Kedge, place: Place, tmp_path: Path) -> None:
     counting = tmp_path / "counting"
     counting.write_text(f'#!/bin/sh\necho started >> {tmp_path}/starts\nexec {sys.executable} "$@"\n')

@@ -20,6 +20,7 @@ from kedge.client.reconnect import Waiter
 from kedge.protocol.address import OWNER_FILE, is_process_alive, open_private
 
 LOCK_FILE = "spawn.lock"
+BYTECODE_DIR = "bytecode"
 READY_S = 60.0  # a large store may have to be migrated first
 OWNER_STOP_S = 10.0  # an owner that stops gives its runs 5 s (P15) and then writes what is left
 POLL_S = 0.02
@@ -110,7 +111,7 @@ def launch_server(location: ServerLocation, waiter: Waiter) -> None:
 
     ready_r, ready_w = os.pipe()
     try:
-        command = [sys.executable, "-m", "kedge", "serve", "--detached"]
+        command = [sys.executable, *_bytecode_options(location.data_dir), "-m", "kedge", "serve", "--detached"]
         command += ["--data-dir", location.data_dir, "--ready-fd", str(ready_w)]
         with open(location.log_path, "ab", opener=open_private) as log:
             process = subprocess.Popen(
@@ -133,6 +134,18 @@ def launch_server(location: ServerLocation, waiter: Waiter) -> None:
         os.close(ready_r)
         if ready_w >= 0:
             os.close(ready_w)
+
+
+def _bytecode_options(data_dir: str) -> list[str]:
+    """Return options for an installation without bytecode that Python cannot write to: it goes into the data directory.
+
+    Some installers leave the compilation to the first start, and then another user may not write to the installation.
+    Without bytecode, every start takes twice as long.
+    """
+    cached = __spec__.cached if __spec__ else None
+    if cached is None or os.path.exists(cached) or os.access(os.path.dirname(__file__), os.W_OK):
+        return []
+    return ["-X", f"pycache_prefix={os.path.join(data_dir, BYTECODE_DIR)}"]
 
 
 def _wait_until_ready(fd: int, location: ServerLocation, waiter: Waiter) -> None:
