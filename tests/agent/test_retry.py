@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,7 @@ from kedge.engine.errors import TurnFailed
 from kedge.engine.turn import TurnContext
 from kedge.models.errors import ConfigError, ModelError, Refused, Transient
 from kedge.models.values import Endpoint
-from kedge.protocol.events import AgentEvent
+from kedge.protocol.events import AgentEvent, AgentEventType
 
 OLD = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="old.planted.key")
 NEW = Endpoint(provider="openai", model="m", base_url="http://h/v1", api_key="new.planted.key")
@@ -28,8 +28,8 @@ class Told:
         self.events: list[AgentEvent] = []
         self.delays: list[float] = []
 
-    async def append_event(self, event: AgentEvent) -> None:
-        self.events.append(event)
+    async def append_event(self, type: AgentEventType, **fields: Any) -> None:
+        self.events.append(AgentEvent(type=type, run_id="r", session_id="s", **fields))
 
     async def sleep(self, delay_s: float) -> None:
         self.delays.append(delay_s)

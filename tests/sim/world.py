@@ -211,7 +211,7 @@ class World:
 
     def half_undone(self) -> list[str]:
         assert self._audit is not None
-        return [undo.session_id for undo in undos.unfinished(self._audit)]
+        return [undo.session_id for undo in undos.unfinished_undos(self._audit)]
 
     def compare_with_file(self) -> None:
         """What was committed is in the file, byte for byte, and nothing else is; what was undone nobody is shown."""
