@@ -8,10 +8,25 @@ uvicorn server, and idle within 60 MiB.
 from __future__ import annotations
 
 import argparse
+import subprocess
 import time
 from pathlib import Path
 
-from _home import KEDGE, PYTHON, Case, Home, Server, Spent, await_answer, new_home, print_cases, run, started
+from _home import (
+    KEDGE,
+    PYTHON,
+    Case,
+    Home,
+    Server,
+    Spent,
+    await_answer,
+    end_orphan,
+    new_home,
+    print_cases,
+    reap_orphans,
+    run,
+    started,
+)
 from _waterfall import print_waterfall
 from measure import MIB, cpu_s_of, noise_told, percentile, print_table, rss_of, wait_quiet
 
@@ -26,6 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commands", type=int, default=COMMANDS)
     parser.add_argument("--starts", type=int, default=STARTS)
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="FILE", help="another Python that has Kedge; can be repeated"
+    )
     options = parser.parse_args()
     wait_quiet()
     with noise_told():
@@ -36,6 +54,10 @@ def main() -> None:
     wait_quiet()
     with noise_told():
         print_waterfall(options.starts)
+    if options.python:
+        wait_quiet()
+        with noise_told():
+            interpreters([PYTHON, *options.python], options.starts)
 
 
 def commands(rounds: int) -> None:
@@ -52,6 +74,27 @@ def commands(rounds: int) -> None:
             for name, command in cases.items():
                 taken[name].add(run(command, home.env, home.workspace))
     print_cases(f"a command, {rounds} rounds", list(taken.values()))
+
+
+def interpreters(pythons: list[str], rounds: int) -> None:
+    """Compare whole commands under several versions of Python, in turns."""
+    reap_orphans()
+    taken: dict[str, dict[str, Case]] = {"--version": {}, "run, cold": {}, "run, warm": {}}
+    for number in range(rounds + 1):
+        for python in pythons:
+            version = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout.strip()
+            kedge = [python, "-m", "kedge"]
+            with new_home() as home:
+                spent = {"--version": run([*kedge, "--version"], home.env, home.workspace)}
+                for name in ("run, cold", "run, warm"):
+                    spent[name] = run([*kedge, "run", "-q", "Hello."], home.env, home.workspace)
+                end_orphan(home.adopt().pid)
+            for name, each in spent.items():
+                case = taken[name].setdefault(version, Case(version))
+                if number:  # the first round fills the disk's cache and writes bytecode
+                    case.add(each)
+    for name, cases in taken.items():
+        print_cases(f"kedge {name}, {rounds} rounds", list(cases.values()))
 
 
 def servers(rounds: int) -> None:

@@ -71,34 +71,32 @@ _CODES: dict[Code, frozenset[str]] = {
         }
     ),
 }
+# Patterns are compiled at their first use: few runs meet an error.
 # Some providers send this with the code of a rate limit, but waiting does not help.
-_TOO_LARGE = re.compile(r"request too large for|reduce the length of the messages", re.I)
-_MESSAGES: dict[Code, re.Pattern[str]] = {
-    "context_too_long": re.compile(
-        r"context (length|window|size|limit)|maximum context|too many tokens|(prompt|input) is too long"
+_TOO_LARGE = r"(?i)request too large for|reduce the length of the messages"
+_MESSAGES: dict[Code, str] = {
+    "context_too_long": (
+        r"(?i)context (length|window|size|limit)|maximum context|too many tokens|(prompt|input) is too long"
         r"|prompt too long|input tokens exceed|input token count.*exceeds|context the overflows"
-        r"|request payload size exceeds",
-        re.I,
+        r"|request payload size exceeds"
     ),
-    "quota": re.compile(
-        r"credit balance is too low|exceeded your current quota|(insufficient|out of|not enough) (credit|balance|fund)"
-        r"|api usage limits",
-        re.I,
+    "quota": (
+        r"(?i)credit balance is too low|exceeded your current quota|api usage limits"
+        r"|(insufficient|out of|not enough) (credit|balance|fund)"
     ),
-    "content_filter": re.compile(r"content (filter|management policy|policy)|safety system", re.I),
-    "model_not_found": re.compile(r"model .{1,200} (not found|does not exist)|no models? (is |are )?loaded", re.I),
+    "content_filter": r"(?i)content (filter|management policy|policy)|safety system",
+    "model_not_found": r"(?i)model .{1,200} (not found|does not exist)|no models? (is |are )?loaded",
 }
 _HINTS: dict[Code, str] = {
     "context_too_long": "the conversation is too long for this model; start a new session",
     "quota": "the account has no quota left; check its billing",
     "content_filter": "the provider's content filter refused the request",
 }
-_REASONING_REJECTED = re.compile(
-    r"encrypted content .{0,200}could not be|invalid .?signature.? in .?thinking"
-    r"|(invalid|corrupted) thought.signature|thought.signature is not valid|reasoning input items can only be",
-    re.I,
+_REASONING_REJECTED = (
+    r"(?i)encrypted content .{0,200}could not be|invalid .?signature.? in .?thinking"
+    r"|(invalid|corrupted) thought.signature|thought.signature is not valid|reasoning input items can only be"
 )
-_KEY_LIKE = re.compile(r"\b(?:(?:sk|pk|rk|key|Bearer)[-_ ]|AIza)[\w*.-]{8,}")
+_KEY_LIKE = r"\b(?:(?:sk|pk|rk|key|Bearer)[-_ ]|AIza)[\w*.-]{8,}"
 
 
 def error_from_response(
@@ -131,13 +129,13 @@ def error_from_event(data: bytes, endpoint: Endpoint) -> ModelError:
 
 
 def _make_refusal(code: Code, text: str, codes: set[str], message: str) -> Refused:
-    is_reasoning = "invalid_encrypted_content" in codes or _REASONING_REJECTED.search(message)
+    is_reasoning = "invalid_encrypted_content" in codes or re.search(_REASONING_REJECTED, message)
     return ReasoningRejected(code, text) if code == "bad_request" and is_reasoning else Refused(code, text)
 
 
 def _classify(codes: set[str], message: str, status: int) -> Code:
     """Match known error codes and message patterns; fall back to the HTTP status."""
-    if _TOO_LARGE.search(message):
+    if re.search(_TOO_LARGE, message):
         return "context_too_long"
     if _WAIT in codes and status == 429:
         return "rate_limited"
@@ -146,7 +144,7 @@ def _classify(codes: set[str], message: str, status: int) -> Code:
             return code
         # The message of a rate limit may mention anything.
         is_reliable = code == "quota" or status not in (429, 529)
-        if is_reliable and (pattern := _MESSAGES.get(code)) and pattern.search(message):
+        if is_reliable and (pattern := _MESSAGES.get(code)) and re.search(pattern, message):
             return code
     return _classify_status(status)
 
@@ -229,12 +227,12 @@ def _one_line(message: str, secrets: Iterable[str]) -> str:
     """Remove secrets before cutting: half a key is secret, too."""
     for secret in secrets:
         message = message.replace(secret, "[key]")
-    return shorten(_KEY_LIKE.sub("[key]", message), MAX_CHARS)
+    return shorten(re.sub(_KEY_LIKE, "[key]", message), MAX_CHARS)
 
 
 # Google explains errors in `error.details`: reasons, violated quotas, and a delay.
 _WAIT = "retry_info"  # our code for an error with a delay: waiting helps, whatever the message is
-_GOOGLE_PERIOD = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")  # "34.074824224s"
+_GOOGLE_PERIOD = r"(\d{1,9}(?:\.\d{1,9})?)s"  # "34.074824224s"
 
 
 def _google_codes(error: dict[str, Any]) -> set[str]:
@@ -258,7 +256,7 @@ def _google_retry_delay_s(body: bytes) -> float | None:
 
 
 def _longest_delay_s(details: list[dict[str, Any]]) -> float | None:
-    matches = (_GOOGLE_PERIOD.fullmatch(str(detail.get("retryDelay", ""))) for detail in details)
+    matches = (re.fullmatch(_GOOGLE_PERIOD, str(detail.get("retryDelay", ""))) for detail in details)
     return max((float(period[1]) for period in matches if period), default=None)
 
 
@@ -271,8 +269,8 @@ def _google_details(error: dict[str, Any]) -> Iterator[dict[str, Any]]:
 # Kinds of rate limits, and the two families of headers that report them.
 _LIMITS = ("", "-requests", "-tokens", "-input-tokens", "-output-tokens")
 _HEADERS = ("x-ratelimit-{what}{limit}", "anthropic-ratelimit{limit}-{what}")
-_PERIOD = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")  # "6m0s", "20ms"
-_DELAY_IN_MESSAGE = re.compile(r"\btry again in ((?:[\d.]+(?:ms|[hms]))+)", re.I)
+_PERIOD = r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?"  # "6m0s", "20ms"
+_DELAY_IN_MESSAGE = r"(?i)\btry again in ((?:[\d.]+(?:ms|[hms]))+)"
 _EPOCH_S = 1_000_000_000.0  # a larger number is a time of day, not a period
 
 
@@ -295,7 +293,7 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 def parse_delay_in_message(message: str) -> float | None:
     """Return the delay in a message like "Please try again in 1.5s": events have no headers."""
-    match = _DELAY_IN_MESSAGE.search(message)
+    match = re.search(_DELAY_IN_MESSAGE, message)
     return _parse_period(match[1]) if match else None
 
 
@@ -315,7 +313,7 @@ def _parse_reset(value: str, now: float) -> float | None:
 
 
 def _parse_period(value: str) -> float | None:
-    match = _PERIOD.fullmatch(value)
+    match = re.fullmatch(_PERIOD, value)
     if match is None or not any(match.groups()):
         return None
     parts = [_parse_number(part or "0") or 0.0 for part in match.groups()]

@@ -20,14 +20,14 @@ MAX_BYTES = 256 * 1024 * 1024  # of one command
 MAX_DIRECTORY_BYTES = 1024 * 1024 * 1024  # of one session; the oldest files are deleted first
 _BUFFERED_CHARS = 32_000  # shorter output needs no file: the model sees all of it
 
-# Escape sequences of terminals: CSI, OSC and other strings, two-character ones.
-_ESCAPE = re.compile(
+# Escape sequences of terminals: CSI, OSC and other strings, two-character ones. Compiled at the first use.
+_ESCAPE = (
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
     r"|\x1b[ -/]+[0-~]"
     r"|\x1b[0-OQ-WYZ\\`-~]"
 )
-_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
+_UNFINISHED = r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z"
 _MAX_ESCAPE = 4096
 # Control characters to remove. Escape and bell are kept, to recognize escape sequences.
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x1b\x07")) + b"\x7f"
@@ -49,7 +49,7 @@ class Cleaner:
         if not is_last:
             text = self._hold_back(text)
         if "\x1b" in text:
-            text = _ESCAPE.sub("", text).replace("\x1b", "")
+            text = re.sub(_ESCAPE, "", text).replace("\x1b", "")
         text = text.replace("\x07", "").replace("\r\n", "\n")
         if "\r" in text:
             text = self._resolve_returns(text)
@@ -60,7 +60,7 @@ class Cleaner:
     def _hold_back(self, text: str) -> str:
         """Store an incomplete end of the text for the next call."""
         at = len(text) - text.endswith("\r")
-        if "\x1b" in text and (found := _UNFINISHED.search(text, max(0, len(text) - _MAX_ESCAPE))):
+        if "\x1b" in text and (found := re.compile(_UNFINISHED).search(text, max(0, len(text) - _MAX_ESCAPE))):
             at = found.start()
         self._pending = text[at:]
         return text[:at]
