@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kedge.cli.run_printer import explain_denials, summarize_usage
+from kedge.cli.run_printer import explain_end, summarize_usage
 from kedge.client.run_view import Denial
 
 
 def explain(*denied: Denial) -> str:
-    return explain_denials(list(denied), with_options=True)
+    return explain_end({}, list(denied), with_options=True) or ""
 
 
 def test_a_denial_is_explained_with_the_rules_that_allow_it() -> None:

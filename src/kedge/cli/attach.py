@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from kedge.cli.common import connect, run_command
-from kedge.cli.console import Console, Stopped, is_terminal, open_standard_streams
+from kedge.cli.common import connect, find_run, run_command
+from kedge.cli.console import Console, Stopped, open_standard_streams
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import note_line, print_error
 from kedge.cli.run_printer import exit_code_of_end, explain_end, make_printer
-from kedge.client.errors import Refused
 from kedge.client.run_follower import RunFollower, RunTracker
 from kedge.client.sync_client import Client
-from kedge.http.http1 import escape
 from kedge.protocol.text_safety import one_line
 
 TYPE_CHECKING = False
@@ -39,11 +38,13 @@ def run(argv: list[str]) -> int:
 def _attach(options: Options) -> int:
     if len(options.words) != 1:
         raise UsageError("Name one run ('kedge runs' lists them)")
-    console = Console(has_spinner=is_terminal(2) and not options.has("quiet"), timeout_s=None)
+    console = Console(has_spinner=os.isatty(2) and not options.has("quiet"), timeout_s=None)
     run_id = options.words[0]
     try:
         with connect(options, name="kedge attach", waiter=console) as client:
-            follower = AttachedFollower(client, _read_run(client, run_id))
+            if (run := find_run(client, run_id)) is None:
+                raise UsageError(f"No run {run_id!r} in this workspace ('kedge runs' lists them)")
+            follower = AttachedFollower(client, run)
             _follow(options, console, follower)
     except Stopped as stop:
         console.hide_spinner()
@@ -53,8 +54,7 @@ def _attach(options: Options) -> int:
     view = follower.tracker.view
     assert view.end is not None
     code = exit_code_of_end(view.end, view.requests.denied)
-    line = explain_end(view.end, view.requests.denied, with_options=False)
-    if line is not None:
+    if (line := explain_end(view.end, view.requests.denied, with_options=False)) is not None:
         print(note_line(one_line(line, 1000)), file=sys.stderr)
     return code
 
@@ -70,15 +70,6 @@ def _follow(options: Options, console: Console, follower: AttachedFollower) -> N
     assert view.end is not None
     printer.finish(view.end)
     console.flush()
-
-
-def _read_run(client: Client, run_id: str) -> dict[str, Any]:
-    try:
-        return client.call("GET", f"/runs/{escape(run_id)}")
-    except Refused as error:
-        if error.code != "run_not_found":
-            raise
-        raise UsageError(f"No run {run_id!r} in this workspace ('kedge runs' lists them)") from error
 
 
 class AttachedFollower(RunFollower):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kedge.cli.common import EXIT_OK, connect, run_command
+from kedge.cli.common import EXIT_OK, connect, find_run, run_command
 from kedge.cli.options import Options, UsageError, named
 from kedge.cli.output import print_error
 from kedge.client.errors import Refused
@@ -41,12 +41,7 @@ def _cancel(options: Options) -> int:
 
 
 def _cancel_named(client: Client, name: str) -> list[str]:
-    try:
-        run = client.call("GET", f"/runs/{escape(name)}")
-    except Refused as error:
-        if error.code != "run_not_found":
-            raise
-    else:
+    if (run := find_run(client, name)) is not None:
         return client.cancel(run_id=name) if run["state"] in ("queued", "running") else []
     try:
         return client.cancel(session_id=name)
@@ -57,13 +52,8 @@ def _cancel_named(client: Client, name: str) -> list[str]:
 
 
 def _find_busy_session(client: Client) -> str | None:
-    busy = sorted(
-        {
-            run["session_id"]
-            for state in ("queued", "running")
-            for run in client.call("GET", f"/runs?state={state}")["runs"]
-        }
-    )
+    answers = [client.call("GET", f"/runs?state={state}") for state in ("queued", "running")]
+    busy = sorted({run["session_id"] for answer in answers for run in answer["runs"]})
     if len(busy) > 1:
         raise UsageError(f"{len(busy)} sessions are busy ({', '.join(busy)}). Name one of them")
     return busy[0] if busy else None

@@ -13,6 +13,8 @@ from kedge.protocol.address import AddressError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from kedge.client.reconnect import Waiter
     from kedge.client.sync_client import Client
 
@@ -92,6 +94,17 @@ def find_directory(cwd: str | None) -> str:
     if not os.path.isdir(directory):
         raise UsageError(f"No such directory: {cwd!r}. Check --cwd")
     return directory
+
+
+def find_run(client: Client, run_id: str) -> dict[str, Any] | None:
+    from kedge.http.http1 import escape
+
+    try:
+        return client.call("GET", f"/runs/{escape(run_id)}")
+    except Refused as error:
+        if error.code != "run_not_found":
+            raise
+        return None
 
 
 def exit_code_of(error: Exception) -> int:

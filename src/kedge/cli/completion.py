@@ -144,13 +144,9 @@ def _fish() -> str:
     ]
     lines += [f"complete -c kedge -n __fish_use_subcommand -l {option[2:]}" for option in list_own_options()]
     for name, (_, text) in COMMANDS.items():
-        lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d {_quote_for_fish(text)}")
+        quoted = text.replace("\\", "\\\\").replace("'", "\\'")  # unlike other shells, fish takes them inside quotes
+        lines.append(f"complete -c kedge -n __fish_use_subcommand -a {name} -d '{quoted}'")
         for word in list_words(name):
             given = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
             lines.append(f"complete -c kedge -n '__fish_seen_subcommand_from {name}' {given}")
     return "\n".join(lines) + "\n"
-
-
-def _quote_for_fish(text: str) -> str:
-    """Fish takes backslashes inside single quotes, unlike other shells."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

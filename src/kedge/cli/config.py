@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from kedge.protocol.api import ConfigAnswer
-
 HELP = """\
 usage: kedge config show [KEY] | set KEY VALUE | remove KEY | schema | path | trust [DIR] | untrust [DIR]
 
@@ -71,13 +69,11 @@ def _show(words: list[str], options: Options) -> None:
     if key is not None and not config.values and not config.ignored:
         raise UsageError(f"Unknown key {key!r}")
     if options.has("json"):
-        print_json(_to_json(config))
-    else:
-        print_table([(each.key, _format_value(each.value), _format_origin(each)) for each in config.values])
-        _print_ignored(config)
+        import msgspec
 
-
-def _print_ignored(config: ConfigAnswer) -> None:
+        print_json(msgspec.to_builtins(config))
+        return
+    print_table([(each.key, _format_value(each.value), _format_origin(each)) for each in config.values])
     if config.ignored:
         print("\nignored:" if config.values else "ignored:")
     for each in config.ignored:
@@ -191,12 +187,6 @@ def _only_word(words: list[str], usage: str, *, least: int = 1, most: int = 1) -
     if not least <= len(words) <= most:
         raise UsageError(f"Use {usage}")
     return words[0] if words else None
-
-
-def _to_json(config: ConfigAnswer) -> Any:
-    import msgspec
-
-    return msgspec.to_builtins(config)
 
 
 def _format_value(value: Any) -> str:

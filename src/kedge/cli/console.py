@@ -206,10 +206,6 @@ class Spinner:
             write_all(2, CLEAR_LINE)
 
 
-def is_terminal(fd: int) -> bool:
-    return os.isatty(fd)
-
-
 def open_standard_streams() -> None:
     """Open closed descriptors 0 to 2: a socket would get the number otherwise, and the answer be written to it."""
     for fd in (0, 1, 2):
@@ -232,7 +228,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 def _encode(text: str, *, fd: int) -> bytes:
     """The exact text for a pipe or a file; control characters are marked for a terminal."""
-    return (for_terminal(text) if is_terminal(fd) else text).encode("utf-8", "replace")
+    return (for_terminal(text) if os.isatty(fd) else text).encode("utf-8", "replace")
 
 
 def _width() -> int:

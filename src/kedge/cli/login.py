@@ -52,13 +52,24 @@ def _login(options: Options) -> int:
             _print_credentials(listing, options)
             return EXIT_OK
         provider = _find_provider(listing, options.words[0] if options.words else _ask_provider(listing))
-        key = _read_key(provider["provider_id"], insists=options.has("key-stdin"))
-        stored = _store_key(client, provider, key, options)
+        provider_id = provider["provider_id"]
+        key = _ask_key(provider_id) if os.isatty(0) else _read_piped_key(insists=options.has("key-stdin"))
+        if not key:
+            raise UsageError(f"No API key was given. Type it (kedge login {provider_id}), or pipe it in")
+        body = {
+            "provider_id": provider_id,
+            "api_key": key,
+            "check": not options.has("no-check"),
+            "env": caller_environment(),  # checked at the base URL and through the proxy of this shell's runs
+            "workspace_id": client.workspace["id"],
+        }
+        stored = client.transport.call("POST", "/v1/credentials", body, policy=client.new_policy())
     if options.has("json"):
         print_json(stored)
     else:
         where = "the keyring" if stored["stored_in"] == "keyring" else "Kedge's own file"
-        print(f"Stored the API key{_key_end(stored)} for {stored['provider_id']} in {where}.")
+        ending = f" …{stored['last_four']}" if stored["last_four"] else ""
+        print(f"Stored the API key{ending} for {provider_id} in {where}.")
     if os.environ.get(provider["key_variable"], "").strip():
         print_error(f"{provider['key_variable']} is set in this shell and overrides the stored key", EXIT_OK)
     return EXIT_OK
@@ -104,13 +115,6 @@ def _ask_provider(listing: dict[str, Any]) -> str:
     return answer
 
 
-def _read_key(provider_id: str, *, insists: bool) -> str:
-    key = _ask_key(provider_id) if os.isatty(0) else _read_piped_key(insists=insists)
-    if not key:
-        raise UsageError(f"No API key was given. Type it (kedge login {provider_id}), or pipe it in")
-    return key
-
-
 def _ask_key(provider_id: str) -> str:
     """Ask for the key without showing it. Raises `UsageError` if the terminal cannot hide it."""
     import getpass
@@ -142,17 +146,6 @@ def _read_piped_key(*, insists: bool) -> str:
     raise UsageError("Standard input is too long for an API key")
 
 
-def _store_key(client: Client, provider: dict[str, Any], key: str, options: Options) -> dict[str, Any]:
-    body = {
-        "provider_id": provider["provider_id"],
-        "api_key": key,
-        "check": not options.has("no-check"),
-        "env": caller_environment(),  # checked at the base URL and through the proxy of this shell's runs
-        "workspace_id": client.workspace["id"],
-    }
-    return client.transport.call("POST", "/v1/credentials", body, policy=client.new_policy())
-
-
 def _print_credentials(listing: dict[str, Any], options: Options) -> None:
     if options.has("json"):
         print_json(listing)
@@ -174,7 +167,3 @@ def _describe_source(credential: dict[str, Any]) -> str:
         case _:
             source = "api_key_command"
     return source if credential["is_used"] else f"{source}, used if the one above is rejected"
-
-
-def _key_end(stored: dict[str, Any]) -> str:
-    return f" …{stored['last_four']}" if stored["last_four"] else ""

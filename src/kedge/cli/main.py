@@ -97,16 +97,11 @@ def dispatch(args: list[str]) -> int:
 def run_module(module: str, args: list[str]) -> int:
     from importlib import import_module
 
-    mark_terminal_output()
-    return import_module(module).run(args)
-
-
-def mark_terminal_output() -> None:
-    """Make terminal output safe. Imports nothing if there is no terminal."""
     if any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)):
         from kedge.cli.output import mark_terminal_output
 
         mark_terminal_output()
+    return import_module(module).run(args)
 
 
 def take_debug(args: list[str]) -> tuple[list[str], bool]:

@@ -39,8 +39,12 @@ def _list(options: Options) -> int:
     with connect(options, name="kedge models") as client:
         listing = client.models(os.environ)
     provider_id = options.words[0] if options.words else None
+    providers = listing["providers"]
     if provider_id is not None:
-        listing["providers"] = _select_provider(provider_id, listing["providers"])
+        listing["providers"] = [each for each in providers if each["id"] == provider_id]
+        if not listing["providers"]:
+            known = ", ".join(each["id"] for each in providers)
+            raise UsageError(f"Unknown provider {provider_id!r} (choose one of {known})")
     providers = listing["providers"]
     shows_all = options.has("all") or provider_id is not None
     shown = [model for each in providers if each["usable"] or shows_all for model in each["models"]]
@@ -54,31 +58,17 @@ def _list(options: Options) -> int:
     return EXIT_OK
 
 
-def _select_provider(provider_id: str, providers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = [each for each in providers if each["id"] == provider_id]
-    if not found:
-        raise UsageError(
-            f"Unknown provider {provider_id!r} (choose one of {', '.join(each['id'] for each in providers)})"
-        )
-    return found
-
-
 def _print_models(models: list[dict[str, Any]], providers: list[dict[str, Any]], listing: dict[str, Any]) -> None:
     if models:
         print_table([HEAD, *map(_make_row, models)])
         print()
-    if (usable := [each for each in providers if each["usable"]]) != []:
-        print("available:")
-        print_table([_describe_provider(each) for each in usable])
-    if (rest := [each for each in providers if not each["usable"]]) != []:
-        print("not set up:")
-        print_table([_describe_provider(each) for each in rest])
-    if listing["model"]:
-        print()
-        print(visible_line(f"default model: {listing['model']} ({_default_reason(listing)})"))
-    else:
-        print()
-        print(visible_line(listing["why"]))
+    for title, is_usable in (("available:", True), ("not set up:", False)):
+        if rows := [(f"  {each['id']}", each["why"]) for each in providers if each["usable"] == is_usable]:
+            print(title)
+            print_table(rows)
+    default, reason = listing["model"], listing["why"]
+    print()
+    print(visible_line(f"default model: {default} ({reason.removeprefix(f'{default}: ')})" if default else reason))
 
 
 def _make_row(model: dict[str, Any]) -> tuple[str, ...]:
@@ -92,15 +82,6 @@ def _make_row(model: dict[str, Any]) -> tuple[str, ...]:
         _format_price(model["output_price"]),
         " ".join(abilities) or "text only",
     )
-
-
-def _describe_provider(provider: dict[str, Any]) -> tuple[str, ...]:
-    return f"  {provider['id']}", provider["why"]
-
-
-def _default_reason(listing: dict[str, Any]) -> str:
-    """The reason for the default model, without its name."""
-    return listing["why"].removeprefix(f"{listing['model']}: ")
 
 
 def _format_tokens(count: int | None) -> str:

@@ -18,10 +18,6 @@ def named(*options: str) -> dict[str, str]:
     return {spelling: option.split("--")[-1] for option in options for spelling in option.split()}
 
 
-def join_choices(choices: tuple[str, ...]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"
-
-
 class Options:
     """`flags` and `values` map spellings to names, see `named`. Raises `UsageError` for anything else."""
 
@@ -70,7 +66,7 @@ class Options:
     def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
         text = self._given.get(name)
         if text is not None and text not in choices:
-            raise UsageError(f"Invalid --{name} {text!r} (choose {join_choices(choices)})")
+            raise UsageError(f"Invalid --{name} {text!r} (choose {', '.join(choices[:-1])} or {choices[-1]})")
         return text
 
     def subcommand(self, actions: dict[str, Action]) -> tuple[Action, list[str]]:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import os
 
-from kedge.cli.common import (
-    EXIT_FAILED,
-    EXIT_OK,
-    connect,
-    exit_code_of,
-    print_usage_error,
-)
-from kedge.cli.console import CannotWrite, Console, Phase, Stopped, TimeUp, is_terminal, open_standard_streams
+from kedge.cli.common import EXIT_FAILED, EXIT_OK, connect, exit_code_of, find_run, print_usage_error
+from kedge.cli.console import CannotWrite, Console, Phase, Stopped, TimeUp, open_standard_streams
 from kedge.cli.options import Options, UsageError
 from kedge.cli.output import note_line, print_error
 from kedge.cli.run_input import join_prompt, read_stdin
@@ -43,7 +37,7 @@ def run(argv: list[str]) -> int:
         if options.has("help"):
             print(HELP, end="")
             return EXIT_OK
-        has_spinner = is_terminal(2) and not options.has("quiet") and os.environ.get("TERM", "dumb") != "dumb"
+        has_spinner = os.isatty(2) and not options.has("quiet") and os.environ.get("TERM", "dumb") != "dumb"
         console = Console(has_spinner=has_spinner, timeout_s=options.seconds("timeout"))
     except UsageError as error:
         return print_usage_error(error, "kedge run")
@@ -125,8 +119,8 @@ class RunCommand:
         """The session that was named or used last, or a new one."""
         if session_id := self._options.get("session"):
             return session_id
-        if (run_id := self._options.get("run-id")) and (session_id := _session_of_run(client, run_id)):
-            return session_id
+        if (run_id := self._options.get("run-id")) and (run := find_run(client, run_id)):
+            return run["session_id"]  # sent again, it is the same run only in that session (P3)
         if self._options.has("continue") and (session := client.latest_session()) is not None:
             return session["id"]
         new_id: str = client.create_session(provisional_title(prompt))["id"]
@@ -231,13 +225,3 @@ class InterruptibleFollower(RunFollower):
             raise TimeUp from error
         self._console.extend_deadline(CANCEL_S)
         self._console.phase = Phase.TIMING_OUT
-
-
-def _session_of_run(client: Client, run_id: str) -> str | None:
-    """The session of an existing run: sent again, it is the same run only in that session (P3)."""
-    try:
-        return client.call("GET", f"/runs/{escape(run_id)}")["session_id"]
-    except Refused as error:
-        if error.code != "run_not_found":
-            raise
-    return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 
 from kedge.cli.common import EXIT_CANCELLED, EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
-from kedge.cli.console import Console, is_terminal
+from kedge.cli.console import Console
 from kedge.cli.options import Options
 from kedge.cli.output import note_line
 from kedge.client.run_output import Activity, FinalOutput, LiveOutput
@@ -36,8 +37,8 @@ def make_printer(options: Options, console: Console, view: RunView) -> Printer:
     """The printer for `--json`, `--stream`, `--no-stream` and `--quiet`."""
     if options.has("json"):
         return JsonPrinter(console, with_deltas=options.has("stream"))
-    is_live = options.has("stream") or (is_terminal(1) and not options.has("no-stream"))
-    return TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"), shows_calls=is_terminal(2))
+    is_live = options.has("stream") or (os.isatty(1) and not options.has("no-stream"))
+    return TextPrinter(console, view, is_live=is_live, is_quiet=options.has("quiet"), shows_calls=os.isatty(2))
 
 
 class TextPrinter:
@@ -85,7 +86,7 @@ class JsonPrinter:
         self._console = console
         self._with_deltas = with_deltas
         self._has_ended = False
-        self._is_on_terminal = is_terminal(1)
+        self._is_on_terminal = os.isatty(1)
 
     def take_event(self, event: Event, data: bytes, grown: list[Growth]) -> None:
         if event.get("seq") is not None:
@@ -142,16 +143,11 @@ def explain_end(end: dict[str, Any], denied: list[Denial], *, with_options: bool
         return " ".join(error.split()) or "the run failed"
     if not denied:
         return None
-    return explain_denials(denied, with_options=with_options)
-
-
-def explain_denials(denied: list[Denial], *, with_options: bool) -> str:
-    """Count the denied actions, and name options that allow the first. Its description is last: it is foreign text."""
     first = denied[0]
     count = len({(each.description, *each.rules) for each in denied})
     denials = f"{count} actions were denied" if count > 1 else "An action was denied"
     advice = f" ({_suggest_options(first, has_more=count > 1)})" if with_options else ""
-    return f"{denials}{advice}: {one_line(first.description)}"
+    return f"{denials}{advice}: {one_line(first.description)}"  # last, because it is foreign text
 
 
 def _suggest_options(denial: Denial, *, has_more: bool) -> str:

@@ -8,6 +8,10 @@ from kedge.cli.output import print_json, print_table
 from kedge.http.http1 import build_query
 from kedge.protocol.text_safety import one_line
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 HELP = """\
 usage: kedge runs [OPTION ...]
 
@@ -41,13 +45,10 @@ def _list(options: Options) -> int:
         for each in runs:
             print_json(each)
     elif runs:
-        rows = [
-            (r["run_id"], _describe_state(r["state"], r["cancel_requested"]), r["session_id"], one_line(r["prompt"]))
-            for r in runs
-        ]
+        rows = [(r["run_id"], _describe_state(r), r["session_id"], one_line(r["prompt"])) for r in runs]
         print_table([("RUN", "STATE", "SESSION", "PROMPT"), *rows])
     return EXIT_OK
 
 
-def _describe_state(state: str, is_cancelling: bool) -> str:
-    return "stopping" if is_cancelling and state == "running" else state
+def _describe_state(run: dict[str, Any]) -> str:
+    return "stopping" if run["cancel_requested"] and run["state"] == "running" else run["state"]

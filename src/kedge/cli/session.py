@@ -17,8 +17,7 @@ from kedge.protocol.text_safety import one_line, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TextIO
 
 
 HELP = """\
@@ -68,7 +67,12 @@ def _list(client: Client, words: list[str], options: Options) -> None:
             print_json(each)
     elif sessions:
         rows = [
-            (s["id"], _format_time(s["updated_at"]), _describe_model(s) or "-", one_line(s["title"]) or "(untitled)")
+            (
+                s["id"],
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(s["updated_at"])),
+                _describe_model(s) or "-",
+                one_line(s["title"]) or "(untitled)",
+            )
             for s in sessions
         ]
         table = [("SESSION", "LAST USED", "MODEL", "TITLE"), *rows]
@@ -87,7 +91,7 @@ def _show(client: Client, words: list[str], options: Options) -> None:
     session = find_session(client, words)
     if (choice := _describe_model(session)) and not options.has("json"):
         print(f"*(model: {choice})*\n")
-    _write_messages(client, session["id"], options, print)
+    _print_messages(client, session["id"], options)
 
 
 def _rename(client: Client, words: list[str], options: Options) -> None:
@@ -122,33 +126,28 @@ def _delete(client: Client, words: list[str], options: Options) -> None:
 def _export(client: Client, words: list[str], options: Options) -> None:
     session = find_session(client, words)
     target = options.get("output")
+    title = "" if options.has("json") else f"# {session['title'] or session['id']}\n"
     if target is None:
-        _write_messages(client, session["id"], options, print, title=session["title"])
+        _print_messages(client, session["id"], options, title=title)
         return
     try:
         with open(target, "w", encoding="utf-8", errors="replace") as file:
-            _write_messages(
-                client, session["id"], options, lambda text: file.write(f"{text}\n"), title=session["title"]
-            )
+            _print_messages(client, session["id"], options, title=title, file=file)
     except OSError as error:
         raise UsageError(f"Could not write {target} ({error.strerror})") from error
 
 
-def _write_messages(
-    client: Client,
-    session_id: str,
-    options: Options,
-    write: Callable[[str], object],
-    title: str | None = None,
+def _print_messages(
+    client: Client, session_id: str, options: Options, *, title: str = "", file: TextIO | None = None
 ) -> None:
     is_for_terminal = options.get("output") is None and os.isatty(1)
-    if title is not None and not options.has("json"):
-        write(f"# {title or session_id}\n")
+    if title:
+        print(title, file=file)
     for message in client.messages(session_id):
         if options.has("json"):
-            write(json_line(message, is_for_terminal=is_for_terminal))
+            print(json_line(message, is_for_terminal=is_for_terminal), file=file)
         elif text := render_markdown(message):
-            write(text)
+            print(text, file=file)
 
 
 def find_session(client: Client, words: list[str]) -> dict[str, Any]:
@@ -164,68 +163,46 @@ def find_session(client: Client, words: list[str]) -> dict[str, Any]:
     raise UsageError(f"{problem} {words[0]!r} in this workspace ('kedge session list' shows them)")
 
 
-def _format_time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-
-
 def _undo(client: Client, words: list[str], options: Options) -> None:
-    body = {
-        "message_id": options.get("message"),
-        "force": options.has("force"),
-        "include_unsure": options.has("include-unsure"),
-    }
-    _rewind(client, words, options, "undo", body, lambda done: f"Undone. To revert: kedge session redo {done['id']}")
+    _rewind(client, words, options, "undo", "Undone. To revert: kedge session redo {id}")
 
 
 def _redo(client: Client, words: list[str], options: Options) -> None:
-    _rewind(client, words, options, "redo", {}, lambda _: "Redone.")
+    _rewind(client, words, options, "redo", "Redone.")
 
 
 def _fork(client: Client, words: list[str], options: Options) -> None:
-    body = {
-        "message_id": options.get("message"),
-        "with_files": options.has("with-files"),
-        "force": options.has("force"),
-        "include_unsure": options.has("include-unsure"),
-    }
-    _rewind(client, words, options, "fork", body, lambda done: f"Created {done['id']}.")
+    _rewind(client, words, options, "fork", "Created {id}.")
 
 
-def _files(client: Client, words: list[str], options: Options) -> None:
-    found = _read_files(client, words, options, with_diffs=False)
+def _files(client: Client, words: list[str], options: Options, *, with_diffs: bool = False) -> None:
+    query = build_query(run_id=options.get("run"), diff="true" if with_diffs else None)
+    found = client.call("GET", f"/sessions/{escape(_choose_session(client, words))}/files{query}")
     if options.has("json"):
         print_json(found)
         return
-    rows = [(f["status"], f"+{f['added']} -{f['removed']}", f["path"]) for f in found["files"]]
-    print_table([("STATUS", "LINES", "FILE"), *rows] if rows else [])
+    if with_diffs:
+        for file in found["files"]:
+            print(file.get("diff") or f"{file['path']}: too large to show\n", end="")
+    else:
+        rows = [(f["status"], f"+{f['added']} -{f['removed']}", f["path"]) for f in found["files"]]
+        print_table([("STATUS", "LINES", "FILE"), *rows] if rows else [])
     _print_notes(found["notes"])
 
 
 def _diff(client: Client, words: list[str], options: Options) -> None:
-    found = _read_files(client, words, options, with_diffs=True)
-    if options.has("json"):
-        print_json(found)
-        return
-    for file in found["files"]:
-        print(file.get("diff") or f"{file['path']}: too large to show\n", end="")
-    _print_notes(found["notes"])
+    _files(client, words, options, with_diffs=True)
 
 
-def _read_files(client: Client, words: list[str], options: Options, *, with_diffs: bool) -> dict[str, Any]:
-    query = build_query(run_id=options.get("run"), diff="true" if with_diffs else None)
-    return client.call("GET", f"/sessions/{escape(_choose_session(client, words))}/files{query}")
-
-
-def _rewind(
-    client: Client,
-    words: list[str],
-    options: Options,
-    what: str,
-    body: dict[str, Any],
-    done: Callable[[dict[str, Any]], str],
-) -> None:
+def _rewind(client: Client, words: list[str], options: Options, what: str, done: str) -> None:
     """Print the plan before anything is changed, then carry it out unless `--dry-run` was given."""
     path = f"/sessions/{escape(_choose_session(client, words))}/{what}"
+    body: dict[str, Any] = {}
+    if what != "redo":
+        body["message_id"] = options.get("message")
+        body |= {name: options.has(name.replace("_", "-")) for name in ("force", "include_unsure")}
+    if what == "fork":
+        body["with_files"] = options.has("with-files")
     plan = client.call("POST", path, {**body, "dry_run": True})
     is_json = options.has("json")
     if not is_json:
@@ -247,7 +224,7 @@ def _rewind(
             print(f"no file changes{prompt}")
         return
     result = client.call_once("POST", path, body)
-    print_json(result) if is_json else print(done(result))
+    print_json(result) if is_json else print(done.format(id=result["id"]))
 
 
 def _print_notes(notes: list[str]) -> None:

@@ -94,15 +94,13 @@ def _check_names(options: Options) -> str | None:
         with connect(options, name="kedge", give_up_s=REACH_S) as client:
             if model is not None:
                 _check_model(client, as_text(model))
-            return None if session is None else _find_session_id(client, session)
+            if session is None:
+                return None
+            from kedge.cli.session import find_session
+
+            return find_session(client, [session])["id"]
     except Unreachable:
         return session
-
-
-def _find_session_id(client: Client, given: str) -> str:
-    from kedge.cli.session import find_session
-
-    return find_session(client, [given])["id"]
 
 
 def _check_model(client: Client, model: str) -> None:

@@ -63,14 +63,11 @@ class Pacer:
 
 
 class Server:
-    def __init__(self, engine: Engine, pacer: Pacer) -> None:
+    def __init__(self, engine: Engine, pacer: Pacer, workspace_id: str) -> None:
         self._engine = engine
         self._pacer = pacer
-        self._workspace_id = ""
+        self._workspace_id = workspace_id
         self._readers: set[asyncio.Task[None]] = set()
-
-    async def open(self, directory: Path) -> None:
-        self._workspace_id = (await self._engine.open_workspace(directory)).id
 
     async def answer(self, call: str, args: dict[str, Any]) -> object:
         engine, workspace_id = self._engine, self._workspace_id
@@ -113,9 +110,8 @@ async def serve(directory: Path, pause_after: int | None) -> None:
     pacer = Pacer(pause_after)
     store = ReportingStore.open(directory / "data")
     engine = Engine(store, {"prompt": ScriptedTurn(pause=pacer.count_word)}, new_id=random_id)
-    server = Server(engine, pacer)
     await engine.start()
-    await server.open(directory / "workspace")
+    server = Server(engine, pacer, (await engine.open_workspace(directory / "workspace")).id)
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := await lines.readline():

@@ -37,15 +37,9 @@ class ServerProcess:
         self.saved: dict[str, int] = {}  # message ID -> characters of its draft that are stored
         self._frames: dict[str, deque[Frame]] = {}
         self._replies: deque[dict[str, Any]] = deque()
+        command = [sys.executable, "-P", "-m", f"{__package__}.server", str(directory)]
         self._child = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                f"{__package__}.server",
-                str(directory),
-                *([] if pause_after is None else [str(pause_after)]),
-            ],
+            command if pause_after is None else [*command, str(pause_after)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C ends the demo, which then kills the child
@@ -82,7 +76,8 @@ class ServerProcess:
             raise self._make_gone()
         message = json.loads(line)
         if "chunk" in message:
-            self._frames.setdefault(message["reader"], deque()).extend(parse_frames(message["chunk"]))
+            frames = [parse_frame(raw) for raw in message["chunk"].split("\n\n") if raw]
+            self._frames.setdefault(message["reader"], deque()).extend(frames)
         elif "paused" in message:
             self.is_paused = True
         elif "saved" in message:
@@ -119,21 +114,12 @@ class ServerProcess:
         return ServerGone(f"the server ended too early, with exit code {self._child.wait()}")
 
 
-def parse_frames(chunk: str) -> list[Frame]:
-    return [parse_frame(raw) for raw in chunk.split("\n\n") if raw]
-
-
 def parse_frame(raw: str) -> Frame:
     data = json.loads(next(line for line in raw.split("\n") if line.startswith("data: "))[len("data: ") :])
     payload = data["payload"]
     is_event = data["type"] not in ("connected", "caught_up", "heartbeat", "stream_reset")
-    return Frame(
-        raw,
-        data["type"],
-        data.get("seq"),
-        payload["type"] if is_event else None,
-        payload["payload"] if is_event else payload,
-    )
+    change, content = (payload["type"], payload["payload"]) if is_event else (None, payload)
+    return Frame(raw, data["type"], data.get("seq"), change, content)
 
 
 WIDTH = 118  # longer lines are cut
@@ -231,7 +217,8 @@ class Reader:
             case "run":
                 return f"run  {self._describe_run(payload)}"
             case "message":
-                return f"message  {payload['run_id']} {payload['role']}: {describe_parts(payload['parts'])}"
+                parts = ", ".join(map(describe_part, payload["parts"])) or "started"
+                return f"message  {payload['run_id']} {payload['role']}: {parts}"
             case "permission_request":
                 return f"permission_request  {payload['run_id']} asks for permission: {payload['description']}"
             case "permission_notification":
@@ -260,10 +247,6 @@ class Reader:
 def join_text(message: dict[str, Any]) -> str:
     fields = {"text": "text", "tool_result": "content", "tool_call": "input"}
     return "".join(part[fields[part["type"]]] for part in message["parts"] if part["type"] in fields)
-
-
-def describe_parts(parts: list[dict[str, Any]]) -> str:
-    return ", ".join(describe_part(part) for part in parts) or "started"
 
 
 def describe_part(part: dict[str, Any]) -> str:
