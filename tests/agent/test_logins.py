@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kedge.config.schema import AgentConfig, Config, CredentialsConfig, ProviderConfig
-from kedge.models import extensions
+from kedge.models import provider_registry
 from kedge.models.keys.credentials import CREDENTIALS_FILE
 from kedge.protocol.api import Credential, LoginBody, StoredCredential
 from kedge.protocol.errors import Invalid, KedgeError, NotFound, Unavailable
@@ -249,7 +249,7 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
         tmp_path,
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    extensions.reload()
+    provider_registry.reload()
     env = {"KEDGE_MODEL": "acme/tester", "LOGIN_TOKEN": OLD, "PATH": os.environ["PATH"]}
     try:
         async with Driver(kedge, model_server.base_url, env=env) as driver:
@@ -261,7 +261,7 @@ async def test_a_login_at_a_packages_provider_is_offered_and_waited_for_too(
             await log_in(driver, NEW, provider_id="acme")
             assert (await kedge.end(run.run_id)).text == "FAKE-ANSWER-OK"
     finally:
-        extensions.reload()
+        provider_registry.reload()
 
 
 async def test_a_login_helps_also_where_a_bad_variable_comes_before_it(user: Driver, model_server: ModelServer) -> None:

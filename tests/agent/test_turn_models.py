@@ -8,14 +8,14 @@ import pytest
 
 from kedge.agent.turn_models import choose_effort, explain_ignored_effort
 from kedge.config.schema import Config, Effort, ModelConfig, ProviderConfig
-from kedge.models import catalog
+from kedge.models import providers
 from kedge.models.providers import NO_SETTINGS
 from kedge.models.values import Endpoint, StepRequest, ToolSpec
 from kedge.models.wires import chat
 
 
 def endpoint(model: str, config: ProviderConfig = NO_SETTINGS) -> Endpoint:
-    return Endpoint(provider="p", model=model, base_url="http://h", info=catalog.find_info(model, config))
+    return Endpoint(provider="p", model=model, base_url="http://h", info=providers.find_model_info(model, config))
 
 
 @pytest.mark.parametrize(

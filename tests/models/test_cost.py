@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge.config.schema import ProviderConfig
-from kedge.models import catalog
+from kedge.models import providers
 from kedge.models.values import ModelInfo, UsageReport, compute_cost, compute_usage, estimate_tokens
 from kedge.protocol.runs import Usage
 
@@ -23,7 +23,7 @@ def test_each_kind_of_token_has_its_price() -> None:
 
 
 def test_a_vendors_model_costs_what_the_vendor_says() -> None:
-    info = catalog.find_info("claude-haiku-4-5-20251001", ProviderConfig())
+    info = providers.find_model_info("claude-haiku-4-5-20251001", ProviderConfig())
     usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000, cache_read_tokens=0)
     assert compute_cost(usage, info) == pytest.approx(6.0)
 

@@ -11,13 +11,12 @@ from pathlib import Path
 import msgspec
 
 from kedge.config.schema import Config, Configure
-from kedge.models import extensions
 from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, ModelError, Transient
 from kedge.models.keys.check import check_key
 from kedge.models.keys.credentials import Credentials, check_characters, last_four
 from kedge.models.keys.stores import Entry
-from kedge.models.provider_registry import configured_providers, find_provider
+from kedge.models.provider_registry import add_packages, configured_providers, find_provider
 from kedge.models.providers import Provider, find_env_key
 from kedge.models.selection.selector import select_default_model
 from kedge.protocol.api import Credential, CredentialList, LoginBody, LoginProvider, StoredCredential
@@ -67,7 +66,7 @@ class Logins:
         `env` is the environment that the configuration refers to, if not the server's.
         """
         known = configured_providers(await self._load_config(directory, self._environ if env is None else env))
-        known = await asyncio.to_thread(extensions.add_packages, known)
+        known = await asyncio.to_thread(add_packages, known)
         try:
             stored = await self._credentials.load_stored()
         except ConfigError as error:

@@ -148,12 +148,7 @@ class HttpClient:
 
 
 def _encode_request(
-    stream: Stream,
-    method: str,
-    origin: Origin,
-    parts: SplitResult,
-    headers: Mapping[str, str],
-    body: bytes | None,
+    stream: Stream, method: str, origin: Origin, parts: SplitResult, headers: Mapping[str, str], body: bytes | None
 ) -> bytes:
     host = origin.netloc.removesuffix(f":{DEFAULT_PORTS[origin.scheme]}")
     target = quote(parts.path or "/", _SAFE_IN_TARGET) + (

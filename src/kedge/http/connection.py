@@ -176,9 +176,7 @@ class Connector:
     """Opens connections to the origins of URLs, with TLS for https, directly or through a proxy."""
 
     def __init__(
-        self,
-        find_proxy: Callable[[Origin], str] = lambda _: "",
-        make_tls: Callable[[], ssl.SSLContext] | None = None,
+        self, find_proxy: Callable[[Origin], str] = lambda _: "", make_tls: Callable[[], ssl.SSLContext] | None = None
     ) -> None:
         """`find_proxy` returns the URL of a proxy, or "". `make_tls` may block: it is called once, in a thread."""
         self._find_proxy = find_proxy

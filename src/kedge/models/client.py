@@ -9,9 +9,8 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
-from kedge.models import catalog
 from kedge.models.errors import ConfigError, ModelError, ReasoningRejected, Refused, Transient
-from kedge.models.providers import NO_SETTINGS
+from kedge.models.providers import NO_SETTINGS, find_model_info
 from kedge.models.transport import LocalSockets, Response, Transport
 from kedge.models.values import (
     Delta,
@@ -80,7 +79,7 @@ class ModelClient:
             self._listings[key] = (now, await self._fetch_first_model(endpoint))
         model = self._listings[key][1]
         return msgspec.structs.replace(
-            endpoint, model=model, info=catalog.find_info(model, NO_SETTINGS, endpoint.provider)
+            endpoint, model=model, info=find_model_info(model, NO_SETTINGS, endpoint.provider)
         )
 
     async def stream(self, endpoint: Endpoint, request: StepRequest) -> AsyncGenerator[list[Delta], None]:
@@ -229,9 +228,9 @@ class _StreamReader:
 def _find_wire(endpoint: Endpoint) -> Wire:
     if not endpoint.extension:
         return WIRES[endpoint.wire]
-    from kedge.models import extensions  # late: few endpoints need it
+    from kedge.models.provider_registry import make_wire  # late: few endpoints need it
 
-    return extensions.make_wire(endpoint.extension)
+    return make_wire(endpoint.extension)
 
 
 async def _read_error_body(response: Response) -> bytes:

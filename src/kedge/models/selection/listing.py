@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kedge.config.schema import Config
-from kedge.models import catalog, extensions
+from kedge.models import provider_registry, providers
 from kedge.models.client import ModelClient
 from kedge.models.embedded.models import INSTALL, STARTER
 from kedge.models.errors import ModelError
@@ -35,8 +35,8 @@ class Listing:
 
     async def list_all(self, env: Mapping[str, str], config: Config) -> Offered:
         """Return all providers and models for a run with this environment, and the default model."""
-        packages = await asyncio.to_thread(extensions.load_all)
-        known = extensions.add_packages(configured_providers(config))
+        packages = await asyncio.to_thread(provider_registry.load_all)
+        known = provider_registry.add_packages(configured_providers(config))
         try:
             stored, problem = set(await self._selector.credentials.load_stored()), ""
         except ModelError as error:  # shown at the providers that need a stored key
@@ -65,7 +65,7 @@ class Listing:
             model=first,
             small_model=second,
             why=why,
-            catalog_date=catalog.catalog_date(),
+            catalog_date=providers.catalog_date(),
             providers=[offer.to_protocol(roles) for offer in offers],
         )
 
@@ -141,7 +141,7 @@ class _Offer(NamedTuple):
 
     def _model_to_protocol(self, model: str, source: Source, roles: Mapping[str, list[Role]]) -> OfferedModel:
         provider = self.provider
-        info = catalog.find_info(model, provider.config, provider.id, provider.models.get(model))
+        info = providers.find_model_info(model, provider.config, provider.id, provider.models.get(model))
         name = f"{provider.id}/{model}"
         properties = {field: getattr(info, field) for field in _FIELDS}
         return OfferedModel(name=name, source=source, roles=list(roles.get(name, [])), **properties)
@@ -155,7 +155,7 @@ def _known_models(provider: Provider) -> dict[str, Source]:
     models: dict[str, Source] = dict.fromkeys(provider.config.models, "config")
     others: list[tuple[Iterable[str], Source]] = [
         (provider.models, "package"),
-        (catalog.list_models().get(provider.id, ()), "catalog"),
+        (providers.list_catalog().get(provider.id, ()), "catalog"),
     ]
     for names, source in others:
         for name in names:

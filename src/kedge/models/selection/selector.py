@@ -18,7 +18,6 @@ import msgspec
 
 from kedge.config.schema import Config
 from kedge.http.proxy import choose_connection
-from kedge.models import catalog
 from kedge.models.embedded.models import INSTALL, STARTER, EmbeddedModels
 from kedge.models.embedded.starter import Report
 from kedge.models.errors import ConfigError, Refused
@@ -30,6 +29,8 @@ from kedge.models.providers import (
     Provider,
     choose_wire,
     find_env_key,
+    find_model_info,
+    find_vendor,
     read_variable,
     resolve_base_url,
 )
@@ -153,7 +154,7 @@ class ModelSelector:
 
     async def _find_on_machine(self) -> Selection | None:
         for server in await self._servers.find():
-            info = catalog.find_info(server.models[0], NO_SETTINGS)
+            info = find_model_info(server.models[0], NO_SETTINGS)
             endpoint = Endpoint(provider=server.provider, model=server.models[0], base_url=server.base_url, info=info)
             return Selection(endpoint=endpoint, reason=server.reason, origin="machine")
         if self.has_embedded:
@@ -238,7 +239,7 @@ def make_endpoint(provider: Provider, model: str, env: Mapping[str, str]) -> End
         wire=choose_wire(provider, url),
         headers={**provider.headers, **provider.config.headers},
         extra_body={**provider.extra_body, **provider.config.extra_body},
-        info=catalog.find_info(model, provider.config, provider.id, provider.models.get(model)),
+        info=find_model_info(model, provider.config, provider.id, provider.models.get(model)),
         extension=provider.extension,
         connection=choose_connection(url, env, provider.config.ca_file),
         key_variable=provider.key_variable,
@@ -246,13 +247,7 @@ def make_endpoint(provider: Provider, model: str, env: Mapping[str, str]) -> End
     )
 
 
-def _select(
-    provider: Provider,
-    model: str,
-    reason: str,
-    env: Mapping[str, str],
-    origin: Origin = "named",
-) -> Selection:
+def _select(provider: Provider, model: str, reason: str, env: Mapping[str, str], origin: Origin = "named") -> Selection:
     return Selection(endpoint=make_endpoint(provider, model, env), reason=reason, provider=provider, origin=origin)
 
 
@@ -268,7 +263,7 @@ def _select_by_name(named: str, reason: str, env: Mapping[str, str], config: Con
     if not slash and (provider := find_provider(name, config)) is not None:
         return select_default_model(provider, reason, env)
     if not slash:
-        vendor = catalog.find_vendor(name) or "openai"
+        vendor = find_vendor(name) or "openai"
         raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL. Did you mean {vendor}/{named}?")
     if not model:
         raise ConfigError("bad_config", f"{named!r} is not PROVIDER/MODEL. Name a model of {name}")

@@ -10,20 +10,8 @@ from typing import Any
 import msgspec
 
 from kedge.config.schema import Effort
-from kedge.models.values import (
-    BlockEnd,
-    Delta,
-    Endpoint,
-    HttpRequest,
-    ReasoningDelta,
-    StepEnd,
-    StepRequest,
-    StreamEnd,
-    TextDelta,
-    ToolCallDelta,
-    ToolSpec,
-    UsageReport,
-)
+from kedge.models import values
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.models.wires import chat, gemini, requests, responses
 from kedge.models.wires.decoding import AnswerStream, as_object, is_count, make_json_decoder
 from kedge.models.wires.history import GO_ON, Abilities, EncodingState, valid_history
@@ -244,7 +232,7 @@ class AnthropicStream(AnswerStream):
             case "message_delta":
                 return [*self._parse_usage(decoded.usage), *self._parse_end(decoded.delta)]
             case "message_stop":
-                return [StreamEnd()]
+                return [values.StreamEnd()]
             case "error":
                 raise error_from_event(data, self._endpoint)
             case _:
@@ -255,15 +243,15 @@ class AnthropicStream(AnswerStream):
         self._blocks[index] = start
         match start.type:
             case "text" if start.text:
-                return [TextDelta(start.text, block)]
+                return [values.TextDelta(start.text, block)]
             case "thinking" if start.thinking or start.signature:
-                return [ReasoningDelta(start.thinking or "", block, start.signature or "")]
+                return [values.ReasoningDelta(start.thinking or "", block, start.signature or "")]
             case "redacted_thinking":
-                return [ReasoningDelta("", block, start.data or "", redacted=True)]
+                return [values.ReasoningDelta("", block, start.data or "", redacted=True)]
             case "tool_use":
                 self._has_calls = True
                 self._inputs[index] = start.input
-                return [ToolCallDelta(block, self._ids.make_unique(start.id or "", index), start.name or "")]
+                return [values.ToolCallDelta(block, self._ids.make_unique(start.id or "", index), start.name or "")]
             case _:
                 return []
 
@@ -271,14 +259,14 @@ class AnthropicStream(AnswerStream):
         block = str(index)
         match piece.type:
             case "text_delta" if piece.text:
-                return [TextDelta(piece.text, block)]
+                return [values.TextDelta(piece.text, block)]
             case "thinking_delta" if piece.thinking:
-                return [ReasoningDelta(piece.thinking, block)]
+                return [values.ReasoningDelta(piece.thinking, block)]
             case "signature_delta" if piece.signature:
-                return [ReasoningDelta("", block, piece.signature)]
+                return [values.ReasoningDelta("", block, piece.signature)]
             case "input_json_delta" if piece.partial_json and self._is_call(index):
                 self._inputs.pop(index, None)
-                return [ToolCallDelta(block, input=piece.partial_json)]
+                return [values.ToolCallDelta(block, input=piece.partial_json)]
             case _:
                 return []
 
@@ -288,10 +276,10 @@ class AnthropicStream(AnswerStream):
             return []
         block = str(index)
         if index not in self._inputs:
-            return [BlockEnd(block)]
+            return [values.BlockEnd(block)]
         # The call has no input, or had all of it at its start.
         arguments = msgspec.json.encode(self._inputs.pop(index) or {}).decode()
-        return [ToolCallDelta(block, input=arguments), BlockEnd(block)]
+        return [values.ToolCallDelta(block, input=arguments), values.BlockEnd(block)]
 
     def _parse_end(self, delta: _Block | None) -> list[Delta]:
         if delta is None or not delta.stop_reason:
@@ -299,14 +287,14 @@ class AnthropicStream(AnswerStream):
         reason = _FINISH_REASONS.get(delta.stop_reason, "unknown")
         if reason == "end_turn" and self._has_calls:
             reason = "tool_use"
-        return [StepEnd(reason)]
+        return [values.StepEnd(reason)]
 
     def _parse_usage(self, report: Any) -> list[Delta]:
         """Ignore invalid counts, and reports with only zeros: those servers do not count."""
         fields = as_object(report)
         known = {ours: fields[name] for name, ours in _COUNTS.items() if is_count(fields.get(name))}
         self._has_counts = self._has_counts or any(known.values())
-        return [UsageReport(**known)] if known and self._has_counts else []
+        return [values.UsageReport(**known)] if known and self._has_counts else []
 
     def _is_call(self, index: int) -> bool:
         start = self._blocks.get(index)

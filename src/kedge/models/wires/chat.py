@@ -8,19 +8,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from kedge.models.values import (
-    Delta,
-    Endpoint,
-    HttpRequest,
-    ReasoningDelta,
-    StepEnd,
-    StepRequest,
-    StreamEnd,
-    TextDelta,
-    ToolCallDelta,
-    ToolSpec,
-    UsageReport,
-)
+from kedge.models import values
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.models.wires import requests
 from kedge.models.wires.decoding import AnswerStream, as_object, count, make_json_decoder
 from kedge.models.wires.history import Abilities, EncodingState, IdRule, valid_history
@@ -313,26 +302,30 @@ class ChatStream(AnswerStream):
         return deltas
 
     def _end_stream(self) -> list[Delta]:
-        ended = [StepEnd("tool_use")] if self._calls and not self._is_ended else []
-        return [*ended, StreamEnd()]
+        ended = [values.StepEnd("tool_use")] if self._calls and not self._is_ended else []
+        return [*ended, values.StreamEnd()]
 
     def _parse_choice(self, choice: _Choice) -> list[Delta]:
         deltas: list[Delta] = []
         if (delta := choice.delta) is not None:
             deltas += self._parse_reasoning(delta)
             if text := _text(delta.content) or delta.refusal:
-                deltas.append(TextDelta(text))
+                deltas.append(values.TextDelta(text))
             for piece in delta.tool_calls or ():
                 deltas += self._parse_piece(piece)
         if (usage := _parse_usage(choice.usage)) is not None:
             deltas.append(usage)
         if choice.finish_reason and not self._is_ended:
             self._is_ended = True
-            deltas += [ToolCallDelta(call.block, input="{}") for call in self._calls if call.name and not call.input]
+            deltas += [
+                values.ToolCallDelta(call.block, input="{}") for call in self._calls if call.name and not call.input
+            ]
             if self._details:
                 details = msgspec.json.encode(self._details).decode()
-                deltas.append(ReasoningDelta(block=_DETAILS, signature=f"{DETAILS_FIELD}:{details}", redacted=True))
-            deltas.append(StepEnd(self._finish_reason(choice.finish_reason)))
+                deltas.append(
+                    values.ReasoningDelta(block=_DETAILS, signature=f"{DETAILS_FIELD}:{details}", redacted=True)
+                )
+            deltas.append(values.StepEnd(self._finish_reason(choice.finish_reason)))
         return deltas
 
     def _parse_reasoning(self, delta: _Delta) -> list[Delta]:
@@ -340,15 +333,15 @@ class ChatStream(AnswerStream):
         deltas: list[Delta] = []
         if delta.reasoning_details:
             if not self._details:  # opens its part before the answer; its content follows at the end
-                deltas.append(ReasoningDelta(block=_DETAILS, redacted=True))
+                deltas.append(values.ReasoningDelta(block=_DETAILS, redacted=True))
             _add_details(self._details, delta.reasoning_details)
         thinking = "" if isinstance(delta.content, str | None) else "".join(map(_thinking_text, delta.content))
         if delta.reasoning_content and not self._details:
-            deltas.append(ReasoningDelta(delta.reasoning_content, signature=self._sign_once(REASONING_FIELD)))
+            deltas.append(values.ReasoningDelta(delta.reasoning_content, signature=self._sign_once(REASONING_FIELD)))
         elif thinking:
-            deltas.append(ReasoningDelta(thinking, signature=self._sign_once(THINKING_PART)))
+            deltas.append(values.ReasoningDelta(thinking, signature=self._sign_once(THINKING_PART)))
         elif text := delta.reasoning or delta.reasoning_content:
-            deltas.append(ReasoningDelta(text))
+            deltas.append(values.ReasoningDelta(text))
         return deltas
 
     def _sign_once(self, signature: str) -> str:
@@ -373,16 +366,16 @@ class ChatStream(AnswerStream):
         if piece.extra_content is not None:
             extra = msgspec.json.encode(piece.extra_content).decode()
             signature = f"{call.index}:{EXTRA_FIELD}:{extra}"
-            deltas.append(ReasoningDelta(block=f"extra-{call.index}", signature=signature, redacted=True))
+            deltas.append(values.ReasoningDelta(block=f"extra-{call.index}", signature=signature, redacted=True))
         if text:
             call.input.append(text)
         if name and not call.name:
             call.name = name
             deltas.append(
-                ToolCallDelta(call.block, self._ids.make_unique(call.id, call.index), name, "".join(call.input))
+                values.ToolCallDelta(call.block, self._ids.make_unique(call.id, call.index), name, "".join(call.input))
             )
         elif text and call.name:  # pieces before the name are sent with it
-            deltas.append(ToolCallDelta(call.block, input=text))
+            deltas.append(values.ToolCallDelta(call.block, input=text))
         return deltas
 
     def _find_call(self, piece: _Call, name: str) -> _OpenCall:
@@ -441,7 +434,7 @@ def _arguments(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
 
 
-def _parse_usage(report: Any) -> UsageReport | None:
+def _parse_usage(report: Any) -> values.UsageReport | None:
     fields = as_object(report)
     input_details = as_object(fields.get("prompt_tokens_details"))
     output_details = as_object(fields.get("completion_tokens_details"))
@@ -455,7 +448,7 @@ def _parse_usage(report: Any) -> UsageReport | None:
     stored = count(input_details.get("cache_write_tokens"))
     cost = fields.get("cost")
     # The provider counts cached tokens as input, too; we count each token once.
-    return UsageReport(
+    return values.UsageReport(
         input_tokens=max(0, prompt - cached - stored),
         output_tokens=output,
         cache_read_tokens=cached,

@@ -16,20 +16,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from kedge.config.schema import Effort
+from kedge.models import values
 from kedge.models.errors import Refused, Transient
-from kedge.models.values import (
-    BlockEnd,
-    Delta,
-    Endpoint,
-    HttpRequest,
-    ReasoningDelta,
-    StepEnd,
-    StepRequest,
-    TextDelta,
-    ToolCallDelta,
-    ToolSpec,
-    UsageReport,
-)
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.models.wires import requests
 from kedge.models.wires.chat import IMAGES_NOTE
 from kedge.models.wires.decoding import AnswerStream, as_object, count, make_json_decoder
@@ -368,7 +357,7 @@ class GeminiStream(AnswerStream):
         deltas: list[Delta] = []
         if text:
             deltas += self._switch_to("text")
-            deltas.append(TextDelta(text, self._block))
+            deltas.append(values.TextDelta(text, self._block))
         if signature:
             deltas += [*self._close(), *self._store_signature(f"text-{len(text)}", signature)]
         return deltas
@@ -377,10 +366,10 @@ class GeminiStream(AnswerStream):
         if signature:  # signed reasoning is a part of its own
             return [
                 *self._close(),
-                ReasoningDelta(text, self._block, mark("thought", signature)),
+                values.ReasoningDelta(text, self._block, mark("thought", signature)),
                 *self._end_block(),
             ]
-        return [*self._switch_to("thought"), ReasoningDelta(text, self._block)] if text else []
+        return [*self._switch_to("thought"), values.ReasoningDelta(text, self._block)] if text else []
 
     def _parse_call(self, call: _Call, signature: str) -> list[Delta]:
         if not call.name:
@@ -391,12 +380,12 @@ class GeminiStream(AnswerStream):
         call_id = self._ids.make_unique(call.id or "", self._calls)
         self._calls += 1
         arguments = json.dumps(as_object(call.args), ensure_ascii=False)
-        deltas.append(ToolCallDelta(self._block, call_id, call.name, arguments))
+        deltas.append(values.ToolCallDelta(self._block, call_id, call.name, arguments))
         return [*deltas, *self._end_block()]
 
     def _store_signature(self, kind: str, signature: str) -> list[Delta]:
         """Return the signature as a part of its own: reasoning without text, which is not shown."""
-        return [ReasoningDelta("", self._block, mark(kind, signature)), *self._end_block()]
+        return [values.ReasoningDelta("", self._block, mark(kind, signature)), *self._end_block()]
 
     @property
     def _block(self) -> str:
@@ -412,7 +401,7 @@ class GeminiStream(AnswerStream):
         return self._end_block() if self._open else []
 
     def _end_block(self) -> list[Delta]:
-        ended = BlockEnd(self._block)
+        ended = values.BlockEnd(self._block)
         self._open = ""
         self._index += 1
         return [ended]
@@ -428,7 +417,7 @@ class GeminiStream(AnswerStream):
         reason = _FINISH_REASONS.get(name, "unknown")
         if reason in ("end_turn", "unknown") and self._calls:
             reason = "tool_use"
-        return [*self._close(), StepEnd(reason)]
+        return [*self._close(), values.StepEnd(reason)]
 
     def _check_prompt(self, feedback: _Feedback | None) -> None:
         if feedback is None or not feedback.block_reason or feedback.block_reason == "BLOCKED_REASON_UNSPECIFIED":
@@ -450,9 +439,7 @@ class GeminiStream(AnswerStream):
             return []  # the server does not count
         # The prompt includes cached tokens; we count each token once.
         return [
-            UsageReport(
-                input_tokens=max(0, prompt + tools - cached),
-                output_tokens=answer + reasoning,
-                cache_read_tokens=cached,
+            values.UsageReport(
+                input_tokens=max(0, prompt + tools - cached), output_tokens=answer + reasoning, cache_read_tokens=cached
             )
         ]

@@ -10,21 +10,9 @@ from typing import Any, cast
 
 import msgspec
 
+from kedge.models import values
 from kedge.models.errors import ModelError
-from kedge.models.values import (
-    BlockEnd,
-    Delta,
-    Endpoint,
-    HttpRequest,
-    ReasoningDelta,
-    StepEnd,
-    StepRequest,
-    StreamEnd,
-    TextDelta,
-    ToolCallDelta,
-    ToolSpec,
-    UsageReport,
-)
+from kedge.models.values import Delta, Endpoint, HttpRequest, StepRequest, ToolSpec
 from kedge.models.wires import requests
 from kedge.models.wires.decoding import AnswerStream, as_object, convert, count, make_json_decoder
 from kedge.models.wires.history import Abilities, EncodingState, valid_history
@@ -293,19 +281,23 @@ class ResponsesStream(AnswerStream):
 
     def _parse_text(self, event: _Event) -> list[Delta]:
         item = self._find_item(event)
-        return self._add_piece(item, TextDelta(convert(event.delta, str), item.add_part("c", event.content_index)))
+        return self._add_piece(
+            item, values.TextDelta(convert(event.delta, str), item.add_part("c", event.content_index))
+        )
 
     def _parse_reasoning(self, event: _Event, kind: str, index: int) -> list[Delta]:
         item = self._find_item(event)
-        return self._add_piece(item, ReasoningDelta(convert(event.delta, str), item.add_part(kind, index)))
+        return self._add_piece(item, values.ReasoningDelta(convert(event.delta, str), item.add_part(kind, index)))
 
     def _parse_input(self, event: _Event) -> list[Delta]:
         item = self._find_item(event)
         arguments = convert(event.delta, str)
-        return self._add_piece(item, ToolCallDelta(item.add_part(""), input=arguments)) if item.is_call else []
+        return self._add_piece(item, values.ToolCallDelta(item.add_part(""), input=arguments)) if item.is_call else []
 
-    def _add_piece(self, item: _OpenItem, piece: TextDelta | ReasoningDelta | ToolCallDelta) -> list[Delta]:
-        is_empty = not (piece.input if isinstance(piece, ToolCallDelta) else piece.text)
+    def _add_piece(
+        self, item: _OpenItem, piece: values.TextDelta | values.ReasoningDelta | values.ToolCallDelta
+    ) -> list[Delta]:
+        is_empty = not (piece.input if isinstance(piece, values.ToolCallDelta) else piece.text)
         if is_empty or item.key in self._ended:
             return []
         item.parts[piece.block] = True
@@ -321,11 +313,11 @@ class ResponsesStream(AnswerStream):
                 open_item.is_call = True
                 call_id = self._ids.make_unique(item.call_id or item.id or "", self._calls)
                 self._calls += 1
-                return [ToolCallDelta(open_item.add_part(""), call_id, item.name or "")]
+                return [values.ToolCallDelta(open_item.add_part(""), call_id, item.name or "")]
             case "message" if item.phase and not open_item.has_phase:
                 open_item.has_phase = True
                 block = f"{open_item.key}.phase"
-                return [ReasoningDelta("", block, Mark(phase=item.phase).signature), BlockEnd(block)]
+                return [values.ReasoningDelta("", block, Mark(phase=item.phase).signature), values.BlockEnd(block)]
             case _:
                 return []
 
@@ -339,16 +331,16 @@ class ResponsesStream(AnswerStream):
             case "function_call":
                 block = open_item.add_part("")
                 if not open_item.parts[block]:
-                    deltas.append(ToolCallDelta(block, input=item.arguments or "{}"))
+                    deltas.append(values.ToolCallDelta(block, input=item.arguments or "{}"))
             case "message":
                 for i, part in enumerate(item.content or ()):
                     if part.content and not open_item.parts[open_item.add_part("c", i)]:
-                        deltas.append(TextDelta(part.content, open_item.add_part("c", i)))
+                        deltas.append(values.TextDelta(part.content, open_item.add_part("c", i)))
             case _:
                 deltas += _reasoning_deltas(open_item, item)
         self._ended.add(key)
         del self._open[key]
-        return [*deltas, *(BlockEnd(block) for block in open_item.parts)]
+        return [*deltas, *(values.BlockEnd(block) for block in open_item.parts)]
 
     def _finish(self, response: _Response) -> list[Delta]:
         deltas: list[Delta] = []
@@ -358,10 +350,10 @@ class ResponsesStream(AnswerStream):
                 deltas += self._end_item(str(i), _convert_item(value))
         for item in self._open.values():  # it has no input
             if item.is_call and not item.parts[item.add_part("")]:
-                deltas.append(ToolCallDelta(item.add_part(""), input="{}"))
+                deltas.append(values.ToolCallDelta(item.add_part(""), input="{}"))
         if (usage := _parse_usage(response.usage)) is not None:
             deltas.append(usage)
-        return [*deltas, StepEnd(self._finish_reason(response)), StreamEnd()]
+        return [*deltas, values.StepEnd(self._finish_reason(response)), values.StreamEnd()]
 
     def _finish_reason(self, response: _Response) -> FinishReason:
         if response.incomplete_details is not None and response.incomplete_details.reason:
@@ -389,7 +381,7 @@ def _reasoning_deltas(open_item: _OpenItem, item: _Item) -> list[Delta]:
         (open_item.add_part("s", i), part.content) for i, part in enumerate(item.summary or ()) if part.content
     ]
     deltas: list[Delta] = [
-        ReasoningDelta(text, block) for block, text in [*summaries, *raw] if not open_item.parts[block]
+        values.ReasoningDelta(text, block) for block, text in [*summaries, *raw] if not open_item.parts[block]
     ]
     if not item.id:
         return deltas
@@ -397,7 +389,9 @@ def _reasoning_deltas(open_item: _OpenItem, item: _Item) -> list[Delta]:
     for block in blocks:
         encrypted = item.encrypted_content or "" if block == blocks[-1] else ""
         is_raw = block.startswith(f"{open_item.key}.t")
-        deltas.append(ReasoningDelta("", block, Mark(id=item.id, encrypted_content=encrypted, is_raw=is_raw).signature))
+        deltas.append(
+            values.ReasoningDelta("", block, Mark(id=item.id, encrypted_content=encrypted, is_raw=is_raw).signature)
+        )
     return deltas
 
 
@@ -405,7 +399,7 @@ def _convert_item(value: Any) -> _Item | None:
     return convert(value, _Item) if as_object(value).get("type") in _ITEM_TYPES else None
 
 
-def _parse_usage(report: Any) -> UsageReport | None:
+def _parse_usage(report: Any) -> values.UsageReport | None:
     fields = as_object(report)
     details = as_object(fields.get("input_tokens_details"))
     prompt, output = count(fields.get("input_tokens")), count(fields.get("output_tokens"))
@@ -413,7 +407,7 @@ def _parse_usage(report: Any) -> UsageReport | None:
         return None
     cached, stored = count(details.get("cached_tokens")), count(details.get("cache_write_tokens"))
     # The provider counts cached tokens as input, too; we count each token once. Reasoning is output.
-    return UsageReport(
+    return values.UsageReport(
         input_tokens=max(0, prompt - cached - stored),
         output_tokens=output,
         cache_read_tokens=cached,

@@ -29,13 +29,7 @@ from kedge.tools.permissions.policy import (
     deny_by,
     rule_for_command,
 )
-from kedge.tools.permissions.readonly import (
-    NEEDS_PROC,
-    find_exact_reads,
-    find_loose_reads,
-    is_filter,
-    reads_files,
-)
+from kedge.tools.permissions.readonly import NEEDS_PROC, find_exact_reads, find_loose_reads, is_filter, reads_files
 from kedge.tools.permissions.rules import Rule
 from kedge.tools.permissions.shell import TOO_COMPLEX, Command, Line, Redirect, Word, find_problem
 from kedge.tools.permissions.shell_scanner import read_line

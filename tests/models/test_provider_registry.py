@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kedge.config.schema import Config, ProviderConfig
-from kedge.models import extensions
+from kedge.models import provider_registry
 from kedge.models.client import ModelClient
 from kedge.models.errors import ConfigError, Refused
 from kedge.models.keys.credentials import CREDENTIALS_FILE, Credentials
@@ -39,9 +39,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
     target.mkdir()
     monkeypatch.syspath_prepend(str(target))
     known = set(sys.modules)
-    extensions.reload()
+    provider_registry.reload()
     yield target
-    extensions.reload()
+    provider_registry.reload()
     for name in set(sys.modules) - known:
         if name.startswith("kedge_acme"):
             del sys.modules[name]
@@ -136,15 +136,15 @@ async def test_what_is_wrong_with_a_package_is_one_line_for_who_names_it_and_not
         assert "\n" not in caught.value.text
     assert (await endpoint("good", {})).name == "good/big"
     assert "acme" not in configured_providers(Config(providers={"acme": ProviderConfig(headers={"a": "b"})}))
-    assert isinstance(extensions.load_all()["acme"], extensions.BrokenPackage)
-    assert isinstance(extensions.load_all()["good"], Provider)
+    assert isinstance(provider_registry.load_all()["acme"], provider_registry.BrokenPackage)
+    assert isinstance(provider_registry.load_all()["good"], Provider)
 
 
 @pytest.mark.parametrize("name", ["openai", "ollama", "local"])
 async def test_a_name_that_is_taken_stays_whose_it_was(site: Path, name: str) -> None:
     install(site, DATA, name)
-    found = extensions.load_all()[name]
-    assert isinstance(found, extensions.BrokenPackage)
+    found = provider_registry.load_all()[name]
+    assert isinstance(found, provider_registry.BrokenPackage)
     assert f"the name {name!r} is taken" in found.problem
     if name == "openai":
         assert (await endpoint("openai/gpt-5", {})).base_url == "https://api.openai.com/v1"
